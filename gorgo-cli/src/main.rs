@@ -1,0 +1,2 @@
+//! The gorgo program.
+fn main() {}

@@ -1,0 +1,17 @@
+//! The router as a library.
+//!
+//! ```text
+//! request → parse → feature → score → constrain → pick → forward → observe → store → tune → weights
+//!            └────────────── policy::decide ─────────┘               └→ feature.apply
+//!               reads the current Weights ←──────────── watch channel owned by run ───┘
+//! ```
+//!
+//! Rings, innermost first: a module may import only from rings below its own. `tests/layout.rs` holds it so.
+//! The `mod` lines are in reading order.
+
+// ring 0: the words all share; no I/O, no clock, no runtime
+pub mod model;
+// ring 1: each knows only ring 0
+pub mod config;
+// ring 2: the one function that routes
+pub mod policy;

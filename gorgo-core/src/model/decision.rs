@@ -1,0 +1,105 @@
+//! A decision: who was chosen, among whom, at what cost, and why not the others.
+
+use std::fmt;
+
+use super::{PolicyId, ReplicaId};
+
+/// A decision's identity: milliseconds since the epoch × 2^20 + a counter; 63 bits, unique per database and rising.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DecisionId(pub i64);
+
+impl fmt::Display for DecisionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// One candidate of an optimizer, counted from 0 (the weights as configured).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Generation(pub u64);
+
+/// Why a replica could not be picked: the constraint's name in the policy.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Exclusion {
+    /// Row in the candidates.
+    pub row: usize,
+    /// Index of the constraint in the policy; its name is what the database stores.
+    pub constraint: usize,
+    /// How far beyond the limit, as a ratio above 0; the least violating are let back in when nobody is left.
+    /// Infinite: never let back in (an unhealthy replica).
+    pub violation: f64,
+}
+
+/// Why a request was not routed at all. A closed list, stored in `decisions.refusal`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// The body is not what the path needs: 400.
+    MalformedBody,
+    /// The body is over `server.max_body_bytes`: 413.
+    BodyTooLarge,
+    /// All request bodies together are over `server.max_buffered_bytes`: 503.
+    Overloaded,
+    /// No replica serves the model: 404.
+    UnknownModel,
+    /// No replica is available: 503.
+    NoReplica,
+    /// The router is draining: 503.
+    Draining,
+    /// The client left before its request was read.
+    ClientGone,
+}
+
+impl Refusal {
+    /// All refusals, in documentation order.
+    pub const ALL: [Self; 7] = [
+        Self::MalformedBody,
+        Self::BodyTooLarge,
+        Self::Overloaded,
+        Self::UnknownModel,
+        Self::NoReplica,
+        Self::Draining,
+        Self::ClientGone,
+    ];
+
+    /// The text stored in the database.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::MalformedBody => "malformed-body",
+            Self::BodyTooLarge => "body-too-large",
+            Self::Overloaded => "overloaded",
+            Self::UnknownModel => "unknown-model",
+            Self::NoReplica => "no-replica",
+            Self::Draining => "draining",
+            Self::ClientGone => "client-gone",
+        }
+    }
+}
+
+/// Why this replica: enough to decide again offline. Rows are in candidate order; `signals` and `costs` are
+/// row-major, `rows × terms`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decision {
+    /// Who was chosen.
+    pub replica: ReplicaId,
+    /// Its row in the candidates.
+    pub row: usize,
+    /// The policy that decided.
+    pub policy: PolicyId,
+    /// Which weights.
+    pub generation: Generation,
+    /// The only randomness used. Below 2^53, so that every SQL tool and JSON reader shows it exactly.
+    pub seed: u64,
+    /// The probability with which this replica was chosen.
+    pub propensity: f64,
+    /// How many replicas shared the lowest cost (within the picker's margin).
+    pub ties: u32,
+    /// The signals, each in its term's unit, rounded to thousandths.
+    pub signals: Vec<f64>,
+    /// weight × signal.
+    pub costs: Vec<f64>,
+    /// Per row: the total cost.
+    pub totals: Vec<f64>,
+    /// Who could not be picked, by which constraint.
+    pub excluded: Vec<Exclusion>,
+}

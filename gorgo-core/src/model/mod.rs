@@ -1,0 +1,30 @@
+//! Ring 0: the words all modules share. No I/O, no clock, no runtime; imports std only.
+
+mod candidates;
+mod decision;
+mod event;
+mod fault;
+mod param;
+mod prompt;
+mod record;
+mod replica;
+mod request;
+mod units;
+mod value;
+mod weights;
+
+pub use candidates::{Candidates, Needs, RttSource, ShareOf, ShareWindow, WindowLength};
+pub use decision::{Decision, DecisionId, Exclusion, Generation, Refusal};
+pub use event::{Ending, EngineReport, Event};
+pub use fault::{Fault, Faults, Severity};
+pub use param::{Param, ParamType, Params};
+pub use prompt::{Prompt, Splice, Usage};
+pub use record::{
+    AttemptRecord, CandidateRecord, Connection, DecisionRecord, ErrorClass, EventKind, EventRecord, OutcomeRecord,
+    ProbeRecord, RateKind, RateRecord, Record, ScrapeRecord, ShadowRecord, WeightRecord,
+};
+pub use replica::{EngineKind, PolicyId, Replica, ReplicaId};
+pub use request::{ApiPath, RequestView};
+pub use units::{At, Unit, from_milli, to_milli};
+pub use value::Value;
+pub use weights::Weights;

@@ -1,0 +1,111 @@
+//! Parameters of kinds: declared once, in the kind's row. From the declaration come parsing, range checks,
+//! `gorgo kinds`, the schema for editors and the documentation; no default is written anywhere else.
+
+use super::Value;
+
+/// The type, default and range of a parameter.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum ParamType {
+    /// A number in `[min, max]`; `default: None` means it may be absent.
+    Number {
+        /// Used when absent.
+        default: Option<f64>,
+        /// Smallest allowed.
+        min: f64,
+        /// Largest allowed.
+        max: f64,
+    },
+    /// A whole number in `[min, max]`; `default: None` means it may be absent.
+    Integer {
+        /// Used when absent.
+        default: Option<i64>,
+        /// Smallest allowed.
+        min: i64,
+        /// Largest allowed.
+        max: i64,
+    },
+    /// One of `choices` (any text when empty); `default: None` means it may be absent.
+    Text {
+        /// Used when absent.
+        default: Option<&'static str>,
+        /// What is allowed; empty: any text.
+        choices: &'static [&'static str],
+    },
+    /// True or false.
+    Bool {
+        /// Used when absent.
+        default: bool,
+    },
+    /// A list of texts; absent means empty.
+    TextList,
+    /// A free table, handed to a plugin as it is.
+    Table,
+}
+
+/// One parameter of a kind.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Param {
+    /// The key, with its unit in the name where it has one (`window_secs`).
+    pub name: &'static str,
+    /// Type, default, range.
+    pub ty: ParamType,
+    /// Unit for people; empty where there is none.
+    pub unit: &'static str,
+    /// What it does, one line.
+    pub help: &'static str,
+}
+
+/// Parameters that were read, checked against their declarations, and completed with defaults.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Params {
+    /// Name and value, in declaration order; a parameter that may be absent and is, is missing.
+    pub values: Vec<(&'static str, Value)>,
+}
+
+impl Params {
+    fn get(&self, name: &str) -> Option<&Value> {
+        self.values.iter().find(|(key, _)| *key == name).map(|(_, value)| value)
+    }
+
+    /// The number `name`, if given or defaulted.
+    #[must_use]
+    pub fn number(&self, name: &str) -> Option<f64> {
+        self.get(name).and_then(Value::number)
+    }
+
+    /// The whole number `name`, if given or defaulted.
+    #[must_use]
+    pub fn integer(&self, name: &str) -> Option<i64> {
+        match self.get(name) {
+            Some(Value::Integer(whole)) => Some(*whole),
+            _ => None,
+        }
+    }
+
+    /// The text `name`, if given or defaulted.
+    #[must_use]
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.get(name).and_then(Value::text)
+    }
+
+    /// The switch `name`; false where it was not declared.
+    #[must_use]
+    pub fn bool(&self, name: &str) -> bool {
+        matches!(self.get(name), Some(Value::Bool(true)))
+    }
+
+    /// The texts in list `name`.
+    #[must_use]
+    pub fn texts(&self, name: &str) -> Vec<&str> {
+        match self.get(name) {
+            Some(Value::List(list)) => list.iter().filter_map(Value::text).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The free table `name`.
+    #[must_use]
+    pub fn table(&self, name: &str) -> Option<&Value> {
+        self.get(name)
+    }
+}

@@ -1,0 +1,430 @@
+//! Rows for the store, as messages: what happened, in plain numbers. Sent over a bounded channel to the one
+//! writer; a full channel drops the message and counts it, it never makes a request wait.
+
+use std::sync::Arc;
+
+use super::{ApiPath, At, DecisionId, Generation, PolicyId, Refusal, ReplicaId, RttSource, Unit};
+
+/// One thing that happened.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Record {
+    /// A request was routed or refused, with all its candidates.
+    Decision(Box<DecisionRecord>),
+    /// A later attempt of a routed request chose among the replicas that were left.
+    Candidates {
+        /// Of which decision.
+        decision: DecisionId,
+        /// 2 for the first retry.
+        attempt: u16,
+        /// One row per candidate.
+        rows: Vec<CandidateRecord>,
+    },
+    /// An attempt ended.
+    Attempt(AttemptRecord),
+    /// A request ended.
+    Outcome(Box<OutcomeRecord>),
+    /// A round trip was measured.
+    Probe(ProbeRecord),
+    /// An engine's metrics were read.
+    Scrape(ScrapeRecord),
+    /// Something an operator should be able to look up.
+    Event(EventRecord),
+    /// A policy's weights changed.
+    Weights(WeightRecord),
+    /// A learned rate changed.
+    Rate(RateRecord),
+}
+
+/// A row of `decisions` and its rows of `candidates` (attempt 1) and `shadows`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DecisionRecord {
+    /// Its id.
+    pub decision: DecisionId,
+    /// When the request's head arrived.
+    pub received: At,
+    /// By which API.
+    pub path: ApiPath,
+    /// The model asked for; `None` where the request names none.
+    pub model: Option<Arc<str>>,
+    /// Hash of the session key; 0 on a refusal before it was known.
+    pub session_hash: u64,
+    /// The policy that decided.
+    pub policy: PolicyId,
+    /// Which weights.
+    pub generation: Generation,
+    /// Seed of the choice.
+    pub seed: u64,
+    /// Who was chosen; `None` on a refusal.
+    pub replica: Option<ReplicaId>,
+    /// Why nobody was.
+    pub refusal: Option<Refusal>,
+    /// Probability of this choice, 0 to 1.
+    pub propensity: f64,
+    /// Replicas that shared the lowest cost.
+    pub ties: u32,
+    /// Prompt tokens as estimated.
+    pub prompt_tokens: u32,
+    /// The earlier decision that this prompt shares its longest prefix with.
+    pub parent: Option<DecisionId>,
+    /// Tokens of that shared prefix.
+    pub shared_tokens: u32,
+    /// Body, bytes.
+    pub body_bytes: u64,
+    /// Time spent deciding, µs.
+    pub decide_us: u32,
+    /// Kind and unit of the policy's term slots are in `terms`; here only the numbers.
+    pub candidates: Vec<CandidateRecord>,
+    /// What shadow policies would have chosen.
+    pub shadows: Vec<ShadowRecord>,
+}
+
+/// A row of `candidates`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CandidateRecord {
+    /// Who.
+    pub replica: ReplicaId,
+    /// Name of the constraint that excluded it.
+    pub excluded_by: Option<Arc<str>>,
+    /// Total cost, thousandths.
+    pub cost_milli: i64,
+    /// Round trip used, µs.
+    pub rtt_us: Option<i64>,
+    /// Where it came from.
+    pub rtt_source: RttSource,
+    /// Tokens believed cached there.
+    pub cached_tokens: u32,
+    /// Prompt tokens in flight there.
+    pub queued_tokens: u64,
+    /// Uncached prompt tokens there without a first token yet.
+    pub queued_uncached_tokens: u64,
+    /// Requests in flight there.
+    pub inflight: u32,
+    /// Age of the engine's report, ms.
+    pub report_age_ms: Option<i64>,
+    /// One signal per term slot, thousandths of the term's unit.
+    pub signals_milli: Vec<i64>,
+    /// weight × signal per term slot, thousandths.
+    pub costs_milli: Vec<i64>,
+}
+
+/// A row of `shadows`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ShadowRecord {
+    /// The policy that did not act.
+    pub policy: PolicyId,
+    /// Whom it would have chosen.
+    pub replica: ReplicaId,
+    /// At what cost, thousandths of its own unit.
+    pub cost_milli: i64,
+}
+
+/// Whether an upstream connection was new.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Connection {
+    /// Dialled for this request.
+    Fresh,
+    /// It had carried a request, or was opened ahead.
+    Warm,
+}
+
+impl Connection {
+    /// All kinds.
+    pub const ALL: [Self; 2] = [Self::Fresh, Self::Warm];
+
+    /// The text stored in the database.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fresh => "fresh",
+            Self::Warm => "warm",
+        }
+    }
+}
+
+/// A row of `attempts`. Times are µs after the request's head arrived.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AttemptRecord {
+    /// Of which decision.
+    pub decision: DecisionId,
+    /// 1 for the first.
+    pub attempt: u16,
+    /// At which replica.
+    pub replica: ReplicaId,
+    /// New or kept connection; `None` where none was had.
+    pub connection: Option<Connection>,
+    /// Time spent connecting, µs; 0 on a warm connection.
+    pub connect_us: Option<i64>,
+    /// When the request had been handed to the connection.
+    pub sent_us: Option<i64>,
+    /// When the response's head arrived.
+    pub first_byte_us: Option<i64>,
+    /// When it was over.
+    pub ended_us: i64,
+    /// Response status.
+    pub status: Option<u16>,
+    /// What went wrong.
+    pub error: Option<ErrorClass>,
+}
+
+/// What went wrong with a request or an attempt. A closed list, stored in `outcomes.error` and `attempts.error`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ErrorClass {
+    /// The request was refused; `decisions.refusal` says why.
+    Refused,
+    /// No connection to the replica.
+    Connect,
+    /// The replica closed or reset before a response head.
+    UpstreamClosed,
+    /// No response head within the limit.
+    FirstByteTimeout,
+    /// A started response brought nothing for the idle limit.
+    IdleTimeout,
+    /// The replica ended a response before its end.
+    UpstreamAborted,
+    /// The replica's answer was not HTTP.
+    UpstreamProtocol,
+    /// The replica answered 5xx.
+    UpstreamStatus,
+    /// The replica answered 4xx: the client's request, not the replica's failure.
+    ClientError,
+    /// A stream that began with 200 carried an error event.
+    UpstreamErrorEvent,
+    /// The client left.
+    ClientGone,
+    /// Another attempt of the same request answered first.
+    LostRace,
+    /// The router shut down before it ended.
+    Shutdown,
+}
+
+impl ErrorClass {
+    /// All classes, in documentation order.
+    pub const ALL: [Self; 13] = [
+        Self::Refused,
+        Self::Connect,
+        Self::UpstreamClosed,
+        Self::FirstByteTimeout,
+        Self::IdleTimeout,
+        Self::UpstreamAborted,
+        Self::UpstreamProtocol,
+        Self::UpstreamStatus,
+        Self::ClientError,
+        Self::UpstreamErrorEvent,
+        Self::ClientGone,
+        Self::LostRace,
+        Self::Shutdown,
+    ];
+
+    /// The text stored in the database.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::Connect => "connect",
+            Self::UpstreamClosed => "upstream-closed",
+            Self::FirstByteTimeout => "first-byte-timeout",
+            Self::IdleTimeout => "idle-timeout",
+            Self::UpstreamAborted => "upstream-aborted",
+            Self::UpstreamProtocol => "upstream-protocol",
+            Self::UpstreamStatus => "upstream-status",
+            Self::ClientError => "client-error",
+            Self::UpstreamErrorEvent => "upstream-error-event",
+            Self::ClientGone => "client-gone",
+            Self::LostRace => "lost-race",
+            Self::Shutdown => "shutdown",
+        }
+    }
+}
+
+/// A row of `outcomes`. Times are µs after the request's head arrived.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OutcomeRecord {
+    /// Of which decision.
+    pub decision: DecisionId,
+    /// Status the client got; `None` where it left before one was sent.
+    pub status: Option<u16>,
+    /// What went wrong.
+    pub error: Option<ErrorClass>,
+    /// First generated content; `None` where none came.
+    pub ttft_us: Option<i64>,
+    /// First byte of the response body.
+    pub first_byte_us: Option<i64>,
+    /// Last byte handed to the client's socket.
+    pub e2e_us: i64,
+    /// (last content − first content) / (completion tokens − 1).
+    pub itl_mean_us: Option<i64>,
+    /// 99th percentile of the gaps between content events.
+    pub itl_p99_us: Option<i64>,
+    /// Prompt tokens the engine counted.
+    pub prompt_tokens: Option<u32>,
+    /// Prompt tokens the engine had cached.
+    pub cached_tokens: Option<u32>,
+    /// Tokens generated.
+    pub completion_tokens: Option<u32>,
+    /// TTFT predicted at the decision.
+    pub predicted_ttft_us: Option<i64>,
+    /// Cached tokens predicted at the decision.
+    pub predicted_cached_tokens: Option<u32>,
+}
+
+/// A row of `probes`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ProbeRecord {
+    /// Which replica.
+    pub replica: ReplicaId,
+    /// When the answer came or the time-out ran out.
+    pub at: At,
+    /// Round trip, µs; `None` when lost.
+    pub rtt_us: Option<i64>,
+}
+
+/// A row of `scrapes`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ScrapeRecord {
+    /// Which replica.
+    pub replica: ReplicaId,
+    /// When the page had been read.
+    pub at: At,
+    /// Whether it could be read.
+    pub ok: bool,
+    /// Running requests.
+    pub running: Option<f64>,
+    /// Waiting requests.
+    pub waiting: Option<f64>,
+    /// KV tokens in use.
+    pub kv_used_tokens: Option<f64>,
+    /// Share of the KV cache in use, 0 to 1.
+    pub kv_used_share: Option<f64>,
+    /// Generation throughput, tokens/s.
+    pub throughput: Option<f64>,
+}
+
+/// What kind of event. A closed list, stored in `events.kind`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EventKind {
+    /// The router started.
+    Start,
+    /// The router began to drain.
+    Drain,
+    /// The router stopped, everything flushed.
+    Stop,
+    /// A replica became usable.
+    ReplicaUp,
+    /// A replica became unusable.
+    ReplicaDown,
+    /// An engine restarted in place; its index entries were dropped.
+    ReplicaRestarted,
+    /// The configuration changed.
+    ConfigChange,
+    /// An engine does not report something a policy needs, and which flag would make it.
+    MissingSignal,
+}
+
+impl EventKind {
+    /// All kinds, in documentation order.
+    pub const ALL: [Self; 8] = [
+        Self::Start,
+        Self::Drain,
+        Self::Stop,
+        Self::ReplicaUp,
+        Self::ReplicaDown,
+        Self::ReplicaRestarted,
+        Self::ConfigChange,
+        Self::MissingSignal,
+    ];
+
+    /// The text stored in the database.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::Drain => "drain",
+            Self::Stop => "stop",
+            Self::ReplicaUp => "replica-up",
+            Self::ReplicaDown => "replica-down",
+            Self::ReplicaRestarted => "replica-restarted",
+            Self::ConfigChange => "config-change",
+            Self::MissingSignal => "missing-signal",
+        }
+    }
+}
+
+/// A row of `events`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EventRecord {
+    /// When.
+    pub at: At,
+    /// What.
+    pub kind: EventKind,
+    /// Of which replica.
+    pub replica: Option<ReplicaId>,
+    /// For people; never prompt text or keys.
+    pub text: String,
+}
+
+/// Rows of `weights`: from `at` on the policy decides with these.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WeightRecord {
+    /// Which policy.
+    pub policy: PolicyId,
+    /// From when.
+    pub at: At,
+    /// Of which generation.
+    pub generation: Generation,
+    /// One value per term slot.
+    pub values: Vec<f64>,
+}
+
+/// What a learned rate is of. A closed list, stored in `rates.kind`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RateKind {
+    /// ms per uncached prompt token.
+    Prefill,
+    /// ms per queued uncached token.
+    Queue,
+    /// ms per request decoding.
+    Decode,
+    /// Fixed part of TTFT beyond the round trip, ms.
+    Intercept,
+}
+
+impl RateKind {
+    /// All kinds.
+    pub const ALL: [Self; 4] = [Self::Prefill, Self::Queue, Self::Decode, Self::Intercept];
+
+    /// The text stored in the database.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Prefill => "prefill",
+            Self::Queue => "queue",
+            Self::Decode => "decode",
+            Self::Intercept => "intercept",
+        }
+    }
+
+    /// The unit of the rate's value.
+    #[must_use]
+    pub const fn unit(self) -> Unit {
+        Unit::Millis
+    }
+}
+
+/// A row of `rates`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RateRecord {
+    /// Which replica.
+    pub replica: ReplicaId,
+    /// Of what.
+    pub kind: RateKind,
+    /// When.
+    pub at: At,
+    /// The estimate.
+    pub value: f64,
+    /// Lower end of its 95 % interval.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+    /// Samples behind it.
+    pub samples: u64,
+}

@@ -1,0 +1,87 @@
+//! Replicas: the engine endpoints a decision chooses among.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// A replica's place in the fleet, 0-based and stable for the life of the process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ReplicaId(pub u16);
+
+impl ReplicaId {
+    /// The id as an index into per-replica vectors.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Display for ReplicaId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// A policy's place among the policies that were built at start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PolicyId(pub u16);
+
+impl PolicyId {
+    /// The id as an index.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Which engine a replica runs; chooses its adapter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EngineKind {
+    /// SGLang.
+    Sglang,
+    /// vLLM.
+    Vllm,
+    /// llama.cpp's server.
+    LlamaCpp,
+    /// Any OpenAI-compatible server; nothing beyond the API is assumed.
+    OpenAi,
+    /// The engine simulated by gorgo itself, behind a real HTTP server on loopback.
+    Simulated,
+}
+
+impl EngineKind {
+    /// All engines, in documentation order.
+    pub const ALL: [Self; 5] = [Self::Sglang, Self::Vllm, Self::LlamaCpp, Self::OpenAi, Self::Simulated];
+
+    /// The name in configuration files and in the database.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sglang => "sglang",
+            Self::Vllm => "vllm",
+            Self::LlamaCpp => "llama-cpp",
+            Self::OpenAi => "openai",
+            Self::Simulated => "simulated",
+        }
+    }
+
+    /// The engine of that name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|engine| engine.name() == name)
+    }
+}
+
+/// What is known of a replica from configuration, as far as decisions care.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Replica {
+    /// Its place in the fleet.
+    pub id: ReplicaId,
+    /// Its unique name.
+    pub name: Arc<str>,
+    /// Its region.
+    pub region: Arc<str>,
+    /// Its engine.
+    pub engine: EngineKind,
+    /// KV cache capacity in tokens, when configured or learned; bounds the prefix index of the replica.
+    pub kv_capacity_tokens: Option<u64>,
+}
