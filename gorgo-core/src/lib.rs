@@ -15,3 +15,5 @@ pub mod model;
 pub mod config;
 // ring 2: the one function that routes
 pub mod policy;
+// ring 3: wires, disk, eyes
+pub mod observe;

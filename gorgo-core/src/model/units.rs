@@ -84,6 +84,12 @@ impl At {
     }
 }
 
+/// Where time comes from: the wall in `serve`, events in the simulator and in tests.
+pub trait Clock: Send + Sync {
+    /// The time now.
+    fn now(&self) -> At;
+}
+
 /// Largest magnitude that [`to_milli`] keeps: 2^53 thousandths, the integers an `f64` holds exactly.
 const MILLI_LIMIT: f64 = 9_007_199_254_740_992.0;
 
