@@ -241,6 +241,10 @@ impl ErrorClass {
 pub struct OutcomeRecord {
     /// Of which decision.
     pub decision: DecisionId,
+    /// By which API; for the metrics, the decision's row has it already.
+    pub path: ApiPath,
+    /// Who answered last; for the metrics, the attempts' rows have it already.
+    pub replica: Option<ReplicaId>,
     /// Status the client got; `None` where it left before one was sent.
     pub status: Option<u16>,
     /// What went wrong.
