@@ -174,9 +174,11 @@ impl Fit {
         // uncertainty of this very prediction.
         let limit = CLIP_SIGMAS * sigma * (1.0 + leverage).sqrt();
         let clipped = residual.clamp(-limit, limit);
-        let denominator = FORGETTING + leverage;
+        // A clipped sample also counts less as information, else the fit would think it knows what it was not told.
+        let trust = if residual == 0.0 { 1.0 } else { clipped / residual };
+        let denominator = FORGETTING / trust + leverage;
         for i in 0..DIMENSIONS {
-            self.theta[i] = (self.theta[i] + gain_raw[i] / denominator * clipped).max(LEAST[i]);
+            self.theta[i] = (self.theta[i] + gain_raw[i] / denominator * residual).max(LEAST[i]);
         }
         for i in 0..DIMENSIONS {
             for k in 0..DIMENSIONS {
