@@ -175,6 +175,9 @@ impl Holders {
 }
 
 fn leave(word: usize, mut leaving: u64, depth: u32, out: &mut [u32]) {
+    if depth == 0 {
+        return; // `out` is zero already
+    }
     while leaving != 0 {
         if let Some(blocks) = out.get_mut(word * 64 + leaving.trailing_zeros() as usize) {
             *blocks = depth;

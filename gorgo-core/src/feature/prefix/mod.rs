@@ -12,6 +12,7 @@ mod chain;
 mod holders;
 mod index;
 mod shard;
+mod tree;
 #[cfg(test)]
 mod tests;
 

@@ -8,6 +8,8 @@
 //! are stale and are dropped when met.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use hashbrown::HashTable;
 
@@ -69,12 +71,15 @@ pub(super) struct Shard {
     heap_bytes: usize,
     /// Block × replica pairs that were evicted for room.
     pub(super) evictions: u64,
-    /// The sum over shards that this one last reported itself in.
+    /// What this shard last added of itself to the sum over shards.
     pub(super) reported_bytes: usize,
+    /// Blocks per replica over all shards.
+    held: Arc<[AtomicU64]>,
 }
 
 impl Shard {
-    pub(super) fn new(replicas: usize) -> Self {
+    pub(super) fn new(held: Arc<[AtomicU64]>) -> Self {
+        let replicas = held.len();
         Self {
             nodes: Vec::new(),
             free: NIL,
@@ -85,6 +90,7 @@ impl Shard {
             heap_bytes: 0,
             evictions: 0,
             reported_bytes: 0,
+            held,
         }
     }
 
@@ -100,7 +106,7 @@ impl Shard {
         &self.nodes[at as usize]
     }
 
-    fn node_mut(&mut self, at: u32) -> &mut Node {
+    pub(super) fn node_mut(&mut self, at: u32) -> &mut Node {
         &mut self.nodes[at as usize]
     }
 
@@ -179,6 +185,7 @@ impl Shard {
             at = found;
         }
         self.lanes[usize::from(replica)].blocks += touched.added;
+        self.held[usize::from(replica)].fetch_add(u64::from(touched.added), Relaxed);
         if at != NIL {
             self.push_use(replica, Use { stamp, node: at });
         }
@@ -238,7 +245,7 @@ impl Shard {
     }
 
     /// Takes a replica from a block, and the block from the shard where it was the last.
-    fn drop_holder(&mut self, at: u32, replica: u16) {
+    pub(super) fn drop_holder(&mut self, at: u32, replica: u16) {
         let words = self.words;
         let node = self.node_mut(at);
         let before = node.holders.heap_bytes();
@@ -249,12 +256,13 @@ impl Shard {
         let empty = node.holders.is_empty(words);
         self.heap_bytes = self.heap_bytes + after - before;
         self.lanes[usize::from(replica)].blocks -= 1;
+        self.held[usize::from(replica)].fetch_sub(1, Relaxed);
         if empty {
-            self.free(at);
+            self.release(at);
         }
     }
 
-    fn free(&mut self, at: u32) {
+    fn release(&mut self, at: u32) {
         self.unlink(at);
         let hash = self.node(at).hash;
         if let Ok(entry) = self.table.find_entry(hash, |&other| other == at) {
@@ -275,7 +283,7 @@ impl Shard {
             let more = (self.nodes.capacity() / 4).max(64);
             if may_grow(more * size_of::<Node>() + self.table_growth()) {
                 self.nodes.reserve_exact(more);
-            } else if !self.evict_any(parent) {
+            } else if !self.evict_any() {
                 return None;
             }
         }
@@ -301,36 +309,74 @@ impl Shard {
         if self.table.len() * 5 / 4 >= self.table.capacity() { self.table.allocation_size().max(64 * 5) } else { 0 }
     }
 
-    /// Frees at least one slot by evicting the oldest path of any replica, sparing the path to `spared`.
-    /// False where nothing else is left.
-    fn evict_any(&mut self, spared: u32) -> bool {
-        let _ = spared; // its path carries the newest stamp of the replica that is being noted, so it never empties
-        let mut evicted = 0;
-        while self.free == NIL {
-            let oldest = (0_u16..)
-                .take(self.lanes.len())
-                .filter_map(|replica| self.oldest(replica).map(|stamp| (stamp, replica)))
-                .min();
-            let Some((_, replica)) = oldest else { break };
-            evicted += u64::from(self.evict_oldest(replica, |_| true));
-        }
-        self.evictions += evicted;
+    /// Frees at least one slot by evicting the oldest paths. The path being noted is not among them: it has no entry in
+    /// a queue yet. False where nothing else is left.
+    fn evict_any(&mut self) -> bool {
+        while self.free == NIL && self.shed(1) > 0 {}
         self.free != NIL
     }
 
-    /// Evicts up to `blocks` pairs, the shard's oldest first.
-    pub(super) fn shed(&mut self, blocks: u32, mut evicted: impl FnMut(u16, u32)) {
+    /// Evicts up to `blocks` pairs of any replicas, the shard's oldest first. Returns how many.
+    pub(super) fn shed(&mut self, blocks: u32) -> u32 {
         let mut left = blocks;
         while left > 0 {
-            let oldest = (0_u16..)
-                .take(self.lanes.len())
-                .filter_map(|replica| self.oldest(replica).map(|stamp| (stamp, replica)))
-                .min();
+            let replicas = (0_u16..).take(self.lanes.len());
+            let oldest = replicas.filter_map(|replica| Some((self.oldest(replica)?, replica))).min();
             let Some((_, replica)) = oldest else { break };
             let taken = self.evict_oldest(replica, |taken| taken < left);
             self.evictions += u64::from(taken);
-            evicted(replica, taken);
             left -= taken.min(left);
         }
+        blocks - left
+    }
+
+    /// Makes the use with that stamp end in `node`, or forgets it.
+    pub(super) fn shorten_use(&mut self, replica: u16, stamp: u64, node: u32) {
+        let uses = &mut self.lanes[usize::from(replica)].uses;
+        let at = uses.partition_point(|entry| entry.stamp < stamp);
+        if let Some(entry) = uses.get_mut(at).filter(|entry| entry.stamp == stamp) {
+            entry.node = node; // `NIL` is no block's place: such an entry is stale
+        }
+    }
+
+    /// The queue of a replica, for tests of the invariants.
+    #[cfg(test)]
+    pub(super) fn uses(&self, replica: u16) -> impl Iterator<Item = (u64, u32)> + '_ {
+        self.lanes[usize::from(replica)].uses.iter().map(|entry| (entry.stamp, entry.node))
+    }
+
+    /// Rebuilds the shard without its free slots, where most are free, so that memory goes back.
+    pub(super) fn compact(&mut self) {
+        if self.nodes.capacity() < 1024 || self.live * 4 > self.nodes.capacity() {
+            return;
+        }
+        let mut places = vec![NIL; self.nodes.len()];
+        let mut nodes = Vec::with_capacity(self.live);
+        for (old, node) in std::mem::take(&mut self.nodes).into_iter().enumerate() {
+            if !node.holders.is_empty(self.words) {
+                places[old] = u32::try_from(nodes.len()).unwrap_or(NIL);
+                nodes.push(node);
+            }
+        }
+        let moved = |at: u32| places.get(at as usize).copied().unwrap_or(NIL);
+        let mut table = HashTable::with_capacity(nodes.len());
+        for (at, node) in (0_u32..).zip(&mut nodes) {
+            for link in [&mut node.parent, &mut node.child, &mut node.next, &mut node.prev] {
+                *link = moved(*link);
+            }
+            table.insert_unique(node.hash, at, |_| 0); // has room for all: never hashes again
+        }
+        for lane in &mut self.lanes {
+            self.heap_bytes -= lane.uses.capacity() * size_of::<Use>();
+            for entry in &mut lane.uses {
+                entry.node = moved(entry.node);
+            }
+            lane.uses.retain(|entry| entry.node != NIL);
+            lane.uses.shrink_to_fit();
+            self.heap_bytes += lane.uses.capacity() * size_of::<Use>();
+        }
+        self.nodes = nodes;
+        self.table = table;
+        self.free = NIL;
     }
 }
