@@ -9,3 +9,7 @@ pub mod rates;
 pub mod report;
 pub mod rtt;
 pub mod share;
+//! Facts per replica, each a pure state machine fed with events and a time.
+
+pub mod prefix;
+pub mod tokens;
