@@ -17,3 +17,4 @@ pub mod config;
 pub mod policy;
 // ring 3: wires, disk, eyes
 pub mod observe;
+pub mod store;
