@@ -19,3 +19,4 @@ pub mod feature;
 pub mod policy;
 // ring 3: wires, disk, eyes
 pub mod observe;
+pub mod store;
