@@ -19,7 +19,7 @@ pub use candidates::{Candidates, Needs, RttSource, ShareOf, ShareWindow, WindowL
 pub use decision::{Decision, DecisionId, Exclusion, Generation, Refusal};
 pub use event::{Ending, EngineReport, Event};
 pub use fault::{Fault, Faults, Severity};
-pub use param::{Param, ParamType, Params};
+pub use param::{KindDoc, Param, ParamType, Params};
 pub use prompt::{Prompt, Splice, Usage};
 pub use record::{
     AttemptRecord, CandidateRecord, Connection, DecisionRecord, ErrorClass, EventKind, EventRecord, OutcomeRecord,
