@@ -15,6 +15,7 @@ pub mod model;
 pub mod config;
 pub mod parse;
 pub mod feature;
+pub mod trace;
 // ring 2: the one function that routes
 pub mod policy;
 // ring 3: wires, disk, eyes
