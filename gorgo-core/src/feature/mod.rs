@@ -5,11 +5,9 @@ mod decay;
 pub mod fleet;
 pub mod latency;
 pub mod load;
+pub mod prefix;
 pub mod rates;
 pub mod report;
 pub mod rtt;
 pub mod share;
-//! Facts per replica, each a pure state machine fed with events and a time.
-
-pub mod prefix;
 pub mod tokens;

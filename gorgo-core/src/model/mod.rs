@@ -14,8 +14,8 @@ mod units;
 mod value;
 mod weights;
 
-pub use canonical::CanonicalSink;
 pub use candidates::{Candidates, Needs, RttSource, ShareOf, ShareWindow, WindowLength};
+pub use canonical::CanonicalSink;
 pub use decision::{Decision, DecisionId, Exclusion, Generation, Refusal};
 pub use event::{Ending, EngineReport, Event};
 pub use fault::{Fault, Faults, Severity};
@@ -23,7 +23,7 @@ pub use param::{KindDoc, Param, ParamType, Params};
 pub use prompt::{Prompt, Splice, Usage};
 pub use record::{
     AttemptRecord, CandidateRecord, Connection, DecisionRecord, ErrorClass, EventKind, EventRecord, OutcomeRecord,
-    ProbeRecord, RateKind, RateRecord, Record, ScrapeRecord, ShadowRecord, WeightRecord,
+    ProbeRecord, RateKind, RateRecord, Record, Route, ScrapeRecord, ShadowRecord, WeightRecord,
 };
 pub use replica::{EngineKind, PolicyId, Replica, ReplicaId};
 pub use request::{ApiPath, RequestView};

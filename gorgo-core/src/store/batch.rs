@@ -68,7 +68,7 @@ impl<'r> Rows<'r> {
                     rows.add_candidates(*decision, *attempt, candidates);
                 }
                 Record::Attempt(attempt) => rows.attempts.push(attempt),
-                Record::Outcome(outcome) => rows.outcomes.push(outcome),
+                Record::Outcome(_, outcome) => rows.outcomes.push(outcome),
                 Record::Probe(probe) => rows.probes.push(probe),
                 Record::Scrape(scrape) => rows.scrapes.push(scrape),
                 Record::Event(event) => rows.events.push(event),

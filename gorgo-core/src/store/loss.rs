@@ -125,7 +125,7 @@ pub(super) fn tally(record: &Record, mut row: impl FnMut(Table, i64, u64)) {
             row(Table::CandidateTerms, at_us, count(terms));
         }
         Record::Attempt(attempt) => row(Table::Attempts, moment_of(attempt.decision), 1),
-        Record::Outcome(outcome) => row(Table::Outcomes, moment_of(outcome.decision), 1),
+        Record::Outcome(_, outcome) => row(Table::Outcomes, moment_of(outcome.decision), 1),
         Record::Probe(probe) => row(Table::Probes, probe.at.micros(), 1),
         Record::Scrape(scrape) => row(Table::Scrapes, scrape.at.micros(), 1),
         Record::Event(event) => row(Table::Events, event.at.micros(), 1),
