@@ -5,11 +5,13 @@ use gorgo_core::trace::{Latencies, Quantiles, ReplicaTraffic};
 
 use super::number::{count, millis, percent};
 
+/// Takes one latency out of a set.
+type Pick = fn(&Latencies) -> &Quantiles;
+
 /// One row per latency and set of requests: name of the set, its latencies.
 pub(crate) fn latencies(sets: &[(&str, &Latencies)]) -> Table {
     let mut table = numbers(&["ms", "measured", "p50", "p95", "p99", "mean", "max"]);
-    let kinds: [(&str, fn(&Latencies) -> &Quantiles); 3] =
-        [("TTFT", |set| &set.ttft), ("E2E", |set| &set.e2e), ("ITL", |set| &set.itl)];
+    let kinds: [(&str, Pick); 3] = [("TTFT", |set| &set.ttft), ("E2E", |set| &set.e2e), ("ITL", |set| &set.itl)];
     for (kind, of) in kinds {
         for (name, set) in sets {
             let Quantiles { count: measured, mean, p50, p95, p99, max } = *of(set);

@@ -36,7 +36,7 @@ pub struct ShapeCounts {
     pub beyond_limit: usize,
     /// Answers cut.
     pub outputs_capped: usize,
-    /// Rows whose time was moved because they shared it.
+    /// Rows kept whose time was moved because they shared it.
     pub spread: usize,
 }
 
@@ -56,14 +56,14 @@ pub struct Shaped {
 pub fn shape(trace: Trace, shape: &Shape) -> Shaped {
     let Trace { block_tokens, rows: mut all, .. } = trace;
     let mut counts = ShapeCounts { rows: all.len(), ..ShapeCounts::default() };
-    if shape.spread {
-        counts.spread = spread(&mut all);
-    }
+    let moved = if shape.spread { spread(&mut all) } else { Vec::new() };
+    let mut moved = moved.into_iter().chain(std::iter::repeat(false));
     let limit = shape.limit.unwrap_or(usize::MAX);
     let mut rows = Vec::with_capacity(all.len().min(limit));
     let mut left = all.into_iter();
     while rows.len() < limit {
         let Some(mut row) = left.next() else { break };
+        let moved = moved.next() == Some(true);
         if shape.max_input_tokens.is_some_and(|most| row.input_tokens > most) {
             counts.dropped_over_input += 1;
             continue;
@@ -72,6 +72,7 @@ pub fn shape(trace: Trace, shape: &Shape) -> Shaped {
             row.output_tokens = most;
             counts.outputs_capped += 1;
         }
+        counts.spread += usize::from(moved);
         rows.push(row);
     }
     counts.beyond_limit = left.len();
@@ -83,9 +84,9 @@ pub fn shape(trace: Trace, shape: &Shape) -> Shaped {
 }
 
 /// Spreads each group of rows with one timestamp evenly over the time to the next timestamp; the last group over the
-/// gap before it. Returns how many rows moved. Rows must be sorted by time; they stay so.
-fn spread(rows: &mut [TraceRow]) -> usize {
-    let mut moved = 0;
+/// gap before it. Returns for each row whether it moved. Rows must be sorted by time; they stay so.
+fn spread(rows: &mut [TraceRow]) -> Vec<bool> {
+    let mut moved = Vec::with_capacity(rows.len());
     let mut gap_ms = 0.0;
     let mut start = 0;
     while let Some(at_ms) = rows.get(start).map(|row| row.at_ms) {
@@ -98,10 +99,8 @@ fn spread(rows: &mut [TraceRow]) -> usize {
         let mut position = 0.0;
         for row in &mut rows[start..next] {
             row.at_ms = at_ms + gap_ms * position / count;
+            moved.push(row.at_ms > at_ms);
             position += 1.0;
-        }
-        if gap_ms > 0.0 {
-            moved += group - 1;
         }
         start = next;
     }

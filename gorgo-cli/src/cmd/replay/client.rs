@@ -18,6 +18,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio_util::task::TaskTracker;
 
+use super::failure::{Failure, class_of};
 use super::stream::{StreamScan, message};
 use super::target::{Api, Target};
 
@@ -42,25 +43,6 @@ pub(super) struct Job {
     pub(super) session: Option<String>,
     /// The body.
     pub(super) body: Bytes,
-}
-
-/// What went wrong, and in whose words.
-#[derive(Debug, thiserror::Error)]
-#[error("{detail}")]
-pub(super) struct Failure {
-    pub(super) class: ErrorClass,
-    detail: String,
-}
-
-impl Failure {
-    fn new(class: ErrorClass, detail: impl Into<String>) -> Self {
-        Self { class, detail: detail.into() }
-    }
-
-    fn wire(error: &hyper::Error) -> Self {
-        let class = if error.is_parse() { ErrorClass::UpstreamProtocol } else { ErrorClass::UpstreamClosed };
-        Self::new(class, error.to_string())
-    }
 }
 
 /// A connection with no request on it.
@@ -287,17 +269,6 @@ impl Client {
         if !connection.is_closed() {
             self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
         }
-    }
-}
-
-/// 4xx is the request's fault, 5xx the server's; anything else is no answer to a request for a stream.
-fn class_of(status: StatusCode) -> ErrorClass {
-    if status.is_client_error() {
-        ErrorClass::ClientError
-    } else if status.is_server_error() {
-        ErrorClass::UpstreamStatus
-    } else {
-        ErrorClass::UpstreamProtocol
     }
 }
 

@@ -10,6 +10,8 @@
 mod body;
 mod client;
 mod drive;
+mod failure;
+mod interrupts;
 mod progress;
 mod report;
 mod stream;
@@ -28,8 +30,10 @@ use hyper::header::HeaderValue;
 use tokio_util::task::TaskTracker;
 
 use self::body::BodyWriter;
-use self::client::{Client, Failure};
+use self::client::Client;
 use self::drive::{Brakes, Plan, drive};
+use self::failure::Failure;
+use self::interrupts::Interrupts;
 use self::progress::Progress;
 use self::report::Report;
 use self::target::{Api, Target, TargetError};
@@ -282,41 +286,6 @@ async fn drive_until_stopped(
     };
     notes.finish();
     Ok(driven)
-}
-
-/// SIGINT and, where it exists, SIGTERM.
-struct Interrupts {
-    #[cfg(unix)]
-    terminate: tokio::signal::unix::Signal,
-    #[cfg(unix)]
-    interrupt: tokio::signal::unix::Signal,
-}
-
-impl Interrupts {
-    #[cfg(unix)]
-    fn new() -> io::Result<Self> {
-        use tokio::signal::unix::{SignalKind, signal};
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
-    }
-
-    #[cfg(not(unix))]
-    #[expect(clippy::unnecessary_wraps, reason = "the same signature as on unix")]
-    fn new() -> io::Result<Self> {
-        Ok(Self {})
-    }
-
-    /// Waits for the next one.
-    async fn next(&mut self) {
-        #[cfg(unix)]
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-        #[cfg(not(unix))]
-        if tokio::signal::ctrl_c().await.is_err() {
-            std::future::pending::<()>().await;
-        }
-    }
 }
 
 #[cfg(test)]

@@ -112,7 +112,7 @@ impl Report {
     /// One line for each thing that makes the replay less than the trace.
     fn left_out(&self) -> Vec<String> {
         let counts = &self.counts;
-        let most = |limit: Option<u32>| limit.map_or_else(String::new, |limit| count(limit));
+        let most = |limit: Option<u32>| limit.map_or_else(String::new, count);
         let things = [
             (counts.dropped_over_input, format!("rows dropped: over {} input tokens", most(self.max_input_tokens))),
             (counts.beyond_limit, "rows left out: --limit was reached".to_owned()),

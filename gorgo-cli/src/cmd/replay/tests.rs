@@ -82,7 +82,7 @@ enum Answer {
     Status(u16, &'static str),
     Stream(&'static [&'static str]),
     CutStream(&'static [&'static str]),
-    NoAnswer,
+    Closed,
     Never,
 }
 
@@ -150,7 +150,7 @@ impl Mock {
             Answer::Status(status, text) => Ok(Response::builder().status(status).body(Pieces::of(&[text])).unwrap()),
             Answer::Stream(texts) => Ok(Response::new(Pieces::of(texts))),
             Answer::CutStream(texts) => Ok(Response::new(Pieces::of(texts).then_cut())),
-            Answer::NoAnswer => Err(io::Error::other("closed")),
+            Answer::Closed => Err(io::Error::other("closed")),
             Answer::Never => std::future::pending().await,
         };
         self.in_flight.fetch_sub(1, Ordering::SeqCst);
@@ -259,7 +259,7 @@ async fn failures_are_told_apart_and_stop_nothing() {
         Answer::Stream(&[ROLE, WORD, "data: {\"error\":{\"message\":\"engine died\"}}\n\n"]),
         Answer::CutStream(&[ROLE, WORD]),
         Answer::Stream(&[ROLE, WORD]),
-        Answer::NoAnswer,
+        Answer::Closed,
         Answer::Good,
     ];
     let samples = drive_all(&Mock::new(&answers, 1), plan(rows(8), 1)).await;
@@ -352,7 +352,8 @@ async fn exit_codes() {
     let (trace, bad) = (folder.path().join("t.jsonl"), folder.path().join("bad.jsonl"));
     std::fs::write(&trace, TRACE).unwrap();
     std::fs::write(&bad, "{\"timestamp\":0}\n").unwrap();
-    let (trace, bad) = (trace.to_str().unwrap(), bad.to_str().unwrap());
+    let no_folder = folder.path().join("absent").join("out.csv");
+    let (trace, bad, no_folder) = (trace.to_str().unwrap(), bad.to_str().unwrap(), no_folder.to_str().unwrap());
     let tracker = TaskTracker::new();
     let good = Mock::new(&[], 1).serve(&tracker).await.to_string();
     let failing = Mock::new(&[Answer::Status(500, "")], 1).serve(&tracker).await.to_string();
@@ -366,7 +367,7 @@ async fn exit_codes() {
         (&[trace, "--to", "https://a"], 2),
         (&[trace, "--to", &good, "--limit", "0"], 2),
         (&[trace, "--to", &good, "--api-key-env", "GORGO_TEST_NO_SUCH_KEY"], 2),
-        (&[trace, "--to", &good, "--csv", "/no/such/folder/out.csv"], 2),
+        (&[trace, "--to", &good, "--csv", no_folder], 2),
     ];
     for (words, code) in cases {
         assert_eq!(run(args(words), clock()).await, ExitCode::from(code), "{words:?}");

@@ -8,7 +8,7 @@ use super::*;
 /// Ten requests, a third of them probes, two replicas, two failures.
 fn samples() -> Vec<Sample> {
     let sample = |row: u32| {
-        let probe = row % 3 == 0;
+        let probe = row.is_multiple_of(3);
         let (cached, input) = if probe { (0, 8) } else { (3000, 8000) };
         Sample {
             row: row as usize,
