@@ -55,15 +55,15 @@ impl<'a> Ground<'a> {
         let mut done = 0;
         while done < parts.len() {
             done += match target.now {
-                Some(Value::List(list)) => self.into_list(list, &parts[done..], spelling, &mut target),
-                _ => self.into_table(parts, done, spelling, &mut target),
+                Some(Value::List(list)) => self.step_into_list(list, &parts[done..], spelling, &mut target),
+                _ => self.step_into_table(parts, done, spelling, &mut target),
             }?;
         }
         Ok(target)
     }
 
     /// One step into an array: by index, or by the name of an element.
-    fn into_list(
+    fn step_into_list(
         &self,
         list: &'a [Value],
         parts: &[String],
@@ -94,7 +94,7 @@ impl<'a> Ground<'a> {
     }
 
     /// One step into a table. As many parts as possible are one key: a name may hold `__` itself.
-    fn into_table(
+    fn step_into_table(
         &self,
         parts: &[String],
         done: usize,
