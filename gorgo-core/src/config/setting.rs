@@ -51,6 +51,10 @@ pub(super) struct Missed {
 impl<'a> Ground<'a> {
     /// Finds the key that `parts` name, level by level.
     pub(super) fn resolve(&self, parts: &[String], spelling: Spelling) -> Result<Target<'a>, Missed> {
+        if parts.len() > path::DEEPEST {
+            let message = format!("more than {} levels deep", path::DEEPEST);
+            return Err(Missed { nearest: None, message });
+        }
         let mut target = Target { steps: Vec::new(), schema: Some(self.schema), now: Some(self.root) };
         let mut done = 0;
         while done < parts.len() {
