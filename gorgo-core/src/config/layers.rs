@@ -41,7 +41,7 @@ impl Provider for Layer {
 
 impl Layers {
     /// The lowest layer: what holds where nobody says anything.
-    pub(super) fn defaults(defaults: &impl serde::Serialize) -> Result<Self, Error> {
+    pub(super) fn defaults(defaults: &impl serde::Serialize) -> Result<Self, Box<Error>> {
         let members = Merged::serialize(defaults)?.into_dict().unwrap_or_default();
         let layer = Layer { name: Origin::Default.to_string(), members };
         Ok(Self { figment: Figment::from(layer), origins: HashMap::new() })
@@ -76,9 +76,9 @@ impl Layers {
         self.figment.data().ok().and_then(|mut profiles| profiles.remove(&Profile::Default)).unwrap_or_default()
     }
 
-    /// The member `key`, as its type.
-    pub(super) fn extract<'de, T: serde::Deserialize<'de>>(&self) -> Result<T, Error> {
-        self.figment.extract()
+    /// All values as their type.
+    pub(super) fn extract<'de, T: serde::Deserialize<'de>>(&self) -> Result<T, Box<Error>> {
+        self.figment.extract().map_err(Box::new)
     }
 
     /// All values in the order of the file, what it does not have behind that; and who set what, by plain path.

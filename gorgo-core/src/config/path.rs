@@ -1,7 +1,7 @@
 //! Paths of keys as people read and write them: `policy.gorgo.term[0].weight.max`; a key that is not bare is quoted.
 
 /// The most steps a path may have; nothing in the file is nested that deep.
-const DEEPEST: usize = 32;
+pub(super) const DEEPEST: usize = 32;
 
 /// One step down into a value.
 #[derive(Debug, Clone, PartialEq, Eq)]

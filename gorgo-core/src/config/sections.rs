@@ -42,8 +42,7 @@ pub struct Config {
     pub base: PathBuf,
 }
 
-/// The routing configuration of gorgo: where to listen, which replicas there are, and the policies that choose among
-/// them. Also the JSON schema's root; [`Config`] is what the program works with.
+/// The configuration of gorgo: where it listens, which replicas there are, and the policies that choose among them.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Document {

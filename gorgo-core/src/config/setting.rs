@@ -51,19 +51,23 @@ pub(super) struct Missed {
 impl<'a> Ground<'a> {
     /// Finds the key that `parts` name, level by level.
     pub(super) fn resolve(&self, parts: &[String], spelling: Spelling) -> Result<Target<'a>, Missed> {
+        if parts.len() > path::DEEPEST {
+            let message = format!("more than {} levels deep", path::DEEPEST);
+            return Err(Missed { nearest: None, message });
+        }
         let mut target = Target { steps: Vec::new(), schema: Some(self.schema), now: Some(self.root) };
         let mut done = 0;
         while done < parts.len() {
             done += match target.now {
-                Some(Value::List(list)) => self.into_list(list, &parts[done..], spelling, &mut target),
-                _ => self.into_table(parts, done, spelling, &mut target),
+                Some(Value::List(list)) => self.step_into_list(list, &parts[done..], spelling, &mut target),
+                _ => self.step_into_table(parts, done, spelling, &mut target),
             }?;
         }
         Ok(target)
     }
 
     /// One step into an array: by index, or by the name of an element.
-    fn into_list(
+    fn step_into_list(
         &self,
         list: &'a [Value],
         parts: &[String],
@@ -94,7 +98,7 @@ impl<'a> Ground<'a> {
     }
 
     /// One step into a table. As many parts as possible are one key: a name may hold `__` itself.
-    fn into_table(
+    fn step_into_table(
         &self,
         parts: &[String],
         done: usize,

@@ -251,6 +251,22 @@ fn faulty_variables_and_flags_are_named() {
 }
 
 #[test]
+fn odd_names_keep_their_lines_and_their_settings() {
+    let text = format!("{SMALL}[policy.\"a.b c\"]\nunit = \"raw\"\n");
+    let deep = format!("GORGO_POLICY__MINE{}", "__A".repeat(10_000));
+    let (config, origins) = good(&text, &[("GORGO_POLICY__A_B_C__UNIT", "1")], &["policy.'a.b c'.cost=x"]);
+    let expected = [("unit", "1"), ("cost", "x")].map(|(key, text)| (key.to_owned(), Value::Text(text.to_owned())));
+    assert_eq!(config.policies[1], ("a.b c".to_owned(), Value::Table(expected.into())));
+    let mut faults = Faults::default();
+    faults.fault("policy.a.b c.term", "is missing");
+    faults.fault("policy.\"a.b c\".unit", "is odd");
+    let expected = "policies.toml:20: policy.a.b c.term: is missing\n\
+                    GORGO_POLICY__A_B_C__UNIT: policy.\"a.b c\".unit: is odd\n";
+    assert_eq!(render(&faults, &origins, Look::Plain), expected);
+    assert!(report(&text, &[(&deep, "1")], &[]).ends_with("unknown key; more than 32 levels deep\n"));
+}
+
+#[test]
 fn a_key_of_a_preset_changes_a_copy_of_it() {
     let (config, origins) = good(SMALL, &[("GORGO_POLICY__GORGO__TERM__0__WEIGHT", "2")], &["default_policy=gorgo"]);
     let (_, gorgo) = config.policies.iter().find(|(name, _)| name == "gorgo").unwrap();
@@ -380,6 +396,33 @@ fn settings() -> ProptestConfig {
     ProptestConfig { rng_seed: RngSeed::Fixed(7), failure_persistence: None, cases: 256, ..ProptestConfig::default() }
 }
 
+/// Keys of every type.
+const KEYS: [&str; 9] = [
+    "server.session_header",
+    "server.headers",
+    "store.flush_ms",
+    "failover.budget_share",
+    "failover.hedge",
+    "log.format",
+    "replica.us-ashburn.models",
+    "replica.0.simulated.profile",
+    "policy.mine.term.rtt.weight",
+];
+
+/// Values as people and accidents write them.
+fn value() -> impl Strategy<Value = String> {
+    prop_oneof![
+        piece(),
+        "[a-z-]{1,8}",
+        "[0-9]{1,5}",
+        Just("{ after = 2, min_ms = 7 }".to_owned()),
+        Just("[\"a\"]".to_owned()),
+        Just("json".to_owned()),
+        Just("false".to_owned()),
+    ]
+    .prop_filter("the environment holds no NUL", |value| !value.contains('\0'))
+}
+
 /// Pieces that TOML gives a meaning to.
 fn piece() -> impl Strategy<Value = String> {
     let signs = ["=", "[", "]", "[[", "]]", "{", "}", "\"", "'", "\"\"\"", "\n", "\r\n", ".", ",", "#", "@", "é", "\\"];
@@ -401,6 +444,21 @@ proptest! {
         holds(&text, &[], &[]);
         if !value.contains('\0') {
             holds(SMALL, &[(&format!("GORGO_{name}"), &value)], &[&format!("{name}={value}"), &value]);
+        }
+    }
+
+    #[test]
+    fn any_value_of_a_key_is_taken_or_refused(key in prop::sample::select(KEYS.to_vec()), value in value()) {
+        let variable = format!("GORGO_{}", key.replace('.', "__").replace('-', "_"));
+        let flag = format!("{key}={value}");
+        let outcome = |loaded: Loaded| loaded.config;
+        let by_variable = outcome(run(SMALL, &[(&variable, &value)], &[]));
+        holds(SMALL, &[(&variable, &value)], &[&flag]);
+        // A flag and a variable mean the same; only blanks around a flag's value go.
+        let trimmed = outcome(run(SMALL, &[(&variable, value.trim())], &[]));
+        prop_assert_eq!(format!("{:?}", outcome(run(SMALL, &[], &[&flag]))), format!("{trimmed:?}"));
+        if let (Some(config), true) = (by_variable, key == "server.session_header") {
+            prop_assert_eq!(config.server.session_header, value);
         }
     }
 
