@@ -17,4 +17,5 @@ pub mod config;
 pub mod policy;
 pub mod sim;
 // ring 3: wires, disk, eyes
+pub mod engine;
 pub mod observe;
