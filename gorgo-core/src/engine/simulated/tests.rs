@@ -230,25 +230,21 @@ async fn a_client_that_leaves_frees_the_engine() {
         };
         // So slow that the request would run for hours: only its cancellation ends it.
         let mut bench = Bench::new(Settings { speed: 0.5, ..settings(dialect) }).await;
-        let mut leaver =
-            Bench { client: connect(bench.addr, &bench.tracker).await, ..Bench::new(settings(dialect)).await };
         let body = chat("bye", &json!({ "stream": true, "max_tokens": 600_000 }));
-        let mut answer = leaver.send("POST", "/v1/chat/completions", body.to_string()).await.unwrap();
+        let mut answer = bench.send("POST", "/v1/chat/completions", body.to_string()).await.unwrap();
         let _ = answer.body_mut().frame().await.unwrap().unwrap();
         bench.until(running, 1.0).await;
-        drop((answer, leaver.client));
+        drop(answer);
+        bench.client = connect(bench.addr, &bench.tracker).await;
         bench.until(running, 0.0).await;
 
         // The same while nothing has been answered yet.
         let body = chat("bye", &json!({ "max_tokens": 600_000 })).to_string();
         let request =
             Request::post("/v1/chat/completions").header("host", "engine").body(Full::new(body.into())).unwrap();
-        let sent = Box::pin(bench.client.send_request(request));
-        let mut sent = Some(bench.tracker.spawn(sent));
+        let sent = bench.tracker.spawn(bench.client.send_request(request));
         bench.until(running, 1.0).await;
-        if let Some(sent) = sent.take() {
-            sent.abort();
-        }
+        sent.abort();
         bench.client = connect(bench.addr, &bench.tracker).await;
         bench.until(running, 0.0).await;
         bench.end().await;
