@@ -1,1 +1,4 @@
-//! Tests.
+//! Case and whole-program tests: one binary, declared by gorgo-cli.
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests may fail loudly")]
+
+mod layout;

@@ -1,6 +1,7 @@
 //! Ring 0: the words all modules share. No I/O, no clock, no runtime; imports std only.
 
 mod candidates;
+mod canonical;
 mod decision;
 mod event;
 mod fault;
@@ -14,14 +15,15 @@ mod value;
 mod weights;
 
 pub use candidates::{Candidates, Needs, RttSource, ShareOf, ShareWindow, WindowLength};
+pub use canonical::CanonicalSink;
 pub use decision::{Decision, DecisionId, Exclusion, Generation, Refusal};
 pub use event::{Ending, EngineReport, Event};
 pub use fault::{Fault, Faults, Severity};
-pub use param::{Param, ParamType, Params};
+pub use param::{KindDoc, Param, ParamType, Params};
 pub use prompt::{Prompt, Splice, Usage};
 pub use record::{
     AttemptRecord, CandidateRecord, Connection, DecisionRecord, ErrorClass, EventKind, EventRecord, OutcomeRecord,
-    ProbeRecord, RateKind, RateRecord, Record, ScrapeRecord, ShadowRecord, WeightRecord,
+    ProbeRecord, RateKind, RateRecord, Record, Route, ScrapeRecord, ShadowRecord, WeightRecord,
 };
 pub use replica::{EngineKind, PolicyId, Replica, ReplicaId};
 pub use request::{ApiPath, RequestView};

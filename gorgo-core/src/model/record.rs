@@ -21,8 +21,8 @@ pub enum Record {
     },
     /// An attempt ended.
     Attempt(AttemptRecord),
-    /// A request ended.
-    Outcome(Box<OutcomeRecord>),
+    /// A request ended, by that way.
+    Outcome(Route, Box<OutcomeRecord>),
     /// A round trip was measured.
     Probe(ProbeRecord),
     /// An engine's metrics were read.
@@ -234,6 +234,15 @@ impl ErrorClass {
             Self::Shutdown => "shutdown",
         }
     }
+}
+
+/// Which way a request went; the labels of its metrics. The rows of `decisions` and `attempts` hold it already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Route {
+    /// By which API.
+    pub path: ApiPath,
+    /// Who answered last; `None` where nobody was asked.
+    pub replica: Option<ReplicaId>,
 }
 
 /// A row of `outcomes`. Times are µs after the request's head arrived.

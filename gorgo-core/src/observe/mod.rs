@@ -1,5 +1,9 @@
 //! What leaves the router for people and for the store: log lines, metrics, records.
 
+pub mod fan;
+pub mod log;
+pub mod meter;
+
 use crate::model::Record;
 
 /// Takes records, never waits. The store's queue is one; tests have theirs.

@@ -1,0 +1,117 @@
+//! Log lines: the only file that calls the tracing macros, one function per event, fields and no formatting.
+//!
+//! INFO is what an operator did, WARN what gorgo recovered from, ERROR what needs a person; per-request lines are
+//! DEBUG. Field names are the same everywhere: `decision`, `replica`, `policy`, `generation`, `ttft_ms`, `e2e_ms`,
+//! `cost_ms`, `cause`. Never prompt text, never keys.
+
+use std::fmt::Display;
+use std::net::SocketAddr;
+
+use tracing::{debug, error, info, warn};
+use tracing_subscriber::EnvFilter;
+
+use crate::config::{Log, LogFormat};
+use crate::model::{DecisionRecord, EventKind, EventRecord, OutcomeRecord};
+
+/// Sends log lines to standard error as `[log]` says. Called once, by the program.
+///
+/// # Errors
+/// The filter's own message when it cannot be read.
+pub fn init(log: &Log) -> Result<(), String> {
+    let filter = EnvFilter::try_new(&log.filter).map_err(|cause| format!("log.filter: {cause}"))?;
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
+    let installed = match log.format {
+        LogFormat::Text => lines.try_init(),
+        LogFormat::Json => lines.json().flatten_event(true).try_init(),
+    };
+    installed.map_err(|cause| cause.to_string())
+}
+
+/// Whether `filter` can be read, for the configuration check.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check_filter(filter: &str) -> Result<(), String> {
+    EnvFilter::try_new(filter).map(|_| ()).map_err(|cause| cause.to_string())
+}
+
+/// The router is up.
+pub fn listening(clients: SocketAddr, operators: SocketAddr, policy: &str, replicas: usize) {
+    info!(%clients, %operators, policy, replicas, "listening");
+}
+
+/// A simulated engine was started inside the process.
+pub fn simulated_engine(replica: &str, address: SocketAddr, rtt_ms: f64, speed: f64) {
+    info!(replica, %address, rtt_ms, speed, "simulated engine");
+}
+
+/// The configuration is legal but foolish.
+pub fn config_warning(text: &str) {
+    warn!(text, "configuration");
+}
+
+/// An earlier run on this database never ended: it was killed, or the machine went down.
+pub fn unfinished_run(run: i64) {
+    warn!(run, "the last run on this database did not end cleanly; at most its last flush interval is missing");
+}
+
+/// A shutdown began.
+pub fn draining(signal: &str, secs: u64) {
+    info!(signal, secs, "draining");
+}
+
+/// Everything is flushed.
+pub fn stopped(decisions: u64, dropped_rows: u64) {
+    info!(decisions, dropped_rows, "stopped");
+}
+
+/// Something an operator should be able to look up, as the store's `events` hold it.
+pub fn event(record: &EventRecord, replica: Option<&str>) {
+    let kind = record.kind.name();
+    let text = record.text.as_str();
+    match record.kind {
+        EventKind::ReplicaDown | EventKind::ReplicaRestarted | EventKind::MissingSignal => {
+            warn!(kind, replica, text, "event");
+        }
+        _ => info!(kind, replica, text, "event"),
+    }
+}
+
+/// A request was routed or refused.
+pub fn decided(record: &DecisionRecord, replica: Option<&str>) {
+    debug!(
+        decision = record.decision.0,
+        replica,
+        refusal = record.refusal.map(crate::model::Refusal::name),
+        prompt_tokens = record.prompt_tokens,
+        decide_us = record.decide_us,
+        "decided"
+    );
+}
+
+/// A request ended.
+pub fn ended(record: &OutcomeRecord) {
+    debug!(
+        decision = record.decision.0,
+        status = record.status,
+        error = record.error.map(crate::model::ErrorClass::name),
+        ttft_us = record.ttft_us,
+        e2e_us = record.e2e_us,
+        "ended"
+    );
+}
+
+/// The history cannot be written now; rows wait, and are dropped when the queue is full.
+pub fn store_stuck(cause: &dyn Display) {
+    error!(%cause, "the history database cannot be written; requests go on, rows wait");
+}
+
+/// The history can be written again.
+pub fn store_recovered(dropped_rows: u64) {
+    warn!(dropped_rows, "the history database can be written again; what was lost stands in gaps");
+}
+
+/// A background task ended although nobody told it to.
+pub fn task_died(task: &str, cause: &dyn Display) {
+    error!(task, %cause, "a background task ended");
+}

@@ -1,0 +1,276 @@
+//! Metrics for Prometheus. Handles are held, not looked up by label; gauges are read from the facts when a scrape
+//! comes, so they cannot drift from what decisions use.
+
+use std::fmt;
+use std::sync::Arc;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text};
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::model::{ErrorClass, OutcomeRecord, Route};
+
+/// Load of one replica, as the gauges show it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplicaLoad {
+    /// The replica's name.
+    pub replica: Arc<str>,
+    /// Requests of this router there.
+    pub inflight: u64,
+    /// Their prompt tokens, until they complete.
+    pub queued_tokens: u64,
+    /// Their uncached prompt tokens, until the first token.
+    pub queued_uncached_tokens: u64,
+    /// Whether it can be used.
+    pub available: bool,
+}
+
+/// What the store tells about itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StoreState {
+    /// Rows that were dropped since the start.
+    pub dropped_rows: u64,
+    /// Records that wait to be written.
+    pub queued_records: u64,
+}
+
+/// Where gauges are read from at a scrape.
+pub trait Gauges: Send + Sync + fmt::Debug {
+    /// Load per replica.
+    fn loads(&self) -> Vec<ReplicaLoad>;
+    /// The store's counters.
+    fn store(&self) -> StoreState;
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    path: &'static str,
+    replica: Arc<str>,
+    status: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReplicaLabel {
+    replica: Arc<str>,
+}
+
+/// The router's metrics.
+#[derive(Debug)]
+pub struct Meter {
+    registry: Registry,
+    requests: Family<RequestLabels, Counter>,
+    per_replica: Vec<Durations>,
+}
+
+#[derive(Debug)]
+struct Durations {
+    name: Arc<str>,
+    ttft: Histogram,
+    e2e: Histogram,
+}
+
+/// Upper bounds of the TTFT and E2E histograms, seconds: from a warm local hit to the first-byte limit.
+const DURATION_BUCKETS: [f64; 14] = [0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0, 30.0, 120.0];
+
+impl Meter {
+    /// Metrics of a fleet of these replicas.
+    #[must_use]
+    pub fn new(replicas: &[Arc<str>], gauges: Arc<dyn Gauges>) -> Self {
+        let mut registry = Registry::default();
+        let requests = Family::<RequestLabels, Counter>::default();
+        registry.register(
+            "gorgo_requests",
+            "Requests that ended, by API path, replica (none: refused) and status (2xx, 4xx, 5xx, broken, client-gone)",
+            requests.clone(),
+        );
+        let ttft = Family::<ReplicaLabel, Histogram>::new_with_constructor(|| Histogram::new(DURATION_BUCKETS));
+        registry.register_with_unit(
+            "gorgo_ttft",
+            "Time from a request's arrival to its first generated content",
+            Unit::Seconds,
+            ttft.clone(),
+        );
+        let e2e = Family::<ReplicaLabel, Histogram>::new_with_constructor(|| Histogram::new(DURATION_BUCKETS));
+        registry.register_with_unit(
+            "gorgo_e2e",
+            "Time from a request's arrival to its last byte, of requests that ended well",
+            Unit::Seconds,
+            e2e.clone(),
+        );
+        let per_replica = replicas
+            .iter()
+            .map(|name| {
+                let label = ReplicaLabel { replica: Arc::clone(name) };
+                Durations {
+                    name: Arc::clone(name),
+                    ttft: ttft.get_or_create_owned(&label),
+                    e2e: e2e.get_or_create_owned(&label),
+                }
+            })
+            .collect();
+        registry.register_collector(Box::new(AtScrape { gauges }));
+        Self { registry, requests, per_replica }
+    }
+
+    /// Counts a request that ended.
+    pub fn ended(&self, route: Route, outcome: &OutcomeRecord) {
+        let durations = route.replica.and_then(|replica| self.per_replica.get(replica.index()));
+        let status = match (outcome.error, outcome.status) {
+            (Some(ErrorClass::ClientGone), _) => "client-gone",
+            (_, Some(status)) if status >= 500 => "5xx",
+            (_, Some(status)) if status >= 400 => "4xx",
+            (Some(_), _) | (None, None) => "broken",
+            (None, Some(_)) => "2xx",
+        };
+        let replica = durations.map_or_else(|| Arc::from("none"), |durations| Arc::clone(&durations.name));
+        self.requests.get_or_create(&RequestLabels { path: route.path.name(), replica, status }).inc();
+        if let Some(durations) = durations {
+            if let Some(ttft_us) = outcome.ttft_us {
+                durations.ttft.observe(seconds(ttft_us));
+            }
+            if outcome.error.is_none() {
+                durations.e2e.observe(seconds(outcome.e2e_us));
+            }
+        }
+    }
+
+    /// The page for `GET /metrics`.
+    ///
+    /// # Errors
+    /// Never in practice: the page is written to memory.
+    pub fn page(&self) -> Result<String, fmt::Error> {
+        let mut page = String::with_capacity(8 << 10);
+        text::encode(&mut page, &self.registry)?;
+        Ok(page)
+    }
+}
+
+/// `micros` in seconds.
+#[expect(clippy::cast_precision_loss, reason = "a duration in µs stays far below 2^53")]
+fn seconds(micros: i64) -> f64 {
+    micros as f64 / 1e6
+}
+
+/// Reads the gauges when a scrape comes.
+#[derive(Debug)]
+struct AtScrape {
+    gauges: Arc<dyn Gauges>,
+}
+
+impl Collector for AtScrape {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let loads = self.gauges.loads();
+        let mut family = |name: &str, help: &str, value: &dyn Fn(&ReplicaLoad) -> u64| -> Result<(), fmt::Error> {
+            let gauge = ConstGauge::new(0_i64);
+            let mut metric = encoder.encode_descriptor(name, help, None, gauge.metric_type())?;
+            for load in &loads {
+                let label = ReplicaLabel { replica: Arc::clone(&load.replica) };
+                let value = i64::try_from(value(load)).unwrap_or(i64::MAX);
+                ConstGauge::new(value).encode(metric.encode_family(&label)?)?;
+            }
+            Ok(())
+        };
+        family("gorgo_inflight_requests", "Requests of this router at the replica", &|load| load.inflight)?;
+        family("gorgo_queued_tokens", "Prompt tokens of requests at the replica that are not complete", &|load| {
+            load.queued_tokens
+        })?;
+        family(
+            "gorgo_queued_uncached_tokens",
+            "Uncached prompt tokens of requests at the replica without a first token",
+            &|load| load.queued_uncached_tokens,
+        )?;
+        family("gorgo_replica_available", "1 where the replica can be used", &|load| u64::from(load.available))?;
+        let store = self.gauges.store();
+        let dropped = ConstCounter::new(store.dropped_rows);
+        let metric = encoder.encode_descriptor(
+            "gorgo_store_dropped_rows",
+            "Rows that never reached the history database",
+            None,
+            dropped.metric_type(),
+        )?;
+        dropped.encode(metric)?;
+        let queued = ConstGauge::new(i64::try_from(store.queued_records).unwrap_or(i64::MAX));
+        let metric = encoder.encode_descriptor(
+            "gorgo_store_queued_records",
+            "Records that wait to be written",
+            None,
+            queued.metric_type(),
+        )?;
+        queued.encode(metric)
+    }
+}
+
+/// All metric names, as documentation lists them; a test holds the README to it.
+pub const METRICS: &[&str] = &[
+    "gorgo_requests_total",
+    "gorgo_ttft_seconds",
+    "gorgo_e2e_seconds",
+    "gorgo_inflight_requests",
+    "gorgo_queued_tokens",
+    "gorgo_queued_uncached_tokens",
+    "gorgo_replica_available",
+    "gorgo_store_dropped_rows_total",
+    "gorgo_store_queued_records",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{ApiPath, DecisionId, ReplicaId};
+
+    #[derive(Debug)]
+    struct Fixed;
+
+    impl Gauges for Fixed {
+        fn loads(&self) -> Vec<ReplicaLoad> {
+            vec![ReplicaLoad {
+                replica: Arc::from("a"),
+                inflight: 2,
+                queued_tokens: 30,
+                queued_uncached_tokens: 7,
+                available: true,
+            }]
+        }
+
+        fn store(&self) -> StoreState {
+            StoreState { dropped_rows: 3, queued_records: 4 }
+        }
+    }
+
+    #[test]
+    fn the_page_has_every_metric_that_is_documented() {
+        let meter = Meter::new(&[Arc::from("a")], Arc::new(Fixed));
+        let route = Route { path: ApiPath::Embeddings, replica: Some(ReplicaId(0)) };
+        let outcome = OutcomeRecord {
+            decision: DecisionId(1),
+            status: Some(200),
+            error: None,
+            ttft_us: Some(120_000),
+            first_byte_us: Some(120_000),
+            e2e_us: 900_000,
+            itl_mean_us: None,
+            itl_p99_us: None,
+            prompt_tokens: None,
+            cached_tokens: None,
+            completion_tokens: None,
+            predicted_ttft_us: None,
+            predicted_cached_tokens: None,
+        };
+        meter.ended(route, &outcome);
+        let page = meter.page().unwrap();
+        for name in METRICS {
+            assert!(page.contains(&format!("\n{name}")), "{name} is missing in\n{page}");
+        }
+        assert!(page.contains("gorgo_inflight_requests{replica=\"a\"} 2"), "{page}");
+        assert!(page.contains("gorgo_queued_uncached_tokens{replica=\"a\"} 7"), "{page}");
+        assert!(
+            page.contains("gorgo_requests_total{path=\"/v1/embeddings\",replica=\"a\",status=\"2xx\"} 1"),
+            "{page}"
+        );
+        assert!(page.contains("gorgo_store_dropped_rows_total 3"), "{page}");
+    }
+}
