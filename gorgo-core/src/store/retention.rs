@@ -28,6 +28,8 @@ const FREE_PART: i64 = 8;
 pub(super) struct Retention {
     max_age_us: u64,
     max_bytes: i64,
+    /// The write-ahead log is cut back above this, bytes.
+    pub(super) max_log_bytes: u64,
     last: Option<At>,
     more: bool,
 }
@@ -46,6 +48,7 @@ impl Retention {
         Self {
             max_age_us: u64::try_from(max_age.as_micros()).unwrap_or(u64::MAX),
             max_bytes: i64::try_from(settings.max_size_mb.saturating_mul(1 << 20)).unwrap_or(i64::MAX),
+            max_log_bytes: WAL_LIMIT_BYTES,
             last: None,
             more: false,
         }
@@ -88,11 +91,11 @@ impl Retention {
                 self.more = true;
             }
         }
-        if log_bytes(path) <= WAL_LIMIT_BYTES {
+        if log_bytes(path) <= self.max_log_bytes {
             return Ok(None);
         }
         sqlx::query(sql::CHECKPOINT).fetch_all(&mut *connection).await?;
-        Ok(Some(log_bytes(path)).filter(|bytes| *bytes > WAL_LIMIT_BYTES))
+        Ok(Some(log_bytes(path)).filter(|bytes| *bytes > self.max_log_bytes))
     }
 }
 

@@ -48,6 +48,8 @@ pub struct Writer {
     ending: bool,
     flush: Duration,
     batch_decisions: u64,
+    /// First and last pause between two attempts to write.
+    pub(super) pauses: [Duration; 2],
     _lock: WriterLock,
 }
 
@@ -80,6 +82,7 @@ impl Writer {
             ending: false,
             flush: Duration::from_millis(settings.flush_ms.max(1)),
             batch_decisions: settings.flush_decisions.max(1),
+            pauses: [FIRST_PAUSE, LAST_PAUSE],
             _lock: store.lock,
         };
         (Sink { queue, commands: asking }, writer)
@@ -160,7 +163,7 @@ impl Writer {
 
     /// Writes one batch, however long it takes, unless that is hopeless or the end was asked for.
     async fn write_batch(&mut self, batch: &[Record], losses: &Losses) -> Result<(), String> {
-        let (mut pause, mut stuck, mut last_attempts) = (FIRST_PAUSE, false, 0);
+        let (mut pause, mut stuck, mut last_attempts) = (self.pauses[0], false, 0);
         loop {
             let cause = match self.batcher.write(&mut self.connection, batch, losses).await {
                 Ok(refused) => {
@@ -192,7 +195,7 @@ impl Writer {
                 (self.trouble)(Trouble::Stuck { cause: cause.to_string() });
             }
             self.pause(pause).await;
-            pause = (pause * 2).min(LAST_PAUSE);
+            pause = (pause * 2).min(self.pauses[1]);
         }
     }
 
@@ -237,7 +240,7 @@ impl Writer {
             if failure(&cause) != Failure::Passing || attempts >= LAST_ATTEMPTS {
                 return Err(cause.to_string());
             }
-            self.pause(LAST_PAUSE).await;
+            self.pause(self.pauses[1]).await;
         }
     }
 
