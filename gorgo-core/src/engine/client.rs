@@ -1,8 +1,9 @@
-//! A small HTTP/1.1 GET over one connection of its own, kept open from call to call.
+//! A small HTTP GET over one connection of its own, kept open from call to call.
 //!
 //! It stands apart from the pool that carries requests, so that a probe never waits behind a prompt. The connection is
-//! driven by the call that uses it; nothing is spawned, and dropping the client closes it. Times in an [`Answer`]
-//! begin when the request is handed to an open connection: connecting is never in them.
+//! driven by the call that uses it (HTTP/2 also spawns its inner task on the tracker given), and dropping the client
+//! closes it. Times in an [`Answer`] begin when the request is handed to an open connection: connecting is never in
+//! them.
 
 use std::io;
 use std::pin::Pin;
@@ -12,13 +13,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
-use hyper::client::conn::http1;
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
 use hyper::header::{ACCEPT_ENCODING, AUTHORIZATION, HOST, HeaderValue, LOCATION, USER_AGENT};
-use hyper::{Request, StatusCode, Uri};
+use hyper::{Request, Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tokio_util::task::TaskTracker;
 
+use crate::config::HttpVersion;
 use crate::model::{At, Clock};
 
 /// Where an engine listens, and the key it wants.
@@ -31,6 +35,7 @@ pub struct Endpoint {
     base: Arc<str>,
     /// Marked sensitive: its debug form does not show the key.
     bearer: Option<HeaderValue>,
+    http: HttpVersion,
 }
 
 /// Why a URL or a key cannot be used.
@@ -52,7 +57,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`EndpointError`]; the key is in none of them.
-    pub fn new(url: &str, api_key: Option<&str>) -> Result<Self, EndpointError> {
+    pub fn new(url: &str, api_key: Option<&str>, http: HttpVersion) -> Result<Self, EndpointError> {
         let not_a_url = || EndpointError::NotAUrl(url.to_owned());
         let uri: Uri = url.parse().map_err(|_| not_a_url())?;
         if uri.scheme_str().ok_or_else(not_a_url)? != "http" {
@@ -71,6 +76,7 @@ impl Endpoint {
             authority: HeaderValue::try_from(host_and_port).map_err(|_| not_a_url())?,
             base: uri.path().trim_end_matches('/').into(),
             bearer: bearer.transpose()?,
+            http,
         })
     }
 
@@ -137,13 +143,57 @@ impl GetError {
 type Body = Empty<Bytes>;
 
 struct Kept {
-    sender: http1::SendRequest<Body>,
-    driver: Pin<Box<http1::Connection<TokioIo<TcpStream>, Body>>>,
+    sender: Sender,
+    /// Ends with the connection.
+    driver: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+enum Sender {
+    Http1(http1::SendRequest<Body>),
+    Http2(http2::SendRequest<Body>),
+}
+
+impl Sender {
+    fn is_closed(&self) -> bool {
+        match self {
+            Self::Http1(sender) => sender.is_closed(),
+            Self::Http2(sender) => sender.is_closed(),
+        }
+    }
+
+    async fn ready(&mut self) -> Result<(), hyper::Error> {
+        match self {
+            Self::Http1(sender) => sender.ready().await,
+            Self::Http2(sender) => sender.ready().await,
+        }
+    }
+
+    async fn send(&mut self, request: Request<Body>) -> Result<Response<Incoming>, hyper::Error> {
+        match self {
+            Self::Http1(sender) => sender.send_request(request).await,
+            Self::Http2(sender) => sender.send_request(request).await,
+        }
+    }
+}
+
+/// Lets hyper start the inner task of an HTTP/2 connection.
+#[derive(Clone)]
+struct Spawner(TaskTracker);
+
+impl<F> hyper::rt::Executor<F> for Spawner
+where
+    F: Future + Send + 'static,
+    F::Output: Send,
+{
+    fn execute(&self, task: F) {
+        self.0.spawn(task);
+    }
 }
 
 /// An endpoint and at most one open connection to it.
 pub struct Client {
     endpoint: Endpoint,
+    tasks: TaskTracker,
     kept: Option<Kept>,
 }
 
@@ -156,8 +206,8 @@ impl std::fmt::Debug for Client {
 impl Client {
     /// Opens nothing yet.
     #[must_use]
-    pub const fn new(endpoint: Endpoint) -> Self {
-        Self { endpoint, kept: None }
+    pub const fn new(endpoint: Endpoint, tasks: TaskTracker) -> Self {
+        Self { endpoint, tasks, kept: None }
     }
 
     /// Whether the connection is open; one that the engine closed meanwhile is let go.
@@ -190,7 +240,9 @@ impl Client {
         let fresh = !self.is_open().await;
         let mut kept = match self.kept.take() {
             Some(kept) => kept,
-            None => timeout(limit, connect(&self.endpoint)).await.map_err(|_| GetError::ConnectTimeout(limit))??,
+            None => timeout(limit, connect(&self.endpoint, &self.tasks))
+                .await
+                .map_err(|_| GetError::ConnectTimeout(limit))??,
         };
         let exchange = timeout(limit, kept.exchange(request, most_bytes, clock));
         let (mut answer, ended) = exchange.await.map_err(|_| GetError::AnswerTimeout(limit))??;
@@ -221,10 +273,15 @@ impl Client {
     }
 
     fn request(&self, path: &str) -> Result<Request<Body>, GetError> {
-        let mut builder = Request::get(format!("{}{path}", self.endpoint.base))
-            .header(HOST, self.endpoint.authority.clone())
-            .header(USER_AGENT, "gorgo")
-            .header(ACCEPT_ENCODING, "identity");
+        let Endpoint { authority, base, .. } = &self.endpoint;
+        let builder = match self.endpoint.http {
+            HttpVersion::Http1 => Request::get(format!("{base}{path}")).header(HOST, authority.clone()),
+            HttpVersion::Http2 => {
+                let authority = authority.to_str().unwrap_or_default();
+                Request::get(format!("http://{authority}{base}{path}")).version(hyper::Version::HTTP_2)
+            }
+        };
+        let mut builder = builder.header(USER_AGENT, "gorgo").header(ACCEPT_ENCODING, "identity");
         if let Some(bearer) = &self.endpoint.bearer {
             builder = builder.header(AUTHORIZATION, bearer.clone());
         }
@@ -245,7 +302,7 @@ impl Kept {
             let broken = |cause: hyper::Error| GetError::Broken(cause.into());
             sender.ready().await.map_err(broken)?;
             let sent = clock.now();
-            let response = sender.send_request(request).await.map_err(broken)?;
+            let response = sender.send(request).await.map_err(broken)?;
             let head = clock.now();
             let (parts, body) = response.into_parts();
             let location = parts.status.is_redirection().then(|| parts.headers.get(LOCATION)).flatten();
@@ -264,12 +321,22 @@ impl Kept {
     }
 }
 
-async fn connect(endpoint: &Endpoint) -> Result<Kept, GetError> {
+async fn connect(endpoint: &Endpoint, tasks: &TaskTracker) -> Result<Kept, GetError> {
+    let broken = |cause: hyper::Error| GetError::Broken(cause.into());
     let stream = TcpStream::connect((&*endpoint.host, endpoint.port)).await.map_err(GetError::Connect)?;
     stream.set_nodelay(true).map_err(GetError::Connect)?;
-    let handshake = http1::handshake(TokioIo::new(stream)).await;
-    let (sender, connection) = handshake.map_err(|cause| GetError::Broken(cause.into()))?;
-    Ok(Kept { sender, driver: Box::pin(connection) })
+    let stream = TokioIo::new(stream);
+    // How a connection ended is what the exchange on it reports; an idle one may end as it likes.
+    Ok(match endpoint.http {
+        HttpVersion::Http1 => {
+            let (sender, connection) = http1::handshake(stream).await.map_err(broken)?;
+            Kept { sender: Sender::Http1(sender), driver: Box::pin(async { drop(connection.await) }) }
+        }
+        HttpVersion::Http2 => {
+            let (sender, connection) = http2::handshake(Spawner(tasks.clone()), stream).await.map_err(broken)?;
+            Kept { sender: Sender::Http2(sender), driver: Box::pin(async { drop(connection.await) }) }
+        }
+    })
 }
 
 fn path_of(location: &str) -> Option<String> {

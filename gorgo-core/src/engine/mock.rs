@@ -11,16 +11,17 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::adapter::adapter;
-use super::client::Endpoint;
+use super::client::{Client, Endpoint};
 use super::health::Vitals;
 use super::watch::{Senses, Watched};
+use crate::config::HttpVersion;
 use crate::model::{At, Clock, EngineKind, Event, EventKind, Record, ReplicaId};
 use crate::observe::Listener;
 
@@ -59,20 +60,18 @@ impl Mock {
             while let Ok((stream, _)) = listener.accept().await {
                 counted.fetch_add(1, Ordering::Relaxed);
                 let answer = answer.clone();
-                let serve = hyper::server::conn::http1::Builder::new().serve_connection(
-                    TokioIo::new(stream),
-                    service_fn(move |request| {
-                        let reply = answer(&request);
-                        async move {
-                            match reply {
-                                Some(reply) => Ok::<_, Infallible>(reply),
-                                None => std::future::pending().await,
-                            }
+                let service = service_fn(move |request| {
+                    let reply = answer(&request);
+                    async move {
+                        match reply {
+                            Some(reply) => Ok::<_, Infallible>(reply),
+                            None => std::future::pending().await,
                         }
-                    }),
-                );
+                    }
+                });
                 tasks.spawn(stopped.clone().run_until_cancelled_owned(async move {
-                    let _ = serve.await;
+                    let server = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+                    let _ = server.serve_connection(TokioIo::new(stream), service).await;
                 }));
             }
         }));
@@ -83,8 +82,16 @@ impl Mock {
         self.connections.load(Ordering::Relaxed)
     }
 
+    pub(super) fn stop(&self) {
+        self.stop.cancel();
+    }
+
     pub(super) fn endpoint(&self, key: Option<&str>) -> Endpoint {
-        Endpoint::new(&format!("http://{}", self.address), key).unwrap()
+        Endpoint::new(&format!("http://{}", self.address), key, HttpVersion::Http1).unwrap()
+    }
+
+    pub(super) fn client(&self, key: Option<&str>) -> Client {
+        Client::new(self.endpoint(key), TaskTracker::new())
     }
 
     pub(super) fn watched(&self, engine: EngineKind, key: Option<&str>) -> Watched {
@@ -101,7 +108,23 @@ impl Mock {
 
 impl Drop for Mock {
     fn drop(&mut self) {
-        self.stop.cancel();
+        self.stop();
+    }
+}
+
+/// An address that refuses connections, and that no other test can take meanwhile: bound, but not listened on.
+pub(super) struct Nobody(socket2::Socket);
+
+impl Nobody {
+    pub(super) fn new() -> Self {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        Self(socket)
+    }
+
+    pub(super) fn endpoint(&self) -> Endpoint {
+        let address = self.0.local_addr().unwrap().as_socket().unwrap();
+        Endpoint::new(&format!("http://{address}"), None, HttpVersion::Http1).unwrap()
     }
 }
 
@@ -154,6 +177,7 @@ impl Heard {
             listener: ears.clone(),
             apply: Arc::new(move |event| sink.lock().push(event)),
             vitals: Arc::new(Vitals::new(1)),
+            tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
             seed: 7,
         };

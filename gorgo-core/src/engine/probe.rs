@@ -67,7 +67,7 @@ fn answered(answer: Answer) -> Probed {
 /// Probes a replica until `senses.stop`; returns only then, so a task that ends before is a defect to be reported.
 pub async fn probe_loop(watched: Watched, senses: Senses, config: Probe) {
     let mut schedule = Schedule::new(config.interval_ms, senses.seed, watched.replica, 1);
-    let mut prober = Prober::new(watched, Duration::from_millis(config.timeout_ms));
+    let mut prober = Prober::new(watched, Duration::from_millis(config.timeout_ms), &senses);
     loop {
         let pause = tokio::time::sleep(schedule.next());
         let step = async {
@@ -94,8 +94,8 @@ pub struct Prober {
 impl Prober {
     /// Nothing is sent yet. `limit`: a probe without an answer by then is lost.
     #[must_use]
-    pub fn new(watched: Watched, limit: Duration) -> Self {
-        let client = Client::new(watched.endpoint.clone());
+    pub fn new(watched: Watched, limit: Duration, senses: &Senses) -> Self {
+        let client = Client::new(watched.endpoint.clone(), senses.tasks.clone());
         Self { watched, client, limit, health: Health::default(), complaint: Complaint::default() }
     }
 

@@ -28,7 +28,8 @@ const SAME_START_SECS: f64 = 1.0;
 /// Scrapes a replica until `senses.stop`; returns only then, so a task that ends before is a defect to be reported.
 pub async fn scrape_loop(watched: Watched, senses: Senses, config: Scrape) {
     let mut schedule = Schedule::new(config.interval_ms, senses.seed, watched.replica, 2);
-    let mut scraper = Scraper::new(watched, Duration::from_millis(config.interval_ms.max(LEAST_LIMIT_MS)));
+    let limit = Duration::from_millis(config.interval_ms.max(LEAST_LIMIT_MS));
+    let mut scraper = Scraper::new(watched, limit, &senses);
     loop {
         let pause = tokio::time::sleep(schedule.next());
         let step = async {
@@ -61,9 +62,9 @@ pub struct Scraper {
 impl Scraper {
     /// Nothing is sent yet. `limit`: a page that has not come by then is given up.
     #[must_use]
-    pub fn new(watched: Watched, limit: Duration) -> Self {
+    pub fn new(watched: Watched, limit: Duration, senses: &Senses) -> Self {
         Self {
-            client: Client::new(watched.endpoint.clone()),
+            client: Client::new(watched.endpoint.clone(), senses.tasks.clone()),
             capacity_known: watched.adapter.capacity.is_none(),
             watched,
             limit,

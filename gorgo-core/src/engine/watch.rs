@@ -7,6 +7,7 @@ use hyper::StatusCode;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use super::adapter::Adapter;
 use super::client::Endpoint;
@@ -42,6 +43,8 @@ pub struct Senses {
     pub apply: Arc<dyn Fn(Event) + Send + Sync>,
     /// Signs of life, also from the data plane.
     pub vitals: Arc<Vitals>,
+    /// Counts what is spawned (HTTP/2 connections), so that a shutdown can wait for it.
+    pub tasks: TaskTracker,
     /// Ends the loops.
     pub stop: CancellationToken,
     /// Seed of the schedule's jitter.

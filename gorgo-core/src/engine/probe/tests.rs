@@ -1,8 +1,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 
+use tokio_util::task::TaskTracker;
+
 use super::*;
-use crate::engine::Endpoint;
 use crate::engine::mock::{Heard, Mock, Ticks, reply};
 use crate::model::{EngineKind, ReplicaId};
 
@@ -30,7 +31,7 @@ async fn the_first_request_on_a_connection_is_not_counted() {
         reply(200, "ok")
     })
     .await;
-    let (mut client, clock) = (Client::new(mock.endpoint(None)), Ticks::new());
+    let (mut client, clock) = (mock.client(None), Ticks::new());
     for (probe, requests_so_far) in [(1, 2), (2, 3), (3, 4)] {
         let Probed::Answered { rtt_ms, answer } = probe_once(&mut client, "/health", LIMIT, &clock).await else {
             panic!("probe {probe} was lost");
@@ -48,7 +49,7 @@ async fn an_engine_that_keeps_no_connection_is_still_measured() {
         Some(hyper::Response::builder().header("connection", "close").body(http_body_util::Full::default()).unwrap())
     })
     .await;
-    let (mut client, clock) = (Client::new(mock.endpoint(None)), Ticks::new());
+    let (mut client, clock) = (mock.client(None), Ticks::new());
     let Probed::Answered { rtt_ms, answer } = probe_once(&mut client, "/", LIMIT, &clock).await else {
         panic!("lost");
     };
@@ -60,7 +61,7 @@ async fn an_engine_that_keeps_no_connection_is_still_measured() {
 async fn a_step_tells_facts_store_and_people() {
     let mock = Mock::start(|_| reply(404, "")).await;
     let heard = Heard::new();
-    let mut prober = Prober::new(mock.watched(EngineKind::Vllm, None), LIMIT);
+    let mut prober = Prober::new(mock.watched(EngineKind::Vllm, None), LIMIT, &heard.senses);
     prober.step(&heard.senses).await;
     assert_eq!(kinds(&heard.events()), ["up", "probe"]);
     let records = heard.records();
@@ -75,11 +76,12 @@ async fn a_step_tells_facts_store_and_people() {
 async fn a_refused_replica_goes_down_and_comes_back_restarted() {
     let mock = Mock::start(|_| reply(200, "")).await;
     let (address, heard) = (mock.address, Heard::new());
-    let mut prober = Prober::new(mock.watched(EngineKind::Vllm, None), LIMIT);
+    let mut prober = Prober::new(mock.watched(EngineKind::Vllm, None), LIMIT, &heard.senses);
     prober.step(&heard.senses).await;
     drop(mock);
     // until the mock's listener is really gone, connections may still be taken
-    while Client::new(prober.watched.endpoint.clone()).get("/", 1, LIMIT, &Ticks::new()).await.is_ok() {
+    let fresh = || Client::new(prober.watched.endpoint.clone(), TaskTracker::new());
+    while fresh().get("/", 1, LIMIT, &Ticks::new()).await.is_ok() {
         tokio::task::yield_now().await;
     }
     heard.events();
@@ -104,7 +106,7 @@ async fn a_refused_replica_goes_down_and_comes_back_restarted() {
 async fn a_late_answer_is_lost_but_not_death() {
     let mock = Mock::start(|_| None).await;
     let heard = Heard::new();
-    let mut prober = Prober::new(mock.watched(EngineKind::Vllm, None), Duration::from_millis(20));
+    let mut prober = Prober::new(mock.watched(EngineKind::Vllm, None), Duration::from_millis(20), &heard.senses);
     for _ in 0..5 {
         prober.step(&heard.senses).await;
     }
@@ -124,7 +126,7 @@ async fn a_wrong_key_is_named_once_and_is_not_death() {
     let answers = status.clone();
     let mock = Mock::start(move |_| reply(answers.load(Ordering::Relaxed), "")).await;
     let heard = Heard::new();
-    let mut prober = Prober::new(mock.watched(EngineKind::Vllm, Some("wrong")), LIMIT);
+    let mut prober = Prober::new(mock.watched(EngineKind::Vllm, Some("wrong")), LIMIT, &heard.senses);
     for _ in 0..3 {
         prober.step(&heard.senses).await;
     }
@@ -148,15 +150,10 @@ async fn the_loop_ends_when_told_and_only_then() {
     let enough = async {
         let mut probes = 0;
         while probes < 5 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            tokio::task::yield_now().await;
             probes += kinds(&heard.events()).iter().filter(|kind| **kind == "probe").count();
         }
         stop.cancel();
     };
     tokio::join!(looping, enough);
-}
-
-#[test]
-fn absent_endpoints_have_no_key() {
-    assert!(!Endpoint::new("http://engine", None).unwrap().has_key());
 }

@@ -5,7 +5,7 @@ use hyper::header::AUTHORIZATION;
 use parking_lot::Mutex;
 
 use super::*;
-use crate::engine::mock::{Heard, Mock, redirect, reply};
+use crate::engine::mock::{Heard, Mock, Nobody, redirect, reply};
 use crate::model::{EngineKind, ReplicaId};
 
 const LIMIT: Duration = Duration::from_secs(5);
@@ -44,7 +44,7 @@ async fn a_page_becomes_a_report_a_row_and_models() {
     *page.lock() = "sglang:num_running_reqs 3\nsglang:num_queue_reqs 1\nsglang:max_total_num_tokens 1000\n".to_owned();
     let mock = engine(page, redirects.clone()).await;
     let heard = Heard::new();
-    let mut scraper = Scraper::new(mock.watched(EngineKind::Sglang, None), LIMIT);
+    let mut scraper = Scraper::new(mock.watched(EngineKind::Sglang, None), LIMIT, &heard.senses);
     scraper.step(&heard.senses).await;
     let events = heard.events();
     let got = report(&events);
@@ -70,7 +70,7 @@ async fn configured_models_are_not_asked_for() {
     let mock = engine(Arc::default(), Arc::default()).await;
     let heard = Heard::new();
     let watched = Watched { learn_models: false, ..mock.watched(EngineKind::OpenAi, None) };
-    Scraper::new(watched, LIMIT).step(&heard.senses).await;
+    Scraper::new(watched, LIMIT, &heard.senses).step(&heard.senses).await;
     assert_eq!((heard.events(), mock.connections()), (vec![], 0));
 }
 
@@ -79,7 +79,7 @@ async fn throughput_comes_from_the_counter_where_no_gauge_does() {
     let page = Arc::new(Mutex::new("vllm:generation_tokens_total 1000\n".to_owned()));
     let mock = engine(page.clone(), Arc::default()).await;
     let heard = Heard::new();
-    let mut scraper = Scraper::new(mock.watched(EngineKind::Vllm, None), LIMIT);
+    let mut scraper = Scraper::new(mock.watched(EngineKind::Vllm, None), LIMIT, &heard.senses);
     scraper.step(&heard.senses).await;
     let Some(Event::Report { at: first, report: before, .. }) = heard.events().into_iter().next() else {
         panic!("none")
@@ -105,7 +105,7 @@ async fn a_counter_that_began_anew_is_a_restart_before_its_report() {
         let page = Arc::new(Mutex::new(before.to_owned()));
         let mock = engine(page.clone(), Arc::default()).await;
         let heard = Heard::new();
-        let mut scraper = Scraper::new(mock.watched(EngineKind::Vllm, None), LIMIT);
+        let mut scraper = Scraper::new(mock.watched(EngineKind::Vllm, None), LIMIT, &heard.senses);
         scraper.step(&heard.senses).await;
         heard.events();
         *page.lock() = after.to_owned();
@@ -132,7 +132,7 @@ async fn what_is_missing_is_said_once_with_its_remedy() {
     let mock = Mock::start(locked).await;
     let told = async |watched: Watched| {
         let heard = Heard::new();
-        let mut scraper = Scraper::new(watched, LIMIT);
+        let mut scraper = Scraper::new(watched, LIMIT, &heard.senses);
         scraper.step(&heard.senses).await;
         scraper.step(&heard.senses).await;
         heard.notes().into_iter().map(|(kind, text)| format!("{}: {text}", kind.name())).collect::<Vec<_>>()
@@ -167,7 +167,7 @@ async fn a_page_of_another_engine_is_no_report() {
     let mock = engine(page, Arc::default()).await;
     let heard = Heard::new();
     let watched = Watched { learn_models: false, ..mock.watched(EngineKind::LlamaCpp, None) };
-    Scraper::new(watched, LIMIT).step(&heard.senses).await;
+    Scraper::new(watched, LIMIT, &heard.senses).step(&heard.senses).await;
     assert_eq!(heard.events(), []);
     let records = heard.records();
     let [Record::Event(note), Record::Scrape(row)] = records.as_slice() else { panic!("{records:?}") };
@@ -180,7 +180,7 @@ async fn capacity_is_asked_for_where_the_page_does_not_tell() {
     let page = Arc::new(Mutex::new("sglang:num_running_reqs 3\n".to_owned()));
     let mock = engine(page, Arc::default()).await;
     let heard = Heard::new();
-    let mut scraper = Scraper::new(mock.watched(EngineKind::Sglang, None), LIMIT);
+    let mut scraper = Scraper::new(mock.watched(EngineKind::Sglang, None), LIMIT, &heard.senses);
     scraper.step(&heard.senses).await;
     let got = report(&heard.events());
     assert_eq!((got.running, got.kv_capacity_tokens), (Some(3.0), Some(4_096)));
@@ -190,11 +190,14 @@ async fn capacity_is_asked_for_where_the_page_does_not_tell() {
 
 #[tokio::test]
 async fn an_absent_engine_makes_rows_and_no_noise() {
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let mock = engine(Arc::default(), Arc::default()).await;
-    let endpoint = crate::engine::Endpoint::new(&format!("http://{nobody}"), None).unwrap();
+    let nobody = Nobody::new();
     let heard = Heard::new();
-    let mut scraper = Scraper::new(Watched { endpoint, ..mock.watched(EngineKind::Vllm, None) }, LIMIT);
+    let mut scraper = Scraper::new(
+        Watched { endpoint: nobody.endpoint(), ..mock.watched(EngineKind::Vllm, None) },
+        LIMIT,
+        &heard.senses,
+    );
     scraper.step(&heard.senses).await;
     assert_eq!(heard.events(), []);
     assert!(matches!(heard.records().as_slice(), [Record::Scrape(ScrapeRecord { ok: false, .. })]));
