@@ -21,6 +21,7 @@ pub mod trace;
 pub mod policy;
 pub mod sim;
 // ring 3: wires, disk, eyes
+pub mod edge;
 pub mod engine;
 pub mod observe;
 pub mod store;
