@@ -125,6 +125,9 @@ pub struct Candidates {
     pub inflight: Vec<u32>,
     /// Those past their first token.
     pub decoding: Vec<u32>,
+    /// This router's requests dispatched there since the engine's last report, less those that ended since: what the
+    /// report's figures must be carried on by. 0 without a report.
+    pub inflight_since_report: Vec<i64>,
     /// Running requests by the engine's last fresh report.
     pub engine_running: Vec<Option<f64>>,
     /// Waiting requests by the engine's last fresh report.
@@ -188,6 +191,7 @@ impl Candidates {
         fill(&mut self.cached_tokens, rows, 0);
         fill(&mut self.inflight, rows, 0);
         fill(&mut self.decoding, rows, 0);
+        fill(&mut self.inflight_since_report, rows, 0);
         for column in [
             &mut self.queued_tokens,
             &mut self.queued_tokens_first,

@@ -1,0 +1,204 @@
+//! Which replicas may be used now, and for which model.
+//!
+//! A replica begins *untried*. Untried replicas are used only while no replica that serves the model is known to be
+//! up: so a router takes requests from its first millisecond on, and a replica that is down from the start gets none
+//! once another answered. Any sign of life (a probe that came back, a metrics page) makes an untried replica up; one
+//! that is down comes back only by [`Event::Up`], since health asks for more than one good sign then.
+//!
+//! A replica whose models are neither configured nor learned yet accepts any model.
+
+use std::sync::Arc;
+
+use crate::model::{Candidates, Event, Replica, ReplicaId};
+
+/// Whether a replica can be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ReplicaState {
+    /// Nothing was heard of it yet.
+    Untried,
+    /// It can be used.
+    Up,
+    /// It cannot.
+    Down,
+}
+
+/// Who could take a request for a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Serves {
+    /// At least one row is available.
+    Somebody,
+    /// Replicas serve the model, none of them is up: 503.
+    NoneAvailable,
+    /// No replica serves it: 404.
+    UnknownModel,
+}
+
+/// State and models of all replicas.
+#[derive(Debug, Clone)]
+pub struct Fleet {
+    replicas: Vec<Member>,
+}
+
+#[derive(Debug, Clone)]
+struct Member {
+    state: ReplicaState,
+    /// Configured, or learned; empty: not known.
+    models: Vec<Arc<str>>,
+    configured: bool,
+}
+
+impl Member {
+    /// `None`: the request names no model, so any replica will do.
+    fn serves(&self, model: Option<&str>) -> bool {
+        model.is_none_or(|model| self.models.is_empty() || self.models.iter().any(|served| **served == *model))
+    }
+
+    fn seen(&mut self) {
+        if self.state == ReplicaState::Untried {
+            self.state = ReplicaState::Up;
+        }
+    }
+}
+
+impl Fleet {
+    /// This fleet; `models[i]` are those configured for replica *i* (none: learned from [`Event::Models`]).
+    #[must_use]
+    pub fn new(fleet: &[Replica], models: &[Vec<Arc<str>>]) -> Self {
+        let member = |(place, _): (usize, &Replica)| {
+            let models = models.get(place).cloned().unwrap_or_default();
+            Member { state: ReplicaState::Untried, configured: !models.is_empty(), models }
+        };
+        Self { replicas: fleet.iter().enumerate().map(member).collect() }
+    }
+
+    /// Takes in what was seen of a replica. Configured models are never overruled.
+    pub fn apply(&mut self, event: &Event) {
+        match event {
+            Event::Up { replica } => self.replicas[replica.index()].state = ReplicaState::Up,
+            Event::Down { replica } => self.replicas[replica.index()].state = ReplicaState::Down,
+            Event::Models { replica, models } => {
+                let member = &mut self.replicas[replica.index()];
+                if !member.configured {
+                    member.models.clone_from(models);
+                }
+            }
+            Event::Probe { replica, rtt_ms: Some(_), .. } | Event::Report { replica, .. } => {
+                self.replicas[replica.index()].seen();
+            }
+            Event::Probe { rtt_ms: None, .. } | Event::KernelRtt { .. } | Event::Restarted { .. } => {}
+        }
+    }
+
+    /// Fills `available`: rows whose replica serves the model and can be used.
+    pub fn mark_available(&self, model: Option<&str>, candidates: &mut Candidates) -> Serves {
+        let (mut up, mut untried, mut known) = (false, false, false);
+        for replica in &candidates.replica {
+            let member = &self.replicas[replica.index()];
+            if member.serves(model) {
+                known = true;
+                up |= member.state == ReplicaState::Up;
+                untried |= member.state == ReplicaState::Untried;
+            }
+        }
+        let wanted = if up { ReplicaState::Up } else { ReplicaState::Untried };
+        for (row, replica) in candidates.replica.iter().enumerate() {
+            let member = &self.replicas[replica.index()];
+            candidates.available[row] = member.state == wanted && member.serves(model);
+        }
+        match (up || untried, known) {
+            (true, _) => Serves::Somebody,
+            (false, true) => Serves::NoneAvailable,
+            (false, false) => Serves::UnknownModel,
+        }
+    }
+
+    /// The state of a replica.
+    #[must_use]
+    pub fn state(&self, replica: ReplicaId) -> ReplicaState {
+        self.replicas[replica.index()].state
+    }
+
+    /// The models of a replica; empty: not known yet.
+    #[must_use]
+    pub fn models(&self, replica: ReplicaId) -> &[Arc<str>] {
+        &self.replicas[replica.index()].models
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{At, EngineKind, EngineReport};
+
+    const IDS: [ReplicaId; 3] = [ReplicaId(0), ReplicaId(1), ReplicaId(2)];
+
+    /// Replica 0 serves `a`, 1 serves `a` and `b`, 2 must be learned.
+    fn fleet() -> Fleet {
+        let replicas: Vec<Replica> = IDS
+            .into_iter()
+            .map(|id| Replica {
+                id,
+                name: id.to_string().into(),
+                region: "r".into(),
+                engine: EngineKind::OpenAi,
+                kv_capacity_tokens: None,
+            })
+            .collect();
+        Fleet::new(&replicas, &[vec!["a".into()], vec!["a".into(), "b".into()], vec![]])
+    }
+
+    fn mark(fleet: &Fleet, model: Option<&str>) -> (Serves, Vec<bool>) {
+        let mut candidates = Candidates::default();
+        candidates.reset(3, 0);
+        candidates.replica = IDS.to_vec();
+        let serves = fleet.mark_available(model, &mut candidates);
+        (serves, candidates.available)
+    }
+
+    fn with(events: &[Event]) -> Fleet {
+        let mut fleet = fleet();
+        events.iter().for_each(|event| fleet.apply(event));
+        fleet
+    }
+
+    fn probe(replica: ReplicaId, rtt_ms: Option<f64>) -> Event {
+        Event::Probe { replica, at: At(1), rtt_ms }
+    }
+
+    #[test]
+    fn untried_replicas_are_used_until_one_is_up() {
+        let (up, down) = (Event::Up { replica: IDS[1] }, Event::Down { replica: IDS[1] });
+        assert_eq!(mark(&fleet(), Some("a")), (Serves::Somebody, vec![true, true, true]));
+        assert_eq!(mark(&with(std::slice::from_ref(&up)), Some("a")), (Serves::Somebody, vec![false, true, false]));
+        assert_eq!(mark(&with(&[up, down]), Some("a")), (Serves::Somebody, vec![true, false, true]));
+    }
+
+    #[test]
+    fn a_sign_of_life_brings_up_the_untried_but_not_the_dead() {
+        let report = Event::Report { replica: IDS[2], at: At(1), report: EngineReport::default() };
+        let fleet = with(&[probe(IDS[0], Some(1.0)), probe(IDS[1], None), report]);
+        assert_eq!(IDS.map(|id| fleet.state(id)), [ReplicaState::Up, ReplicaState::Untried, ReplicaState::Up]);
+        let fleet = with(&[Event::Down { replica: IDS[0] }, probe(IDS[0], Some(1.0))]);
+        assert_eq!(fleet.state(IDS[0]), ReplicaState::Down);
+    }
+
+    #[test]
+    fn models_are_configured_or_learned() {
+        assert_eq!(mark(&fleet(), Some("b")), (Serves::Somebody, vec![false, true, true]));
+        assert_eq!(mark(&fleet(), None), (Serves::Somebody, vec![true, true, true]));
+        let learned = with(&[
+            Event::Models { replica: IDS[2], models: vec!["c".into()] },
+            Event::Models { replica: IDS[0], models: vec!["c".into()] },
+        ]);
+        assert_eq!(mark(&learned, Some("c")), (Serves::Somebody, vec![false, false, true]));
+        assert_eq!(mark(&learned, Some("d")), (Serves::UnknownModel, vec![false, false, false]));
+        assert_eq!(learned.models(IDS[2]), ["c".into()]);
+        assert_eq!(learned.models(IDS[0]), ["a".into()]);
+    }
+
+    #[test]
+    fn a_model_whose_replicas_are_down_is_not_unknown() {
+        let down: Vec<Event> = IDS.into_iter().map(|replica| Event::Down { replica }).collect();
+        assert_eq!(mark(&with(&down), Some("a")), (Serves::NoneAvailable, vec![false, false, false]));
+    }
+}

@@ -1,0 +1,265 @@
+//! This router's own work at each replica, in requests and prompt tokens: counted up in the step that selects,
+//! counted down exactly once.
+//!
+//! A reservation hands out a [`Ticket`]. It cannot be copied and [`Load::release`] consumes it, so that releasing
+//! twice does not compile. Nothing else lowers a counter: no health check, no metrics page, no restart of an engine
+//! (its requests fail, and each failure releases its own ticket).
+//!
+//! Queued tokens are kept four ways, since policies differ in what they count (all prompt tokens, or only those not
+//! believed cached) and until when (first token, or completion). The prefill still to be done is "uncached, until
+//! the first token". Source: GORGO paper, `Q_i` and its two variants.
+
+use crate::model::{Candidates, Event, ReplicaId};
+
+/// One request's work at one replica. Give it back with [`Load::release`]; dropped otherwise, it counts for ever.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "work that is never released counts as load for ever"]
+pub struct Ticket {
+    replica: ReplicaId,
+    prompt_tokens: u32,
+    uncached_tokens: u32,
+    prefilled: bool,
+}
+
+impl Ticket {
+    /// Where the work is.
+    #[must_use]
+    pub const fn replica(&self) -> ReplicaId {
+        self.replica
+    }
+
+    /// Whether its first token came.
+    #[must_use]
+    pub const fn prefilled(&self) -> bool {
+        self.prefilled
+    }
+}
+
+/// Tokens of one kind, by when they are released.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Queued {
+    until_completion: u64,
+    until_first_token: u64,
+}
+
+/// One replica's counters.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Counters {
+    prompt: Queued,
+    uncached: Queued,
+    inflight: u32,
+    decoding: u32,
+    inflight_at_report: Option<u32>,
+}
+
+/// The counters of all replicas.
+#[derive(Debug, Clone)]
+pub struct Load {
+    replicas: Vec<Counters>,
+}
+
+impl Load {
+    /// For a fleet of `replicas`, all idle.
+    #[must_use]
+    pub fn new(replicas: usize) -> Self {
+        Self { replicas: vec![Counters::default(); replicas] }
+    }
+
+    /// Charges a request to a replica. `uncached_tokens`: those of its prompt that are not believed cached there.
+    pub fn reserve(&mut self, replica: ReplicaId, prompt_tokens: u32, uncached_tokens: u32) -> Ticket {
+        let counters = &mut self.replicas[replica.index()];
+        counters.inflight += 1;
+        for (queued, tokens) in [(&mut counters.prompt, prompt_tokens), (&mut counters.uncached, uncached_tokens)] {
+            queued.until_completion += u64::from(tokens);
+            queued.until_first_token += u64::from(tokens);
+        }
+        Ticket { replica, prompt_tokens, uncached_tokens, prefilled: false }
+    }
+
+    /// The request's prefill is done: from here on it decodes. A second call changes nothing.
+    pub fn first_token(&mut self, ticket: &mut Ticket) {
+        if ticket.prefilled {
+            return;
+        }
+        ticket.prefilled = true;
+        let counters = &mut self.replicas[ticket.replica.index()];
+        counters.prompt.until_first_token -= u64::from(ticket.prompt_tokens);
+        counters.uncached.until_first_token -= u64::from(ticket.uncached_tokens);
+        counters.decoding += 1;
+    }
+
+    /// The request is over, however it ended.
+    pub fn release(&mut self, mut ticket: Ticket) {
+        self.first_token(&mut ticket);
+        let counters = &mut self.replicas[ticket.replica.index()];
+        counters.prompt.until_completion -= u64::from(ticket.prompt_tokens);
+        counters.uncached.until_completion -= u64::from(ticket.uncached_tokens);
+        counters.decoding -= 1;
+        counters.inflight -= 1;
+    }
+
+    /// Remembers the own load at each metrics page, so that between two pages the engine's figures can be carried
+    /// on with what this router sent and finished since (else a whole burst sees the same old numbers).
+    pub fn apply(&mut self, event: &Event) {
+        match event {
+            Event::Report { replica, .. } => {
+                let counters = &mut self.replicas[replica.index()];
+                counters.inflight_at_report = Some(counters.inflight);
+            }
+            Event::Down { replica } | Event::Restarted { replica } => {
+                self.replicas[replica.index()].inflight_at_report = None;
+            }
+            Event::Probe { .. } | Event::KernelRtt { .. } | Event::Models { .. } | Event::Up { .. } => {}
+        }
+    }
+
+    /// Fills `queued_*`, `inflight`, `decoding` and `inflight_since_report`.
+    pub fn read(&self, candidates: &mut Candidates) {
+        for row in 0..candidates.len() {
+            let counters = &self.replicas[candidates.replica[row].index()];
+            candidates.queued_tokens[row] = counters.prompt.until_completion;
+            candidates.queued_tokens_first[row] = counters.prompt.until_first_token;
+            candidates.queued_uncached_tokens_completion[row] = counters.uncached.until_completion;
+            candidates.queued_uncached_tokens[row] = counters.uncached.until_first_token;
+            candidates.inflight[row] = counters.inflight;
+            candidates.decoding[row] = counters.decoding;
+            candidates.inflight_since_report[row] =
+                counters.inflight_at_report.map_or(0, |then| i64::from(counters.inflight) - i64::from(then));
+        }
+    }
+
+    /// Requests in flight, prompt tokens until completion, uncached tokens until the first token: the gauges.
+    #[must_use]
+    pub fn totals(&self, replica: ReplicaId) -> (u32, u64, u64) {
+        let counters = &self.replicas[replica.index()];
+        (counters.inflight, counters.prompt.until_completion, counters.uncached.until_first_token)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use proptest::test_runner::RngSeed;
+
+    use super::*;
+    use crate::model::{At, EngineReport};
+
+    fn read(load: &Load) -> Candidates {
+        let mut candidates = Candidates::default();
+        candidates.reset(2, 0);
+        candidates.replica = vec![ReplicaId(0), ReplicaId(1)];
+        load.read(&mut candidates);
+        candidates
+    }
+
+    fn report(replica: u16) -> Event {
+        Event::Report { replica: ReplicaId(replica), at: At(1), report: EngineReport::default() }
+    }
+
+    #[test]
+    fn prefill_is_released_at_the_first_token_and_the_rest_at_the_end() {
+        let mut load = Load::new(2);
+        let mut ticket = load.reserve(ReplicaId(1), 20_000, 15_000);
+        let rows = read(&load);
+        assert_eq!((rows.queued_tokens[1], rows.queued_tokens_first[1]), (20_000, 20_000));
+        assert_eq!((rows.queued_uncached_tokens_completion[1], rows.queued_uncached_tokens[1]), (15_000, 15_000));
+        assert_eq!((rows.inflight[1], rows.decoding[1]), (1, 0));
+        assert_eq!((rows.inflight[0], rows.queued_tokens[0]), (0, 0));
+
+        load.first_token(&mut ticket);
+        load.first_token(&mut ticket);
+        let rows = read(&load);
+        assert_eq!((rows.queued_tokens[1], rows.queued_tokens_first[1]), (20_000, 0));
+        assert_eq!((rows.queued_uncached_tokens_completion[1], rows.queued_uncached_tokens[1]), (15_000, 0));
+        assert_eq!((rows.inflight[1], rows.decoding[1]), (1, 1));
+        assert_eq!(load.totals(ReplicaId(1)), (1, 20_000, 0));
+
+        load.release(ticket);
+        assert_eq!(load.totals(ReplicaId(1)), (0, 0, 0));
+        assert_eq!(read(&load), read(&Load::new(2)));
+    }
+
+    #[test]
+    fn a_request_that_never_got_a_token_leaves_nothing() {
+        let mut load = Load::new(2);
+        let ticket = load.reserve(ReplicaId(0), 20_000, 20_000);
+        load.release(ticket);
+        assert_eq!(read(&load), read(&Load::new(2)));
+    }
+
+    #[test]
+    fn work_since_the_last_report_is_told_apart() {
+        let mut load = Load::new(2);
+        let early = load.reserve(ReplicaId(0), 10, 10);
+        assert_eq!(read(&load).inflight_since_report[0], 0, "no report yet: nothing to carry on from");
+        load.apply(&report(0));
+        let late = [load.reserve(ReplicaId(0), 10, 10), load.reserve(ReplicaId(0), 10, 10)];
+        assert_eq!(read(&load).inflight_since_report, vec![2, 0]);
+        load.release(early);
+        assert_eq!(read(&load).inflight_since_report[0], 1);
+        for ticket in late {
+            load.release(ticket);
+        }
+        assert_eq!(read(&load).inflight_since_report[0], -1);
+        load.apply(&Event::Restarted { replica: ReplicaId(0) });
+        assert_eq!(read(&load).inflight_since_report[0], 0);
+    }
+
+    #[test]
+    fn no_event_lowers_a_counter() {
+        let mut load = Load::new(1);
+        let tickets: Vec<_> = (0..10).map(|_| load.reserve(ReplicaId(0), 100, 50)).collect();
+        for event in [
+            report(0),
+            Event::Probe { replica: ReplicaId(0), at: At(1), rtt_ms: None },
+            Event::Down { replica: ReplicaId(0) },
+            Event::Restarted { replica: ReplicaId(0) },
+            Event::Up { replica: ReplicaId(0) },
+        ] {
+            load.apply(&event);
+            assert_eq!(load.totals(ReplicaId(0)), (10, 1_000, 500));
+        }
+        for ticket in tickets {
+            load.release(ticket);
+        }
+        assert_eq!(load.totals(ReplicaId(0)), (0, 0, 0));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig {
+            rng_seed: RngSeed::Fixed(11), failure_persistence: None, ..ProptestConfig::default()
+        })]
+
+        /// Whatever the interleaving, the counters are the sums over the open tickets, and exactly zero at the end.
+        #[test]
+        fn any_interleaving_returns_to_zero(
+            steps in prop::collection::vec((0_u8..3, 0_u16..3, any::<u32>(), any::<u32>(), any::<prop::sample::Index>()), 0..200),
+        ) {
+            let mut load = Load::new(3);
+            let mut open: Vec<Ticket> = Vec::new();
+            for (step, replica, prompt, uncached, which) in steps {
+                match step {
+                    0 => open.push(load.reserve(ReplicaId(replica), prompt, uncached)),
+                    1 if !open.is_empty() => {
+                        let place = which.index(open.len());
+                        load.first_token(&mut open[place]);
+                    }
+                    2 if !open.is_empty() => load.release(open.swap_remove(which.index(open.len()))),
+                    _ => {}
+                }
+                for replica in (0..3).map(ReplicaId) {
+                    let here = || open.iter().filter(|ticket| ticket.replica() == replica);
+                    let queued: u64 = here().map(|ticket| u64::from(ticket.prompt_tokens)).sum();
+                    let waiting: u64 =
+                        here().filter(|ticket| !ticket.prefilled()).map(|ticket| u64::from(ticket.uncached_tokens)).sum();
+                    let inflight = u32::try_from(here().count()).unwrap();
+                    prop_assert_eq!(load.totals(replica), (inflight, queued, waiting));
+                }
+            }
+            for ticket in open {
+                load.release(ticket);
+            }
+            prop_assert!(load.replicas.iter().all(|counters| *counters == Counters::default()));
+        }
+    }
+}

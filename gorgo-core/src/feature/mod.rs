@@ -1,0 +1,11 @@
+//! Ring 1: facts per replica. Each file is one state machine, pure: it is fed with events and a time argument, and
+//! fills its columns of [`Candidates`](crate::model::Candidates). Whoever holds them decides about locks.
+
+mod decay;
+pub mod fleet;
+pub mod latency;
+pub mod load;
+pub mod rates;
+pub mod report;
+pub mod rtt;
+pub mod share;

@@ -1,0 +1,242 @@
+//! How much recent work each replica was given, per sliding window that a constraint asks for.
+//!
+//! Counted at the decision (dispatched work, also of requests still in flight), in the window's own unit. A window in
+//! decisions keeps each of them; a window in seconds keeps 64 buckets, so that its memory does not grow with the
+//! traffic: its far edge is sharp to 1/64 of its length. Amounts are whole numbers, so nothing drifts.
+
+use std::collections::VecDeque;
+
+use crate::model::{At, Candidates, ReplicaId, ShareOf, ShareWindow, WindowLength};
+
+/// Buckets of a window in seconds.
+const BUCKETS: u64 = 64;
+
+/// The windows of one policy, in the order it asked for them.
+#[derive(Debug, Clone)]
+pub struct Shares {
+    windows: Vec<Window>,
+}
+
+#[derive(Debug, Clone)]
+struct Window {
+    of: ShareOf,
+    /// Amount per replica, and decisions, of all that is in the window.
+    sum: Work,
+    span: Span,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Work {
+    amounts: Vec<u64>,
+    decisions: u64,
+}
+
+#[derive(Debug, Clone)]
+enum Span {
+    Decisions {
+        most: usize,
+        each: VecDeque<(ReplicaId, u64)>,
+    },
+    /// Buckets with work in them, by their number since the epoch; oldest first.
+    Seconds {
+        bucket_us: u64,
+        buckets: VecDeque<(u64, Work)>,
+    },
+}
+
+impl Shares {
+    /// These windows over a fleet of `replicas`. A length of nothing (0, negative, NaN) is one decision or one
+    /// microsecond; range checks are the constraint's.
+    #[must_use]
+    pub fn new(windows: Vec<ShareWindow>, replicas: usize) -> Self {
+        let windows = windows
+            .into_iter()
+            .map(|window| Window {
+                of: window.of,
+                sum: Work { amounts: vec![0; replicas], decisions: 0 },
+                span: match window.length {
+                    WindowLength::Decisions(most) => Span::Decisions {
+                        most: usize::try_from(most).unwrap_or(usize::MAX).max(1),
+                        each: VecDeque::new(),
+                    },
+                    WindowLength::Seconds(seconds) => {
+                        Span::Seconds { bucket_us: bucket_us(seconds), buckets: VecDeque::new() }
+                    }
+                },
+            })
+            .collect();
+        Self { windows }
+    }
+
+    /// A request was given to a replica.
+    pub fn record(&mut self, at: At, replica: ReplicaId, prompt_tokens: u32, uncached_tokens: u32) {
+        for window in &mut self.windows {
+            let amount = match window.of {
+                ShareOf::UncachedTokens => u64::from(uncached_tokens),
+                ShareOf::PromptTokens => u64::from(prompt_tokens),
+                ShareOf::Requests => 1,
+            };
+            window.record(at, replica, amount);
+        }
+    }
+
+    /// Lets what is too old go, then fills `windows` and `window_decisions`, as many as the candidates have.
+    pub fn read(&mut self, at: At, candidates: &mut Candidates) {
+        for (number, window) in self.windows.iter_mut().enumerate().take(candidates.windows.len()) {
+            window.expire(at);
+            candidates.window_decisions[number] = window.sum.decisions;
+            for (amount, replica) in candidates.windows[number].iter_mut().zip(&candidates.replica) {
+                #[expect(clippy::cast_precision_loss, reason = "a window holds far fewer than 2^53 tokens")]
+                let total = window.sum.amounts[replica.index()] as f64;
+                *amount = total;
+            }
+        }
+    }
+}
+
+impl Window {
+    fn record(&mut self, at: At, replica: ReplicaId, amount: u64) {
+        self.expire(at);
+        self.sum.amounts[replica.index()] += amount;
+        self.sum.decisions += 1;
+        match &mut self.span {
+            Span::Decisions { most, each } => {
+                each.push_back((replica, amount));
+                if each.len() > *most
+                    && let Some((oldest, amount)) = each.pop_front()
+                {
+                    self.sum.amounts[oldest.index()] -= amount;
+                    self.sum.decisions -= 1;
+                }
+            }
+            Span::Seconds { bucket_us, buckets } => {
+                // A clock that stands still or steps back adds to the newest bucket.
+                let number = (at.0 / *bucket_us).max(buckets.back().map_or(0, |(newest, _)| *newest));
+                if buckets.back().is_none_or(|(newest, _)| *newest != number) {
+                    buckets.push_back((number, Work { amounts: vec![0; self.sum.amounts.len()], decisions: 0 }));
+                }
+                if let Some((_, work)) = buckets.back_mut() {
+                    work.amounts[replica.index()] += amount;
+                    work.decisions += 1;
+                }
+            }
+        }
+    }
+
+    fn expire(&mut self, at: At) {
+        let Span::Seconds { bucket_us, buckets } = &mut self.span else { return };
+        let now = at.0 / *bucket_us;
+        while let Some((number, work)) = buckets.front() {
+            if number.saturating_add(BUCKETS) > now {
+                break;
+            }
+            self.sum.decisions -= work.decisions;
+            for (sum, amount) in self.sum.amounts.iter_mut().zip(&work.amounts) {
+                *sum -= amount;
+            }
+            buckets.pop_front();
+        }
+    }
+}
+
+fn bucket_us(seconds: f64) -> u64 {
+    let micros = std::time::Duration::try_from_secs_f64(seconds).map_or(0, |length| length.as_micros());
+    (u64::try_from(micros).unwrap_or(u64::MAX) / BUCKETS).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use proptest::test_runner::RngSeed;
+
+    use super::*;
+
+    fn at(ms: u64) -> At {
+        At(1_000_000_000 + ms * 1_000)
+    }
+
+    fn window(of: ShareOf, length: WindowLength) -> Shares {
+        Shares::new(vec![ShareWindow { of, length }], 2)
+    }
+
+    fn read(shares: &mut Shares, ms: u64) -> (Vec<f64>, u64) {
+        let mut candidates = Candidates::default();
+        candidates.reset(2, 1);
+        candidates.replica = vec![ReplicaId(0), ReplicaId(1)];
+        shares.read(at(ms), &mut candidates);
+        (candidates.windows[0].clone(), candidates.window_decisions[0])
+    }
+
+    #[test]
+    fn each_window_counts_in_its_own_unit() {
+        for (of, expected) in [
+            (ShareOf::UncachedTokens, vec![30.0, 5.0]),
+            (ShareOf::PromptTokens, vec![300.0, 50.0]),
+            (ShareOf::Requests, vec![2.0, 1.0]),
+        ] {
+            let mut shares = window(of, WindowLength::Seconds(60.0));
+            shares.record(at(0), ReplicaId(0), 100, 10);
+            shares.record(at(1), ReplicaId(0), 200, 20);
+            shares.record(at(2), ReplicaId(1), 50, 5);
+            assert_eq!(read(&mut shares, 3), (expected, 3));
+        }
+    }
+
+    #[test]
+    fn decisions_leave_one_by_one() {
+        let mut shares = window(ShareOf::PromptTokens, WindowLength::Decisions(2));
+        for (replica, tokens) in [(0, 7), (1, 11), (0, 13)] {
+            shares.record(at(0), ReplicaId(replica), tokens, 0);
+        }
+        assert_eq!(read(&mut shares, 1_000_000), (vec![13.0, 11.0], 2));
+    }
+
+    #[test]
+    fn seconds_leave_after_the_window_also_when_nothing_comes() {
+        let mut shares = window(ShareOf::Requests, WindowLength::Seconds(64.0));
+        shares.record(at(0), ReplicaId(0), 1, 1);
+        shares.record(at(32_000), ReplicaId(1), 1, 1);
+        assert_eq!(read(&mut shares, 62_999), (vec![1.0, 1.0], 2));
+        assert_eq!(read(&mut shares, 64_000), (vec![0.0, 1.0], 1));
+        assert_eq!(read(&mut shares, 97_000), (vec![0.0, 0.0], 0));
+    }
+
+    #[test]
+    fn memory_does_not_grow_with_traffic() {
+        let mut shares = window(ShareOf::Requests, WindowLength::Seconds(60.0));
+        for ms in 0..200_000 {
+            shares.record(at(ms), ReplicaId(0), 1, 1);
+        }
+        let Span::Seconds { buckets, .. } = &shares.windows[0].span else { panic!("a window in seconds") };
+        assert!(buckets.len() <= usize::try_from(BUCKETS).unwrap());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig {
+            rng_seed: RngSeed::Fixed(13), failure_persistence: None, ..ProptestConfig::default()
+        })]
+
+        /// A window in seconds holds all that is younger than 63/64 of it and nothing older than it.
+        #[test]
+        fn the_far_edge_is_sharp_to_one_bucket(
+            gaps in prop::collection::vec((0_u64..3_000, 0_u16..2, 0_u32..10_000), 1..120),
+        ) {
+            let mut shares = window(ShareOf::PromptTokens, WindowLength::Seconds(16.0));
+            let (mut now, mut all) = (0, Vec::new());
+            for (gap, replica, tokens) in gaps {
+                now += gap;
+                shares.record(at(now), ReplicaId(replica), tokens, 0);
+                all.push((now, replica, u64::from(tokens)));
+                let total = |replica: u16, youngest_out: u64| -> u64 {
+                    all.iter().filter(|row| row.1 == replica && now - row.0 < youngest_out).map(|row| row.2).sum()
+                };
+                let (sums, decisions) = read(&mut shares, now);
+                prop_assert!(decisions <= all.len() as u64);
+                for replica in 0..2 {
+                    let sum = sums[usize::from(replica)];
+                    prop_assert!(sum >= total(replica, 15_750) as f64 && sum <= total(replica, 16_000) as f64);
+                }
+            }
+        }
+    }
+}
