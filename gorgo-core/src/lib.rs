@@ -13,6 +13,7 @@
 pub mod model;
 // ring 1: each knows only ring 0
 pub mod config;
+pub mod parse;
 pub mod feature;
 // ring 2: the one function that routes
 pub mod policy;

@@ -1,6 +1,7 @@
 //! Ring 0: the words all modules share. No I/O, no clock, no runtime; imports std only.
 
 mod candidates;
+mod canonical;
 mod decision;
 mod event;
 mod fault;
@@ -13,6 +14,7 @@ mod units;
 mod value;
 mod weights;
 
+pub use canonical::CanonicalSink;
 pub use candidates::{Candidates, Needs, RttSource, ShareOf, ShareWindow, WindowLength};
 pub use decision::{Decision, DecisionId, Exclusion, Generation, Refusal};
 pub use event::{Ending, EngineReport, Event};

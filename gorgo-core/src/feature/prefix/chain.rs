@@ -1,0 +1,146 @@
+//! Canonical prompt → chained hashes of its full blocks.
+//!
+//! Link *i* depends on all bytes up to the end of block *i*, so two prompts share a link if and only if they share
+//! everything before it (but for collisions of 64 bits). The first link starts from a seed that holds what keeps cache
+//! entries apart in an engine: model, adapter, cache salt; and the database's secret, so that hashes tell nothing
+//! to somebody without it.
+
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+use crate::model::CanonicalSink;
+
+/// How much of a prompt its head hash covers: about 256 tokens, bytes.
+pub const HEAD_BYTES: usize = 1024;
+
+/// Stands before a picture's digest in the stream; UTF-8 never has it.
+const PICTURE: u8 = 0xf8;
+
+/// What keeps cache entries apart besides the prompt.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ChainKey<'a> {
+    /// Secret of the database.
+    pub secret: u64,
+    /// The model.
+    pub model: Option<&'a str>,
+    /// The adapter.
+    pub adapter: Option<&'a str>,
+    /// The request's cache salt.
+    pub cache_salt: Option<&'a str>,
+    /// The tenant, where tenants are kept apart.
+    pub tenant: Option<&'a str>,
+}
+
+impl ChainKey<'_> {
+    /// The seed of a chain. An adapter named like a salt gives another seed than the salt.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        let parts = [self.model, self.adapter, self.cache_salt, self.tenant];
+        parts.into_iter().zip(1_u64..).fold(self.secret, |seed, (part, slot)| match part {
+            Some(text) => xxh3_64_with_seed(text.as_bytes(), link(seed, slot)),
+            None => link(seed, slot << 8),
+        })
+    }
+}
+
+/// A prompt, hashed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chain {
+    /// One hash per full block; a last block that is not full has none.
+    pub blocks: Vec<u64>,
+    /// Canonical bytes, pictures as nine bytes each.
+    pub prompt_bytes: u64,
+    /// Base64 bytes of pictures.
+    pub picture_bytes: u64,
+    /// Keyed hash of the first [`HEAD_BYTES`] bytes (of all, where there are fewer).
+    pub head_hash: u64,
+}
+
+/// Hashes a prompt as its pieces come. A block within one piece is hashed where it lies; only one across pieces is copied.
+#[derive(Debug)]
+pub struct Chainer {
+    seed: u64,
+    last: u64,
+    block_bytes: usize,
+    /// The begun block.
+    begun: Vec<u8>,
+    head: Vec<u8>,
+    blocks: Vec<u64>,
+    prompt_bytes: u64,
+    picture_bytes: u64,
+}
+
+impl Chainer {
+    /// A chain of blocks of `block_bytes` (at least 16) from `seed` on. `expected_bytes`, the body's size, saves growing.
+    #[must_use]
+    pub fn new(block_bytes: usize, seed: u64, expected_bytes: usize) -> Self {
+        let block_bytes = block_bytes.max(16);
+        Self {
+            seed,
+            last: seed,
+            block_bytes,
+            begun: Vec::with_capacity(block_bytes),
+            head: Vec::with_capacity(HEAD_BYTES),
+            // Bodies that are mostly pictures have far fewer blocks than bytes.
+            blocks: Vec::with_capacity((expected_bytes / block_bytes + 1).min(4096)),
+            prompt_bytes: 0,
+            picture_bytes: 0,
+        }
+    }
+
+    /// The next bytes.
+    pub fn update(&mut self, piece: &[u8]) {
+        self.prompt_bytes += piece.len() as u64;
+        let wanted = HEAD_BYTES - self.head.len();
+        if wanted > 0 {
+            self.head.extend_from_slice(&piece[..wanted.min(piece.len())]);
+        }
+        let mut rest = piece;
+        if !self.begun.is_empty() {
+            let (first, others) = rest.split_at(rest.len().min(self.block_bytes - self.begun.len()));
+            self.begun.extend_from_slice(first);
+            if self.begun.len() < self.block_bytes {
+                return;
+            }
+            self.last = link(self.last, xxh3_64(&self.begun));
+            self.blocks.push(self.last);
+            self.begun.clear();
+            rest = others;
+        }
+        let mut blocks = rest.chunks_exact(self.block_bytes);
+        for block in &mut blocks {
+            self.last = link(self.last, xxh3_64(block));
+            self.blocks.push(self.last);
+        }
+        self.begun.extend_from_slice(blocks.remainder());
+    }
+
+    /// The end of the prompt.
+    #[must_use]
+    pub fn finish(self) -> Chain {
+        Chain {
+            blocks: self.blocks,
+            prompt_bytes: self.prompt_bytes,
+            picture_bytes: self.picture_bytes,
+            head_hash: xxh3_64_with_seed(&self.head, self.seed),
+        }
+    }
+}
+
+impl CanonicalSink for Chainer {
+    fn bytes(&mut self, piece: &[u8]) {
+        self.update(piece);
+    }
+
+    fn picture(&mut self, digest: u64, bytes: u64) {
+        self.update(&[PICTURE]);
+        self.update(&digest.to_le_bytes());
+        self.picture_bytes += bytes;
+    }
+}
+
+/// Mixes a block's hash into the chain: xor, multiply, rotate. Half the price of giving xxh3 the last link as its seed.
+const fn link(last: u64, block: u64) -> u64 {
+    // The multiplier is 2^64 divided by the golden ratio, odd; the rotation brings its high, well mixed half down to
+    // where the index's table looks.
+    (last.rotate_left(23) ^ block).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32)
+}

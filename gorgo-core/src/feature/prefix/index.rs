@@ -1,0 +1,316 @@
+//! The index of all replicas' caches: shards by a chain's first block, each locked once per prompt.
+//!
+//! Bounded twice. Per replica by its KV capacity in blocks, least recently used first over all shards, as the engine
+//! itself evicts. And by memory: where the next piece of memory would go beyond `max_bytes`, the shard's own oldest
+//! blocks make room instead. One prompt's own entries may stand above the limit until the next one comes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use parking_lot::{Mutex, MutexGuard};
+
+use super::shard::Shard;
+use crate::model::{At, DecisionId, ReplicaId};
+
+/// Shards. Prompts with the same first block share one, so more would not help a fleet with one system prompt.
+const SHARDS: usize = 16;
+/// In place of a stamp: nothing held.
+const NEVER: u64 = u64::MAX;
+/// Bitmap words that a look-up keeps on the stack: 1,024 replicas.
+const STACK_WORDS: usize = 16;
+
+/// The longest prefix that a prompt shares with an earlier one that some replica still holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Shared {
+    /// The last decision that used all of it.
+    pub parent: Option<DecisionId>,
+    /// Its length, blocks.
+    pub blocks: u32,
+}
+
+/// What an insert reserved; [`PrefixIndex::confirm`] or [`PrefixIndex::retract`] takes it back at the request's end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "without its ticket a reservation can neither be confirmed nor taken back"]
+pub struct Ticket {
+    replica: ReplicaId,
+    decision: DecisionId,
+    stamp: u64,
+    held: u32,
+}
+
+impl Ticket {
+    /// Leading blocks that the replica was believed to hold when the request was dispatched.
+    #[must_use]
+    pub const fn held(&self) -> u32 {
+        self.held
+    }
+}
+
+/// The index at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PrefixStats {
+    /// Distinct blocks.
+    pub blocks: u64,
+    /// Block × replica pairs.
+    pub held: u64,
+    /// Memory, bytes.
+    pub bytes: u64,
+    /// Pairs evicted so far for room: a replica's capacity, or memory.
+    pub evictions: u64,
+}
+
+/// One replica's part at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReplicaStats {
+    /// Blocks believed held.
+    pub blocks: u64,
+    /// Blocks it can hold; `u64::MAX` while unknown.
+    pub capacity: u64,
+    /// When the least recently used of them was used.
+    pub oldest: Option<At>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct PrefixIndex {
+    shards: Box<[Mutex<Shard>]>,
+    /// Per replica: blocks over all shards.
+    held: Arc<[AtomicU64]>,
+    /// Per replica: most blocks.
+    capacity: Box<[AtomicU64]>,
+    /// Per replica: uses up to this stamp were of an engine that is gone.
+    purged: Box<[AtomicU64]>,
+    /// Per replica and shard: no use there is older than this. Written under the shard's lock.
+    oldest: Box<[AtomicU64]>,
+    /// The last stamp: µs since `origin`, and always one more than the one before.
+    clock: AtomicU64,
+    /// The time of the first insert, µs; stamps have 48 bits, nine years.
+    origin: AtomicU64,
+    bytes: AtomicUsize,
+    max_bytes: usize,
+}
+
+impl PrefixIndex {
+    /// An empty index for a fleet of `replicas`, of at most `max_bytes` of memory.
+    #[must_use]
+    pub fn new(replicas: usize, max_bytes: u64) -> Self {
+        let replicas = replicas.min(usize::from(u16::MAX));
+        let column = |value: u64| std::iter::repeat_with(|| AtomicU64::new(value)).take(replicas).collect::<Box<[_]>>();
+        let held: Arc<[AtomicU64]> = column(0).into();
+        let shards = std::iter::repeat_with(|| Mutex::new(Shard::new(Arc::clone(&held)))).take(SHARDS).collect();
+        let index = Self {
+            shards,
+            held,
+            capacity: column(u64::MAX),
+            purged: column(0),
+            oldest: std::iter::repeat_with(|| AtomicU64::new(NEVER)).take(replicas * SHARDS).collect(),
+            clock: AtomicU64::new(0),
+            origin: AtomicU64::new(NEVER),
+            bytes: AtomicUsize::new(0),
+            max_bytes: usize::try_from(max_bytes).unwrap_or(usize::MAX),
+        };
+        for shard in &index.shards {
+            index.report(&mut shard.lock());
+        }
+        index
+    }
+
+    /// Blocks of `chain` that each replica holds, from its first on, into `out` (one place per replica of the fleet).
+    /// One walk for all: it ends where no replica matches any more.
+    pub fn lookup(&self, chain: &[u64], out: &mut [u32]) -> Shared {
+        out.fill(0);
+        let Some(&first) = chain.first() else { return Shared::default() };
+        let shard = self.shards[shard_of(first)].lock();
+        let mut on_stack = [0_u64; STACK_WORDS];
+        let mut on_heap = Vec::new();
+        let active = if shard.words <= STACK_WORDS {
+            &mut on_stack[..shard.words]
+        } else {
+            on_heap.resize(shard.words, 0);
+            &mut on_heap[..]
+        };
+        match shard.lookup(chain, active, out) {
+            Some((parent, blocks)) => Shared { parent: Some(parent), blocks },
+            None => Shared::default(),
+        }
+    }
+
+    /// Reserves the whole chain at the replica that was chosen: it will hold it soon, and the next prompt of a burst
+    /// must know. `None` for an empty chain, or a replica that the fleet does not have.
+    pub fn insert(&self, chain: &[u64], replica: ReplicaId, decision: DecisionId, at: At) -> Option<Ticket> {
+        self.held.get(replica.index())?;
+        let (stamp, held) = self.touch(chain, replica, decision, Some(at))?;
+        Some(Ticket { replica, decision, stamp, held })
+    }
+
+    /// The request ended well: the engine now holds its whole prompt. `actual_blocks` is what it said was cached when
+    /// the request began, in whole blocks.
+    ///
+    /// Where that is clearly less than was believed, the engine had evicted the rest, and so also whatever branches off
+    /// after it: an engine's cache is a tree as well, and evicts from its leaves. Those branches are dropped. Blocks of
+    /// this chain that the index had evicted meanwhile come back.
+    pub fn confirm(&self, chain: &[u64], ticket: Ticket, actual_blocks: u32) {
+        let replica = ticket.replica;
+        if ticket.stamp <= self.purged[replica.index()].load(Relaxed) {
+            return; // by an engine that is gone
+        }
+        let Some(&first) = chain.first() else { return };
+        // Tokens per block are an estimate: a sixteenth and one block are within its error.
+        if actual_blocks + ticket.held / 16 + 1 < ticket.held {
+            let mut shard = self.shards[shard_of(first)].lock();
+            shard.prune(chain, replica.0, ticket.stamp, actual_blocks as usize);
+            self.report(&mut shard);
+        }
+        self.touch(chain, replica, ticket.decision, None);
+    }
+
+    /// The request failed before the engine had read its prompt: what only it reserved is dropped again.
+    pub fn retract(&self, chain: &[u64], ticket: Ticket) {
+        let replica = ticket.replica;
+        let Some(&first) = chain.first() else { return };
+        let mut shard = self.shards[shard_of(first)].lock();
+        shard.retract(chain, replica.0, ticket.stamp, ticket.held as usize);
+        self.report(&mut shard);
+    }
+
+    /// Forgets all that a replica holds: it left, or its engine restarted. Requests dispatched before cannot bring
+    /// anything back.
+    pub fn purge(&self, replica: ReplicaId) {
+        let Some(purged) = self.purged.get(replica.index()) else { return };
+        purged.fetch_max(self.tick(None), Relaxed);
+        for (number, shard) in self.shards.iter().enumerate() {
+            let mut shard = shard.lock();
+            while shard.evict_oldest(replica.0, |_| true) > 0 {}
+            self.oldest[self.slot(replica, number)].store(NEVER, Relaxed);
+            shard.compact();
+            self.report(&mut shard);
+        }
+    }
+
+    /// Says how many blocks a replica's KV cache holds; what is beyond is evicted.
+    pub fn set_capacity(&self, replica: ReplicaId, blocks: u64) {
+        let Some(capacity) = self.capacity.get(replica.index()) else { return };
+        capacity.store(blocks, Relaxed);
+        self.evict(replica);
+    }
+
+    /// The index at this moment; locks one shard after the other.
+    #[must_use]
+    pub fn stats(&self) -> PrefixStats {
+        let mut stats = PrefixStats::default();
+        for shard in &self.shards {
+            let shard = shard.lock();
+            stats.blocks += shard.live as u64;
+            stats.evictions += shard.evictions;
+        }
+        stats.held = self.held.iter().map(|held| held.load(Relaxed)).sum();
+        stats.bytes = self.bytes.load(Relaxed) as u64;
+        stats
+    }
+
+    /// One replica at this moment; `None` for one that the fleet does not have.
+    #[must_use]
+    pub fn replica_stats(&self, replica: ReplicaId) -> Option<ReplicaStats> {
+        let blocks = self.held.get(replica.index())?.load(Relaxed);
+        let stamps = self.shards.iter().filter_map(|shard| shard.lock().oldest(replica.0));
+        let origin = self.origin.load(Relaxed);
+        Some(ReplicaStats {
+            blocks,
+            capacity: self.capacity[replica.index()].load(Relaxed),
+            oldest: stamps.min().map(|stamp| At(origin.saturating_add(stamp))),
+        })
+    }
+
+    /// Stamps the chain at a replica. Returns the stamp and how many leading blocks the replica held before.
+    fn touch(&self, chain: &[u64], replica: ReplicaId, decision: DecisionId, at: Option<At>) -> Option<(u64, u32)> {
+        let number = shard_of(*chain.first()?);
+        let mut shard = self.shards[number].lock();
+        if self.bytes.load(Relaxed) > self.max_bytes {
+            // What a prompt adds beyond its blocks' own slots (bitmaps, queues) is paid back by the next one.
+            shard.shed(u32::try_from(chain.len()).unwrap_or(u32::MAX));
+        }
+        let stamp = self.tick(at); // under the lock: the queues of a shard are in order of stamps
+        let may_grow = |more: usize| self.bytes.load(Relaxed).saturating_add(more) <= self.max_bytes;
+        let touched = shard.touch(chain, replica.0, stamp, decision, may_grow);
+        self.oldest[self.slot(replica, number)].fetch_min(stamp, Relaxed);
+        self.report(&mut shard);
+        drop(shard);
+        if touched.added > 0 {
+            self.evict(replica);
+        }
+        Some((stamp, touched.held))
+    }
+
+    /// Evicts a replica's least recently used blocks, over all shards, down to its capacity.
+    fn evict(&self, replica: ReplicaId) {
+        let capacity = &self.capacity[replica.index()];
+        let held = &self.held[replica.index()];
+        let above = || held.load(Relaxed) > capacity.load(Relaxed);
+        while above() {
+            let row = &self.oldest[self.slot(replica, 0)..self.slot(replica, SHARDS)];
+            let (mut least, mut number, mut second) = (NEVER, 0, NEVER);
+            for (place, stamp) in row.iter().enumerate() {
+                let stamp = stamp.load(Relaxed);
+                if stamp < least {
+                    (second, least, number) = (least, stamp, place);
+                } else {
+                    second = second.min(stamp);
+                }
+            }
+            if least == NEVER {
+                return; // another thread is adding what was counted; it evicts itself
+            }
+            let mut shard = self.shards[number].lock();
+            let mut oldest = shard.oldest(replica.0);
+            while oldest.is_some_and(|stamp| stamp <= second) && above() {
+                let evicted = shard.evict_oldest(replica.0, |_| above());
+                shard.evictions += u64::from(evicted);
+                oldest = shard.oldest(replica.0);
+            }
+            row[number].store(oldest.unwrap_or(NEVER), Relaxed);
+            shard.compact();
+            self.report(&mut shard);
+        }
+    }
+
+    /// The next stamp.
+    fn tick(&self, at: Option<At>) -> u64 {
+        let since = at.map_or(0, |at| {
+            let origin = self.origin.compare_exchange(NEVER, at.0, Relaxed, Relaxed).map_or_else(|first| first, |_| at.0);
+            at.0.saturating_sub(origin)
+        });
+        let next = |last: u64| since.max(last + 1);
+        let last = self.clock.fetch_update(Relaxed, Relaxed, |last| Some(next(last))).unwrap_or_else(|last| last);
+        next(last)
+    }
+
+    /// Brings the sum over shards up to date with this one.
+    fn report(&self, shard: &mut MutexGuard<'_, Shard>) {
+        let bytes = shard.bytes();
+        let before = std::mem::replace(&mut shard.reported_bytes, bytes);
+        if bytes >= before {
+            self.bytes.fetch_add(bytes - before, Relaxed);
+        } else {
+            self.bytes.fetch_sub(before - bytes, Relaxed);
+        }
+    }
+
+    const fn slot(&self, replica: ReplicaId, shard: usize) -> usize {
+        replica.index() * SHARDS + shard
+    }
+
+    /// For tests of the invariants.
+    #[cfg(test)]
+    pub(super) fn each_shard(&self, mut check: impl FnMut(&Shard)) {
+        for shard in &self.shards {
+            check(&shard.lock());
+        }
+    }
+}
+
+/// The shard of a chain, by bits that the tables do not begin with.
+const fn shard_of(first: u64) -> usize {
+    #[expect(clippy::cast_possible_truncation, reason = "below SHARDS")]
+    let shard = ((first >> 40) % SHARDS as u64) as usize;
+    shard
+}

@@ -1,0 +1,20 @@
+//! Which part of a prompt each replica still holds: prompt → chain of block hashes → index block → replicas.
+//!
+//! ```text
+//! canonical bytes → Chainer → chain ─ lookup (before the choice) → cached blocks per replica
+//!                                   ─ insert (at dispatch)       → Ticket
+//!                                   ─ confirm | retract (at the end, with what the engine said)
+//! ```
+//!
+//! No tokenizer: blocks are of bytes, and `feature::tokens` knows how many tokens a model makes of them.
+
+mod chain;
+mod holders;
+mod index;
+mod shard;
+mod tree;
+#[cfg(test)]
+mod tests;
+
+pub use chain::{Chain, ChainKey, Chainer, HEAD_BYTES};
+pub use index::{PrefixIndex, PrefixStats, ReplicaStats, Shared, Ticket};

@@ -1,0 +1,382 @@
+//! One shard of the index: a forest of blocks, and per replica a queue of uses from the oldest to the newest.
+//!
+//! Two invariants carry all of it. *Closed*: who holds a block holds the blocks before it, so a block nobody holds has
+//! no children and can go. *Dated*: a use stamps the whole path to its last block, so a parent is never older than its
+//! child. A queue therefore needs one entry per use, not per block: the oldest entry whose last block still has its
+//! stamp is the least recently used path, and taking its blocks from the deep end upwards, as long as the stamp is the
+//! entry's, is exactly least-recently-used eviction with the deepest block first. Entries whose block was used again
+//! are stale and are dropped when met.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use hashbrown::HashTable;
+
+use super::holders::Holders;
+use crate::model::DecisionId;
+
+/// No block.
+pub(super) const NIL: u32 = u32::MAX;
+
+/// One block: 64 bytes.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) hash: u64,
+    /// The last decision that used it.
+    pub(super) decision: DecisionId,
+    pub(super) holders: Holders,
+    pub(super) parent: u32,
+    /// The child used last; the others follow by `next`. Most blocks have one child, which a walk finds without hashing.
+    pub(super) child: u32,
+    /// The next sibling; in a free slot, the next free slot.
+    pub(super) next: u32,
+    pub(super) prev: u32,
+}
+
+/// A use of the path that ends in `node`.
+#[derive(Debug, Clone, Copy)]
+struct Use {
+    stamp: u64,
+    node: u32,
+}
+
+/// What a replica has in this shard.
+#[derive(Debug, Default)]
+pub(super) struct Lane {
+    uses: VecDeque<Use>,
+    pub(super) blocks: u32,
+}
+
+/// What a touch did.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Touched {
+    /// Leading blocks that the replica held before.
+    pub(super) held: u32,
+    /// Blocks that it holds only now.
+    pub(super) added: u32,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Shard {
+    pub(super) nodes: Vec<Node>,
+    free: u32,
+    pub(super) live: usize,
+    table: HashTable<u32>,
+    pub(super) lanes: Vec<Lane>,
+    /// 64-bit words of a bitmap of replicas.
+    pub(super) words: usize,
+    /// Heap bytes of holders and queues.
+    heap_bytes: usize,
+    /// Block × replica pairs that were evicted for room.
+    pub(super) evictions: u64,
+    /// What this shard last added of itself to the sum over shards.
+    pub(super) reported_bytes: usize,
+    /// Blocks per replica over all shards.
+    held: Arc<[AtomicU64]>,
+}
+
+impl Shard {
+    pub(super) fn new(held: Arc<[AtomicU64]>) -> Self {
+        let replicas = held.len();
+        Self {
+            nodes: Vec::new(),
+            free: NIL,
+            live: 0,
+            table: HashTable::new(),
+            lanes: std::iter::repeat_with(Lane::default).take(replicas).collect(),
+            words: replicas.div_ceil(64),
+            heap_bytes: 0,
+            evictions: 0,
+            reported_bytes: 0,
+            held,
+        }
+    }
+
+    /// Memory held, bytes: capacities, not contents.
+    pub(super) fn bytes(&self) -> usize {
+        self.nodes.capacity() * size_of::<Node>()
+            + self.table.allocation_size()
+            + self.heap_bytes
+            + self.lanes.capacity() * size_of::<Lane>()
+    }
+
+    pub(super) fn node(&self, at: u32) -> &Node {
+        &self.nodes[at as usize]
+    }
+
+    pub(super) fn node_mut(&mut self, at: u32) -> &mut Node {
+        &mut self.nodes[at as usize]
+    }
+
+    /// The block of that hash after block `parent` (`NIL`: a first block).
+    pub(super) fn find(&self, parent: u32, hash: u64) -> Option<u32> {
+        if parent != NIL {
+            let child = self.node(parent).child;
+            if child != NIL && self.node(child).hash == hash {
+                return Some(child);
+            }
+        }
+        self.table.find(hash, |&at| self.node(at).hash == hash).copied()
+    }
+
+    /// Longest match for all replicas: see `PrefixIndex::lookup`. `active` is scratch, `words` long.
+    pub(super) fn lookup(&self, chain: &[u64], active: &mut [u64], out: &mut [u32]) -> Option<(DecisionId, u32)> {
+        let (mut at, mut depth, mut last) = (NIL, 0_u32, None);
+        for &hash in chain {
+            let Some(found) = self.find(at, hash) else { break };
+            let node = self.node(found);
+            if depth == 0 {
+                active.fill(u64::MAX);
+            }
+            node.holders.narrow(active, depth, out);
+            if active.iter().all(|word| *word == 0) {
+                break;
+            }
+            at = found;
+            depth += 1;
+            last = Some(node.decision);
+        }
+        for (word, live) in active.iter().enumerate() {
+            let mut live = if depth == 0 { 0 } else { *live };
+            while live != 0 {
+                if let Some(blocks) = out.get_mut(word * 64 + live.trailing_zeros() as usize) {
+                    *blocks = depth;
+                }
+                live &= live - 1;
+            }
+        }
+        last.map(|decision| (decision, depth))
+    }
+
+    /// Notes that `replica` uses the whole chain. `may_grow` says whether so many more bytes fit; where they do not,
+    /// the shard's oldest blocks make room, and where there are none the rest of the chain is left out.
+    pub(super) fn touch(
+        &mut self,
+        chain: &[u64],
+        replica: u16,
+        stamp: u64,
+        decision: DecisionId,
+        may_grow: impl Fn(usize) -> bool,
+    ) -> Touched {
+        let mut touched = Touched::default();
+        let mut at = NIL;
+        for &hash in chain {
+            let found = match self.find(at, hash) {
+                Some(found) => found,
+                None => match self.add(at, hash, decision, &may_grow) {
+                    Some(added) => added,
+                    None => break,
+                },
+            };
+            self.move_to_front(found);
+            let words = self.words;
+            let node = self.node_mut(found);
+            node.decision = decision;
+            let before = node.holders.heap_bytes();
+            if node.holders.touch(replica, stamp, words) {
+                let grown = node.holders.heap_bytes() - before;
+                self.heap_bytes += grown;
+                touched.added += 1;
+            } else if touched.added == 0 {
+                touched.held += 1;
+            }
+            at = found;
+        }
+        self.lanes[usize::from(replica)].blocks += touched.added;
+        self.held[usize::from(replica)].fetch_add(u64::from(touched.added), Relaxed);
+        if at != NIL {
+            self.push_use(replica, Use { stamp, node: at });
+        }
+        touched
+    }
+
+    fn push_use(&mut self, replica: u16, entry: Use) {
+        let lane = &mut self.lanes[usize::from(replica)];
+        let before = lane.uses.capacity();
+        lane.uses.push_back(entry);
+        if lane.uses.len() > 2 * lane.blocks as usize + 16 {
+            // Most are stale by now: at most one per block is not.
+            let mut uses = std::mem::take(&mut self.lanes[usize::from(replica)].uses);
+            uses.retain(|entry| self.is_last_use(replica, *entry));
+            uses.shrink_to_fit();
+            self.lanes[usize::from(replica)].uses = uses;
+        }
+        let after = self.lanes[usize::from(replica)].uses.capacity();
+        self.heap_bytes = self.heap_bytes + after * size_of::<Use>() - before * size_of::<Use>();
+    }
+
+    fn is_last_use(&self, replica: u16, entry: Use) -> bool {
+        let node = self.nodes.get(entry.node as usize);
+        node.is_some_and(|node| node.holders.stamp(replica, self.words) == Some(entry.stamp))
+    }
+
+    /// The stamp of the replica's least recently used path; stale entries before it are dropped.
+    pub(super) fn oldest(&mut self, replica: u16) -> Option<u64> {
+        while let Some(entry) = self.lanes[usize::from(replica)].uses.front().copied() {
+            if self.is_last_use(replica, entry) {
+                return Some(entry.stamp);
+            }
+            self.lanes[usize::from(replica)].uses.pop_front();
+        }
+        None
+    }
+
+    /// Takes blocks of the replica's least recently used path away, deepest first, as long as `wanted` says so.
+    /// Returns how many; 0 where the replica holds nothing here.
+    pub(super) fn evict_oldest(&mut self, replica: u16, mut wanted: impl FnMut(u32) -> bool) -> u32 {
+        if self.oldest(replica).is_none() {
+            return 0;
+        }
+        let Some(entry) = self.lanes[usize::from(replica)].uses.pop_front() else { return 0 };
+        let (mut at, mut taken) = (entry.node, 0);
+        while at != NIL && self.is_last_use(replica, Use { stamp: entry.stamp, node: at }) {
+            if !wanted(taken) {
+                self.lanes[usize::from(replica)].uses.push_front(Use { stamp: entry.stamp, node: at });
+                break;
+            }
+            let parent = self.node(at).parent;
+            self.drop_holder(at, replica);
+            taken += 1;
+            at = parent;
+        }
+        taken
+    }
+
+    /// Takes a replica from a block, and the block from the shard where it was the last.
+    pub(super) fn drop_holder(&mut self, at: u32, replica: u16) {
+        let words = self.words;
+        let node = self.node_mut(at);
+        let before = node.holders.heap_bytes();
+        if !node.holders.remove(replica, words) {
+            return;
+        }
+        let after = node.holders.heap_bytes();
+        let empty = node.holders.is_empty(words);
+        self.heap_bytes = self.heap_bytes + after - before;
+        self.lanes[usize::from(replica)].blocks -= 1;
+        self.held[usize::from(replica)].fetch_sub(1, Relaxed);
+        if empty {
+            self.release(at);
+        }
+    }
+
+    fn release(&mut self, at: u32) {
+        self.unlink(at);
+        let hash = self.node(at).hash;
+        if let Ok(entry) = self.table.find_entry(hash, |&other| other == at) {
+            entry.remove();
+        }
+        let free = self.free;
+        let node = self.node_mut(at);
+        node.parent = NIL;
+        node.next = free;
+        self.free = at;
+        self.live -= 1;
+    }
+
+    /// Adds a block that nobody holds yet.
+    fn add(&mut self, parent: u32, hash: u64, decision: DecisionId, may_grow: impl Fn(usize) -> bool) -> Option<u32> {
+        let node = Node { hash, decision, holders: Holders::NOBODY, parent, child: NIL, next: NIL, prev: NIL };
+        if self.free == NIL && self.nodes.len() == self.nodes.capacity() {
+            let more = (self.nodes.capacity() / 4).max(64);
+            if may_grow(more * size_of::<Node>() + self.table_growth()) {
+                self.nodes.reserve_exact(more);
+            } else if !self.evict_any() {
+                return None;
+            }
+        }
+        let at = if self.free == NIL {
+            let at = u32::try_from(self.nodes.len()).ok().filter(|at| *at != NIL)?;
+            self.nodes.push(node);
+            at
+        } else {
+            let at = self.free;
+            self.free = self.node(at).next;
+            *self.node_mut(at) = node;
+            at
+        };
+        let nodes = &self.nodes;
+        self.table.insert_unique(hash, at, |&other| nodes[other as usize].hash);
+        self.live += 1;
+        self.link(at);
+        Some(at)
+    }
+
+    /// What the table will take more when it next grows; it doubles.
+    fn table_growth(&self) -> usize {
+        if self.table.len() * 5 / 4 >= self.table.capacity() { self.table.allocation_size().max(64 * 5) } else { 0 }
+    }
+
+    /// Frees at least one slot by evicting the oldest paths. The path being noted is not among them: it has no entry in
+    /// a queue yet. False where nothing else is left.
+    fn evict_any(&mut self) -> bool {
+        while self.free == NIL && self.shed(1) > 0 {}
+        self.free != NIL
+    }
+
+    /// Evicts up to `blocks` pairs of any replicas, the shard's oldest first. Returns how many.
+    pub(super) fn shed(&mut self, blocks: u32) -> u32 {
+        let mut left = blocks;
+        while left > 0 {
+            let replicas = (0_u16..).take(self.lanes.len());
+            let oldest = replicas.filter_map(|replica| Some((self.oldest(replica)?, replica))).min();
+            let Some((_, replica)) = oldest else { break };
+            let taken = self.evict_oldest(replica, |taken| taken < left);
+            self.evictions += u64::from(taken);
+            left -= taken.min(left);
+        }
+        blocks - left
+    }
+
+    /// Makes the use with that stamp end in `node`, or forgets it.
+    pub(super) fn shorten_use(&mut self, replica: u16, stamp: u64, node: u32) {
+        let uses = &mut self.lanes[usize::from(replica)].uses;
+        let at = uses.partition_point(|entry| entry.stamp < stamp);
+        if let Some(entry) = uses.get_mut(at).filter(|entry| entry.stamp == stamp) {
+            entry.node = node; // `NIL` is no block's place: such an entry is stale
+        }
+    }
+
+    /// The queue of a replica, for tests of the invariants.
+    #[cfg(test)]
+    pub(super) fn uses(&self, replica: u16) -> impl Iterator<Item = (u64, u32)> + '_ {
+        self.lanes[usize::from(replica)].uses.iter().map(|entry| (entry.stamp, entry.node))
+    }
+
+    /// Rebuilds the shard without its free slots, where most are free, so that memory goes back.
+    pub(super) fn compact(&mut self) {
+        if self.nodes.capacity() < 1024 || self.live * 4 > self.nodes.capacity() {
+            return;
+        }
+        let mut places = vec![NIL; self.nodes.len()];
+        let mut nodes = Vec::with_capacity(self.live);
+        for (old, node) in std::mem::take(&mut self.nodes).into_iter().enumerate() {
+            if !node.holders.is_empty(self.words) {
+                places[old] = u32::try_from(nodes.len()).unwrap_or(NIL);
+                nodes.push(node);
+            }
+        }
+        let moved = |at: u32| places.get(at as usize).copied().unwrap_or(NIL);
+        let mut table = HashTable::with_capacity(nodes.len());
+        for (at, node) in (0_u32..).zip(&mut nodes) {
+            for link in [&mut node.parent, &mut node.child, &mut node.next, &mut node.prev] {
+                *link = moved(*link);
+            }
+            table.insert_unique(node.hash, at, |_| 0); // has room for all: never hashes again
+        }
+        for lane in &mut self.lanes {
+            self.heap_bytes -= lane.uses.capacity() * size_of::<Use>();
+            for entry in &mut lane.uses {
+                entry.node = moved(entry.node);
+            }
+            lane.uses.retain(|entry| entry.node != NIL);
+            lane.uses.shrink_to_fit();
+            self.heap_bytes += lane.uses.capacity() * size_of::<Use>();
+        }
+        self.nodes = nodes;
+        self.table = table;
+        self.free = NIL;
+    }
+}

@@ -1,0 +1,266 @@
+//! JSON values → canonical bytes.
+//!
+//! Text stands as the inside of a JSON string with the shortest escapes: `\"`, `\\`, `\n` and the like stay, `\u00e9`
+//! becomes the letter, `\/` the slash. So equal texts give equal bytes however a client escaped them, and text that is
+//! escaped the usual way, which is nearly all of it, goes on without a copy. Other values stand as JSON without white
+//! space. Parts are told apart by bytes that UTF-8 never has, so no text can look like a mark.
+
+use memchr::memchr_iter;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+
+use super::json::{Json, Kind, key_is, string_end};
+use crate::model::CanonicalSink;
+
+/// Nesting deeper than this is refused, as serde_json and the engines do.
+pub(super) const MAX_DEPTH: usize = 128;
+
+/// Before each message; its role follows.
+pub(super) const MESSAGE: u8 = 0xff;
+/// Between a role and the content.
+pub(super) const CONTENT: u8 = 0xfe;
+/// Between two parts of a content, two prompts of a list, two lists of token ids.
+pub(super) const PART: u8 = 0xfd;
+/// Before a member that is neither role nor content; its key follows.
+pub(super) const MEMBER: u8 = 0xfc;
+/// Between the key of a member and its value.
+pub(super) const VALUE: u8 = 0xfb;
+/// Before what stands in the system part of a chat template: tools, documents.
+pub(super) const TOOLS: u8 = 0xfa;
+/// Before what a chat template reads beside the messages.
+pub(super) const TAIL: u8 = 0xf9;
+/// Before a prompt without a chat template.
+pub(super) const RAW: u8 = 0xc0;
+/// Before token ids, each 4 bytes, little-endian.
+pub(super) const TOKENS: u8 = 0xc1;
+
+/// Writes canonical bytes into a sink.
+pub(super) struct Writer<'s> {
+    sink: &'s mut dyn CanonicalSink,
+    too_deep: bool,
+}
+
+impl<'s> Writer<'s> {
+    pub(super) fn new(sink: &'s mut dyn CanonicalSink) -> Self {
+        Self { sink, too_deep: false }
+    }
+
+    /// Whether a value was nested deeper than [`MAX_DEPTH`]; what was written is then incomplete.
+    pub(super) const fn too_deep(&self) -> bool {
+        self.too_deep
+    }
+
+    pub(super) fn mark(&mut self, mark: u8) {
+        self.sink.bytes(&[mark]);
+    }
+
+    pub(super) fn plain(&mut self, bytes: &[u8]) {
+        self.sink.bytes(bytes);
+    }
+
+    /// The inside of a JSON string.
+    pub(super) fn text(&mut self, inside: &[u8]) {
+        normalise(inside, &mut |piece| self.sink.bytes(piece));
+    }
+
+    /// A key and its value, whatever it is.
+    pub(super) fn member(&mut self, key: &[u8], value: Json<'_>) {
+        self.mark(MEMBER);
+        self.text(key);
+        self.mark(VALUE);
+        self.value(value);
+    }
+
+    /// Any value, as JSON without white space.
+    pub(super) fn value(&mut self, value: Json<'_>) {
+        let bytes = value.bytes();
+        let (mut run, mut at, mut depth) = (0, 0, 0_usize);
+        while let Some(byte) = bytes.get(at) {
+            match byte {
+                b'"' => {
+                    let end = string_end(bytes, at);
+                    let inside = &bytes[at + 1..end.saturating_sub(1).max(at + 1)];
+                    if first_odd_escape(inside).is_some() {
+                        self.sink.bytes(&bytes[run..=at]);
+                        self.text(inside);
+                        run = end.saturating_sub(1);
+                    }
+                    at = end;
+                    continue;
+                }
+                b' ' | b'\n' | b'\r' | b'\t' => {
+                    self.sink.bytes(&bytes[run..at]);
+                    run = at + 1;
+                }
+                b'{' | b'[' => {
+                    depth += 1;
+                    if depth > MAX_DEPTH {
+                        self.too_deep = true;
+                        return;
+                    }
+                }
+                b'}' | b']' => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            at += 1;
+        }
+        self.sink.bytes(&bytes[run.min(bytes.len())..]);
+    }
+
+    /// A value that may hold pictures, sounds or files: those as digests, all else as it is. `key` is its name.
+    pub(super) fn media(&mut self, key: &[u8], value: Json<'_>, depth: usize) {
+        if depth > MAX_DEPTH {
+            self.too_deep = true;
+            return;
+        }
+        match value.kind() {
+            Kind::Text => {
+                let inside = value.text().unwrap_or_default();
+                if holds_base64(key, inside) { self.picture(inside) } else { self.text(inside) }
+            }
+            Kind::List => {
+                for (index, element) in value.elements().enumerate() {
+                    if index > 0 {
+                        self.mark(PART);
+                    }
+                    self.media(key, element, depth + 1);
+                }
+            }
+            Kind::Table => {
+                for (name, member) in value.members() {
+                    if member.kind() == Kind::Null || key_is(name, "cache_control") {
+                        continue;
+                    }
+                    self.mark(MEMBER);
+                    self.text(name);
+                    self.mark(VALUE);
+                    self.media(name, member, depth + 1);
+                }
+            }
+            Kind::Null | Kind::Bool | Kind::Number => self.value(value),
+        }
+    }
+
+    /// Base64 data: its digest in place of its bytes.
+    pub(super) fn picture(&mut self, inside: &[u8]) {
+        let digest = if first_odd_escape(inside).is_some() {
+            let mut hasher = Xxh3::new();
+            normalise(inside, &mut |piece| hasher.update(piece));
+            hasher.digest()
+        } else {
+            xxh3_64(inside)
+        };
+        self.sink.picture(digest, inside.len() as u64);
+    }
+}
+
+/// Keys whose strings are base64 wherever they stand in a content part.
+const BASE64_KEYS: [&[u8]; 8] = [
+    b"data",
+    b"file_data",
+    b"image_data",
+    b"audio_data",
+    b"video_data",
+    b"image_embeds",
+    b"audio_embeds",
+    b"prompt_embeds",
+];
+/// A string under one of those keys that is shorter is a name or an address.
+const BASE64_LEAST: usize = 512;
+
+/// Whether a string is data and no text: a `data:` address, or a long string where only data stands.
+fn holds_base64(key: &[u8], inside: &[u8]) -> bool {
+    inside.get(..5).is_some_and(|head| head.eq_ignore_ascii_case(b"data:"))
+        || (inside.len() >= BASE64_LEAST
+            && BASE64_KEYS.contains(&key)
+            && !inside.starts_with(b"http:")
+            && !inside.starts_with(b"https:"))
+}
+
+/// The first `\u` or `\/`: the escapes that have a shorter form.
+fn first_odd_escape(inside: &[u8]) -> Option<usize> {
+    let mut past = 0;
+    for at in memchr_iter(b'\\', inside) {
+        if at < past {
+            continue; // the second of two backslashes
+        }
+        if matches!(inside.get(at + 1), Some(b'u' | b'/')) {
+            return Some(at);
+        }
+        past = at + 2;
+    }
+    None
+}
+
+/// Feeds the inside of a JSON string with the shortest escapes to `emit`.
+fn normalise(inside: &[u8], emit: &mut impl FnMut(&[u8])) {
+    let mut rest = inside;
+    while let Some(at) = first_odd_escape(rest) {
+        if at > 0 {
+            emit(&rest[..at]);
+        }
+        rest = &rest[at..];
+        if rest.get(1) == Some(&b'/') {
+            emit(b"/");
+            rest = &rest[2..];
+        } else {
+            rest = unescape_run(rest, emit);
+        }
+    }
+    if !rest.is_empty() {
+        emit(rest);
+    }
+}
+
+/// Writes the `\uXXXX` escapes that `rest` begins with, as one piece where they fit; returns what follows them.
+fn unescape_run<'a>(mut rest: &'a [u8], emit: &mut impl FnMut(&[u8])) -> &'a [u8] {
+    let mut piece = [0_u8; 240];
+    let mut length = 0;
+    while let Some(unit) = code_unit(rest) {
+        let (point, used) = match (unit, code_unit(&rest[6..])) {
+            (0xd800..=0xdbff, Some(low @ 0xdc00..=0xdfff)) => {
+                (0x1_0000 + ((u32::from(unit) - 0xd800) << 10) + (u32::from(low) - 0xdc00), 12)
+            }
+            _ => (u32::from(unit), 6),
+        };
+        let mut room = [0_u8; 6];
+        let shortest: &[u8] = match char::from_u32(point) {
+            Some('"') => br#"\""#,
+            Some('\\') => br"\\",
+            Some('\n') => br"\n",
+            Some('\r') => br"\r",
+            Some('\t') => br"\t",
+            Some('\u{8}') => br"\b",
+            Some('\u{c}') => br"\f",
+            Some(letter) if point >= 0x20 => letter.encode_utf8(&mut room).as_bytes(),
+            // A control character, or half a surrogate pair: it stays an escape, in small letters.
+            _ => {
+                room.copy_from_slice(&rest[..6]);
+                room.make_ascii_lowercase();
+                &room
+            }
+        };
+        if length + shortest.len() > piece.len() {
+            emit(&piece[..length]);
+            length = 0;
+        }
+        piece[length..length + shortest.len()].copy_from_slice(shortest);
+        length += shortest.len();
+        rest = &rest[used..];
+    }
+    if length == 0 {
+        // Not valid JSON after all: pass the backslash on, so that the caller moves.
+        emit(&rest[..1]);
+        return &rest[1..];
+    }
+    emit(&piece[..length]);
+    rest
+}
+
+/// The UTF-16 unit of a `\uXXXX` escape at the start of `text`.
+fn code_unit(text: &[u8]) -> Option<u16> {
+    let digits = text.strip_prefix(br"\u")?.get(..4)?;
+    digits.iter().try_fold(0_u16, |unit, &digit| {
+        let value = char::from(digit).to_digit(16)?;
+        Some((unit << 4) | u16::try_from(value).ok()?)
+    })
+}

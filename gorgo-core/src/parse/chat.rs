@@ -1,0 +1,68 @@
+//! `/v1/chat/completions`: `messages`, with `tools` before them as chat templates have it.
+//!
+//! Order: tools (or `functions`), `tool_choice` where it changes which tools a template shows, `documents`, a template
+//! of the request's own; then the messages; then `chat_template_kwargs` and `reasoning_effort`. These two stand last
+//! since most templates read them for the end of the prompt, and a conversation must not lose its prefix by them.
+
+use super::canonical::{TAIL, TOOLS, Writer};
+use super::content::write_messages;
+use super::fields::{Field, Fields};
+use super::json::Kind;
+use super::{Format, ParseError};
+use crate::model::ApiPath;
+
+pub(super) const FORMAT: Format = Format {
+    path: ApiPath::ChatCompletions,
+    summary: "messages, tools",
+    usage_option: true,
+    any_body: false,
+    check: |fields| list(fields, Field::Messages).map(|()| None),
+    write,
+};
+
+/// That a list is there.
+pub(super) fn list(fields: &Fields<'_>, field: Field) -> Result<(), ParseError> {
+    match fields.get(field).map(super::json::Json::kind) {
+        Some(Kind::List) => Ok(()),
+        Some(_) => Err(ParseError::WrongType { field: field.name(), expected: "an array" }),
+        None => Err(ParseError::Missing { field: field.name() }),
+    }
+}
+
+/// What stands in the system part of a template, before all messages.
+pub(super) fn write_tools(fields: &Fields<'_>, out: &mut Writer<'_>) {
+    let tools = fields.get(Field::Tools).or_else(|| fields.get(Field::Functions));
+    if let Some(tools) = tools.filter(|tools| tools.elements().next().is_some()) {
+        out.mark(TOOLS);
+        out.value(tools);
+        // "auto" and "required" leave the template as it is; "none" and a named tool make engines show fewer tools.
+        let choice = fields.get(Field::ToolChoice);
+        if let Some(choice) = choice.filter(|choice| choice.kind() == Kind::Table || choice.text() == Some(b"none")) {
+            out.member(Field::ToolChoice.name().as_bytes(), choice);
+        }
+    }
+    for field in [Field::Documents, Field::ChatTemplate] {
+        if let Some(value) = fields.get(field) {
+            out.mark(TOOLS);
+            out.member(field.name().as_bytes(), value);
+        }
+    }
+}
+
+/// What a template reads beside the messages.
+pub(super) fn write_tail(fields: &Fields<'_>, out: &mut Writer<'_>) {
+    for field in [Field::ChatTemplateKwargs, Field::ReasoningEffort, Field::Reasoning] {
+        if let Some(value) = fields.get(field) {
+            out.mark(TAIL);
+            out.member(field.name().as_bytes(), value);
+        }
+    }
+}
+
+fn write(fields: &Fields<'_>, out: &mut Writer<'_>) {
+    write_tools(fields, out);
+    if let Some(messages) = fields.get(Field::Messages) {
+        write_messages(messages, out);
+    }
+    write_tail(fields, out);
+}

@@ -1,0 +1,43 @@
+//! `/v1/completions`: `prompt` is a string, several strings, token ids, or several lists of them.
+
+use super::canonical::Writer;
+use super::fields::{Field, Fields};
+use super::plain::{count_tokens, write_prompt};
+use super::{Format, ParseError};
+use crate::model::ApiPath;
+
+pub(super) const FORMAT: Format = Format {
+    path: ApiPath::Completions,
+    summary: "prompt: text, texts, token ids, lists of token ids",
+    usage_option: true,
+    any_body: false,
+    check,
+    write,
+};
+
+fn check(fields: &Fields<'_>) -> Result<Option<u32>, ParseError> {
+    match fields.get(Field::Prompt) {
+        Some(prompt) => text_or_list(Field::Prompt, prompt).and_then(|()| count_tokens("prompt", prompt)),
+        None if fields.get(Field::PromptEmbeds).is_some() => Ok(None),
+        None => Err(ParseError::Missing { field: "prompt" }),
+    }
+}
+
+/// That a prompt is of a type that can be one.
+pub(super) fn text_or_list(field: Field, prompt: super::json::Json<'_>) -> Result<(), ParseError> {
+    use super::json::Kind;
+    match prompt.kind() {
+        Kind::Text | Kind::List => Ok(()),
+        _ => Err(ParseError::WrongType { field: field.name(), expected: "a string or an array" }),
+    }
+}
+
+fn write(fields: &Fields<'_>, out: &mut Writer<'_>) {
+    // Embeddings of a prompt stand before its text, as the engines join them.
+    if let Some(embeds) = fields.get(Field::PromptEmbeds) {
+        out.media(b"prompt_embeds", embeds, 0);
+    }
+    if let Some(prompt) = fields.get(Field::Prompt) {
+        write_prompt(prompt, out);
+    }
+}

@@ -1,0 +1,35 @@
+//! `/v1/embeddings`: `input` like a completion's prompt, or `messages` as vLLM takes them for multimodal models.
+
+use super::canonical::Writer;
+use super::completions::text_or_list;
+use super::content::write_messages;
+use super::fields::{Field, Fields};
+use super::plain::{count_tokens, write_prompt};
+use super::{Format, ParseError};
+use crate::model::ApiPath;
+
+pub(super) const FORMAT: Format = Format {
+    path: ApiPath::Embeddings,
+    summary: "input: text, texts, token ids, lists of token ids; or messages",
+    usage_option: false,
+    any_body: false,
+    check,
+    write,
+};
+
+fn check(fields: &Fields<'_>) -> Result<Option<u32>, ParseError> {
+    match fields.get(Field::Input) {
+        // Lists of objects are multimodal inputs; they carry no token ids.
+        Some(input) => text_or_list(Field::Input, input).and_then(|()| count_tokens("input", input)),
+        None if fields.get(Field::Messages).is_some() => Ok(None),
+        None => Err(ParseError::Missing { field: "input" }),
+    }
+}
+
+fn write(fields: &Fields<'_>, out: &mut Writer<'_>) {
+    if let Some(input) = fields.get(Field::Input) {
+        write_prompt(input, out);
+    } else if let Some(messages) = fields.get(Field::Messages) {
+        write_messages(messages, out);
+    }
+}

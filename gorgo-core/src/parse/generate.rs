@@ -1,0 +1,42 @@
+//! `/generate` (SGLang): `text` or `input_ids`, one or several; pictures beside them.
+//!
+//! Pictures stand before the text: what an engine caches behind a picture depends on it, and where in the text it
+//! stands only the model's template knows. Better to see too little cached than too much.
+
+use super::canonical::Writer;
+use super::completions::text_or_list;
+use super::fields::{Field, Fields};
+use super::plain::{count_tokens, write_prompt};
+use super::{Format, ParseError};
+use crate::model::ApiPath;
+
+pub(super) const FORMAT: Format = Format {
+    path: ApiPath::Generate,
+    summary: "text or input_ids, one or several; image_data, audio_data, video_data",
+    usage_option: false,
+    any_body: false,
+    check,
+    write,
+};
+
+fn check(fields: &Fields<'_>) -> Result<Option<u32>, ParseError> {
+    if let Some(ids) = fields.get(Field::InputIds) {
+        return text_or_list(Field::InputIds, ids).and_then(|()| count_tokens("input_ids", ids));
+    }
+    match fields.get(Field::Text) {
+        Some(text) => text_or_list(Field::Text, text).map(|()| None),
+        None if fields.get(Field::InputEmbeds).is_some() => Ok(None),
+        None => Err(ParseError::Missing { field: "text" }),
+    }
+}
+
+fn write(fields: &Fields<'_>, out: &mut Writer<'_>) {
+    for field in [Field::ImageData, Field::AudioData, Field::VideoData] {
+        if let Some(data) = fields.get(field) {
+            out.media(field.name().as_bytes(), data, 0);
+        }
+    }
+    if let Some(prompt) = fields.get(Field::InputIds).or_else(|| fields.get(Field::Text)) {
+        write_prompt(prompt, out);
+    }
+}

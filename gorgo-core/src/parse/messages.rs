@@ -1,0 +1,27 @@
+//! `/v1/messages` (Anthropic): `tools`, `system`, `messages`.
+
+use super::canonical::Writer;
+use super::chat::{list, write_tools};
+use super::content::{write_messages, write_turn};
+use super::fields::{Field, Fields};
+use super::Format;
+use crate::model::ApiPath;
+
+pub(super) const FORMAT: Format = Format {
+    path: ApiPath::Messages,
+    summary: "system, messages, tools",
+    usage_option: false,
+    any_body: false,
+    check: |fields| list(fields, Field::Messages).map(|()| None),
+    write,
+};
+
+fn write(fields: &Fields<'_>, out: &mut Writer<'_>) {
+    write_tools(fields, out);
+    if let Some(system) = fields.get(Field::System) {
+        write_turn(b"system", system, out);
+    }
+    if let Some(messages) = fields.get(Field::Messages) {
+        write_messages(messages, out);
+    }
+}

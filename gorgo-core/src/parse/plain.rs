@@ -1,0 +1,88 @@
+//! Prompts without a chat template: a string, several strings, token ids, several lists of token ids.
+
+use super::ParseError;
+use super::canonical::{PART, RAW, TOKENS, Writer};
+use super::json::{Json, Kind};
+
+/// Exact prompt tokens of a prompt of token ids; `None` where it is text. A list of prompts counts all of them; `n`
+/// answers to one prompt prefill it once.
+pub(super) fn count_tokens(field: &'static str, prompt: Json<'_>) -> Result<Option<u32>, ParseError> {
+    let mut tokens = 0_u32;
+    let mut ids = false;
+    for element in prompt.elements() {
+        match element.kind() {
+            Kind::Number => {
+                ids = true;
+                token(element).ok_or(ParseError::NotTokenIds { field })?;
+                tokens = tokens.saturating_add(1);
+            }
+            Kind::List => {
+                ids = true;
+                for inner in element.elements() {
+                    token(inner).ok_or(ParseError::NotTokenIds { field })?;
+                    tokens = tokens.saturating_add(1);
+                }
+            }
+            _ if ids => return Err(ParseError::NotTokenIds { field }),
+            _ => return Ok(None),
+        }
+    }
+    Ok(ids.then_some(tokens))
+}
+
+/// A prompt of any of these forms. The prompts of a list stand one behind the other.
+pub(super) fn write_prompt(prompt: Json<'_>, out: &mut Writer<'_>) {
+    let ids = |value: Json<'_>| value.elements().next().is_some_and(|first| first.kind() == Kind::Number);
+    match prompt.kind() {
+        Kind::Text => {
+            out.mark(RAW);
+            out.text(prompt.text().unwrap_or_default());
+        }
+        Kind::List if ids(prompt) => write_ids(prompt, out),
+        Kind::List => {
+            for (index, element) in prompt.elements().enumerate() {
+                if index > 0 {
+                    out.mark(PART);
+                }
+                match element.kind() {
+                    Kind::Text => {
+                        out.mark(RAW);
+                        out.text(element.text().unwrap_or_default());
+                    }
+                    Kind::List if ids(element) => write_ids(element, out),
+                    _ => out.value(element),
+                }
+            }
+        }
+        _ => out.value(prompt),
+    }
+}
+
+/// Token ids, 4 bytes each, little-endian.
+fn write_ids(list: Json<'_>, out: &mut Writer<'_>) {
+    const PIECE: usize = 256;
+    let mut piece = [0_u8; PIECE];
+    let mut length = 0;
+    out.mark(TOKENS);
+    for id in list.elements().filter_map(token) {
+        piece[length..length + 4].copy_from_slice(&id.to_le_bytes());
+        length += 4;
+        if length == PIECE {
+            out.plain(&piece);
+            length = 0;
+        }
+    }
+    out.plain(&piece[..length]);
+}
+
+/// A token id.
+fn token(value: Json<'_>) -> Option<u32> {
+    let digits = value.bytes();
+    if digits.is_empty() || digits.len() > 10 {
+        return None;
+    }
+    let number = digits.iter().try_fold(0_u64, |number, digit| {
+        digit.is_ascii_digit().then(|| number * 10 + u64::from(digit - b'0'))
+    })?;
+    u32::try_from(number).ok()
+}

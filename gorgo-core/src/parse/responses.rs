@@ -1,0 +1,40 @@
+//! `/v1/responses`: `instructions` as the system message, `input` a string or a list of items.
+//!
+//! What a `previous_response_id` stands for is known to the engine alone; it is not in the canonical prompt, so such a
+//! request's prompt is counted short until the engine reports usage.
+
+use super::canonical::Writer;
+use super::chat::{write_tail, write_tools};
+use super::completions::text_or_list;
+use super::content::{write_messages, write_turn};
+use super::fields::{Field, Fields};
+use super::{Format, ParseError};
+use crate::model::ApiPath;
+
+pub(super) const FORMAT: Format = Format {
+    path: ApiPath::Responses,
+    summary: "instructions, input: text or items, tools",
+    usage_option: false,
+    any_body: false,
+    check,
+    write,
+};
+
+fn check(fields: &Fields<'_>) -> Result<Option<u32>, ParseError> {
+    match fields.get(Field::Input) {
+        Some(input) => text_or_list(Field::Input, input).map(|()| None),
+        None if fields.get(Field::PreviousResponseId).is_some() || fields.get(Field::Prompt).is_some() => Ok(None),
+        None => Err(ParseError::Missing { field: "input" }),
+    }
+}
+
+fn write(fields: &Fields<'_>, out: &mut Writer<'_>) {
+    write_tools(fields, out);
+    if let Some(instructions) = fields.get(Field::Instructions) {
+        write_turn(b"system", instructions, out);
+    }
+    if let Some(input) = fields.get(Field::Input) {
+        write_messages(input, out);
+    }
+    write_tail(fields, out);
+}
