@@ -79,7 +79,9 @@ fn imports_point_inward() {
             }
             for target in line.split("crate::").skip(1) {
                 let target: String = target.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
-                if target != module && MAY_IMPORT.iter().any(|(name, _)| *name == target) && !allowed.contains(&&*target)
+                if target != module
+                    && MAY_IMPORT.iter().any(|(name, _)| *name == target)
+                    && !allowed.contains(&&*target)
                 {
                     arrows.push(format!("{}:{}: {module} → {target}", inside.display(), number + 1));
                 }
@@ -140,8 +142,18 @@ fn every_file_says_what_it_is() {
 #[test]
 fn the_top_level_is_as_agreed() {
     let agreed: BTreeSet<&str> = [
-        "Cargo.toml", "Cargo.lock", "gorgo-core", "gorgo-plugins", "gorgo-cli", "policies.toml", "migrations", "tests",
-        "README.md", "CHANGELOG.md", "clippy.toml", "rustfmt.toml",
+        "Cargo.toml",
+        "Cargo.lock",
+        "gorgo-core",
+        "gorgo-plugins",
+        "gorgo-cli",
+        "policies.toml",
+        "migrations",
+        "tests",
+        "README.md",
+        "CHANGELOG.md",
+        "clippy.toml",
+        "rustfmt.toml",
     ]
     .into();
     for entry in fs::read_dir(root()).expect("the root").flatten() {

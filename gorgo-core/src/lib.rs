@@ -13,8 +13,11 @@
 pub mod model;
 // ring 1: each knows only ring 0
 pub mod config;
-pub mod parse;
+pub mod constrain;
 pub mod feature;
+pub mod parse;
+pub mod pick;
+pub mod score;
 // ring 2: the one function that routes
 pub mod policy;
 // ring 3: wires, disk, eyes

@@ -1,5 +1,7 @@
 //! Ring 0: the words all modules share. No I/O, no clock, no runtime; imports std only.
 
+#[cfg(test)]
+pub(crate) mod arbitrary;
 mod candidates;
 mod canonical;
 mod decision;
@@ -14,8 +16,8 @@ mod units;
 mod value;
 mod weights;
 
-pub use canonical::CanonicalSink;
 pub use candidates::{Candidates, Needs, RttSource, ShareOf, ShareWindow, WindowLength};
+pub use canonical::CanonicalSink;
 pub use decision::{Decision, DecisionId, Exclusion, Generation, Refusal};
 pub use event::{Ending, EngineReport, Event};
 pub use fault::{Fault, Faults, Severity};

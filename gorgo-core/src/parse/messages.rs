@@ -1,10 +1,10 @@
 //! `/v1/messages` (Anthropic): `tools`, `system`, `messages`.
 
+use super::Format;
 use super::canonical::Writer;
 use super::chat::{list, write_tools};
 use super::content::{write_messages, write_turn};
 use super::fields::{Field, Fields};
-use super::Format;
 use crate::model::ApiPath;
 
 pub(super) const FORMAT: Format = Format {

@@ -1,12 +1,12 @@
 //! Any other path: nothing is required and nothing is malformed. Where the body is a JSON object, what looks like a
 //! prompt is read as one, so that a rerank or a tokenize call is counted as the load it is.
 
+use super::Format;
 use super::canonical::{PART, Writer};
 use super::content::write_messages;
 use super::fields::{Field, Fields};
 use super::json::Kind;
 use super::plain::write_prompt;
-use super::Format;
 use crate::model::ApiPath;
 
 pub(super) const FORMAT: Format = Format {

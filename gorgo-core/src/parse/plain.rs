@@ -81,8 +81,8 @@ fn token(value: Json<'_>) -> Option<u32> {
     if digits.is_empty() || digits.len() > 10 {
         return None;
     }
-    let number = digits.iter().try_fold(0_u64, |number, digit| {
-        digit.is_ascii_digit().then(|| number * 10 + u64::from(digit - b'0'))
-    })?;
+    let number = digits
+        .iter()
+        .try_fold(0_u64, |number, digit| digit.is_ascii_digit().then(|| number * 10 + u64::from(digit - b'0')))?;
     u32::try_from(number).ok()
 }
