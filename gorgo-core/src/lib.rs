@@ -17,6 +17,11 @@ pub mod config;
 pub mod feature;
 pub mod parse;
 pub mod trace;
+pub mod constrain;
+pub mod feature;
+pub mod parse;
+pub mod pick;
+pub mod score;
 // ring 2: the one function that routes
 pub mod policy;
 pub mod sim;

@@ -177,6 +177,14 @@ impl Candidates {
         request.prompt_tokens.saturating_sub(self.cached_tokens[row])
     }
 
+    /// Running requests at row `row`: the engine's last fresh report, carried on by what this router sent and saw end
+    /// since then. `None` without such a report.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "requests in flight stay far below 2^53")]
+    pub fn running_now(&self, row: usize) -> Option<f64> {
+        self.engine_running[row].map(|running| (running + self.inflight_since_report[row] as f64).max(0.0))
+    }
+
     /// Makes every column `rows` long with nothing known, keeping the allocations.
     pub fn reset(&mut self, rows: usize, share_windows: usize) {
         fn fill<T: Clone>(column: &mut Vec<T>, rows: usize, value: T) {

@@ -1,5 +1,7 @@
 //! Ring 0: the words all modules share. No I/O, no clock, no runtime; imports std only.
 
+#[cfg(test)]
+pub(crate) mod arbitrary;
 mod candidates;
 mod canonical;
 mod decision;

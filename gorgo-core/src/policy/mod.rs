@@ -1,5 +1,140 @@
 //! Ring 2: kinds, policies, decisions.
+//!
+//! [`build`] makes [`Policies`] of configuration; [`decide`] is the one function that routes; [`again`] repeats a
+//! stored decision; [`Router`] drives all of it with facts.
 
+mod build;
+mod decide;
+mod params;
+mod presets;
+mod record;
+mod registry;
 mod router;
+mod suggest;
+mod weight;
 
+use std::sync::Arc;
+
+pub use build::{Checked, build};
+pub use decide::{Again, Choice, Scratch, again, decide};
+pub use presets::{PRESETS, Preset, preset};
+pub use registry::{KindRow, Registry};
 pub use router::{DecideError, ReadError, Reservation, Routed, Router, RouterSetup};
+pub use weight::Weight;
+
+use crate::constrain::Constraint;
+use crate::model::{Generation, Needs, PolicyId, ShareWindow, Unit, Weights};
+use crate::pick::Picker;
+use crate::score::{Cost, CostTerm};
+
+/// All policies of a process: those of the file, then the presets that it does not replace.
+#[derive(Debug)]
+pub struct Policies {
+    /// By id.
+    pub list: Vec<Policy>,
+    /// The one that serves.
+    pub default: PolicyId,
+    /// The windows of routed work that constraints ask for; a constraint holds its place here.
+    pub windows: Vec<ShareWindow>,
+}
+
+impl Policies {
+    /// The policy of that id.
+    #[must_use]
+    pub fn get(&self, id: PolicyId) -> Option<&Policy> {
+        self.list.get(id.index())
+    }
+
+    /// The policy of that name.
+    #[must_use]
+    pub fn named(&self, name: &str) -> Option<&Policy> {
+        self.list.iter().find(|policy| &*policy.name == name)
+    }
+}
+
+/// Terms + cost + constraints + picker, as built from a table.
+#[derive(Debug)]
+pub struct Policy {
+    /// Its place in [`Policies::list`].
+    pub id: PolicyId,
+    /// Its name.
+    pub name: Arc<str>,
+    /// SHA-256 of its table in a canonical writing, hexadecimal.
+    pub sha256: String,
+    /// Its unit.
+    pub unit: PolicyUnit,
+    /// Its terms, in slot order.
+    pub terms: Vec<Term>,
+    /// Its constraints; health is always the first, hard ones come before the others.
+    pub constraints: Vec<Rule>,
+    /// The share of decisions that ignore costs and take any allowed replica, 0 to 1.
+    pub exploration: f64,
+    /// Policies that are scored on the same facts without acting.
+    pub shadows: Vec<PolicyId>,
+    /// The facts that its terms and constraints read.
+    pub needs: Needs,
+    cost: Box<dyn Cost>,
+    picker: Box<dyn Picker>,
+}
+
+impl Policy {
+    /// The weights as configured: generation 0.
+    #[must_use]
+    pub fn weights(&self) -> Weights {
+        Weights { generation: Generation(0), values: self.terms.iter().map(|term| term.weight.init).collect() }
+    }
+}
+
+/// What a policy's costs are in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PolicyUnit {
+    /// Not stated.
+    Unstated,
+    /// Of mixed units, on purpose.
+    Raw,
+    /// Milliseconds, checked.
+    Millis,
+}
+
+/// One term of a policy.
+#[derive(Debug)]
+pub struct Term {
+    /// Its name, unique in the policy.
+    pub name: Arc<str>,
+    /// Its kind.
+    pub kind: &'static str,
+    /// The unit of its signal as weighted and stored: `ms` where a rate is applied, else the kind's.
+    pub unit: Unit,
+    /// Its weight as configured.
+    pub weight: Weight,
+    /// What stands in for an unknown signal.
+    pub unknown: Unknown,
+    signal: Box<dyn CostTerm>,
+}
+
+/// What stands in for an unknown signal.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Unknown {
+    /// The dearest known signal among the available candidates: the largest, or under a negative weight the smallest.
+    /// 0 where none is known.
+    Worst,
+    /// This many, in the unit of the stored signal.
+    Value(f64),
+}
+
+/// One constraint of a policy.
+#[derive(Debug)]
+pub struct Rule {
+    /// Its name, as stored in `candidates.excluded_by`.
+    pub name: Arc<str>,
+    /// The same for a candidate that was let back in because nobody was left.
+    pub relaxed_name: Arc<str>,
+    /// Whether it is never relaxed.
+    pub hard: bool,
+    /// The place of its window in [`Policies::windows`]; 0 where it has none.
+    pub window: usize,
+    limit: Box<dyn Constraint>,
+}
+
+/// What [`Rule::relaxed_name`] begins with.
+pub const RELAXED: &str = "relaxed:";

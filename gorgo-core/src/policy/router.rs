@@ -1,14 +1,38 @@
 //! The router itself, without wires: facts, policies, and the one step that selects and reserves.
 //!
-//! Hashing a prompt and walking the index happen outside any lock; score, constrain, pick and reserve happen under
-//! one, so that a burst sees itself. `edge` drives it on the wall clock, `sim` on a virtual one.
+//! ```text
+//! read:    body → head, canonical prompt → chain            no lock
+//! decide:  index walk → ┃ fill facts, score, constrain, pick, reserve ┃ → insert into the index, write the row
+//!                       ┗━━━━━━━━━━━━━━ one lock ━━━━━━━━━━━━━━━━━━━━━┛
+//! finish:  ┃ release, learn ┃ → confirm or retract in the index
+//! ```
+//!
+//! Selecting and reserving under the same lock is what makes a burst see itself. `edge` drives this on the wall clock,
+//! `sim` on a virtual one; nothing here reads a clock, and the same calls give the same decisions.
+
+mod read;
+mod state;
+mod workspace;
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+
+use self::state::State;
+use self::workspace::{Workspace, Workspaces};
+use super::decide::{Choice, evaluate, written};
+use super::record::candidate_rows;
+use super::{Policies, Policy};
 use crate::config::{Index, Probe, Scrape};
+use crate::feature::fleet::{ReplicaState, Serves};
+use crate::feature::load;
+use crate::feature::prefix::{self, PrefixIndex, PrefixStats};
+use crate::feature::rates::RateFacts;
+use crate::feature::tokens::TokenRates;
 use crate::model::{
-    At, CandidateRecord, Decision, DecisionId, DecisionRecord, Ending, Event, PolicyId, Prompt, Refusal, Replica,
-    ReplicaId, Weights,
+    At, Decision, DecisionId, DecisionRecord, Ending, Event, PolicyId, Prompt, RateRecord, Refusal, Replica, ReplicaId,
+    RequestView, ShadowRecord, Weights, to_milli,
 };
 
 /// What a router is made of.
@@ -16,6 +40,8 @@ use crate::model::{
 pub struct RouterSetup {
     /// The fleet; ids are positions.
     pub fleet: Vec<Replica>,
+    /// Per replica the models configured for it; none: learned from what it says.
+    pub models: Vec<Vec<Arc<str>>>,
     /// Secret of the database: hashes that are stored are keyed with it.
     pub secret: u64,
     /// Settings of the prefix index.
@@ -57,6 +83,10 @@ impl From<DecideError> for Refusal {
 #[must_use = "a reservation that is dropped without `finish` would count as load for ever"]
 pub struct Reservation {
     replica: ReplicaId,
+    load: load::Ticket,
+    prefix: Option<prefix::Ticket>,
+    /// What the rates learn from; `None` where the round trip was unknown.
+    facts: Option<RateFacts>,
 }
 
 impl Reservation {
@@ -84,23 +114,53 @@ pub struct Routed {
 
 /// Facts + policies. Shared by all connections.
 #[derive(Debug)]
-pub struct Router {}
+pub struct Router {
+    fleet: Vec<Replica>,
+    secret: u64,
+    block_bytes: usize,
+    policies: Policies,
+    /// By policy id.
+    weights: Vec<ArcSwap<Weights>>,
+    index: PrefixIndex,
+    tokens: TokenRates,
+    state: Mutex<State>,
+    workspaces: Workspaces,
+}
 
 impl Router {
-    /// Reads a request body once and makes what routing needs of it. `session` is the session header's value, `key` the
-    /// client's API key; only hashes of them are kept. Takes no lock.
-    ///
-    /// # Errors
-    /// [`ReadError::Malformed`] where the body is not what the path needs.
-    pub fn read(
-        &self,
-        path: &str,
-        body: &[u8],
-        session: Option<&[u8]>,
-        key: Option<&[u8]>,
-    ) -> Result<Prompt, ReadError> {
-        let _ = (self, path, body, session, key);
-        todo!()
+    /// A router over this fleet with these policies, which were built for the same fleet. Nothing is known yet.
+    #[must_use]
+    pub fn new(setup: RouterSetup, policies: Policies) -> Self {
+        let RouterSetup { fleet, models, secret, index, probe, scrape } = setup;
+        let router = Self {
+            secret,
+            block_bytes: usize::try_from(index.block_bytes).unwrap_or(usize::MAX).max(16),
+            weights: policies.list.iter().map(|policy| ArcSwap::from_pointee(policy.weights())).collect(),
+            index: PrefixIndex::new(fleet.len(), index.max_bytes),
+            tokens: TokenRates::new(),
+            state: Mutex::new(State::new(&fleet, &models, &policies, &probe, &scrape)),
+            workspaces: Workspaces::new(&fleet, policies.windows.len()),
+            fleet,
+            policies,
+        };
+        for replica in &router.fleet {
+            if let Some(tokens) = replica.kv_capacity_tokens {
+                router.bound_index(replica.id, tokens, None);
+            }
+        }
+        router
+    }
+
+    /// The policies that can decide.
+    #[must_use]
+    pub const fn policies(&self) -> &Policies {
+        &self.policies
+    }
+
+    /// The fleet; ids are positions.
+    #[must_use]
+    pub fn fleet(&self) -> &[Replica] {
+        &self.fleet
     }
 
     /// Selects and reserves in one step. `exclude`: replicas that this request already tried.
@@ -116,40 +176,207 @@ impl Router {
         at: At,
         exclude: &[ReplicaId],
     ) -> Result<Routed, DecideError> {
-        let _ = (self, prompt, policy, id, seed, at, exclude);
-        todo!()
+        let policy = self.policies.get(policy).ok_or(DecideError::NoReplica)?;
+        let weights = self.weights[policy.id.index()].load_full();
+        let mut work = self.workspaces.take();
+        let shared = self.index.lookup(&prompt.chain, &mut work.blocks);
+        let mut request = self.view(prompt);
+        let reach = self.reach(prompt, request.prompt_tokens);
+        work.begin(reach);
+
+        let mut state = self.state.lock();
+        match state.fill(prompt.model.as_deref(), at, &mut work.candidates) {
+            Serves::Somebody => {}
+            Serves::NoneAvailable => return Err(DecideError::NoReplica),
+            Serves::UnknownModel => return Err(DecideError::UnknownModel),
+        }
+        for tried in exclude {
+            work.candidates.available[tried.index()] = false;
+        }
+        request.turn = state.turn(policy.id);
+        let choice = evaluate(policy, &weights, &request, &work.candidates, seed, &mut work.scratch)
+            .ok_or(DecideError::NoReplica)?;
+        let reserved = state.reserve(choice.row, &request, at, &work.candidates);
+        state.next_turn(policy.id);
+        work.shadow_turns.clear();
+        for shadow in &policy.shadows {
+            work.shadow_turns.push(state.turn(*shadow));
+            state.next_turn(*shadow);
+        }
+        drop(state);
+
+        // From here on the snapshot is this request's own; nobody waits for it.
+        let replica = self.fleet[choice.row].id;
+        let prefix = self.index.insert(&prompt.chain, replica, id, at);
+        let decision = written(policy, &weights, &work.candidates, seed, choice, &work.scratch);
+        let mut record = Box::new(DecisionRecord {
+            decision: id,
+            received: at,
+            path: prompt.path,
+            model: prompt.model.clone(),
+            session_hash: prompt.session_hash,
+            policy: policy.id,
+            generation: weights.generation,
+            seed,
+            replica: Some(replica),
+            refusal: None,
+            propensity: choice.propensity,
+            ties: choice.ties,
+            prompt_tokens: request.prompt_tokens,
+            parent: shared.parent,
+            shared_tokens: reach.tokens(shared.blocks),
+            body_bytes: prompt.body_bytes,
+            decide_us: 0,
+            candidates: candidate_rows(policy, &work.candidates, &decision, exclude),
+            shadows: Vec::new(),
+        });
+        record.shadows = self.shadows(policy, &request, seed, &mut work);
+        let predicted_cached_tokens = work.candidates.cached_tokens[choice.row];
+        self.workspaces.put(work);
+        Ok(Routed {
+            decision,
+            record,
+            reservation: Reservation { replica, load: reserved.ticket, prefix, facts: reserved.facts },
+            predicted_ttft_ms: reserved.predicted_ttft_ms,
+            predicted_cached_tokens,
+        })
+    }
+
+    /// What the policy's shadows would have chosen on the same snapshot.
+    fn shadows(&self, policy: &Policy, request: &RequestView, seed: u64, work: &mut Workspace) -> Vec<ShadowRecord> {
+        let mut shadows = Vec::with_capacity(policy.shadows.len());
+        for (place, id) in policy.shadows.iter().enumerate() {
+            let Some(shadow) = self.policies.get(*id) else { continue };
+            let weights = self.weights[id.index()].load();
+            let request = RequestView { turn: work.shadow_turns[place], ..*request };
+            let choice = evaluate(shadow, &weights, &request, &work.candidates, seed, &mut work.scratch);
+            if let Some(Choice { row, .. }) = choice {
+                shadows.push(ShadowRecord {
+                    policy: *id,
+                    replica: work.candidates.replica[row],
+                    cost_milli: to_milli(work.scratch.totals[row]),
+                });
+            }
+        }
+        shadows
     }
 
     /// The request produced its first content: its prefill is done.
-    pub fn first_token(&self, reservation: &mut Reservation, at: At) {
-        let _ = (self, reservation, at);
-        todo!()
+    pub fn first_token(&self, reservation: &mut Reservation, _at: At) {
+        self.state.lock().load.first_token(&mut reservation.load);
     }
 
     /// The request ended, well or not; the load is released, the index confirmed or trimmed, the rates taught.
     pub fn finish(&self, reservation: Reservation, prompt: &Prompt, ending: &Ending, at: At) {
-        let _ = (self, reservation, prompt, ending, at);
-        todo!()
+        let Reservation { replica, load, prefix, facts } = reservation;
+        let read_by_engine = load.prefilled() || ending.completed || ending.ttft_ms.is_some();
+        self.state.lock().finish(replica, load, facts, ending, at);
+        if let Some(ticket) = prefix {
+            if ending.completed {
+                let blocks = self.confirmed_blocks(prompt, ending, ticket.held());
+                self.index.confirm(&prompt.chain, ticket, blocks);
+            } else if !read_by_engine {
+                self.index.retract(&prompt.chain, ticket);
+            }
+        }
+        // Token ids are exact, and their canonical bytes are no text.
+        if let (true, None, Some(counted)) = (ending.completed, prompt.exact_tokens, ending.usage.prompt_tokens) {
+            let model = prompt.model.as_deref().unwrap_or_default();
+            self.tokens.learn(model, prompt.prompt_bytes, prompt.picture_bytes, counted);
+        }
     }
 
-    /// Takes in what was seen of a replica.
-    pub fn apply(&self, event: &Event) {
-        let _ = (self, event);
-        todo!()
+    /// Leading blocks that the engine says it had; `held`, what was believed, where it does not say. With pictures too,
+    /// whose tokens the bytes say nothing about.
+    fn confirmed_blocks(&self, prompt: &Prompt, ending: &Ending, held: u32) -> u32 {
+        let (Some(counted), Some(cached)) = (ending.usage.prompt_tokens, ending.usage.cached_tokens) else {
+            return held;
+        };
+        if counted == 0 || prompt.picture_bytes > 0 {
+            return held;
+        }
+        let bytes = u128::from(prompt.prompt_bytes) * u128::from(cached) / u128::from(counted);
+        u32::try_from(bytes / self.block_bytes as u128).unwrap_or(u32::MAX)
     }
 
-    /// Installs new weights for a policy; the next decision uses them.
-    pub fn install(&self, policy: PolicyId, weights: Arc<Weights>) {
-        let _ = (self, policy, weights);
-        todo!()
+    /// Takes in what was seen of a replica. Answers with the replica whose engine turns out to have restarted, which
+    /// empties its part of the index; one that is merely down keeps it, since most come back as they were.
+    pub fn apply(&self, event: &Event) -> Option<ReplicaId> {
+        let mut state = self.state.lock();
+        let restarted = state.apply(event);
+        let capacity = match event {
+            Event::Report { replica, .. } | Event::Probe { replica, .. } => {
+                state.capacity(*replica).map(|(tokens, model)| (*replica, tokens, model))
+            }
+            _ => None,
+        };
+        drop(state);
+        if let Some(replica) = restarted {
+            self.index.purge(replica);
+        }
+        if let Some((replica, tokens, model)) = capacity {
+            self.bound_index(replica, tokens, model.as_deref());
+        }
+        restarted
+    }
+
+    /// Bounds a replica's part of the index by its KV capacity.
+    fn bound_index(&self, replica: ReplicaId, capacity_tokens: u64, model: Option<&str>) {
+        #[expect(clippy::cast_precision_loss, reason = "blocks are small")]
+        let block_tokens = self.tokens.tokens_per_byte(model.unwrap_or_default()) * self.block_bytes as f64;
+        #[expect(clippy::cast_precision_loss, reason = "KV caches stay far below 2^53 tokens")]
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates; never negative")]
+        let blocks = (capacity_tokens as f64 / block_tokens.max(1e-3)) as u64;
+        self.index.set_capacity(replica, blocks.max(1));
+    }
+
+    /// Installs new weights for a policy; the next decision uses them. `false`, and nothing changes, where they are not
+    /// one finite number per term of a policy that exists.
+    pub fn install(&self, policy: PolicyId, weights: Arc<Weights>) -> bool {
+        let fits = self.policies.get(policy).is_some_and(|policy| policy.terms.len() == weights.values.len())
+            && weights.values.iter().all(|weight| weight.is_finite());
+        if fits {
+            self.weights[policy.index()].store(weights);
+        }
+        fits
+    }
+
+    /// The weights that a policy decides with now; `None` for an unknown policy.
+    #[must_use]
+    pub fn weights(&self, policy: PolicyId) -> Option<Arc<Weights>> {
+        self.weights.get(policy.index()).map(ArcSwap::load_full)
     }
 
     /// Requests in flight, queued prompt tokens and queued uncached tokens of a replica, for the gauges.
     #[must_use]
     pub fn load(&self, replica: ReplicaId) -> (u32, u64, u64) {
-        let _ = (self, replica);
-        todo!()
+        self.state.lock().load.totals(replica)
+    }
+
+    /// Whether a replica can be used.
+    #[must_use]
+    pub fn replica_state(&self, replica: ReplicaId) -> ReplicaState {
+        self.state.lock().fleet.state(replica)
+    }
+
+    /// The models of a replica; empty: not known yet.
+    #[must_use]
+    pub fn models(&self, replica: ReplicaId) -> Vec<Arc<str>> {
+        self.state.lock().fleet.models(replica).to_vec()
+    }
+
+    /// The learned rates, for the store.
+    #[must_use]
+    pub fn rates(&self, at: At) -> Vec<RateRecord> {
+        self.state.lock().rates.snapshot(at)
+    }
+
+    /// The prefix index at this moment.
+    #[must_use]
+    pub fn index_stats(&self) -> PrefixStats {
+        self.index.stats()
     }
 }
-#[expect(unused, reason = "signature sketch")]
-type Unused = CandidateRecord;
+
+#[cfg(test)]
+mod tests;

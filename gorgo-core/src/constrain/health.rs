@@ -1,0 +1,27 @@
+//! Only replicas that can be used: healthy, enabled, serving the model. Always in force, never relaxed.
+
+use super::{Constraint, ConstraintKind, Scope};
+use crate::model::Needs;
+
+pub(super) const KIND: ConstraintKind = ConstraintKind {
+    kind: "health",
+    summary: "only replicas that are up and serve the model; always in force",
+    hard: true,
+    params: &[],
+    build: |_, _| Ok(Box::new(Health)),
+};
+
+#[derive(Debug)]
+struct Health;
+
+impl Constraint for Health {
+    fn needs(&self) -> Needs {
+        Needs::NONE
+    }
+
+    fn violation(&self, scope: &Scope<'_>, out: &mut [f64]) {
+        for row in scope.rows {
+            out[*row] = if scope.candidates.available[*row] { 0.0 } else { f64::INFINITY };
+        }
+    }
+}

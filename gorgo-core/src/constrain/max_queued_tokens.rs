@@ -1,0 +1,59 @@
+//! At most so many queued prompt tokens per replica.
+//!
+//! Reads `queued_*` (`feature::load`). A replica below the limit takes the next request however long it is, so a prompt
+//! longer than the limit finds a place.
+
+use super::{Constraint, ConstraintKind, Scope};
+use crate::model::{Needs, Param, ParamType, Params};
+
+pub(super) const KIND: ConstraintKind = ConstraintKind {
+    kind: "max-queued-tokens",
+    summary: "at most so many queued prompt tokens per replica",
+    hard: false,
+    params: &[
+        Param {
+            name: "max_tokens",
+            ty: ParamType::Integer { default: None, min: 1, max: 1_000_000_000 },
+            unit: "tokens",
+            help: "full from this many on; required",
+        },
+        Param {
+            name: "counts",
+            ty: ParamType::Text { default: Some("uncached"), choices: &["prompt", "uncached"] },
+            unit: "",
+            help: "all prompt tokens, or only those that were not cached",
+        },
+    ],
+    build: |params, _| Ok(Box::new(MaxQueuedTokens::new(params)?)),
+};
+
+#[derive(Debug)]
+struct MaxQueuedTokens {
+    limit: f64,
+    uncached: bool,
+}
+
+impl MaxQueuedTokens {
+    fn new(params: &Params) -> Result<Self, String> {
+        match params.number("max_tokens") {
+            Some(limit) => Ok(Self { limit, uncached: params.text("counts") != Some("prompt") }),
+            None => Err("`max_tokens` is missing".to_owned()),
+        }
+    }
+}
+
+impl Constraint for MaxQueuedTokens {
+    fn needs(&self) -> Needs {
+        Needs::LOAD
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "queued tokens stay far below 2^53")]
+    fn violation(&self, scope: &Scope<'_>, out: &mut [f64]) {
+        let candidates = scope.candidates;
+        let column = if self.uncached { &candidates.queued_uncached_tokens } else { &candidates.queued_tokens_first };
+        for row in scope.rows {
+            // With one more it would be over, as for requests.
+            out[*row] = ((column[*row] as f64 + 1.0) / self.limit - 1.0).max(0.0);
+        }
+    }
+}

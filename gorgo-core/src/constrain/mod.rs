@@ -1,0 +1,79 @@
+//! Ring 1: who may not be picked, and by how much they are over the limit.
+//!
+//! A *hard* constraint (health, regions) rules a replica out for good. The others yield when nobody would be left:
+//! `policy::decide` then lets those back in that are least over their limits, and the exclusions stay recorded.
+
+mod capacity_share;
+mod concentration;
+mod health;
+mod imbalance;
+mod max_inflight;
+mod max_queued_tokens;
+mod min_share;
+mod regions;
+mod window;
+
+use std::fmt::Debug;
+
+use crate::model::{Candidates, Needs, Param, Params, Replica, RequestView, ShareWindow};
+
+/// All kinds of constraint. A new one is a file here and a line in this table.
+pub const CONSTRAINTS: &[&ConstraintKind] = &[
+    &health::KIND,
+    &concentration::KIND,
+    &max_inflight::KIND,
+    &max_queued_tokens::KIND,
+    &min_share::KIND,
+    &regions::KIND,
+    &imbalance::KIND,
+];
+
+/// The kind that every policy has first, written or not.
+pub const HEALTH: &ConstraintKind = &health::KIND;
+
+/// One constraint of a policy. Built once, called once per decision for all candidates together.
+pub trait Constraint: Debug + Send + Sync {
+    /// The facts that are read; others may be missing from the candidates.
+    fn needs(&self) -> Needs;
+
+    /// The window of routed work that is read, if any.
+    fn window(&self) -> Option<ShareWindow> {
+        None
+    }
+
+    /// Writes how far each of `scope.rows` is beyond the limit, as a ratio above 0, to `out[row]`; 0 where it is
+    /// within. Only these rows are written. A hard constraint writes infinity.
+    fn violation(&self, scope: &Scope<'_>, out: &mut [f64]);
+}
+
+/// What a constraint sees.
+#[derive(Debug, Clone, Copy)]
+pub struct Scope<'a> {
+    /// The request.
+    pub request: &'a RequestView,
+    /// The facts.
+    pub candidates: &'a Candidates,
+    /// The rows to judge: all for a hard constraint, for the others those that no hard one ruled out. Order means
+    /// nothing.
+    pub rows: &'a [usize],
+    /// Which of the candidates' share windows is this constraint's; 0 where it asked for none.
+    pub window: usize,
+}
+
+/// A kind of constraint: its row in [`CONSTRAINTS`].
+#[derive(Debug, Clone, Copy)]
+pub struct ConstraintKind {
+    /// Its name in configuration files, kebab-case.
+    pub kind: &'static str,
+    /// What it is, one line.
+    pub summary: &'static str,
+    /// Whether it is never relaxed.
+    pub hard: bool,
+    /// Its parameters.
+    pub params: &'static [Param],
+    /// Makes the constraint for a fleet. The text of an error names the parameter and what is allowed.
+    pub build: fn(&Params, &[Replica]) -> Result<Box<dyn Constraint>, String>,
+}
+
+#[cfg(test)]
+mod tests;

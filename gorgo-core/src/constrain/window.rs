@@ -1,0 +1,62 @@
+//! The window parameters that constraints on shares have in common, and the shares in such a window.
+
+use super::Scope;
+use crate::model::{Param, ParamType, Params, ShareOf, ShareWindow, WindowLength};
+
+/// What a share is of.
+pub(super) const fn of(default: &'static str) -> Param {
+    Param {
+        name: "of",
+        ty: ParamType::Text { default: Some(default), choices: &["uncached-tokens", "prompt-tokens", "requests"] },
+        unit: "",
+        help: "what the share is a share of",
+    }
+}
+
+/// The window's length in time.
+pub(super) const SECONDS: Param = Param {
+    name: "window_secs",
+    ty: ParamType::Number { default: None, min: 1.0, max: 86_400.0 },
+    unit: "s",
+    help: "how far back the share looks; 60 where neither window is given",
+};
+
+/// The window's length in decisions.
+pub(super) const DECISIONS: Param = Param {
+    name: "window_decisions",
+    ty: ParamType::Integer { default: None, min: 1, max: 1_000_000 },
+    unit: "decisions",
+    help: "how far back the share looks, instead of `window_secs`",
+};
+
+/// Below how many decisions a share says nothing.
+pub(super) const MIN_REQUESTS: Param = Param {
+    name: "min_requests",
+    ty: ParamType::Integer { default: Some(20), min: 0, max: 1_000_000 },
+    unit: "requests",
+    help: "silent while fewer are in the window",
+};
+
+/// The window that the parameters ask for.
+pub(super) fn read(params: &Params) -> Result<ShareWindow, String> {
+    let of = match params.text("of") {
+        Some("prompt-tokens") => ShareOf::PromptTokens,
+        Some("requests") => ShareOf::Requests,
+        _ => ShareOf::UncachedTokens,
+    };
+    let length = match (params.number("window_secs"), params.integer("window_decisions")) {
+        (Some(_), Some(_)) => return Err("give `window_secs` or `window_decisions`, not both".to_owned()),
+        (None, Some(decisions)) => WindowLength::Decisions(u32::try_from(decisions).unwrap_or(u32::MAX)),
+        (seconds, None) => WindowLength::Seconds(seconds.unwrap_or(60.0)),
+    };
+    Ok(ShareWindow { of, length })
+}
+
+/// The window's amounts and their sum over the fleet, unless too little was routed to say anything.
+pub(super) fn amounts<'a>(scope: &Scope<'a>, min_requests: u64) -> Option<(&'a [f64], f64)> {
+    let candidates = scope.candidates;
+    let amounts = candidates.windows.get(scope.window)?;
+    let decisions = *candidates.window_decisions.get(scope.window)?;
+    let total = amounts.iter().sum::<f64>();
+    (decisions >= min_requests && decisions > 0 && total > 0.0).then_some((&**amounts, total))
+}

@@ -1,0 +1,273 @@
+//! Tables of configuration → policies. Checks go on after the first fault, so that all are reported at once, each with
+//! the path of its key.
+
+mod constraint;
+mod digest;
+mod term;
+
+use std::sync::Arc;
+
+use self::digest::digest;
+use super::presets::{PRESETS, preset};
+use super::suggest::suggestion;
+use super::{Policies, Policy, PolicyUnit, Registry, params};
+use crate::model::{Faults, Needs, Param, Params, PolicyId, Replica, Severity, ShareWindow, Value};
+use crate::pick::PickerKind;
+use crate::score::CostKind;
+
+/// What came of the tables.
+#[derive(Debug)]
+pub struct Checked {
+    /// The policies; `None` where anything must be mended.
+    pub policies: Option<Policies>,
+    /// All findings, warnings too.
+    pub faults: Faults,
+}
+
+const POLICY_KEYS: [&str; 8] = ["unit", "cost", "picker", "exploration", "shadow", "term", "constraint", "tune"];
+
+/// Builds the `[policy.NAME]` tables of a file and the presets that they do not replace. `default` is the policy that
+/// serves; `fleet` are the enabled replicas.
+#[must_use]
+pub fn build(registry: &Registry, tables: &[(String, Value)], default: &str, fleet: &[Replica]) -> Checked {
+    let mut faults = Faults::default();
+    let mut sources: Vec<(&str, Value)> = tables.iter().map(|(name, table)| (&**name, table.clone())).collect();
+    for known in PRESETS {
+        if sources.iter().all(|(name, _)| *name != known.name) {
+            match preset(known.name) {
+                Ok(table) => sources.push((known.name, table)),
+                Err(cause) => faults.fault(format!("policy.{}", known.name), format!("this preset is broken: {cause}")),
+            }
+        }
+    }
+    if u16::try_from(sources.len()).is_err() {
+        faults.fault("policy", format!("{} policies are too many; allowed: 65535", sources.len()));
+    }
+    let names: Vec<&str> = sources.iter().map(|(name, _)| *name).collect();
+    let mut windows = Vec::new();
+    let mut list = Vec::with_capacity(sources.len());
+    for (index, (name, table)) in sources.iter().enumerate() {
+        let id = PolicyId(u16::try_from(index).unwrap_or(u16::MAX));
+        let mut found = Faults::default();
+        let mut one = One { registry, fleet, path: format!("policy.{name}"), faults: &mut found };
+        list.extend(one.policy(id, name, table, &names, &mut windows));
+        // Presets are what they are: a baseline may be foolish on purpose.
+        if index >= tables.len() {
+            found.list.retain(|fault| fault.severity == Severity::Fault);
+        }
+        faults.extend(found);
+    }
+    let default_id = names.iter().position(|name| *name == default);
+    if default_id.is_none() {
+        let near = suggestion(default, names.iter().copied());
+        faults.fault("default_policy", format!("unknown policy \"{default}\"; {near}"));
+    }
+    let default = default_id.and_then(|index| u16::try_from(index).ok()).map(PolicyId);
+    let policies = default.filter(|_| !faults.any()).map(|default| Policies { list, default, windows });
+    Checked { policies, faults }
+}
+
+/// The policy that is being built.
+struct One<'a> {
+    registry: &'a Registry,
+    fleet: &'a [Replica],
+    path: String,
+    faults: &'a mut Faults,
+}
+
+impl One<'_> {
+    fn fault(&mut self, key: &str, message: impl Into<String>) {
+        self.faults.fault(format!("{}{key}", self.path), message);
+    }
+
+    fn policy(
+        &mut self,
+        id: PolicyId,
+        name: &str,
+        table: &Value,
+        names: &[&str],
+        windows: &mut Vec<ShareWindow>,
+    ) -> Option<Policy> {
+        let Value::Table(members) = table else {
+            self.fault("", format!("expected a table, found {}", table.type_name()));
+            return None;
+        };
+        for (key, _) in members.iter().filter(|(key, _)| !POLICY_KEYS.contains(&&**key)) {
+            let known = suggestion(key, POLICY_KEYS.into_iter());
+            self.fault(&format!(".{key}"), format!("unknown key; {known}"));
+        }
+        if table.get("tune").is_some() {
+            self.fault(".tune", "the tuner is not part of this version yet; take this table out");
+        }
+        let unit = self.unit(table.get("unit"));
+        let exploration = self.exploration(table.get("exploration"));
+        let shadows = self.shadows(name, table.get("shadow"), names);
+        let terms = self.terms(table.get("term"));
+        let constraints = self.constraints(table.get("constraint"), windows);
+        let cost_kinds = self.registry.costs.clone();
+        let cost = self.chosen("cost", table.get("cost"), "sum", &cost_kinds);
+        let picker_kinds = self.registry.pickers.clone();
+        let picker = self.chosen("picker", table.get("picker"), "lowest", &picker_kinds);
+        if let Some((_, picker)) = &picker
+            && picker.reads_costs
+        {
+            self.check_terms(unit, &terms, &constraints);
+        }
+        let cost = cost.and_then(|(params, kind)| self.made("cost", (kind.build)(&params)));
+        let picker = picker.and_then(|(params, kind)| self.made("picker", (kind.build)(&params)));
+        let needs = terms
+            .iter()
+            .map(|built| built.term.signal.needs().and(built.term.weight.needs()))
+            .chain(constraints.iter().map(|rule| rule.limit.needs()))
+            .fold(Needs::NONE, Needs::and);
+        Some(Policy {
+            id,
+            name: Arc::from(name),
+            sha256: digest(table),
+            unit,
+            terms: terms.into_iter().map(|built| built.term).collect(),
+            constraints,
+            exploration,
+            shadows,
+            needs,
+            cost: cost?,
+            picker: picker?,
+        })
+    }
+
+    fn unit(&mut self, value: Option<&Value>) -> PolicyUnit {
+        match value.map(|value| value.text().ok_or(value)) {
+            None => PolicyUnit::Unstated,
+            Some(Ok("raw")) => PolicyUnit::Raw,
+            Some(Ok("ms")) => PolicyUnit::Millis,
+            Some(Ok(other)) => {
+                self.fault(".unit", format!("unknown unit \"{other}\"; known: ms, raw"));
+                PolicyUnit::Unstated
+            }
+            Some(Err(other)) => {
+                self.fault(".unit", format!("expected a string, found {}", other.type_name()));
+                PolicyUnit::Unstated
+            }
+        }
+    }
+
+    fn exploration(&mut self, value: Option<&Value>) -> f64 {
+        let Some(value) = value else { return 0.0 };
+        let checked = match value.number() {
+            Some(number) => params::in_range(number, 0.0, 1.0).map(|()| number),
+            None => Err(format!("expected a number, found {}", value.type_name())),
+        };
+        checked.unwrap_or_else(|message| {
+            self.fault(".exploration", message);
+            0.0
+        })
+    }
+
+    fn shadows(&mut self, own: &str, value: Option<&Value>, names: &[&str]) -> Vec<PolicyId> {
+        let Some(value) = value else { return Vec::new() };
+        let Value::List(list) = value else {
+            self.fault(".shadow", format!("expected an array of strings, found {}", value.type_name()));
+            return Vec::new();
+        };
+        let mut shadows = Vec::new();
+        for (index, entry) in list.iter().enumerate() {
+            let key = format!(".shadow[{index}]");
+            let Some(name) = entry.text() else {
+                self.fault(&key, format!("expected a string, found {}", entry.type_name()));
+                continue;
+            };
+            match names.iter().position(|known| *known == name).and_then(|index| u16::try_from(index).ok()) {
+                Some(_) if name == own => self.fault(&key, "a policy cannot be its own shadow"),
+                Some(index) if shadows.contains(&PolicyId(index)) => self.fault(&key, "named twice"),
+                Some(index) => shadows.push(PolicyId(index)),
+                None => {
+                    let near = suggestion(name, names.iter().copied());
+                    self.fault(&key, format!("unknown policy \"{name}\"; {near}"));
+                }
+            }
+        }
+        shadows
+    }
+
+    /// The kind that `key` names, `"kind"` or `{ kind = "kind", … }`, and its parameters.
+    fn chosen<K: Named>(
+        &mut self,
+        key: &str,
+        value: Option<&Value>,
+        default: &str,
+        known: &[&'static K],
+    ) -> Option<(Params, &'static K)> {
+        let path = format!("{}.{key}", self.path);
+        let whole = match value {
+            None => Value::Text(default.to_owned()),
+            Some(value) => value.clone(),
+        };
+        let (table, short) = match whole {
+            Value::Text(_) => (Value::Table(vec![("kind".to_owned(), whole)]), true),
+            _ => (whole, false),
+        };
+        let (members, kind) = self.kind_of(&table, &path, key, short, known.iter().map(|kind| (kind.name(), *kind)))?;
+        let before = self.faults.list.len();
+        let params = params::read(members, kind.params(), &["kind"], &path, self.faults);
+        (self.faults.list.len() == before).then_some((params, kind))
+    }
+
+    /// The row that a table's `kind` names. `short`: there is no table in the file, its name alone stands there.
+    fn kind_of<'v, K>(
+        &mut self,
+        entry: &'v Value,
+        path: &str,
+        family: &str,
+        short: bool,
+        known: impl Iterator<Item = (&'static str, &'static K)> + Clone,
+    ) -> Option<(&'v [(String, Value)], &'static K)> {
+        let Value::Table(members) = entry else {
+            self.faults.fault(path, format!("expected a table, found {}", entry.type_name()));
+            return None;
+        };
+        let names = known.clone().map(|(name, _)| name);
+        let Some(Value::Text(name)) = entry.get("kind") else {
+            self.faults.fault(path, format!("`kind` is missing; known: {}", names.collect::<Vec<_>>().join(", ")));
+            return None;
+        };
+        let found = known.clone().find(|(known, _)| known == name).map(|(_, kind)| kind);
+        if found.is_none() {
+            let path = if short { path.to_owned() } else { format!("{path}.kind") };
+            self.faults.fault(path, format!("unknown {family} \"{name}\"; {}", suggestion(name, names)));
+        }
+        Some((members, found?))
+    }
+
+    fn made<T>(&mut self, key: &str, built: Result<T, String>) -> Option<T> {
+        built.map_err(|message| self.fault(&format!(".{key}"), message)).ok()
+    }
+}
+
+/// Kinds that are chosen by name with parameters beside it.
+trait Named {
+    fn name(&self) -> &'static str;
+    fn params(&self) -> &'static [Param];
+}
+
+impl Named for CostKind {
+    fn name(&self) -> &'static str {
+        self.kind
+    }
+
+    fn params(&self) -> &'static [Param] {
+        self.params
+    }
+}
+
+impl Named for PickerKind {
+    fn name(&self) -> &'static str {
+        self.kind
+    }
+
+    fn params(&self) -> &'static [Param] {
+        self.params
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,47 @@
+//! A policy's identity by content.
+
+use std::fmt::Write;
+
+use sha2::{Digest, Sha256};
+
+use crate::model::Value;
+
+/// SHA-256 of a table in a writing that does not depend on the order of its keys.
+pub(super) fn digest(table: &Value) -> String {
+    let mut text = String::new();
+    canonical(table, &mut text);
+    Sha256::digest(text.as_bytes()).iter().fold(String::with_capacity(64), |mut hex, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
+}
+
+fn canonical(value: &Value, text: &mut String) {
+    match value {
+        Value::Bool(_) | Value::Integer(_) | Value::Float(_) => {
+            let number = value.number().map_or_else(|| format!("{value:?}"), |number| format!("{number:?}"));
+            text.push_str(&number);
+        }
+        Value::Text(string) => text.push_str(&format!("{string:?}")),
+        Value::List(list) => {
+            text.push('[');
+            for entry in list {
+                canonical(entry, text);
+                text.push(',');
+            }
+            text.push(']');
+        }
+        Value::Table(members) => {
+            let mut sorted: Vec<_> = members.iter().collect();
+            sorted.sort_by(|(a, _), (b, _)| a.cmp(b));
+            text.push('{');
+            for (key, member) in sorted {
+                text.push_str(&format!("{key:?}:"));
+                canonical(member, text);
+                text.push(',');
+            }
+            text.push('}');
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! `[[policy.NAME.term]]` tables → terms, and what only the terms together show.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::One;
+use crate::model::{Unit, Value};
+use crate::policy::suggest::suggestion;
+use crate::policy::weight::Weight;
+use crate::policy::{PolicyUnit, Rule, Term, Unknown, params};
+use crate::score::TermKind;
+
+/// Keys that every term has.
+const TERM_KEYS: [&str; 4] = ["kind", "name", "weight", "unknown"];
+
+/// The same for terms whose unit the policy states.
+const TERM_KEYS_WITH_UNIT: [&str; 5] = ["kind", "name", "weight", "unknown", "unit"];
+
+/// A term that was built.
+pub(super) struct Built {
+    /// Its place in the file.
+    place: usize,
+    kind: &'static TermKind,
+    pub(super) term: Term,
+}
+
+impl One<'_> {
+    /// The terms of a policy; what cannot be built is left out and reported.
+    pub(super) fn terms(&mut self, value: Option<&Value>) -> Vec<Built> {
+        let list = match value {
+            None => &Vec::new(),
+            Some(Value::List(list)) => list,
+            Some(other) => {
+                self.fault(".term", format!("expected [[…term]] tables, found {}", other.type_name()));
+                return Vec::new();
+            }
+        };
+        let mut used = HashSet::new();
+        let mut terms = Vec::new();
+        for (index, entry) in list.iter().enumerate() {
+            let path = format!("{}.term[{index}]", self.path);
+            let Some((term, kind)) = self.term(entry, &path) else { continue };
+            if !used.insert(Arc::clone(&term.name)) {
+                // Where no name is written, the kind is the name, and the kind's key is what stands in the file.
+                let key = if entry.get("name").is_some() { "name" } else { "kind" };
+                let message = format!("a term \"{}\" stands above already; give one of them another `name`", term.name);
+                self.faults.fault(format!("{path}.{key}"), message);
+            }
+            terms.push(Built { place: index, kind, term });
+        }
+        terms
+    }
+
+    fn term(&mut self, entry: &Value, path: &str) -> Option<(Term, &'static TermKind)> {
+        let known = self.registry.terms.clone();
+        let (members, kind) = self.kind_of(entry, path, "term", false, known.iter().map(|kind| (kind.kind, *kind)))?;
+        let shared: &[&str] = if kind.unit.is_some() { &TERM_KEYS } else { &TERM_KEYS_WITH_UNIT };
+        let params = params::read(members, kind.params, shared, path, self.faults);
+        let unit = kind.unit.or_else(|| self.stated_unit(entry.get("unit"), path));
+        let name = match entry.get("name") {
+            None => Some(kind.kind),
+            Some(Value::Text(name)) if !name.is_empty() => Some(&**name),
+            Some(_) => {
+                self.faults.fault(format!("{path}.name"), "expected a string that is not empty");
+                None
+            }
+        };
+        let unknown = match entry.get("unknown") {
+            None => Unknown::Worst,
+            Some(Value::Text(text)) if text == "worst" => Unknown::Worst,
+            Some(value) => match value.number().filter(|number| number.abs() <= 1e12) {
+                Some(number) => Unknown::Value(number),
+                None => {
+                    let message = "expected \"worst\" or a number in the term's unit, at most 1e12";
+                    self.faults.fault(format!("{path}.unknown"), message);
+                    Unknown::Worst
+                }
+            },
+        };
+        let weight =
+            Weight::read(entry.get("weight"), unit.unwrap_or(Unit::One), &format!("{path}.weight"), self.faults);
+        let signal = match (kind.build)(&params, self.fleet) {
+            Ok(signal) => signal,
+            Err(message) => {
+                self.faults.fault(path, message);
+                return None;
+            }
+        };
+        let unit = if weight.rate.is_some() { Unit::Millis } else { unit? };
+        Some((Term { name: Arc::from(name?), kind: kind.kind, unit, weight, unknown, signal }, kind))
+    }
+
+    /// The unit of a term whose kind has none of its own.
+    fn stated_unit(&mut self, value: Option<&Value>, path: &str) -> Option<Unit> {
+        let names = || Unit::ALL.into_iter().map(Unit::name);
+        let Some(value) = value else {
+            let known: Vec<_> = names().collect();
+            self.faults.fault(path, format!("`unit` of the signal is missing; known: {}", known.join(", ")));
+            return None;
+        };
+        let unit = value.text().and_then(Unit::parse);
+        if unit.is_none() {
+            let near = suggestion(value.text().unwrap_or_default(), names());
+            self.faults.fault(format!("{path}.unit"), format!("unknown unit; {near}"));
+        }
+        unit
+    }
+
+    /// What only the terms together show: units, and whether load is felt at all.
+    pub(super) fn check_terms(&mut self, unit: PolicyUnit, terms: &[Built], constraints: &[Rule]) {
+        match unit {
+            PolicyUnit::Raw => {}
+            PolicyUnit::Unstated => self.warn_of_mixed_units(terms),
+            PolicyUnit::Millis => self.check_millis(terms),
+        }
+        // What was left out for a fault may be just what would have been missing below.
+        if self.faults.any() {
+            return;
+        }
+        if terms.is_empty() {
+            self.fault("", "no [[…term]] and a picker that reads costs; give it a term, or `picker = \"random\"`");
+            return;
+        }
+        let spreads = terms.iter().any(|built| built.kind.spreads && built.term.weight.init > 0.0);
+        if !spreads && constraints.iter().all(|rule| rule.hard) {
+            let message = "nothing here rises with load (a queue term's weight is 0 or there is none) and no constraint \
+                           limits it: one replica may get everything";
+            self.faults.warn(self.path.clone(), message);
+        }
+    }
+
+    fn warn_of_mixed_units(&mut self, terms: &[Built]) {
+        let unit_of = |built: &Built| if in_ms(&built.term) { Unit::Millis } else { built.term.unit };
+        if terms.windows(2).all(|two| unit_of(&two[0]) == unit_of(&two[1])) {
+            return;
+        }
+        let each: Vec<_> = terms.iter().map(|built| format!("{} in {}", built.term.name, unit_of(built))).collect();
+        let message = format!(
+            "terms of different units are added up ({}); say unit = \"raw\" if that is on purpose, or unit = \"ms\" and \
+             give the others rates",
+            each.join(", ")
+        );
+        self.faults.warn(self.path.clone(), message);
+    }
+
+    fn check_millis(&mut self, terms: &[Built]) {
+        for Built { place, term, .. } in terms.iter().filter(|built| !in_ms(&built.term)) {
+            let rates = match term.unit {
+                Unit::Tokens => "`rate = \"prefill\"` or `rate = \"queue\"`, or ",
+                Unit::Requests => "`rate = \"decode\"`, or ",
+                _ => "",
+            };
+            let message = format!(
+                "the signal is in {}, the policy in ms: the weight needs {rates}to be stated as \
+                 `{{ ms_per_unit = … }}`",
+                term.unit
+            );
+            self.fault(&format!(".term[{place}].weight"), message);
+        }
+    }
+}
+
+/// Whether weight × signal is in ms.
+fn in_ms(term: &Term) -> bool {
+    term.unit == Unit::Millis || term.weight.per_unit
+}

@@ -1,0 +1,277 @@
+//! The one function that routes: score, constrain, pick, on a snapshot of facts.
+//!
+//! ```text
+//! facts → signals (unknown filled, rounded to thousandths) ─┐
+//! facts → violations → exclusions → allowed rows ───────────┤
+//!                                        weights, seed → choose → choice
+//! ```
+//!
+//! Everything left of `choose` is stored with the decision; [`again`] feeds `choose` from the stored rows, so that a
+//! decision repeated from its rows is equal bit for bit. Nothing here reads a clock or any other randomness.
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::weight::rate_column;
+use super::{Policy, RELAXED, Term, Unknown};
+use crate::constrain::Scope;
+use crate::model::{
+    CandidateRecord, Candidates, Decision, Exclusion, ReplicaId, RequestView, Weights, from_milli, to_milli,
+};
+
+/// Columns that decisions are worked out in, reused from one to the next.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    /// One term's signals.
+    column: Vec<Option<f64>>,
+    /// One constraint's violations.
+    violations: Vec<f64>,
+    /// Rows of the candidates, those that no hard constraint ruled out.
+    rows: Vec<usize>,
+    /// Per row, how far it is over its limits in all; 0 where it may be picked.
+    over: Vec<f64>,
+    /// Row-major, rows × terms.
+    pub(super) signals: Vec<f64>,
+    /// weight × signal, row-major.
+    pub(super) weighted: Vec<f64>,
+    /// Per row.
+    pub(super) totals: Vec<f64>,
+    /// Who could not be picked.
+    pub(super) excluded: Vec<Exclusion>,
+    /// The rows that may be picked, ascending.
+    pub(super) allowed: Vec<usize>,
+    /// Per row, the probability of being chosen.
+    distribution: Vec<f64>,
+}
+
+/// What was chosen, and how likely that was.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Choice {
+    /// The row that was chosen.
+    pub row: usize,
+    /// With which probability.
+    pub propensity: f64,
+    /// How many shared the lowest cost.
+    pub ties: u32,
+}
+
+/// Decides who serves a request. `None`: every candidate is ruled out by a hard constraint.
+#[must_use]
+pub fn decide(
+    policy: &Policy,
+    weights: &Weights,
+    request: &RequestView,
+    candidates: &Candidates,
+    seed: u64,
+    scratch: &mut Scratch,
+) -> Option<Decision> {
+    let choice = evaluate(policy, weights, request, candidates, seed, scratch)?;
+    Some(written(policy, weights, candidates, seed, choice, scratch))
+}
+
+/// [`decide`] without writing the decision down: that may wait until a lock is released.
+pub(super) fn evaluate(
+    policy: &Policy,
+    weights: &Weights,
+    request: &RequestView,
+    candidates: &Candidates,
+    seed: u64,
+    scratch: &mut Scratch,
+) -> Option<Choice> {
+    score(policy, weights, request, candidates, scratch);
+    constrain(policy, request, candidates, scratch);
+    choose(policy, &weights.values, seed, scratch)
+}
+
+/// The decision that `evaluate` left in `scratch`.
+pub(super) fn written(
+    policy: &Policy,
+    weights: &Weights,
+    candidates: &Candidates,
+    seed: u64,
+    choice: Choice,
+    scratch: &Scratch,
+) -> Decision {
+    Decision {
+        replica: candidates.replica[choice.row],
+        row: choice.row,
+        policy: policy.id,
+        generation: weights.generation,
+        seed,
+        propensity: choice.propensity,
+        ties: choice.ties,
+        signals: scratch.signals.clone(),
+        costs: scratch.weighted.clone(),
+        totals: scratch.totals.clone(),
+        excluded: scratch.excluded.clone(),
+    }
+}
+
+/// Every term's signal for every row, with unknown ones filled in, as it will be stored.
+fn score(policy: &Policy, weights: &Weights, request: &RequestView, candidates: &Candidates, scratch: &mut Scratch) {
+    let (rows, slots) = (candidates.len(), policy.terms.len());
+    scratch.signals.clear();
+    scratch.signals.resize(rows * slots, 0.0);
+    for (slot, term) in policy.terms.iter().enumerate() {
+        scratch.column.clear();
+        scratch.column.resize(rows, None);
+        term.signal.signal(request, candidates, &mut scratch.column);
+        if let Some(rate) = term.weight.rate {
+            for (signal, rate) in scratch.column.iter_mut().zip(rate_column(rate, candidates)) {
+                *signal = signal.zip(*rate).map(|(signal, rate)| signal * rate);
+            }
+        }
+        // What is not finite says nothing, like what is unknown.
+        for signal in &mut scratch.column {
+            *signal = signal.filter(|signal| signal.is_finite());
+        }
+        let negative = weights.values.get(slot).is_some_and(|weight| *weight < 0.0);
+        let stand_in = stand_in(term, negative, candidates, &scratch.column);
+        for (row, signal) in scratch.column.iter().enumerate() {
+            scratch.signals[row * slots + slot] = from_milli(to_milli(signal.unwrap_or(stand_in)));
+        }
+    }
+}
+
+/// What an unknown signal of this term counts as.
+fn stand_in(term: &Term, negative: bool, candidates: &Candidates, column: &[Option<f64>]) -> f64 {
+    match term.unknown {
+        Unknown::Value(value) => value,
+        Unknown::Worst => {
+            let available = column.iter().zip(&candidates.available).filter(|(_, available)| **available);
+            let known = available.filter_map(|(signal, _)| *signal);
+            if negative { known.reduce(f64::min) } else { known.reduce(f64::max) }.unwrap_or(0.0)
+        }
+    }
+}
+
+/// Who may be picked. Hard constraints first; the others judge only who is left by then, each for itself, so that their
+/// order decides nothing but whose name is stored.
+fn constrain(policy: &Policy, request: &RequestView, candidates: &Candidates, scratch: &mut Scratch) {
+    let rows = candidates.len();
+    let Scratch { violations, rows: left, over, excluded, allowed, .. } = scratch;
+    excluded.clear();
+    over.clear();
+    over.resize(rows, 0.0);
+    violations.resize(rows, 0.0);
+    left.clear();
+    left.extend(0..rows);
+    let hard_ones = policy.constraints.iter().filter(|rule| rule.hard).count();
+    for (index, rule) in policy.constraints.iter().enumerate() {
+        if index == hard_ones {
+            left.retain(|row| over[*row].is_finite());
+        }
+        if left.is_empty() {
+            break;
+        }
+        rule.limit.violation(&Scope { request, candidates, rows: left, window: rule.window }, violations);
+        for row in left.iter().copied() {
+            // Written so that NaN, which a constraint must not give, excludes.
+            if violations[row] <= 0.0 {
+                continue;
+            }
+            let violation = if rule.hard || violations[row].is_nan() { f64::INFINITY } else { violations[row] };
+            excluded.push(Exclusion { row, constraint: index, violation });
+            over[row] = over[row].max(violation);
+        }
+    }
+    allow(over, allowed);
+}
+
+/// The rows within all limits; if there are none, those that are least over limits that can be relaxed.
+fn allow(over: &[f64], allowed: &mut Vec<usize>) {
+    let least = over.iter().copied().fold(f64::INFINITY, f64::min);
+    allowed.clear();
+    if least.is_finite() {
+        allowed.extend((0..over.len()).filter(|row| over[*row] == least));
+    }
+}
+
+/// From signals and allowed rows to the choice: all that a stored decision needs to be repeated.
+fn choose(policy: &Policy, weights: &[f64], seed: u64, scratch: &mut Scratch) -> Option<Choice> {
+    let Scratch { signals, weighted, totals, allowed, distribution, over, .. } = scratch;
+    let (rows, slots) = (over.len(), policy.terms.len());
+    weighted.clear();
+    totals.clear();
+    for row in 0..rows {
+        let signals = &signals[row * slots..(row + 1) * slots];
+        let start = weighted.len();
+        weighted.extend(signals.iter().zip(weights).map(|(signal, weight)| weight * signal));
+        totals.push(policy.cost.total(signals, &weighted[start..]));
+    }
+    if allowed.is_empty() {
+        return None;
+    }
+    distribution.clear();
+    distribution.resize(rows, 0.0);
+    let ties = policy.picker.distribution(totals, allowed, distribution);
+    if policy.exploration > 0.0 {
+        #[expect(clippy::cast_precision_loss, reason = "a fleet has at most 65,536 replicas")]
+        let even = policy.exploration / allowed.len() as f64;
+        for row in allowed.iter() {
+            distribution[*row] = distribution[*row] * (1.0 - policy.exploration) + even;
+        }
+    }
+    let row = draw(distribution, allowed, seed)?;
+    Some(Choice { row, propensity: distribution[row], ties })
+}
+
+/// Draws one of the allowed rows.
+fn draw(distribution: &[f64], allowed: &[usize], seed: u64) -> Option<usize> {
+    let mut left = unit_interval(ChaCha8Rng::seed_from_u64(seed).next_u64());
+    let mut last = None;
+    for row in allowed.iter().copied().filter(|row| distribution[*row] > 0.0) {
+        if left < distribution[row] {
+            return Some(row);
+        }
+        left -= distribution[row];
+        last = Some(row);
+    }
+    // Rounding left a crumb above the sum of all probabilities: it belongs to the last row.
+    last
+}
+
+/// The upper 53 bits as a number in [0, 1).
+#[expect(clippy::cast_precision_loss, reason = "53 bits fit")]
+fn unit_interval(bits: u64) -> f64 {
+    (bits >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+/// A stored decision, repeated.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Again {
+    /// Who is chosen.
+    pub replica: ReplicaId,
+    /// With which probability.
+    pub propensity: f64,
+    /// How many shared the lowest cost.
+    pub ties: u32,
+}
+
+/// Repeats a decision from its stored rows: `rows` are its candidates in the order of the decision (by replica),
+/// `weights` and `seed` those it was made with. `None`: the rows are not this policy's (other slots), or allow nobody.
+#[must_use]
+pub fn again(
+    policy: &Policy,
+    weights: &[f64],
+    rows: &[CandidateRecord],
+    seed: u64,
+    scratch: &mut Scratch,
+) -> Option<Again> {
+    let slots = policy.terms.len();
+    if weights.len() != slots || rows.iter().any(|row| row.signals_milli.len() != slots) {
+        return None;
+    }
+    scratch.signals.clear();
+    scratch.signals.extend(rows.iter().flat_map(|row| &row.signals_milli).map(|milli| from_milli(*milli)));
+    scratch.over.clear();
+    scratch.over.resize(rows.len(), 0.0);
+    scratch.allowed.clear();
+    let may = |row: &CandidateRecord| row.excluded_by.as_ref().is_none_or(|name| name.starts_with(RELAXED));
+    scratch.allowed.extend((0..rows.len()).filter(|row| may(&rows[*row])));
+    let choice = choose(policy, weights, seed, scratch)?;
+    Some(Again { replica: rows[choice.row].replica, propensity: choice.propensity, ties: choice.ties })
+}
+
+#[cfg(test)]
+mod tests;

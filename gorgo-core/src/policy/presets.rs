@@ -1,0 +1,65 @@
+//! The baselines and gorgo itself, as texts that could stand in a `policies.toml`. A table of the same name there wins.
+
+use crate::model::Value;
+
+/// A built-in policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Preset {
+    /// Its name.
+    pub name: &'static str,
+    /// Its text: one table `[policy.NAME]`.
+    pub text: &'static str,
+}
+
+macro_rules! presets {
+    ($($name:literal),+ $(,)?) => {
+        &[$(Preset { name: $name, text: include_str!(concat!("presets/", $name, ".toml")) }),+]
+    };
+}
+
+/// All presets. A new one is a file in `presets/` and a line here.
+pub const PRESETS: &[Preset] = presets![
+    "gorgo",
+    "random",
+    "round-robin",
+    "least-request",
+    "least-load",
+    "least-latency",
+    "least-kv-cache",
+    "least-gpu-cache",
+    "least-utilization",
+    "least-busy-time",
+    "queue-router",
+    "power-of-two",
+    "prefix-cache",
+    "session-affinity",
+    "simple-session-affinity",
+    "throughput",
+    "pack-load",
+];
+
+/// The table of the preset of that name.
+///
+/// # Errors
+/// There is none of that name, or its text is not TOML with that table; the latter is a defect, and tested.
+pub fn preset(name: &str) -> Result<Value, String> {
+    let known = PRESETS.iter().find(|preset| preset.name == name).ok_or("no preset of that name")?;
+    let file: toml::Table = known.text.parse().map_err(|cause: toml::de::Error| cause.to_string())?;
+    let table = file.get("policy").and_then(|policies| policies.get(name)).ok_or("its table is missing")?;
+    value(table).ok_or_else(|| "it holds a date".to_owned())
+}
+
+/// The same value without TOML's types; `None` for dates, which no key takes.
+pub(super) fn value(toml: &toml::Value) -> Option<Value> {
+    Some(match toml {
+        toml::Value::Boolean(truth) => Value::Bool(*truth),
+        toml::Value::Integer(whole) => Value::Integer(*whole),
+        toml::Value::Float(number) => Value::Float(*number),
+        toml::Value::String(text) => Value::Text(text.clone()),
+        toml::Value::Array(list) => Value::List(list.iter().map(value).collect::<Option<_>>()?),
+        toml::Value::Table(table) => {
+            Value::Table(table.iter().map(|(key, member)| Some((key.clone(), value(member)?))).collect::<Option<_>>()?)
+        }
+        toml::Value::Datetime(_) => return None,
+    })
+}

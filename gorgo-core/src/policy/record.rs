@@ -1,0 +1,47 @@
+//! Decisions as rows for the store. Written after the lock is released, from the snapshot the decision was made on.
+
+use super::Policy;
+use crate::model::{CandidateRecord, Candidates, Decision, ReplicaId, to_milli};
+
+/// One row per candidate, but for those in `tried`, which an earlier attempt of the request had already.
+pub(super) fn candidate_rows(
+    policy: &Policy,
+    facts: &Candidates,
+    decision: &Decision,
+    tried: &[ReplicaId],
+) -> Vec<CandidateRecord> {
+    let slots = policy.terms.len();
+    let mut excluded = vec![None; facts.len()];
+    let mut over = vec![0.0_f64; facts.len()];
+    for exclusion in &decision.excluded {
+        excluded[exclusion.row].get_or_insert(exclusion.constraint);
+        over[exclusion.row] = over[exclusion.row].max(exclusion.violation);
+    }
+    // The chosen row may always be picked, so what it is over by is what was let back in; nothing, if nothing was.
+    let relaxed = over[decision.row];
+    let mut rows = Vec::with_capacity(facts.len().saturating_sub(tried.len()));
+    for row in (0..facts.len()).filter(|row| !tried.contains(&facts.replica[*row])) {
+        let slice = row * slots..(row + 1) * slots;
+        let rule = excluded[row].map(|constraint| &policy.constraints[constraint]);
+        rows.push(CandidateRecord {
+            replica: facts.replica[row],
+            excluded_by: rule.map(|rule| if over[row] == relaxed { &rule.relaxed_name } else { &rule.name }).cloned(),
+            cost_milli: to_milli(decision.totals[row]),
+            rtt_us: facts.rtt_ms[row].map(to_milli),
+            rtt_source: facts.rtt_source[row],
+            cached_tokens: facts.cached_tokens[row],
+            queued_tokens: facts.queued_tokens[row],
+            queued_uncached_tokens: facts.queued_uncached_tokens[row],
+            inflight: facts.inflight[row],
+            report_age_ms: facts.report_age_ms[row].map(whole),
+            signals_milli: decision.signals[slice.clone()].iter().copied().map(to_milli).collect(),
+            costs_milli: decision.costs[slice].iter().copied().map(to_milli).collect(),
+        });
+    }
+    rows
+}
+
+/// A whole number of ms; not finite ones, which facts never are, become 0.
+fn whole(ms: f64) -> i64 {
+    to_milli(ms / 1e3)
+}

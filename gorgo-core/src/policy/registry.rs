@@ -1,0 +1,81 @@
+//! All kinds that a policy can be composed of. The built-in tables; plugins add theirs at start.
+
+use std::iter;
+
+use crate::constrain::{CONSTRAINTS, ConstraintKind};
+use crate::model::{EngineKind, Param};
+use crate::pick::{PICKERS, PickerKind};
+use crate::score::cost::COSTS;
+use crate::score::term::TERMS;
+use crate::score::{CostKind, TermKind};
+
+/// The kinds by family, in documentation order.
+#[derive(Debug, Clone)]
+pub struct Registry {
+    /// Cost terms.
+    pub terms: Vec<&'static TermKind>,
+    /// Costs.
+    pub costs: Vec<&'static CostKind>,
+    /// Constraints.
+    pub constraints: Vec<&'static ConstraintKind>,
+    /// Pickers.
+    pub pickers: Vec<&'static PickerKind>,
+}
+
+impl Default for Registry {
+    fn default() -> Self {
+        Self::built_in()
+    }
+}
+
+/// One kind as documentation shows it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct KindRow {
+    /// `term`, `cost`, `constraint`, `picker`, `engine`.
+    pub family: &'static str,
+    /// Its name.
+    pub kind: &'static str,
+    /// Unit of what it gives; empty where it gives nothing with a unit, `stated` where the policy states it.
+    pub unit: &'static str,
+    /// What it is.
+    pub summary: &'static str,
+    /// Its parameters.
+    pub params: &'static [Param],
+}
+
+impl Registry {
+    /// What gorgo brings along.
+    #[must_use]
+    pub fn built_in() -> Self {
+        Self {
+            terms: TERMS.to_vec(),
+            costs: COSTS.to_vec(),
+            constraints: CONSTRAINTS.to_vec(),
+            pickers: PICKERS.to_vec(),
+        }
+    }
+
+    /// Every kind of every family.
+    pub fn rows(&self) -> impl Iterator<Item = KindRow> + '_ {
+        let row = |family, kind, unit, summary, params| KindRow { family, kind, unit, summary, params };
+        iter::empty()
+            .chain(self.terms.iter().map(move |it| {
+                row("term", it.kind, it.unit.map_or("stated", crate::model::Unit::name), it.summary, it.params)
+            }))
+            .chain(self.costs.iter().map(move |it| row("cost", it.kind, "", it.summary, it.params)))
+            .chain(self.constraints.iter().map(move |it| row("constraint", it.kind, "", it.summary, it.params)))
+            .chain(self.pickers.iter().map(move |it| row("picker", it.kind, "", it.summary, it.params)))
+            .chain(EngineKind::ALL.into_iter().map(move |it| row("engine", it.name(), "", engine_summary(it), &[])))
+    }
+}
+
+/// One line per engine.
+const fn engine_summary(engine: EngineKind) -> &'static str {
+    match engine {
+        EngineKind::Sglang => "SGLang",
+        EngineKind::Vllm => "vLLM",
+        EngineKind::LlamaCpp => "llama.cpp's server",
+        EngineKind::OpenAi => "any server with OpenAI's API; nothing beyond it is assumed",
+        EngineKind::Simulated => "an engine simulated by gorgo, behind a real server on loopback",
+    }
+}

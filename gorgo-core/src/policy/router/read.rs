@@ -1,0 +1,108 @@
+//! Request bytes → [`Prompt`], and a prompt as terms see it. Takes no lock.
+
+use std::sync::Arc;
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use super::{ReadError, Router};
+use crate::feature::prefix::{ChainKey, Chainer};
+use crate::model::{ApiPath, Prompt, RequestView};
+use crate::parse;
+
+/// What a session hash is of; mixed into its key, so that a header that says what another client's API key says is
+/// another session.
+#[derive(Debug, Clone, Copy)]
+enum Session {
+    Header = 1,
+    User = 2,
+    Key = 3,
+}
+
+impl Router {
+    /// Reads a request body once and makes what routing needs of it. `session` is the session header's value, `key` the
+    /// client's API key; only hashes of them are kept. Takes no lock.
+    ///
+    /// # Errors
+    /// [`ReadError::Malformed`] where the body is not what the path needs.
+    pub fn read(
+        &self,
+        path: &str,
+        body: &[u8],
+        session: Option<&[u8]>,
+        key: Option<&[u8]>,
+    ) -> Result<Prompt, ReadError> {
+        let malformed = |error: parse::ParseError| ReadError::Malformed(error.to_string());
+        let api = ApiPath::of(path.split('?').next().unwrap_or(path));
+        let head = parse::read(api, body).map_err(malformed)?;
+        let seed = ChainKey {
+            secret: self.secret,
+            model: head.model.as_deref(),
+            adapter: head.adapter.as_deref(),
+            cache_salt: head.cache_salt.as_deref(),
+            tenant: None,
+        }
+        .seed();
+        let mut chainer = Chainer::new(self.block_bytes, seed, body.len());
+        head.canonical(&mut chainer).map_err(malformed)?;
+        let chain = chainer.finish();
+        let user = head.user.as_deref().map(str::as_bytes);
+        let session_hash = [(Session::Header, session), (Session::User, user), (Session::Key, key)]
+            .into_iter()
+            .find_map(|(of, text)| Some(self.keyed(of, text.filter(|text| !text.is_empty())?)))
+            .unwrap_or(chain.head_hash);
+        Ok(Prompt {
+            path: api,
+            model: head.model.as_deref().map(Arc::from),
+            stream: head.stream,
+            chain: chain.blocks,
+            prompt_bytes: chain.prompt_bytes,
+            picture_bytes: chain.picture_bytes,
+            exact_tokens: head.exact_tokens,
+            max_tokens: head.max_tokens,
+            body_bytes: body.len() as u64,
+            session_hash,
+            head_hash: chain.head_hash,
+            usage_splice: head.usage_splice,
+        })
+    }
+
+    fn keyed(&self, of: Session, text: &[u8]) -> u64 {
+        xxh3_64_with_seed(text, self.secret.wrapping_add(of as u64))
+    }
+
+    /// A prompt as terms see it; the turn is the policy's to fill in.
+    pub(super) fn view(&self, prompt: &Prompt) -> RequestView {
+        let model = prompt.model.as_deref().unwrap_or_default();
+        let estimate = || self.tokens.estimate(model, prompt.prompt_bytes, prompt.picture_bytes);
+        RequestView {
+            prompt_tokens: prompt.exact_tokens.unwrap_or_else(estimate),
+            max_tokens: prompt.max_tokens,
+            body_bytes: prompt.body_bytes,
+            session_hash: prompt.session_hash,
+            head_hash: prompt.head_hash,
+            turn: 0,
+        }
+    }
+
+    /// How far blocks of this prompt reach in tokens.
+    pub(super) fn reach(&self, prompt: &Prompt, prompt_tokens: u32) -> Reach {
+        Reach { prompt_tokens, prompt_bytes: prompt.prompt_bytes.max(1), block_bytes: self.block_bytes as u64 }
+    }
+}
+
+/// Blocks → tokens, for one prompt: all its bytes are all its tokens.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reach {
+    prompt_tokens: u32,
+    prompt_bytes: u64,
+    block_bytes: u64,
+}
+
+impl Reach {
+    /// Tokens in that many leading blocks, rounded down; never more than the prompt has.
+    pub(super) fn tokens(self, blocks: u32) -> u32 {
+        let bytes = u128::from(blocks) * u128::from(self.block_bytes);
+        let tokens = u128::from(self.prompt_tokens) * bytes / u128::from(self.prompt_bytes);
+        u32::try_from(tokens).unwrap_or(u32::MAX).min(self.prompt_tokens)
+    }
+}

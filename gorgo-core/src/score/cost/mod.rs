@@ -1,0 +1,8 @@
+//! Costs: how a policy's weighted terms become one number.
+
+mod sum;
+
+use super::CostKind;
+
+/// All kinds of cost. A new one is a file here and a line in this table.
+pub const COSTS: &[&CostKind] = &[&sum::KIND];

@@ -1,0 +1,58 @@
+//! Ring 1: what a replica would cost. A *term* reads facts and gives one signal per candidate, in its declared unit;
+//! a *cost* makes one number of a policy's weighted signals.
+//!
+//! A term never weighs, rounds, or stands in for what it does not know: `policy::decide` does, the same for all.
+
+pub mod cost;
+pub mod term;
+
+use std::fmt::Debug;
+
+use crate::model::{Candidates, Needs, Param, Params, Replica, RequestView, Unit};
+
+/// One signal of a policy. Built once, called once per decision for all candidates together.
+pub trait CostTerm: Debug + Send + Sync {
+    /// The facts that are read; others may be missing from the candidates.
+    fn needs(&self) -> Needs;
+
+    /// Writes the signal of row *i* to `out[i]`, in the kind's unit; `None` where it is unknown. `out` is as long as
+    /// the candidates and comes full of `None`. Row order means nothing: permuted rows give permuted signals.
+    fn signal(&self, request: &RequestView, candidates: &Candidates, out: &mut [Option<f64>]);
+}
+
+/// A kind of term: its row in [`term::TERMS`].
+#[derive(Debug, Clone, Copy)]
+pub struct TermKind {
+    /// Its name in configuration files, kebab-case.
+    pub kind: &'static str,
+    /// The unit of its signal; `None`: the term's `unit` key in the policy says so.
+    pub unit: Option<Unit>,
+    /// What it is, one line.
+    pub summary: &'static str,
+    /// Whether the signal rises with the work a replica was given, so that it keeps one replica from getting everything.
+    pub spreads: bool,
+    /// Its parameters, beyond those that all terms have.
+    pub params: &'static [Param],
+    /// Makes the term for a fleet. The text of an error names the parameter and what is allowed.
+    pub build: fn(&Params, &[Replica]) -> Result<Box<dyn CostTerm>, String>,
+}
+
+/// How a policy's terms become one number per candidate.
+pub trait Cost: Debug + Send + Sync {
+    /// The cost of one candidate from its signals, each in its term's unit, and the same times their weights; both in
+    /// term order. Must add in term order: a decision is repeated bit for bit from stored signals.
+    fn total(&self, signals: &[f64], weighted: &[f64]) -> f64;
+}
+
+/// A kind of cost: its row in [`cost::COSTS`].
+#[derive(Debug, Clone, Copy)]
+pub struct CostKind {
+    /// Its name in configuration files.
+    pub kind: &'static str,
+    /// What it is, one line.
+    pub summary: &'static str,
+    /// Its parameters.
+    pub params: &'static [Param],
+    /// Makes the cost. The text of an error names the parameter and what is allowed.
+    pub build: fn(&Params) -> Result<Box<dyn Cost>, String>,
+}

@@ -1,0 +1,74 @@
+//! Affinity: a replica's place in the rendezvous order of a key. 0 is the key's home, 1 where it goes when home is
+//! gone, and so on.
+//!
+//! Reads `name_hash` and the request's `session_hash` or `head_hash`. Highest-random-weight hashing (Thaler and
+//! Ravishankar, 1998): when a replica leaves, only its own keys move; when one joins, it takes its fair part of each
+//! other's. The place, not the hash itself, is the signal, since signals are rounded to thousandths and hashes that
+//! agree in three digits would tie.
+
+use std::cmp::Reverse;
+
+use crate::model::{Candidates, Needs, Param, ParamType, RequestView, Unit};
+use crate::score::{CostTerm, TermKind};
+
+pub(super) const KIND: TermKind = TermKind {
+    kind: "hash",
+    unit: Some(Unit::One),
+    summary: "place of the replica in the key's rendezvous order, 0 for its home",
+    spreads: true,
+    params: &[Param {
+        name: "key",
+        ty: ParamType::Text { default: Some("session"), choices: &["session", "head"] },
+        unit: "",
+        help: "the session, or the first 256 tokens of the prompt",
+    }],
+    build: |params, _| Ok(Box::new(Hash { head: params.text("key") == Some("head") })),
+};
+
+#[derive(Debug)]
+struct Hash {
+    head: bool,
+}
+
+impl CostTerm for Hash {
+    fn needs(&self) -> Needs {
+        Needs::NONE
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "a place in a fleet of at most 65,536")]
+    fn signal(&self, request: &RequestView, candidates: &Candidates, out: &mut [Option<f64>]) {
+        let key = if self.head { request.head_hash } else { request.session_hash };
+        // Two replicas of equal hash (practically none) are ordered by id, so that the order of rows means nothing.
+        let mut order: Vec<_> = (0..candidates.len())
+            .map(|row| (Reverse(mix(key, candidates.name_hash[row])), candidates.replica[row], row))
+            .collect();
+        order.sort_unstable();
+        for (place, (_, _, row)) in order.into_iter().enumerate() {
+            out[row] = Some(place as f64);
+        }
+    }
+}
+
+/// The finishing step of splitmix64 over both, which spreads every input bit over the result.
+const fn mix(key: u64, replica: u64) -> u64 {
+    let mut z = key ^ replica.rotate_left(32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_replica_is_home_to_its_part_of_the_keys() {
+        let names = [11_u64, 12, 13, 14];
+        let mut homes = [0_u32; 4];
+        for key in 0..4_000_u64 {
+            let home = (0..4).max_by_key(|row| mix(key, names[*row])).unwrap();
+            homes[home] += 1;
+        }
+        assert!(homes.iter().all(|keys| (900..1_100).contains(keys)), "{homes:?}");
+    }
+}

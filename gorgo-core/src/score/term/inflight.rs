@@ -1,0 +1,41 @@
+//! Requests in flight: this router's own at each replica, or with `reported` the larger of these and the engine's
+//! running requests, which sees what other routers sent.
+//!
+//! Reads `inflight` (`feature::load`), `engine_running` (`feature::report`), the latter carried on by what this router
+//! sent and saw end since. Always known: without a fresh report the own count stands.
+
+use crate::model::{Candidates, Needs, Param, ParamType, RequestView, Unit};
+use crate::score::{CostTerm, TermKind};
+
+pub(super) const KIND: TermKind = TermKind {
+    kind: "inflight",
+    unit: Some(Unit::Requests),
+    summary: "this router's requests in flight at the replica",
+    spreads: true,
+    params: &[Param {
+        name: "reported",
+        ty: ParamType::Bool { default: false },
+        unit: "",
+        help: "take the engine's running requests where they are more",
+    }],
+    build: |params, _| Ok(Box::new(Inflight { reported: params.bool("reported") })),
+};
+
+#[derive(Debug)]
+struct Inflight {
+    reported: bool,
+}
+
+impl CostTerm for Inflight {
+    fn needs(&self) -> Needs {
+        if self.reported { Needs::LOAD.and(Needs::REPORT) } else { Needs::LOAD }
+    }
+
+    fn signal(&self, _request: &RequestView, candidates: &Candidates, out: &mut [Option<f64>]) {
+        for (row, signal) in out.iter_mut().enumerate() {
+            let own = f64::from(candidates.inflight[row]);
+            let running = if self.reported { candidates.running_now(row).unwrap_or(0.0) } else { 0.0 };
+            *signal = Some(own.max(running));
+        }
+    }
+}

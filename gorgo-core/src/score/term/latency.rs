@@ -1,0 +1,29 @@
+//! Smoothed time to first token that requests met at each replica, ms.
+//!
+//! Reads `latency_ms` (`feature::latency`): measured by this router, not the time a metrics page took. Unknown until a
+//! request has completed there.
+
+use crate::model::{Candidates, Needs, RequestView, Unit};
+use crate::score::{CostTerm, TermKind};
+
+pub(super) const KIND: TermKind = TermKind {
+    kind: "latency",
+    unit: Some(Unit::Millis),
+    summary: "smoothed time to first token observed at the replica",
+    spreads: true,
+    params: &[],
+    build: |_, _| Ok(Box::new(Latency)),
+};
+
+#[derive(Debug)]
+struct Latency;
+
+impl CostTerm for Latency {
+    fn needs(&self) -> Needs {
+        Needs::LATENCY
+    }
+
+    fn signal(&self, _request: &RequestView, candidates: &Candidates, out: &mut [Option<f64>]) {
+        out.copy_from_slice(&candidates.latency_ms);
+    }
+}

@@ -1,0 +1,37 @@
+//! Cost terms, one file each.
+
+mod constant;
+mod hash;
+mod inflight;
+mod kv_tokens;
+mod kv_usage;
+mod latency;
+mod prefill;
+mod queue;
+mod rtt;
+mod running;
+mod throughput;
+mod turn;
+mod waiting;
+
+use super::TermKind;
+
+/// All kinds of term. A new one is a file here and a line in this table.
+pub const TERMS: &[&TermKind] = &[
+    &rtt::KIND,
+    &prefill::KIND,
+    &queue::KIND,
+    &inflight::KIND,
+    &running::KIND,
+    &waiting::KIND,
+    &kv_usage::KIND,
+    &kv_tokens::KIND,
+    &throughput::KIND,
+    &latency::KIND,
+    &constant::KIND,
+    &hash::KIND,
+    &turn::KIND,
+];
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,31 @@
+//! Running requests, by the engine's last report, carried on by what this router sent and saw end since.
+//!
+//! Reads `engine_running`, `inflight_since_report`: between two reports every decision of a burst would see the same old
+//! number. Unknown where the engine does not report it or the last report is too old.
+
+use crate::model::{Candidates, Needs, RequestView, Unit};
+use crate::score::{CostTerm, TermKind};
+
+pub(super) const KIND: TermKind = TermKind {
+    kind: "running",
+    unit: Some(Unit::Requests),
+    summary: "running requests by the engine's last report",
+    spreads: true,
+    params: &[],
+    build: |_, _| Ok(Box::new(Running)),
+};
+
+#[derive(Debug)]
+struct Running;
+
+impl CostTerm for Running {
+    fn needs(&self) -> Needs {
+        Needs::REPORT.and(Needs::LOAD)
+    }
+
+    fn signal(&self, _request: &RequestView, candidates: &Candidates, out: &mut [Option<f64>]) {
+        for (row, signal) in out.iter_mut().enumerate() {
+            *signal = candidates.running_now(row);
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! Generation throughput, tokens per second, by the engine's last report. A *lower* cost for the busier engine needs a
+//! negative weight; that is the baseline `throughput` of the literature, which packs rather than spreads.
+//!
+//! Reads `engine_throughput`. Unknown where the engine does not report it or the last report is too old.
+
+use crate::model::{Candidates, Needs, RequestView, Unit};
+use crate::score::{CostTerm, TermKind};
+
+pub(super) const KIND: TermKind = TermKind {
+    kind: "throughput",
+    unit: Some(Unit::TokensPerSecond),
+    summary: "generation throughput by the engine's last report; a negative weight prefers more",
+    spreads: false,
+    params: &[],
+    build: |_, _| Ok(Box::new(Throughput)),
+};
+
+#[derive(Debug)]
+struct Throughput;
+
+impl CostTerm for Throughput {
+    fn needs(&self) -> Needs {
+        Needs::REPORT
+    }
+
+    fn signal(&self, _request: &RequestView, candidates: &Candidates, out: &mut [Option<f64>]) {
+        out.copy_from_slice(&candidates.engine_throughput);
+    }
+}

@@ -1,0 +1,38 @@
+//! Turns: how far each available replica is from the one whose turn it is. The lowest of it is round-robin.
+//!
+//! Reads the request's `turn` and who is available. Turns go by replica id, so the order of rows means nothing; a
+//! replica that is not available has no turn, and its neighbours do not get twice as many.
+
+use crate::model::{Candidates, Needs, RequestView, Unit};
+use crate::score::{CostTerm, TermKind};
+
+pub(super) const KIND: TermKind = TermKind {
+    kind: "turn",
+    unit: Some(Unit::One),
+    summary: "how many turns the replica is away from having its turn",
+    spreads: true,
+    params: &[],
+    build: |_, _| Ok(Box::new(Turn)),
+};
+
+#[derive(Debug)]
+struct Turn;
+
+impl CostTerm for Turn {
+    fn needs(&self) -> Needs {
+        Needs::NONE
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "a place in a fleet of at most 65,536")]
+    fn signal(&self, request: &RequestView, candidates: &Candidates, out: &mut [Option<f64>]) {
+        let rows = candidates.replica.iter().zip(&candidates.available);
+        let mut turns: Vec<_> = rows.filter(|(_, available)| **available).map(|(replica, _)| *replica).collect();
+        turns.sort_unstable();
+        let count = turns.len().max(1);
+        let now = usize::try_from(request.turn % count as u64).unwrap_or(0);
+        for (signal, replica) in out.iter_mut().zip(&candidates.replica) {
+            let place = turns.binary_search(replica).unwrap_or_else(|next| next % count);
+            *signal = Some(((place + count - now) % count) as f64);
+        }
+    }
+}
