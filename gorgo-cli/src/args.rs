@@ -4,9 +4,7 @@ use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
-use gorgo_core::config::{Inputs, Known, Loaded, Look, Setting, read};
-
-use crate::parts::Parts;
+use gorgo_core::config::{Look, Setting};
 
 /// The configuration: its file, and values from the command line. The environment stands between the two.
 #[derive(Debug, Clone, clap::Args)]
@@ -17,15 +15,6 @@ pub(crate) struct ConfigArgs {
     /// Sets one key over file and environment, such as server.listen=0.0.0.0:80; may stand several times
     #[arg(long = "set", value_name = "PATH=VALUE", value_parser = Setting::parse)]
     pub(crate) set: Vec<Setting>,
-}
-
-impl ConfigArgs {
-    /// Reads the configuration. `flags`: what flags of the command itself set; they win over `--set`.
-    pub(crate) fn read(&self, flags: &[Setting], environment: &[(OsString, OsString)], parts: &Parts) -> Loaded {
-        let settings: Vec<_> = self.set.iter().chain(flags).cloned().collect();
-        let known = Known { presets: &parts.presets, profiles: &parts.profiles, kinds: &parts.kinds };
-        read(&self.config, Inputs { environment, settings: &settings, known })
-    }
 }
 
 /// The environment, read once.

@@ -7,18 +7,39 @@ use std::process::ExitCode;
 pub(crate) enum Exit {
     /// It is done.
     Done,
-    /// The command line is wrong.
+    /// It ran, and the answer is no.
+    No,
+    /// The command line is wrong, or names a file that cannot be used.
     Usage,
+    /// A port cannot be had.
+    Unavailable,
+    /// The history database cannot be used.
+    Store,
     /// The configuration is wrong.
     Configuration,
 }
 
+impl Exit {
+    /// All ways to end, in the order of their codes.
+    #[cfg(test)]
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Done, Self::No, Self::Usage, Self::Unavailable, Self::Store, Self::Configuration];
+
+    /// The exit code.
+    pub(crate) const fn code(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::No => 1,
+            Self::Usage => 2,
+            Self::Unavailable => 69,
+            Self::Store => 74,
+            Self::Configuration => 78,
+        }
+    }
+}
+
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
-        Self::from(match exit {
-            Exit::Done => 0,
-            Exit::Usage => 2,
-            Exit::Configuration => 78,
-        })
+        Self::from(exit.code())
     }
 }

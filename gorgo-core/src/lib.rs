@@ -13,16 +13,13 @@
 pub mod model;
 // ring 1: each knows only ring 0
 pub mod config;
-// ring 2: the one function that routes, and the simulated world
-pub mod feature;
-pub mod parse;
-pub mod trace;
 pub mod constrain;
 pub mod feature;
 pub mod parse;
 pub mod pick;
 pub mod score;
-// ring 2: the one function that routes
+pub mod trace;
+// ring 2: the one function that routes, and the simulated world
 pub mod policy;
 pub mod sim;
 // ring 3: wires, disk, eyes
@@ -30,3 +27,5 @@ pub mod edge;
 pub mod engine;
 pub mod observe;
 pub mod store;
+// ring 4: assembly
+pub mod run;

@@ -4,11 +4,13 @@ use std::ffi::OsString;
 use std::io::Write;
 
 use gorgo_core::config::{Look, effective, render, schema, summary};
+use gorgo_core::model::KindDoc;
+use gorgo_core::policy::Registry;
+use gorgo_core::run::load;
 
 use super::Command;
 use crate::args::{ConfigArgs, environment, look};
 use crate::exit::Exit;
-use crate::parts::{Parts, parts, policy_faults};
 
 /// Arguments of `gorgo check`.
 #[derive(Debug, clap::Args)]
@@ -41,7 +43,7 @@ impl Command for Check {
     const ABOUT: &'static str = "Check a configuration and report all that is wrong with it";
 
     fn run(self) -> Exit {
-        let verdict = self.verdict(&environment(), &parts(), look());
+        let verdict = self.verdict(&environment(), look());
         // A closed pipe is not worth an error.
         let _ = anstream::stderr().write_all(verdict.report.as_bytes());
         let _ = std::io::stdout().write_all(verdict.out.as_bytes());
@@ -50,27 +52,28 @@ impl Command for Check {
 }
 
 impl Check {
-    fn verdict(&self, environment: &[(OsString, OsString)], parts: &Parts, look: Look) -> Verdict {
+    fn verdict(&self, environment: &[(OsString, OsString)], look: Look) -> Verdict {
+        let registry = Registry::built_in();
         if self.schema {
-            return Verdict { exit: Exit::Done, out: format!("{:#}\n", schema(&parts.kinds)), report: String::new() };
+            let kinds: Vec<KindDoc> = registry.rows().collect();
+            return Verdict { exit: Exit::Done, out: format!("{:#}\n", schema(&kinds)), report: String::new() };
         }
-        let mut loaded = self.config.read(&[], environment, parts);
-        loaded.faults.extend(policy_faults(&loaded.draft));
-        let mut report = render(&loaded.faults, &loaded.origins, look);
-        let name = loaded.origins.source().name();
-        if !loaded.faults.list.is_empty() {
-            report.push_str(&format!("{name}: {}\n", summary(&loaded.faults)));
+        let loading = load(&self.config.config, environment, &self.config.set, &registry);
+        let mut report = render(&loading.faults, &loading.origins, look);
+        let name = loading.origins.source().name();
+        if !loading.faults.list.is_empty() {
+            report.push_str(&format!("{name}: {}\n", summary(&loading.faults)));
         }
-        let refused = loaded.faults.any() || (self.deny_warnings && !loaded.faults.list.is_empty());
-        let out = match &loaded.config {
-            _ if refused => String::new(),
-            Some(config) if self.effective => effective(config, &loaded.origins),
-            Some(config) => {
-                let replicas = loaded.draft.fleet.len();
+        let refused = loading.faults.any() || (self.deny_warnings && !loading.faults.list.is_empty());
+        let out = match &loading.ready {
+            Some((config, _)) if self.effective && !refused => effective(config, &loading.origins),
+            Some((config, policies)) if !refused => {
+                let replicas = config.replicas.iter().filter(|replica| replica.enabled).count();
                 let plural = if replicas == 1 { "" } else { "s" };
-                format!("{name}: right; {replicas} replica{plural}, policy {}\n", config.default_policy)
+                let (policy, known) = (&config.default_policy, policies.list.len());
+                format!("{name}: right; {replicas} replica{plural}, policy {policy} of {known}\n")
             }
-            None => String::new(),
+            _ => String::new(),
         };
         Verdict { exit: if refused { Exit::Configuration } else { Exit::Done }, out, report }
     }
@@ -87,7 +90,7 @@ mod tests {
         let command = Check::augment_args(clap::Command::new("check"));
         let line = ["check", "--config", SHIPPED].iter().chain(flags);
         let matches = command.try_get_matches_from(line).unwrap();
-        let mut verdict = Check::from_arg_matches(&matches).unwrap().verdict(&[], &parts(), look);
+        let mut verdict = Check::from_arg_matches(&matches).unwrap().verdict(&[], look);
         verdict.report = verdict.report.replace(SHIPPED, "policies.toml");
         verdict.out = verdict.out.replace(SHIPPED, "policies.toml");
         verdict
@@ -96,7 +99,7 @@ mod tests {
     #[test]
     fn the_shipped_file_is_right() {
         let verdict = check(&["--deny-warnings"], Look::Plain);
-        let out = "policies.toml: right; 3 replicas, policy gorgo\n";
+        let out = "policies.toml: right; 3 replicas, policy gorgo of 13\n";
         assert_eq!(verdict, Verdict { exit: Exit::Done, out: out.to_owned(), report: String::new() });
     }
 

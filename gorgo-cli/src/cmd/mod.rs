@@ -1,8 +1,6 @@
 //! The commands. A new one is a file here, with a type that implements [`Command`], and a line in [`COMMANDS`].
 
 mod check;
-mod engine;
-mod kinds;
 mod replay;
 mod serve;
 
@@ -17,8 +15,6 @@ const COMMANDS: &[Row] = &[
     row::<serve::Serve>(),
     row::<check::Check>(),
     row::<replay::Replay>(),
-    row::<kinds::Kinds>(),
-    row::<engine::Engine>(),
 ];
 
 /// A command: its arguments, and what it does with them.

@@ -158,6 +158,17 @@ fn value_of(value: &Toml) -> Value {
     }
 }
 
+/// The text of a file in which `table` stands at `path`: it can be read again with [`parse_toml`](super::parse_toml).
+#[must_use]
+pub fn table_text(path: &[&str], table: &Value) -> String {
+    let nested = path.iter().rev().fold(table.clone(), |inner, key| Value::Table(vec![((*key).to_owned(), inner)]));
+    match toml_of(&nested) {
+        Toml::Table(file) => file.to_string(),
+        other => other.to_string(),
+    }
+}
+
+/// The same value with TOML's types.
 fn toml_of(value: &Value) -> Toml {
     match value {
         Value::Text(text) => Toml::String(text.clone()),

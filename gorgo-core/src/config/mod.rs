@@ -25,7 +25,7 @@ mod tests;
 
 use std::ffi::OsString;
 
-pub use effective::effective;
+pub use effective::{effective, table_text};
 pub use endpoint::Endpoint;
 pub use environment::NOT_CONFIGURATION;
 pub use load::{load, read};

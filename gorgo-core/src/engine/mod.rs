@@ -1,6 +1,3 @@
-//! Ring 3: what differs from engine to engine.
-
-pub mod simulated;
 //! Ring 3: engines. One adapter row per engine says where things are and what they are called; the loops ask each
 //! replica how far it is ([`probe`]), how busy it is and what it serves ([`scrape`]), and whether it lives
 //! ([`health`]). What they find leaves as [`Event`](crate::model::Event)s for the facts and as
@@ -12,6 +9,7 @@ pub mod health;
 pub mod metrics;
 pub mod probe;
 pub mod scrape;
+pub mod simulated;
 pub mod watch;
 
 #[cfg(test)]

@@ -45,7 +45,7 @@ pub(super) async fn gather(config: &Config, ground: &Ground<'_>) -> Result<Vec<M
             (_, None) => return Err(ServeError::replica(section, "it has no url".to_owned())),
         };
         let key = section.api_key_env.as_deref().and_then(|variable| env::var(variable).ok());
-        let endpoint = Endpoint::new(&url, key.as_deref()).map_err(|cause| ServeError::replica(section, cause.to_string()))?;
+        let endpoint = Endpoint::new(&url, key.as_deref(), section.http).map_err(|cause| ServeError::replica(section, cause.to_string()))?;
         let name: Arc<str> = section.name.as_str().into();
         let models: Vec<Arc<str>> = section.models.iter().map(|model| model.as_str().into()).collect();
         let id = ReplicaId(id);

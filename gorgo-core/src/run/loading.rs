@@ -36,7 +36,7 @@ pub fn load(path: &Path, environment: &[(OsString, OsString)], settings: &[Setti
         .filter_map(|known| preset(known.name).ok().map(|table| (known.name.to_owned(), table)))
         .collect();
     let profiles: Vec<&str> = Profile::names().collect();
-    let kinds: Vec<KindDoc> = registry.documents();
+    let kinds: Vec<KindDoc> = registry.rows().collect();
     let known = Known { presets: &presets, profiles: &profiles, kinds: &kinds };
     let loaded = config::read(path, Inputs { environment, settings, known });
     let mut faults = loaded.faults;

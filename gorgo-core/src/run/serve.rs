@@ -216,7 +216,7 @@ fn run_info(setup: &ServeSetup, members: &[Member], clock: &Arc<dyn Clock>) -> R
                 name: member.replica.name.to_string(),
                 region: member.replica.region.to_string(),
                 engine: member.replica.engine.name().to_owned(),
-                url: Some(crate::config::Endpoint::shown(&member.upstream.url)),
+                url: Some(member.upstream.url.clone()),
             })
             .collect(),
         policies: setup
@@ -287,7 +287,13 @@ fn note(records: &dyn Listener, clock: &dyn Clock, kind: EventKind, text: String
 
 /// Troubles of the store, in the log.
 fn tell(trouble: Trouble) {
-    log::store_trouble(&trouble);
+    match trouble {
+        Trouble::Stuck { cause } => log::store_stuck(&cause),
+        Trouble::Recovered => log::store_recovered(),
+        Trouble::Lost { rows, cause } => log::store_lost(rows, &cause),
+        Trouble::LongLog { bytes } => log::store_long_log(bytes),
+        Trouble::NotPruned { cause } => log::store_not_pruned(&cause),
+    }
 }
 
 /// Gauges, read from what decisions use.

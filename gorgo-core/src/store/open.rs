@@ -25,6 +25,7 @@ pub struct Store {
     pub(super) path: PathBuf,
     secret: u64,
     last_decision: Option<DecisionId>,
+    unfinished: Option<i64>,
 }
 
 /// Opens `path` for writing, creates or migrates it, and locks it against a second writer.
@@ -42,7 +43,10 @@ pub async fn open(path: &Path) -> Result<Store, StoreError> {
     let secret = u64::from_str_radix(&secret, 16)
         .map_err(|cause| StoreError::Damaged { path: path.to_owned(), cause: format!("meta.secret: {cause}") })?;
     let last: Option<i64> = sqlx::query_scalar(sql::LAST_DECISION).fetch_one(&mut connection).await.map_err(failed)?;
-    Ok(Store { connection, lock, path: path.to_owned(), secret, last_decision: last.map(DecisionId) })
+    let unfinished: Option<i64> =
+        sqlx::query_scalar(sql::UNFINISHED_RUN).fetch_optional(&mut connection).await.map_err(failed)?;
+    let last_decision = last.map(DecisionId);
+    Ok(Store { connection, lock, path: path.to_owned(), secret, last_decision, unfinished })
 }
 
 fn options(path: &Path) -> SqliteConnectOptions {
@@ -69,6 +73,12 @@ impl Store {
     #[must_use]
     pub const fn last_decision_id(&self) -> Option<DecisionId> {
         self.last_decision
+    }
+
+    /// The newest run, where it never ended: its process was killed, or the machine went down.
+    #[must_use]
+    pub const fn unfinished_run(&self) -> Option<i64> {
+        self.unfinished
     }
 
     /// Closes the file without a run.

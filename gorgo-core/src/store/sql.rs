@@ -112,6 +112,8 @@ pub(super) const HAS_MIGRATIONS: &str =
     "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = '_sqlx_migrations'";
 pub(super) const SCHEMA_VERSION: &str = "SELECT coalesce(max(version), 0) FROM _sqlx_migrations";
 pub(super) const QUICK_CHECK: &str = "PRAGMA quick_check(1)";
+pub(super) const UNFINISHED_RUN: &str =
+    "SELECT run_id FROM runs WHERE ended_at_us IS NULL AND run_id = (SELECT max(run_id) FROM runs)";
 pub(super) const META: &str = "SELECT value FROM meta WHERE key = ?";
 pub(super) const LAST_DECISION: &str = "SELECT max(id) FROM (SELECT max(decision_id) AS id FROM decisions UNION ALL \
     SELECT max(decision_id) FROM outcomes UNION ALL SELECT max(decision_id) FROM attempts)";
@@ -211,6 +213,7 @@ pub(super) const SINGLE: &[&str] = &[
     SCHEMA_VERSION,
     QUICK_CHECK,
     META,
+    UNFINISHED_RUN,
     LAST_DECISION,
     ADD_CONFIG,
     CONFIG_ID,

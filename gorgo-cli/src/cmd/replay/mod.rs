@@ -20,7 +20,6 @@ mod target;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,19 +36,17 @@ use self::interrupts::Interrupts;
 use self::progress::Progress;
 use self::report::Report;
 use self::target::{Api, Target, TargetError};
+use super::Command;
+use crate::exit::Exit;
 use crate::report::csv;
-
-/// It ran and the answer is no.
-const FAILED: u8 = 1;
-/// The command line, or a file it names, cannot be used.
-const USAGE: u8 = 2;
+use crate::runtime::{block_on, clock};
 
 /// Connections opened ahead where there is no limit of requests in flight.
 const WARM_CONNECTIONS: usize = 64;
 
 /// Replay a recorded trace against a server and report what was measured.
 #[derive(Debug, Clone, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct Replay {
     /// Trace file: Mooncake-format JSON lines or Azure CSV, gzip or plain
     trace: PathBuf,
     /// Server to send to, such as http://127.0.0.1:8080
@@ -146,16 +143,25 @@ enum ReplayError {
 }
 
 impl ReplayError {
-    const fn exit_code(&self) -> u8 {
+    const fn exit(&self) -> Exit {
         match self {
-            Self::Unreachable(_) | Self::Model(_) | Self::Signals(_) => FAILED,
-            _ => USAGE,
+            Self::Unreachable(_) | Self::Model(_) | Self::Signals(_) => Exit::No,
+            _ => Exit::Usage,
         }
     }
 }
 
-/// Runs the command: replays, prints, and says how it went.
-pub(crate) async fn run(args: Args, clock: Arc<dyn Clock>) -> ExitCode {
+impl Command for Replay {
+    const NAME: &'static str = "replay";
+    const ABOUT: &'static str = "Replay a recorded trace against a server and report what was measured";
+
+    fn run(self) -> Exit {
+        block_on(run(self, clock()))
+    }
+}
+
+/// Replays, prints, and says how it went.
+async fn run(args: Replay, clock: Arc<dyn Clock>) -> Exit {
     match replay(&args, clock).await {
         Ok(report) => {
             let text = if args.json {
@@ -168,16 +174,16 @@ pub(crate) async fn run(args: Args, clock: Arc<dyn Clock>) -> ExitCode {
             if args.json && !report.summary.slip.is_good() {
                 anstream::eprintln!("gorgo replay: load generator limited: see policies[0].slip");
             }
-            ExitCode::from(if report.summary.errors == 0 { 0 } else { FAILED })
+            if report.summary.errors == 0 { Exit::Done } else { Exit::No }
         }
         Err(error) => {
             anstream::eprintln!("gorgo replay: {error}");
-            ExitCode::from(error.exit_code())
+            error.exit()
         }
     }
 }
 
-async fn replay(args: &Args, clock: Arc<dyn Clock>) -> Result<Report, ReplayError> {
+async fn replay(args: &Replay, clock: Arc<dyn Clock>) -> Result<Report, ReplayError> {
     let target = Target::parse(&args.to)?;
     let file = |cause| ReplayError::File { path: args.trace.clone(), cause };
     let bytes = tokio::fs::read(&args.trace).await.map_err(file)?;

@@ -315,10 +315,10 @@ async fn aborting_drops_what_is_in_flight() {
 #[derive(Parser)]
 struct Line {
     #[command(flatten)]
-    args: Args,
+    args: Replay,
 }
 
-fn args(words: &[&str]) -> Args {
+fn args(words: &[&str]) -> Replay {
     Line::try_parse_from([&["replay"], words].concat()).unwrap().args
 }
 
