@@ -16,4 +16,5 @@ pub mod config;
 // ring 2: the one function that routes
 pub mod policy;
 // ring 3: wires, disk, eyes
+pub mod engine;
 pub mod observe;
