@@ -16,5 +16,6 @@ pub mod config;
 // ring 2: the one function that routes
 pub mod policy;
 // ring 3: wires, disk, eyes
+pub mod edge;
 pub mod engine;
 pub mod observe;
