@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use crate::model::{At, ErrorClass};
 
 use super::bench::*;
@@ -189,18 +191,18 @@ async fn there_is_an_idle_limit_and_a_first_byte_limit_but_no_total_one() {
         steps
     })
     .await;
-    let bench = Bench::start_with(&[slow.address], |settings| settings.server.idle_timeout_ms = 400).await;
+    let bench = Bench::start_with(&[slow.address], |settings| settings.server.idle_timeout_ms = 1_000).await;
     let mut client = bench.client().await;
     client.post(CHAT, ASKING).await;
     for (index, gate) in gates.iter().enumerate() {
-        tokio::time::timeout(std::time::Duration::from_millis(100), std::future::pending::<()>()).await.unwrap_err();
+        tokio::time::timeout(Duration::from_millis(200), std::future::pending::<()>()).await.unwrap_err();
         gate.open();
         client.until(&format!("t{index}")).await;
     }
     assert!(client.answer().await.body.ends_with(FINISH));
     let outcome = bench.rows.outcome().await;
     assert_eq!(outcome.error, None);
-    assert!(outcome.e2e_us > 400_000);
+    assert!(outcome.e2e_us > 1_000_000);
 }
 
 #[tokio::test]
