@@ -16,6 +16,7 @@ use tokio_util::task::TaskTracker;
 
 use super::super::*;
 use crate::config::HttpVersion;
+use crate::engine::Vitals;
 use crate::model::{
     ApiPath, At, AttemptRecord, DecisionId, DecisionRecord, Ending, Generation, OutcomeRecord, Prompt, Record, Splice,
 };
@@ -625,6 +626,7 @@ impl Bench {
             choose: Arc::clone(&fake) as Arc<dyn Choose>,
             clock: Arc::new(Wall(Instant::now())),
             records: Arc::clone(&rows) as Arc<dyn Listener>,
+            vitals: Arc::new(Vitals::new(engines.len())),
             server: settings.server,
             failover: settings.failover,
             replicas: replicas.collect(),
