@@ -13,8 +13,8 @@
 pub mod model;
 // ring 1: each knows only ring 0
 pub mod config;
-pub mod parse;
 pub mod feature;
+pub mod parse;
 // ring 2: the one function that routes
 pub mod policy;
 // ring 3: wires, disk, eyes

@@ -14,8 +14,8 @@ mod units;
 mod value;
 mod weights;
 
-pub use canonical::CanonicalSink;
 pub use candidates::{Candidates, Needs, RttSource, ShareOf, ShareWindow, WindowLength};
+pub use canonical::CanonicalSink;
 pub use decision::{Decision, DecisionId, Exclusion, Generation, Refusal};
 pub use event::{Ending, EngineReport, Event};
 pub use fault::{Fault, Faults, Severity};

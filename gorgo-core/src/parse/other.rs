@@ -1,25 +1,25 @@
 //! Any other path: nothing is required and nothing is malformed. Where the body is a JSON object, what looks like a
 //! prompt is read as one, so that a rerank or a tokenize call is counted as the load it is.
 
+use super::Format;
 use super::canonical::{PART, Writer};
 use super::content::write_messages;
 use super::fields::{Field, Fields};
-use super::json::Kind;
 use super::plain::write_prompt;
-use super::Format;
 use crate::model::ApiPath;
 
 pub(super) const FORMAT: Format = Format {
     path: ApiPath::Other,
     summary: "anything; messages, prompt, input, text, query and documents where they are there",
     usage_option: false,
+    messages: true,
     any_body: true,
     check: |_| Ok(None),
     write,
 };
 
 fn write(fields: &Fields<'_>, out: &mut Writer<'_>) {
-    if let Some(messages) = fields.get(Field::Messages).filter(|messages| messages.kind() == Kind::List) {
+    if let Some(messages) = fields.messages() {
         write_messages(messages, out);
         return;
     }

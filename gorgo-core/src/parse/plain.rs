@@ -36,7 +36,7 @@ pub(super) fn write_prompt(prompt: Json<'_>, out: &mut Writer<'_>) {
     match prompt.kind() {
         Kind::Text => {
             out.mark(RAW);
-            out.text(prompt.text().unwrap_or_default());
+            out.string(prompt);
         }
         Kind::List if ids(prompt) => write_ids(prompt, out),
         Kind::List => {
@@ -47,7 +47,7 @@ pub(super) fn write_prompt(prompt: Json<'_>, out: &mut Writer<'_>) {
                 match element.kind() {
                     Kind::Text => {
                         out.mark(RAW);
-                        out.text(element.text().unwrap_or_default());
+                        out.string(element);
                     }
                     Kind::List if ids(element) => write_ids(element, out),
                     _ => out.value(element),
@@ -81,8 +81,8 @@ fn token(value: Json<'_>) -> Option<u32> {
     if digits.is_empty() || digits.len() > 10 {
         return None;
     }
-    let number = digits.iter().try_fold(0_u64, |number, digit| {
-        digit.is_ascii_digit().then(|| number * 10 + u64::from(digit - b'0'))
-    })?;
+    let number = digits
+        .iter()
+        .try_fold(0_u64, |number, digit| digit.is_ascii_digit().then(|| number * 10 + u64::from(digit - b'0')))?;
     u32::try_from(number).ok()
 }

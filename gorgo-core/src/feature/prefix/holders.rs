@@ -197,7 +197,7 @@ fn find(list: &[u64], replica: u16, words: usize) -> Result<usize, usize> {
 
 /// The set bits, as replicas.
 fn bits(bitmap: &[u64]) -> impl Iterator<Item = u16> + '_ {
-    (0_u16..).zip(bitmap).flat_map(|(word, bits)| {
-        (0_u16..64).filter(move |bit| bits & (1 << bit) != 0).map(move |bit| word * 64 + bit)
-    })
+    (0_u16..)
+        .zip(bitmap)
+        .flat_map(|(word, bits)| (0_u16..64).filter(move |bit| bits & (1 << bit) != 0).map(move |bit| word * 64 + bit))
 }

@@ -276,7 +276,8 @@ impl PrefixIndex {
     /// The next stamp.
     fn tick(&self, at: Option<At>) -> u64 {
         let since = at.map_or(0, |at| {
-            let origin = self.origin.compare_exchange(NEVER, at.0, Relaxed, Relaxed).map_or_else(|first| first, |_| at.0);
+            let origin =
+                self.origin.compare_exchange(NEVER, at.0, Relaxed, Relaxed).map_or_else(|first| first, |_| at.0);
             at.0.saturating_sub(origin)
         });
         let next = |last: u64| since.max(last + 1);

@@ -12,9 +12,9 @@ mod chain;
 mod holders;
 mod index;
 mod shard;
-mod tree;
 #[cfg(test)]
 mod tests;
+mod tree;
 
 pub use chain::{Chain, ChainKey, Chainer, HEAD_BYTES};
 pub use index::{PrefixIndex, PrefixStats, ReplicaStats, Shared, Ticket};
