@@ -13,6 +13,8 @@ use gorgo_core::model::{At, Clock};
 #[derive(Debug, Parser)]
 #[command(version, about)]
 enum Cli {
+    /// Run one simulated engine alone, as a mock for tests and benchmarks
+    Engine(cmd::engine::Args),
     /// Replay a recorded trace against a server and report what was measured
     Replay(cmd::replay::Args),
 }
@@ -27,11 +29,12 @@ impl Clock for SinceStart {
 }
 
 fn main() -> ExitCode {
-    let Cli::Replay(args) = Cli::parse();
+    let cli = Cli::parse();
     let clock = Arc::new(SinceStart(tokio::time::Instant::now()));
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    match runtime {
-        Ok(runtime) => runtime.block_on(cmd::replay::run(args, clock)),
-        Err(_) => ExitCode::FAILURE,
+    match (runtime, cli) {
+        (Ok(runtime), Cli::Engine(args)) => runtime.block_on(cmd::engine::run(args, clock)),
+        (Ok(runtime), Cli::Replay(args)) => runtime.block_on(cmd::replay::run(args, clock)),
+        (Err(_), _) => ExitCode::FAILURE,
     }
 }

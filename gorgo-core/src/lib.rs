@@ -13,11 +13,10 @@
 pub mod model;
 // ring 1: each knows only ring 0
 pub mod config;
-// ring 2: the one function that routes, and the simulated world
 pub mod feature;
 pub mod parse;
 pub mod trace;
-// ring 2: the one function that routes
+// ring 2: the one function that routes, and the simulated world
 pub mod policy;
 pub mod sim;
 // ring 3: wires, disk, eyes
