@@ -92,3 +92,5 @@ mod tests {
         assert_eq!(exit("gorgo --version"), Exit::Done);
     }
 }
+pub(crate) mod engine;
+pub(crate) mod replay;
