@@ -18,7 +18,14 @@ pub mod feature;
 pub mod parse;
 pub mod pick;
 pub mod score;
-// ring 2: the one function that routes
+pub mod trace;
+// ring 2: the one function that routes, and the simulated world
 pub mod policy;
+pub mod sim;
 // ring 3: wires, disk, eyes
+pub mod edge;
+pub mod engine;
 pub mod observe;
+pub mod store;
+// ring 4: assembly
+pub mod run;

@@ -1,11 +1,15 @@
 //! The sections of `policies.toml`: every fixed key with its default, unit and range, documented where it stands.
 //! The doc comments become the descriptions in the JSON schema. Policies stay raw values here; `policy::build`
 //! turns them into policies, since only it knows the kinds.
+//!
+//! Ranges and closed lists stand here once, as schema attributes: `shape` checks values against the schema that editors
+//! get, so the two cannot differ.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::model::Value;
 
@@ -32,14 +36,60 @@ pub struct Config {
     pub replicas: Vec<ReplicaSection>,
     /// The policy that serves.
     pub default_policy: String,
-    /// `[policy.NAME]` tables of the file, in file order; presets are not in here.
+    /// `[policy.NAME]` tables of the file, in file order; of the presets only those that a variable or a flag changes.
     pub policies: Vec<(String, Value)>,
     /// The folder that relative paths are relative to: that of the file.
     pub base: PathBuf,
 }
 
+/// The configuration of gorgo: where it listens, which replicas there are, and the policies that choose among them.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Document {
+    /// The policy that serves: a preset, or a `[policy.NAME]` of this file.
+    pub(super) default_policy: String,
+    /// The listener for clients.
+    pub(super) server: Server,
+    /// The listener for operators.
+    pub(super) admin: Admin,
+    /// Log lines on standard error.
+    pub(super) log: Log,
+    /// The history database.
+    pub(super) store: Store,
+    /// The prefix index.
+    pub(super) index: Index,
+    /// The round-trip probe.
+    pub(super) probe: Probe,
+    /// Reading the engines' metrics pages.
+    pub(super) scrape: Scrape,
+    /// Retries before the client got a byte.
+    pub(super) failover: Failover,
+    /// The fleet.
+    pub(super) replica: Vec<ReplicaSection>,
+    /// Policies by name; a preset of the same name is replaced.
+    pub(super) policy: BTreeMap<String, serde_json::Map<String, serde_json::Value>>,
+}
+
+impl Default for Document {
+    fn default() -> Self {
+        Self {
+            default_policy: "gorgo".to_owned(),
+            server: Server::default(),
+            admin: Admin::default(),
+            log: Log::default(),
+            store: Store::default(),
+            index: Index::default(),
+            probe: Probe::default(),
+            scrape: Scrape::default(),
+            failover: Failover::default(),
+            replica: Vec::new(),
+            policy: BTreeMap::new(),
+        }
+    }
+}
+
 /// The listener for clients.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Server {
     /// Address and port to listen on.
@@ -49,16 +99,22 @@ pub struct Server {
     /// Header that names the session; else the body's `user`, else a hash of the API key, else of the prompt's head.
     pub session_header: String,
     /// Largest request body, bytes; 413 above.
+    #[schemars(range(min = 1_024, max = 17_179_869_184_i64))]
     pub max_body_bytes: u64,
     /// All request bodies held at once, bytes; 503 above.
+    #[schemars(range(min = 1_024, max = 1_099_511_627_776_i64))]
     pub max_buffered_bytes: u64,
     /// Time to connect to a replica, ms.
+    #[schemars(range(min = 1, max = 600_000))]
     pub connect_timeout_ms: u64,
     /// Hard limit until the response head, ms.
+    #[schemars(range(min = 1, max = 86_400_000))]
     pub first_byte_timeout_ms: u64,
     /// Longest silence between two reads of a response, ms; there is no limit on the whole.
+    #[schemars(range(min = 1, max = 86_400_000))]
     pub idle_timeout_ms: u64,
     /// How long a shutdown waits for running requests, s.
+    #[schemars(range(min = 0, max = 86_400))]
     pub drain_secs: u64,
 }
 
@@ -79,7 +135,7 @@ impl Default for Server {
 }
 
 /// The listener for operators: `GET /metrics`, `/health`, `/ready`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Admin {
     /// Address and port to listen on.
@@ -93,7 +149,7 @@ impl Default for Admin {
 }
 
 /// Log lines on standard error.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Log {
     /// What to log: a tracing filter such as `info` or `info,gorgo_core::edge=debug`.
@@ -109,7 +165,7 @@ impl Default for Log {
 }
 
 /// How log lines look.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogFormat {
     /// For people.
@@ -119,16 +175,19 @@ pub enum LogFormat {
 }
 
 /// The history database.
-#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Store {
     /// SQLite file, relative to this file.
     pub path: PathBuf,
     /// Longest time a row waits to be written, ms.
+    #[schemars(range(min = 1, max = 60_000))]
     pub flush_ms: u64,
     /// Rows of decisions that are written together, whichever comes first.
+    #[schemars(range(min = 1, max = 100_000))]
     pub flush_decisions: u64,
     /// Decisions that may wait for the disk; beyond it rows are dropped and counted in `gaps`.
+    #[schemars(range(min = 1, max = 10_000_000))]
     pub queue_decisions: u64,
     /// What is kept.
     pub retention: Retention,
@@ -147,12 +206,14 @@ impl Default for Store {
 }
 
 /// What the history database keeps; pruned in small steps.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Retention {
     /// Rows older than this go, days.
+    #[schemars(range(min = 0.001, max = 36_500.0))]
     pub max_age_days: f64,
     /// The oldest rows go when the file is larger than this, MiB.
+    #[schemars(range(min = 1, max = 1_073_741_824))]
     pub max_size_mb: u64,
 }
 
@@ -163,12 +224,14 @@ impl Default for Retention {
 }
 
 /// The prefix index.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Index {
     /// Prompt bytes per hashed block.
+    #[schemars(range(min = 16, max = 65_536))]
     pub block_bytes: u64,
     /// Memory the index may use, bytes.
+    #[schemars(range(min = 1_048_576, max = 1_099_511_627_776_i64))]
     pub max_bytes: u64,
 }
 
@@ -179,14 +242,17 @@ impl Default for Index {
 }
 
 /// The round-trip probe, on its own warm connection per replica.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Probe {
     /// Time between probes, ms; ± 10 % jitter.
+    #[schemars(range(min = 10, max = 3_600_000))]
     pub interval_ms: u64,
     /// A probe without an answer by then is lost, and counts as this long, ms.
+    #[schemars(range(min = 1, max = 600_000))]
     pub timeout_ms: u64,
     /// Age at which a measurement counts half, ms.
+    #[schemars(range(min = 1, max = 86_400_000))]
     pub half_life_ms: u64,
 }
 
@@ -197,12 +263,14 @@ impl Default for Probe {
 }
 
 /// Reading the engines' metrics pages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Scrape {
     /// Time between reads, ms.
+    #[schemars(range(min = 10, max = 3_600_000))]
     pub interval_ms: u64,
     /// A report older than this is unknown, never idle, ms.
+    #[schemars(range(min = 10, max = 86_400_000))]
     pub stale_after_ms: u64,
 }
 
@@ -213,12 +281,14 @@ impl Default for Scrape {
 }
 
 /// Retries before the client got a byte.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Failover {
     /// Attempts per request, the first included.
+    #[schemars(range(min = 1, max = 10))]
     pub max_attempts: u32,
     /// Retries / requests over 10 s, 0 to 1.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub budget_share: f64,
     /// When a second replica is raced.
     pub hedge: Hedge,
@@ -231,12 +301,14 @@ impl Default for Failover {
 }
 
 /// When a second replica is raced against one that is late with its first byte.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Hedge {
     /// × the predicted p99 to the first byte.
+    #[schemars(range(min = 0.1, max = 1_000.0))]
     pub after: f64,
     /// Never before this, ms.
+    #[schemars(range(min = 0, max = 600_000))]
     pub min_ms: u64,
 }
 
@@ -247,7 +319,7 @@ impl Default for Hedge {
 }
 
 /// One `[[replica]]`.
-#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReplicaSection {
     /// Unique name.
@@ -259,6 +331,7 @@ pub struct ReplicaSection {
     #[serde(default)]
     pub region: Option<String>,
     /// `sglang`, `vllm`, `llama-cpp`, `openai` or `simulated`.
+    #[schemars(extend("enum" = ["sglang", "vllm", "llama-cpp", "openai", "simulated"]))]
     pub engine: String,
     /// Base address of a real engine, `http://host:port`.
     #[serde(default)]
@@ -274,6 +347,7 @@ pub struct ReplicaSection {
     pub api_key_env: Option<String>,
     /// KV cache capacity, tokens; else learned from the engine.
     #[serde(default)]
+    #[schemars(range(min = 1, max = 1_000_000_000_000_i64))]
     pub kv_capacity_tokens: Option<u64>,
     /// The simulated engine's settings; only with `engine = "simulated"`.
     #[serde(default)]
@@ -281,7 +355,7 @@ pub struct ReplicaSection {
 }
 
 /// Protocol towards an engine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 pub enum HttpVersion {
     /// HTTP/1.1
     #[default]
@@ -297,14 +371,16 @@ const fn yes() -> bool {
 }
 
 /// Settings of a simulated engine.
-#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Simulated {
     /// Round trip between router and engine, ms.
+    #[schemars(range(min = 0.0, max = 60_000.0))]
     pub rtt_ms: f64,
     /// GPU profile, e.g. `l40s-qwen3.5-35b`.
     pub profile: String,
     /// Divides all times of the engine (not the network's).
+    #[schemars(range(min = 0.001, max = 100_000.0))]
     pub speed: f64,
 }
 

@@ -22,6 +22,14 @@ pub enum ReplicaState {
     Down,
 }
 
+impl ReplicaState {
+    /// Whether it is known to be usable.
+    #[must_use]
+    pub const fn is_up(self) -> bool {
+        matches!(self, Self::Up)
+    }
+}
+
 /// Who could take a request for a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Serves {

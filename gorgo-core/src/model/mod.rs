@@ -21,11 +21,11 @@ pub use canonical::CanonicalSink;
 pub use decision::{Decision, DecisionId, Exclusion, Generation, Refusal};
 pub use event::{Ending, EngineReport, Event};
 pub use fault::{Fault, Faults, Severity};
-pub use param::{Param, ParamType, Params};
+pub use param::{KindDoc, Param, ParamType, Params};
 pub use prompt::{Prompt, Splice, Usage};
 pub use record::{
     AttemptRecord, CandidateRecord, Connection, DecisionRecord, ErrorClass, EventKind, EventRecord, OutcomeRecord,
-    ProbeRecord, RateKind, RateRecord, Record, ScrapeRecord, ShadowRecord, WeightRecord,
+    ProbeRecord, RateKind, RateRecord, Record, Route, ScrapeRecord, ShadowRecord, WeightRecord,
 };
 pub use replica::{EngineKind, PolicyId, Replica, ReplicaId};
 pub use request::{ApiPath, RequestView};

@@ -55,6 +55,21 @@ pub struct Param {
     pub help: &'static str,
 }
 
+/// One kind as documentation, the schema for editors and the reader of environment variables see it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct KindDoc {
+    /// `term`, `cost`, `constraint`, `picker`, `objective`, `optimizer`, `engine`.
+    pub family: &'static str,
+    /// Its name.
+    pub kind: &'static str,
+    /// Unit of what it gives; empty where it gives nothing with a unit.
+    pub unit: &'static str,
+    /// What it is, one line.
+    pub summary: &'static str,
+    /// Its parameters.
+    pub params: &'static [Param],
+}
+
 /// Parameters that were read, checked against their declarations, and completed with defaults.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Params {

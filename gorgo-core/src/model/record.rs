@@ -21,8 +21,8 @@ pub enum Record {
     },
     /// An attempt ended.
     Attempt(AttemptRecord),
-    /// A request ended.
-    Outcome(Box<OutcomeRecord>),
+    /// A request ended, by that way.
+    Outcome(Route, Box<OutcomeRecord>),
     /// A round trip was measured.
     Probe(ProbeRecord),
     /// An engine's metrics were read.
@@ -236,15 +236,20 @@ impl ErrorClass {
     }
 }
 
+/// Which way a request went; the labels of its metrics. The rows of `decisions` and `attempts` hold it already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Route {
+    /// By which API.
+    pub path: ApiPath,
+    /// Who answered last; `None` where nobody was asked.
+    pub replica: Option<ReplicaId>,
+}
+
 /// A row of `outcomes`. Times are µs after the request's head arrived.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OutcomeRecord {
     /// Of which decision.
     pub decision: DecisionId,
-    /// By which API; for the metrics, the decision's row has it already.
-    pub path: ApiPath,
-    /// Who answered last; for the metrics, the attempts' rows have it already.
-    pub replica: Option<ReplicaId>,
     /// Status the client got; `None` where it left before one was sent.
     pub status: Option<u16>,
     /// What went wrong.

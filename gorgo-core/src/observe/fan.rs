@@ -28,9 +28,9 @@ impl Listener for Fan {
         };
         match &record {
             Record::Decision(decision) => log::decided(decision, name(decision.replica)),
-            Record::Outcome(outcome) => {
+            Record::Outcome(route, outcome) => {
                 log::ended(outcome);
-                self.meter.ended(outcome);
+                self.meter.ended(*route, outcome);
             }
             Record::Event(event) => log::event(event, name(event.replica)),
             _ => {}

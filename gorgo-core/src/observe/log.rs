@@ -61,8 +61,8 @@ pub fn draining(signal: &str, secs: u64) {
 }
 
 /// Everything is flushed.
-pub fn stopped(decisions: u64, dropped_rows: u64) {
-    info!(decisions, dropped_rows, "stopped");
+pub fn stopped(dropped_rows: u64) {
+    info!(dropped_rows, "stopped");
 }
 
 /// Something an operator should be able to look up, as the store's `events` hold it.
@@ -102,13 +102,33 @@ pub fn ended(record: &OutcomeRecord) {
 }
 
 /// The history cannot be written now; rows wait, and are dropped when the queue is full.
-pub fn store_stuck(cause: &dyn Display) {
-    error!(%cause, "the history database cannot be written; requests go on, rows wait");
+pub fn store_stuck(cause: &str) {
+    error!(cause, "the history database cannot be written; requests go on, rows wait");
 }
 
 /// The history can be written again.
-pub fn store_recovered(dropped_rows: u64) {
-    warn!(dropped_rows, "the history database can be written again; what was lost stands in gaps");
+pub fn store_recovered() {
+    warn!("the history database can be written again; what was lost stands in gaps");
+}
+
+/// Rows are lost.
+pub fn store_lost(rows: u64, cause: &str) {
+    error!(rows, cause, "rows of the history are lost; gaps will hold their count");
+}
+
+/// The write-ahead log cannot be cut back.
+pub fn store_long_log(bytes: u64) {
+    warn!(bytes, "the history's write-ahead log cannot be cut back: some reader has been open for long");
+}
+
+/// Old rows could not be pruned this time.
+pub fn store_not_pruned(cause: &str) {
+    warn!(cause, "old rows of the history could not be pruned; it will be tried again");
+}
+
+/// A listener could not take a connection; most likely the process is out of file handles.
+pub fn accept_failed(listener: &str, cause: &dyn Display) {
+    warn!(listener, %cause, "a connection could not be accepted");
 }
 
 /// A background task ended although nobody told it to.

@@ -12,7 +12,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::model::{ApiPath, OutcomeRecord};
+use crate::model::{ErrorClass, OutcomeRecord, Route};
 
 /// Load of one replica, as the gauges show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,9 +117,8 @@ impl Meter {
     }
 
     /// Counts a request that ended.
-    pub fn ended(&self, outcome: &OutcomeRecord) {
-        use crate::model::ErrorClass;
-        let durations = outcome.replica.and_then(|replica| self.per_replica.get(replica.index()));
+    pub fn ended(&self, route: Route, outcome: &OutcomeRecord) {
+        let durations = route.replica.and_then(|replica| self.per_replica.get(replica.index()));
         let status = match (outcome.error, outcome.status) {
             (Some(ErrorClass::ClientGone), _) => "client-gone",
             (_, Some(status)) if status >= 500 => "5xx",
@@ -128,7 +127,7 @@ impl Meter {
             (None, Some(_)) => "2xx",
         };
         let replica = durations.map_or_else(|| Arc::from("none"), |durations| Arc::clone(&durations.name));
-        self.requests.get_or_create(&RequestLabels { path: outcome.path.name(), replica, status }).inc();
+        self.requests.get_or_create(&RequestLabels { path: route.path.name(), replica, status }).inc();
         if let Some(durations) = durations {
             if let Some(ttft_us) = outcome.ttft_us {
                 durations.ttft.observe(seconds(ttft_us));
@@ -221,7 +220,7 @@ pub const METRICS: &[&str] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{DecisionId, ReplicaId};
+    use crate::model::{ApiPath, DecisionId, ReplicaId};
 
     #[derive(Debug)]
     struct Fixed;
@@ -245,10 +244,9 @@ mod tests {
     #[test]
     fn the_page_has_every_metric_that_is_documented() {
         let meter = Meter::new(&[Arc::from("a")], Arc::new(Fixed));
-        meter.ended(&OutcomeRecord {
+        let route = Route { path: ApiPath::Embeddings, replica: Some(ReplicaId(0)) };
+        let outcome = OutcomeRecord {
             decision: DecisionId(1),
-            path: ApiPath::Embeddings,
-            replica: Some(ReplicaId(0)),
             status: Some(200),
             error: None,
             ttft_us: Some(120_000),
@@ -261,7 +259,8 @@ mod tests {
             completion_tokens: None,
             predicted_ttft_us: None,
             predicted_cached_tokens: None,
-        });
+        };
+        meter.ended(route, &outcome);
         let page = meter.page().unwrap();
         for name in METRICS {
             assert!(page.contains(&format!("\n{name}")), "{name} is missing in\n{page}");

@@ -11,6 +11,7 @@ use self::digest::digest;
 use super::presets::{PRESETS, preset};
 use super::suggest::suggestion;
 use super::{Policies, Policy, PolicyUnit, Registry, params};
+use crate::config::table_text;
 use crate::model::{Faults, Needs, Param, Params, PolicyId, Replica, Severity, ShareWindow, Value};
 use crate::pick::PickerKind;
 use crate::score::CostKind;
@@ -125,6 +126,7 @@ impl One<'_> {
             id,
             name: Arc::from(name),
             sha256: digest(table),
+            text: table_text(&["policy", name], table),
             unit,
             terms: terms.into_iter().map(|built| built.term).collect(),
             constraints,

@@ -18,7 +18,7 @@ use std::sync::Arc;
 pub use build::{Checked, build};
 pub use decide::{Again, Choice, Scratch, again, decide};
 pub use presets::{PRESETS, Preset, preset};
-pub use registry::{KindRow, Registry};
+pub use registry::Registry;
 pub use router::{DecideError, ReadError, Reservation, Routed, Router, RouterSetup};
 pub use weight::Weight;
 
@@ -61,6 +61,8 @@ pub struct Policy {
     pub name: Arc<str>,
     /// SHA-256 of its table in a canonical writing, hexadecimal.
     pub sha256: String,
+    /// Its table as TOML text, from which it can be built again.
+    pub text: String,
     /// Its unit.
     pub unit: PolicyUnit,
     /// Its terms, in slot order.

@@ -1,5 +1,6 @@
 //! The baselines and gorgo itself, as texts that could stand in a `policies.toml`. A table of the same name there wins.
 
+use crate::config::parse_toml;
 use crate::model::Value;
 
 /// A built-in policy.
@@ -44,22 +45,7 @@ pub const PRESETS: &[Preset] = presets![
 /// There is none of that name, or its text is not TOML with that table; the latter is a defect, and tested.
 pub fn preset(name: &str) -> Result<Value, String> {
     let known = PRESETS.iter().find(|preset| preset.name == name).ok_or("no preset of that name")?;
-    let file: toml::Table = known.text.parse().map_err(|cause: toml::de::Error| cause.to_string())?;
+    let file = parse_toml(known.text)?;
     let table = file.get("policy").and_then(|policies| policies.get(name)).ok_or("its table is missing")?;
-    value(table).ok_or_else(|| "it holds a date".to_owned())
-}
-
-/// The same value without TOML's types; `None` for dates, which no key takes.
-pub(super) fn value(toml: &toml::Value) -> Option<Value> {
-    Some(match toml {
-        toml::Value::Boolean(truth) => Value::Bool(*truth),
-        toml::Value::Integer(whole) => Value::Integer(*whole),
-        toml::Value::Float(number) => Value::Float(*number),
-        toml::Value::String(text) => Value::Text(text.clone()),
-        toml::Value::Array(list) => Value::List(list.iter().map(value).collect::<Option<_>>()?),
-        toml::Value::Table(table) => {
-            Value::Table(table.iter().map(|(key, member)| Some((key.clone(), value(member)?))).collect::<Option<_>>()?)
-        }
-        toml::Value::Datetime(_) => return None,
-    })
+    Ok(table.clone())
 }

@@ -3,7 +3,7 @@
 use std::iter;
 
 use crate::constrain::{CONSTRAINTS, ConstraintKind};
-use crate::model::{EngineKind, Param};
+use crate::model::{EngineKind, KindDoc};
 use crate::pick::{PICKERS, PickerKind};
 use crate::score::cost::COSTS;
 use crate::score::term::TERMS;
@@ -28,21 +28,6 @@ impl Default for Registry {
     }
 }
 
-/// One kind as documentation shows it.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct KindRow {
-    /// `term`, `cost`, `constraint`, `picker`, `engine`.
-    pub family: &'static str,
-    /// Its name.
-    pub kind: &'static str,
-    /// Unit of what it gives; empty where it gives nothing with a unit, `stated` where the policy states it.
-    pub unit: &'static str,
-    /// What it is.
-    pub summary: &'static str,
-    /// Its parameters.
-    pub params: &'static [Param],
-}
-
 impl Registry {
     /// What gorgo brings along.
     #[must_use]
@@ -56,8 +41,8 @@ impl Registry {
     }
 
     /// Every kind of every family.
-    pub fn rows(&self) -> impl Iterator<Item = KindRow> + '_ {
-        let row = |family, kind, unit, summary, params| KindRow { family, kind, unit, summary, params };
+    pub fn rows(&self) -> impl Iterator<Item = KindDoc> + '_ {
+        let row = |family, kind, unit, summary, params| KindDoc { family, kind, unit, summary, params };
         iter::empty()
             .chain(self.terms.iter().map(move |it| {
                 row("term", it.kind, it.unit.map_or("stated", crate::model::Unit::name), it.summary, it.params)

@@ -1,0 +1,133 @@
+//! `gorgo check`: whether a configuration is right, without starting anything; what holds; the schema for editors.
+
+use std::ffi::OsString;
+use std::io::Write;
+
+use gorgo_core::config::{Look, effective, render, schema, summary};
+use gorgo_core::model::KindDoc;
+use gorgo_core::policy::Registry;
+use gorgo_core::run::load;
+
+use super::Command;
+use crate::args::{ConfigArgs, environment, look};
+use crate::exit::Exit;
+
+/// Arguments of `gorgo check`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Check {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Prints every value that holds, with its origin, as TOML
+    #[arg(long)]
+    effective: bool,
+    /// Takes warnings for faults
+    #[arg(long)]
+    deny_warnings: bool,
+    /// Prints the JSON schema of configuration files, for editors, and reads none
+    #[arg(long)]
+    schema: bool,
+}
+
+/// What a check says.
+#[derive(Debug, PartialEq)]
+struct Verdict {
+    exit: Exit,
+    /// For standard output.
+    out: String,
+    /// For standard error.
+    report: String,
+}
+
+impl Command for Check {
+    const NAME: &'static str = "check";
+    const ABOUT: &'static str = "Check a configuration and report all that is wrong with it";
+
+    fn run(self) -> Exit {
+        let verdict = self.verdict(&environment(), look());
+        // A closed pipe is not worth an error.
+        let _ = anstream::stderr().write_all(verdict.report.as_bytes());
+        let _ = std::io::stdout().write_all(verdict.out.as_bytes());
+        verdict.exit
+    }
+}
+
+impl Check {
+    fn verdict(&self, environment: &[(OsString, OsString)], look: Look) -> Verdict {
+        let registry = Registry::built_in();
+        if self.schema {
+            let kinds: Vec<KindDoc> = registry.rows().collect();
+            return Verdict { exit: Exit::Done, out: format!("{:#}\n", schema(&kinds)), report: String::new() };
+        }
+        let loading = load(&self.config.config, environment, &self.config.set, &registry);
+        let mut report = render(&loading.faults, &loading.origins, look);
+        let name = loading.origins.source().name();
+        if !loading.faults.list.is_empty() {
+            report.push_str(&format!("{name}: {}\n", summary(&loading.faults)));
+        }
+        let refused = loading.faults.any() || (self.deny_warnings && !loading.faults.list.is_empty());
+        let out = match &loading.ready {
+            Some((config, _)) if self.effective && !refused => effective(config, &loading.origins),
+            Some((config, policies)) if !refused => {
+                let replicas = config.replicas.iter().filter(|replica| replica.enabled).count();
+                let plural = if replicas == 1 { "" } else { "s" };
+                let (policy, known) = (&config.default_policy, policies.list.len());
+                format!("{name}: right; {replicas} replica{plural}, policy {policy} of {known}\n")
+            }
+            _ => String::new(),
+        };
+        Verdict { exit: if refused { Exit::Configuration } else { Exit::Done }, out, report }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{Args, FromArgMatches};
+
+    const SHIPPED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../policies.toml");
+
+    fn check(flags: &[&str], look: Look) -> Verdict {
+        let command = Check::augment_args(clap::Command::new("check"));
+        let line = ["check", "--config", SHIPPED].iter().chain(flags);
+        let matches = command.try_get_matches_from(line).unwrap();
+        let mut verdict = Check::from_arg_matches(&matches).unwrap().verdict(&[], look);
+        verdict.report = verdict.report.replace(SHIPPED, "policies.toml");
+        verdict.out = verdict.out.replace(SHIPPED, "policies.toml");
+        verdict
+    }
+
+    #[test]
+    fn the_shipped_file_is_right() {
+        let verdict = check(&["--deny-warnings"], Look::Plain);
+        let out = "policies.toml: right; 3 replicas, policy gorgo of 13\n";
+        assert_eq!(verdict, Verdict { exit: Exit::Done, out: out.to_owned(), report: String::new() });
+    }
+
+    #[test]
+    fn faults_and_denied_warnings_end_with_78() {
+        let verdict = check(&["--set", "server.drain_secs=-1", "--effective"], Look::Plain);
+        assert_eq!(verdict.exit, Exit::Configuration);
+        assert_eq!(verdict.out, "");
+        assert_eq!(verdict.report, "--set server.drain_secs: -1 is below 0\npolicies.toml: 1 fault\n");
+
+        let late = ["--set", "scrape.stale_after_ms=2000"];
+        assert_eq!(check(&late, Look::Plain).exit, Exit::Done);
+        assert!(check(&late, Look::Plain).report.ends_with("policies.toml: 1 warning\n"));
+        assert_eq!(check(&[late[0], late[1], "--deny-warnings"], Look::Plain).exit, Exit::Configuration);
+    }
+
+    #[test]
+    fn effective_names_the_origins() {
+        let out = check(&["--effective", "--set", "log.format=json"], Look::Plain).out;
+        let line = out.lines().find(|line| line.starts_with("format = ")).unwrap();
+        assert_eq!(line.split_whitespace().collect::<Vec<_>>().join(" "), "format = \"json\" # --set log.format");
+    }
+
+    /// `gorgo check --schema > gorgo-core/policies.schema.json` mends it.
+    #[test]
+    fn the_committed_schema_is_the_generated_one() {
+        let committed = concat!(env!("CARGO_MANIFEST_DIR"), "/../gorgo-core/policies.schema.json");
+        let committed = std::fs::read_to_string(committed).unwrap();
+        assert!(committed == check(&["--schema"], Look::Plain).out, "run: gorgo check --schema");
+    }
+}

@@ -1,0 +1,94 @@
+//! The commands. A new one is a file here, with a type that implements [`Command`], and a line in [`COMMANDS`].
+
+mod check;
+mod replay;
+mod serve;
+
+use std::ffi::OsString;
+
+use clap::ArgMatches;
+
+use crate::exit::Exit;
+
+/// All commands, in the order of `gorgo --help`.
+const COMMANDS: &[Row] = &[
+    row::<serve::Serve>(),
+    row::<check::Check>(),
+    row::<replay::Replay>(),
+];
+
+/// A command: its arguments, and what it does with them.
+pub(crate) trait Command: clap::Args {
+    /// Its name on the command line.
+    const NAME: &'static str;
+    /// What it does, one line.
+    const ABOUT: &'static str;
+
+    /// Does it.
+    fn run(self) -> Exit;
+}
+
+/// A command without its type.
+struct Row {
+    name: &'static str,
+    arguments: fn() -> clap::Command,
+    run: fn(&ArgMatches) -> Result<Exit, clap::Error>,
+}
+
+const fn row<C: Command>() -> Row {
+    Row {
+        name: C::NAME,
+        arguments: || C::augment_args(clap::Command::new(C::NAME)).about(C::ABOUT).long_about(None),
+        run: |matches| Ok(C::from_arg_matches(matches)?.run()),
+    }
+}
+
+/// The command line of the program.
+fn program() -> clap::Command {
+    clap::Command::new("gorgo")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("Routes LLM inference across regions")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommands(COMMANDS.iter().map(|row| (row.arguments)()))
+}
+
+/// Runs the command that the arguments name; the first of them is the program.
+pub(crate) fn run(arguments: impl IntoIterator<Item = OsString>) -> Exit {
+    let done = program().try_get_matches_from(arguments).and_then(|matches| match matches.subcommand() {
+        Some((name, matches)) => {
+            COMMANDS.iter().find(|row| row.name == name).map_or(Ok(Exit::Usage), |row| (row.run)(matches))
+        }
+        None => Ok(Exit::Usage),
+    });
+    done.unwrap_or_else(|error| {
+        // Help and version come as errors, too. A closed pipe is not worth another.
+        let _ = error.print();
+        if error.use_stderr() { Exit::Usage } else { Exit::Done }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exit(line: &str) -> Exit {
+        run(line.split(' ').map(OsString::from))
+    }
+
+    #[test]
+    fn the_command_line_is_sound() {
+        program().debug_assert();
+    }
+
+    #[test]
+    fn wrong_usage_is_told_from_help() {
+        assert_eq!(exit("gorgo"), Exit::Usage);
+        assert_eq!(exit("gorgo chekc"), Exit::Usage);
+        assert_eq!(exit("gorgo check --wrong"), Exit::Usage);
+        assert_eq!(exit("gorgo check --set nothing"), Exit::Usage);
+        assert_eq!(exit("gorgo --help"), Exit::Done);
+        assert_eq!(exit("gorgo check --help"), Exit::Done);
+        assert_eq!(exit("gorgo --version"), Exit::Done);
+    }
+}

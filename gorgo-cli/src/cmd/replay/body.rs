@@ -1,0 +1,68 @@
+//! A trace row → the request body, written once around the row's text.
+
+use bytes::Bytes;
+use gorgo_core::trace::{PromptText, TraceRow};
+
+use super::target::Api;
+
+/// Writes request bodies.
+#[derive(Debug)]
+pub(super) struct BodyWriter {
+    text: PromptText,
+    before: Vec<u8>,
+    after: &'static str,
+    ignore_eos: bool,
+}
+
+impl BodyWriter {
+    /// Bodies for one API and model. `ignore_eos` asks engines (SGLang, vLLM) to write as many tokens as the trace
+    /// did, which they otherwise would not on a text that means nothing.
+    pub(super) fn new(text: PromptText, api: Api, model: &str, ignore_eos: bool) -> Self {
+        let model = serde_json::Value::from(model).to_string();
+        let (before, after) = match api {
+            Api::Chat => (format!(r#"{{"model":{model},"messages":[{{"role":"user","content":""#), r#""}]"#),
+            Api::Completions => (format!(r#"{{"model":{model},"prompt":""#), "\""),
+        };
+        Self { text, before: before.into_bytes(), after, ignore_eos }
+    }
+
+    /// The body of a row. An answer of 0 tokens, which no API takes, asks for 1.
+    pub(super) fn write(&self, row: &TraceRow) -> Bytes {
+        let end = format!(
+            r#"{},"max_tokens":{},"temperature":0{},"stream":true,"stream_options":{{"include_usage":true}}}}"#,
+            self.after,
+            row.output_tokens.max(1),
+            if self.ignore_eos { r#","ignore_eos":true"# } else { "" },
+        );
+        let mut body = Vec::with_capacity(self.before.len() + PromptText::len_of(row) + end.len());
+        body.extend_from_slice(&self.before);
+        self.text.append(row, &mut body);
+        body.extend_from_slice(end.as_bytes());
+        Bytes::from(body)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row() -> TraceRow {
+        TraceRow { input_tokens: 5, output_tokens: 0, blocks: vec![3], ..TraceRow::default() }
+    }
+
+    #[test]
+    fn a_chat_body_reads_like_this() {
+        let writer = BodyWriter::new(PromptText::new(16, 0), Api::Chat, "a \"quoted\" model", true);
+        let body = writer.write(&row());
+        insta::assert_snapshot!(std::str::from_utf8(&body).unwrap());
+        assert!(serde_json::from_slice::<serde_json::Value>(&body).is_ok());
+    }
+
+    #[test]
+    fn a_completion_body_reads_like_this() {
+        let writer = BodyWriter::new(PromptText::new(16, 0), Api::Completions, "sim", false);
+        let body = writer.write(&row());
+        insta::assert_snapshot!(std::str::from_utf8(&body).unwrap());
+        assert!(serde_json::from_slice::<serde_json::Value>(&body).is_ok());
+    }
+}

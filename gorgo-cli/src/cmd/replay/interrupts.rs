@@ -1,0 +1,38 @@
+//! Signals that end a run early.
+
+use std::io;
+
+/// SIGINT and, where it exists, SIGTERM.
+pub(super) struct Interrupts {
+    #[cfg(unix)]
+    terminate: tokio::signal::unix::Signal,
+    #[cfg(unix)]
+    interrupt: tokio::signal::unix::Signal,
+}
+
+impl Interrupts {
+    #[cfg(unix)]
+    pub(super) fn new() -> io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    #[cfg(not(unix))]
+    #[expect(clippy::unnecessary_wraps, reason = "the same signature as on unix")]
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Self {})
+    }
+
+    /// Waits for the next one.
+    pub(super) async fn next(&mut self) {
+        #[cfg(unix)]
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+        #[cfg(not(unix))]
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}

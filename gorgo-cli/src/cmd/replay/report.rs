@@ -1,0 +1,193 @@
+//! What a replay prints: the table, or the JSON.
+
+use std::fmt::Write;
+
+use gorgo_core::trace::{SHORT_INPUT_TOKENS, SLIP_LIMIT_MS, ShapeCounts, Summary};
+use serde_json::{Map, Value, json};
+
+use crate::report::json::{Comparison, PolicyEntry};
+use crate::report::number::{count, fraction, millis, percent};
+use crate::report::{json, table};
+
+/// A replay that ended, or was stopped.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Report {
+    /// Name of the policy that was measured.
+    pub(super) label: String,
+    /// The trace file as it was named.
+    pub(super) trace: String,
+    /// The server as it was named.
+    pub(super) to: String,
+    /// The model asked for.
+    pub(super) model: String,
+    /// Seed of the prompts.
+    pub(super) seed: u64,
+    /// Factor on the trace's gaps.
+    pub(super) time_scale: f64,
+    /// Most requests in flight; `None` for no limit.
+    pub(super) max_in_flight: Option<usize>,
+    /// Tokens per block of the trace.
+    pub(super) block_tokens: u32,
+    /// Rows whose prompts share nothing because the trace says nothing of it.
+    pub(super) rows_without_blocks: usize,
+    /// Rows whose ids were cut or filled up.
+    pub(super) rows_refitted: usize,
+    /// What was dropped, cut and moved.
+    pub(super) counts: ShapeCounts,
+    /// The limits that did it.
+    pub(super) max_input_tokens: Option<u32>,
+    /// Answers were cut to this.
+    pub(super) max_output_tokens: Option<u32>,
+    /// Requests not sent because the run was stopped.
+    pub(super) unsent: usize,
+    /// Requests in flight when it was aborted.
+    pub(super) unfinished: usize,
+    /// What was measured.
+    pub(super) summary: Summary,
+}
+
+impl Report {
+    /// For a person.
+    pub(super) fn text(&self) -> String {
+        let summary = &self.summary;
+        let long = format!("{SHORT_INPUT_TOKENS} tokens and more");
+        let sets = [("all", &summary.all), (long.as_str(), &summary.long)];
+        let mut lines = vec![
+            format!("{}: {} to {}, model {}, seed {}", self.label, self.trace, self.to, self.model, self.seed),
+            self.pace(),
+            table::latencies(&sets).to_string(),
+        ];
+        if !summary.replicas.is_empty() {
+            lines.push(table::replicas(&summary.replicas).to_string());
+        }
+        lines.push(format!(
+            "hit rate {} of {} prompt tokens; busiest share {}; HHI {}",
+            percent(summary.hit_rate),
+            count(summary.prompt_tokens),
+            percent(summary.busiest_share),
+            fraction(summary.hhi),
+        ));
+        lines.push(self.slip());
+        lines.extend(self.left_out());
+        lines.extend(self.errors());
+        let mut text = lines.join("\n");
+        text.push('\n');
+        text
+    }
+
+    fn pace(&self) -> String {
+        let summary = &self.summary;
+        let seconds = summary.duration_ms / 1e3;
+        let limit =
+            self.max_in_flight.map_or_else(|| "any number".to_owned(), |most| format!("at most {}", count(most)));
+        let mut line = format!("{} requests in {seconds:.1} s", count(summary.requests));
+        if seconds > 0.0 {
+            let per_second = |of: f64| of / seconds;
+            #[expect(clippy::cast_precision_loss, reason = "a figure for people, three digits of it shown")]
+            let (requests, tokens) = (summary.requests as f64, summary.completion_tokens as f64);
+            let _ = write!(line, " ({:.1} requests/s, {:.0} tokens/s out)", per_second(requests), per_second(tokens));
+        }
+        let _ = write!(line, ", time scale {}, {limit} in flight", self.time_scale);
+        line
+    }
+
+    fn slip(&self) -> String {
+        let late = &self.summary.slip.late;
+        let (p50, p99, max) = (millis(late.p50), millis(late.p99), millis(late.max));
+        let mut line = format!("scheduling slip p50 {p50}, p99 {p99}, max {max} ms");
+        if !self.summary.slip.is_good() {
+            let cause = match self.summary.slip.waited_for_slot {
+                0 => "this machine or the connections were too slow".to_owned(),
+                waited => format!("{} requests waited for a free slot (--max-in-flight)", count(waited)),
+            };
+            let _ = write!(
+                line,
+                "\nNOT GOOD: load generator limited, p99 slip above {SLIP_LIMIT_MS} ms: {cause}; the load was lighter \
+                 than the trace's"
+            );
+        }
+        line
+    }
+
+    /// One line for each thing that makes the replay less than the trace.
+    fn left_out(&self) -> Vec<String> {
+        let counts = &self.counts;
+        let most = |limit: Option<u32>| limit.map_or_else(String::new, count);
+        let things = [
+            (counts.dropped_over_input, format!("rows dropped: over {} input tokens", most(self.max_input_tokens))),
+            (counts.beyond_limit, "rows left out: --limit was reached".to_owned()),
+            (counts.outputs_capped, format!("answers cut to {} tokens", most(self.max_output_tokens))),
+            (counts.spread, "rows spread: they shared a timestamp with an earlier row".to_owned()),
+            (self.rows_without_blocks, "rows without hash_ids: they share no prefix".to_owned()),
+            (self.rows_refitted, format!("rows refitted to {} tokens per hash id", self.block_tokens)),
+            (self.summary.without_content, "answers without content: no TTFT".to_owned()),
+            (self.unsent, "requests not sent: stopped".to_owned()),
+            (self.unfinished, "requests dropped in flight: stopped".to_owned()),
+        ];
+        things.into_iter().filter(|(rows, _)| *rows > 0).map(|(rows, what)| format!("{} {what}", count(rows))).collect()
+    }
+
+    fn errors(&self) -> Vec<String> {
+        let summary = &self.summary;
+        if summary.errors == 0 {
+            return vec!["no errors".to_owned()];
+        }
+        let mut lines = vec![format!("{} of {} requests failed", count(summary.errors), count(summary.requests))];
+        for failure in &summary.failures {
+            let status = failure.status.map_or_else(String::new, |status| format!(" {status}"));
+            let example = failure.example.as_deref().filter(|text| !text.is_empty());
+            let example = example.map_or_else(String::new, |text| format!(": {text}"));
+            lines.push(format!("  {} × {}{status}{example}", count(failure.requests), failure.class.name()));
+        }
+        lines
+    }
+
+    /// For a program: the keys that `simulate` has too, and what only a replay knows.
+    pub(super) fn json(&self) -> Comparison {
+        let summary = &self.summary;
+        let mut entry = PolicyEntry::of(&self.label, &[summary], &[], None);
+        let more = [
+            ("long", json::latencies(&summary.long)),
+            ("all", json::latencies(&summary.all)),
+            ("slip", json::slip(&summary.slip)),
+            ("failures", json::failures(&summary.failures)),
+            ("replicas", json::replicas(&summary.replicas)),
+            ("without_content", json!(summary.without_content)),
+            ("prompt_tokens", json!(summary.prompt_tokens)),
+            ("completion_tokens", json!(summary.completion_tokens)),
+            ("duration_ms", json::number(Some(summary.duration_ms))),
+        ];
+        entry.more.extend(more.map(|(name, value)| (name.to_owned(), value)));
+        Comparison {
+            default: self.label.clone(),
+            trace: self.trace.clone(),
+            seeds: vec![self.seed],
+            policies: vec![entry],
+            run: self.run(),
+        }
+    }
+
+    fn run(&self) -> Map<String, Value> {
+        let counts = &self.counts;
+        let members = [
+            ("to", json!(self.to)),
+            ("model", json!(self.model)),
+            ("time_scale", json!(self.time_scale)),
+            ("max_in_flight", json!(self.max_in_flight)),
+            ("block_tokens", json!(self.block_tokens)),
+            ("rows", json!(counts.rows)),
+            ("dropped_over_input", json!(counts.dropped_over_input)),
+            ("beyond_limit", json!(counts.beyond_limit)),
+            ("outputs_capped", json!(counts.outputs_capped)),
+            ("spread", json!(counts.spread)),
+            ("rows_without_blocks", json!(self.rows_without_blocks)),
+            ("rows_refitted", json!(self.rows_refitted)),
+            ("unsent", json!(self.unsent)),
+            ("unfinished", json!(self.unfinished)),
+        ];
+        members.map(|(name, value)| (name.to_owned(), value)).into_iter().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,96 @@
+//! The table and the JSON on a fixed set of results.
+
+use gorgo_core::model::{ErrorClass, Usage};
+use gorgo_core::trace::{Sample, ShapeCounts, Summary};
+
+use super::*;
+
+/// Ten requests, a third of them probes, two replicas, two failures.
+fn samples() -> Vec<Sample> {
+    let sample = |row: u32| {
+        let probe = row.is_multiple_of(3);
+        let (cached, input) = if probe { (0, 8) } else { (3000, 8000) };
+        Sample {
+            row: row as usize,
+            id: Some(row.to_string().into()),
+            input_tokens: input,
+            scheduled_ms: f64::from(row) * 400.0,
+            sent_ms: f64::from(row) * 400.0 + 0.25,
+            ttft_ms: Some(if probe { 110.5 } else { 600.0 + f64::from(row) * 100.0 }),
+            e2e_ms: 2400.0 + f64::from(row),
+            itl_ms: Some(12.5),
+            content_events: 64,
+            usage: Usage { prompt_tokens: Some(input + 10), cached_tokens: Some(cached), completion_tokens: Some(64) },
+            replica: Some(if row < 7 { "us-ashburn" } else { "eu-frankfurt" }.into()),
+            status: Some(200),
+            ..Sample::default()
+        }
+    };
+    let mut samples: Vec<Sample> = (0..10).map(sample).collect();
+    samples[4].error = Some(ErrorClass::UpstreamErrorEvent);
+    samples[4].detail = Some("the engine went away".into());
+    samples[5] = Sample {
+        status: Some(503),
+        error: Some(ErrorClass::UpstreamStatus),
+        detail: Some("no replica is available".into()),
+        e2e_ms: 4.0,
+        ttft_ms: None,
+        itl_ms: None,
+        usage: Usage::default(),
+        replica: None,
+        ..sample(5)
+    };
+    samples
+}
+
+fn report(samples: &[Sample]) -> Report {
+    Report {
+        label: "gorgo".into(),
+        trace: "trace.jsonl.gz".into(),
+        to: "http://127.0.0.1:8080".into(),
+        model: "sim".into(),
+        seed: 3,
+        time_scale: 0.1,
+        max_in_flight: Some(64),
+        block_tokens: 256,
+        rows_without_blocks: 0,
+        rows_refitted: 0,
+        counts: ShapeCounts { rows: 1500, dropped_over_input: 1200, beyond_limit: 290, outputs_capped: 2, spread: 0 },
+        max_input_tokens: Some(24_000),
+        max_output_tokens: Some(128),
+        unsent: 0,
+        unfinished: 0,
+        summary: Summary::of(samples),
+    }
+}
+
+#[test]
+fn the_table_reads_like_this() {
+    insta::assert_snapshot!(report(&samples()).text());
+}
+
+#[test]
+fn a_replay_that_was_late_and_stopped_says_so() {
+    let mut late = samples();
+    late.truncate(4);
+    for sample in &mut late {
+        sample.sent_ms += 120.0;
+        sample.slot_wait_ms = 119.0;
+        sample.replica = None;
+        sample.usage.cached_tokens = None;
+    }
+    let stopped = Report { unsent: 7, unfinished: 1, max_in_flight: None, ..report(&late) };
+    insta::assert_snapshot!(stopped.text());
+}
+
+#[test]
+fn the_json_reads_like_this() {
+    insta::assert_snapshot!(serde_json::to_string_pretty(&report(&samples()).json()).unwrap());
+}
+
+#[test]
+fn nothing_measured_prints_dashes() {
+    let text = report(&[]).text();
+    assert!(text.contains("0 requests in 0.0 s") && text.contains("TTFT, all"), "{text}");
+    assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
+}

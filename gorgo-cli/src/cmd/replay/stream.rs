@@ -1,0 +1,224 @@
+//! The answer's event stream, read for three things: when content came, what the engine counted, how it ended.
+//!
+//! Lines are found by memchr and looked into by memmem; only the line with the usage object is parsed. A data event
+//! holds content when it has a text that is not empty (`content`, `reasoning_content`, `reasoning`, `text`) or a tool
+//! call; a role chunk or a finish reason is none.
+
+use gorgo_core::model::Usage;
+use memchr::{memchr2, memmem};
+use serde::Deserialize;
+
+/// Longest line that is kept while its end has not come, bytes. An event is one token's worth of text; this is the
+/// line of an endless answer that is no event stream.
+const LONGEST_LINE: usize = 4 << 20;
+
+/// Keys whose text is content.
+const TEXT_KEYS: [&[u8]; 4] = [b"\"content\"", b"\"reasoning_content\"", b"\"text\"", b"\"reasoning\""];
+
+/// What an event stream said so far.
+#[derive(Debug, Default)]
+pub(super) struct StreamScan {
+    /// The begun line at the end of what was fed.
+    begun: Vec<u8>,
+    /// Events with content.
+    pub(super) content_events: u32,
+    /// What the engine counted.
+    pub(super) usage: Usage,
+    /// Whether `[DONE]` came.
+    pub(super) done: bool,
+    /// The first error event, as it stood there.
+    pub(super) error: Option<String>,
+    /// Whether a line was too long to be of an event stream.
+    pub(super) overlong: bool,
+}
+
+impl StreamScan {
+    /// Takes the next bytes, cut anywhere. Returns whether an event in them had content.
+    pub(super) fn feed(&mut self, bytes: &[u8]) -> bool {
+        let before = self.content_events;
+        let mut rest = bytes;
+        while let Some(end) = memchr2(b'\n', b'\r', rest) {
+            let (line, after) = rest.split_at(end);
+            if self.begun.is_empty() {
+                self.line(line);
+            } else {
+                let mut whole = std::mem::take(&mut self.begun);
+                whole.extend_from_slice(line);
+                self.line(&whole);
+            }
+            rest = after.get(1..).unwrap_or_default();
+        }
+        if self.begun.len() + rest.len() > LONGEST_LINE {
+            self.overlong = true;
+            self.begun.clear();
+        } else {
+            self.begun.extend_from_slice(rest);
+        }
+        self.content_events != before
+    }
+
+    fn line(&mut self, line: &[u8]) {
+        let Some(data) = line.strip_prefix(b"data:").map(<[u8]>::trim_ascii) else { return };
+        if data == b"[DONE]" {
+            self.done = true;
+        } else if data.starts_with(b"{\"error\"") || data.starts_with(b"{\"object\":\"error\"") {
+            self.error.get_or_insert_with(|| message(data));
+        } else {
+            if has_content(data) {
+                self.content_events = self.content_events.saturating_add(1);
+            }
+            if has_value(data, b"\"usage\"", |value| value.starts_with(b"{")) {
+                self.read_usage(data);
+            }
+        }
+    }
+
+    fn read_usage(&mut self, data: &[u8]) {
+        if let Ok(Event { usage: Some(usage) }) = serde_json::from_slice(data) {
+            self.usage = Usage {
+                prompt_tokens: usage.prompt_tokens.or(self.usage.prompt_tokens),
+                cached_tokens: usage
+                    .prompt_tokens_details
+                    .and_then(|details| details.cached_tokens)
+                    .or(self.usage.cached_tokens),
+                completion_tokens: usage.completion_tokens.or(self.usage.completion_tokens),
+            };
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Event {
+    usage: Option<WireUsage>,
+}
+
+#[derive(Deserialize)]
+struct WireUsage {
+    prompt_tokens: Option<u32>,
+    completion_tokens: Option<u32>,
+    prompt_tokens_details: Option<WireDetails>,
+}
+
+#[derive(Deserialize)]
+struct WireDetails {
+    cached_tokens: Option<u32>,
+}
+
+fn has_content(data: &[u8]) -> bool {
+    let text = |value: &[u8]| value.starts_with(b"\"") && !value.starts_with(b"\"\"");
+    let list =
+        |value: &[u8]| value.strip_prefix(b"[").is_some_and(|inside| !inside.trim_ascii_start().starts_with(b"]"));
+    TEXT_KEYS.iter().any(|key| has_value(data, key, text)) || has_value(data, b"\"tool_calls\"", list)
+}
+
+/// Whether the key (quotes included) occurs with a value that passes. Inside a JSON text its quotes would be escaped,
+/// so what was generated is never taken for a key.
+fn has_value(data: &[u8], key: &[u8], passes: impl Fn(&[u8]) -> bool) -> bool {
+    memmem::find_iter(data, key).any(|at| {
+        let after = data.get(at + key.len()..).unwrap_or_default().trim_ascii_start();
+        after.strip_prefix(b":").is_some_and(|value| passes(value.trim_ascii_start()))
+    })
+}
+
+/// The words of an error body or event: `error.message`, `error`, `message` or `detail` where it is JSON with one of
+/// those, else the text itself; cut to a line that a report can hold.
+pub(super) fn message(body: &[u8]) -> String {
+    const LONGEST: usize = 200;
+    let json: Option<serde_json::Value> = serde_json::from_slice(body).ok();
+    let said = json.as_ref().and_then(|json| {
+        let places = ["/error/message", "/error", "/message", "/detail"];
+        places.iter().find_map(|place| json.pointer(place)?.as_str())
+    });
+    let text = said.map_or_else(|| String::from_utf8_lossy(body), Into::into);
+    let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(LONGEST) {
+        Some((cut, _)) => format!("{}…", &line[..cut]),
+        None => line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use proptest::test_runner::RngSeed;
+
+    use super::*;
+
+    const CHAT: &str = concat!(
+        ": keep-alive\n\n",
+        "data: {\"id\":\"1\",\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}],\"usage\":null}\r\n\r\n",
+        "data: {\"choices\":[{\"delta\":{\"reasoning_content\":\"hm\"}}]}\n\n",
+        "data: {\"choices\":[{\"delta\": {\"content\": \"a \\\"text\\\":\\\"b\"}}]}\n\n",
+        "data:{\"choices\":[{\"delta\":{\"content\":null,\"tool_calls\":[{\"index\":0}]}}]}\n\n",
+        "data: {\"choices\":[{\"delta\":{\"tool_calls\":[]},\"finish_reason\":\"stop\"}]}\n\n",
+        "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":12,\"completion_tokens\":3,\"total_tokens\":15,",
+        "\"prompt_tokens_details\":{\"cached_tokens\":8}}}\n\n",
+        "data: [DONE]\n\n",
+    );
+
+    fn scan_in_pieces(text: &str, piece: usize) -> StreamScan {
+        let mut scan = StreamScan::default();
+        for piece in text.as_bytes().chunks(piece.max(1)) {
+            scan.feed(piece);
+        }
+        scan
+    }
+
+    #[test]
+    fn content_is_text_reasoning_or_a_tool_call_and_nothing_else() {
+        let scan = scan_in_pieces(CHAT, usize::MAX);
+        assert_eq!((scan.content_events, scan.done, scan.error.as_deref()), (3, true, None));
+        let usage = Usage { prompt_tokens: Some(12), cached_tokens: Some(8), completion_tokens: Some(3) };
+        assert_eq!(scan.usage, usage);
+    }
+
+    #[test]
+    fn feed_says_when_content_came() {
+        let mut scan = StreamScan::default();
+        assert!(
+            !scan.feed(b"data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\ndata: {\"cho")
+        );
+        assert!(!scan.feed(b"ices\":[{\"text\":\"a\"}]}"));
+        assert!(scan.feed(b"\n"));
+        assert!(!scan.feed(b"\n: comment\n\n"));
+    }
+
+    #[test]
+    fn error_events_keep_their_words() {
+        let scan = scan_in_pieces("data: {\"error\":{\"message\":\"engine  died\",\"type\":\"x\"}}\n\n", 7);
+        assert_eq!((scan.error.as_deref(), scan.done, scan.content_events), (Some("engine died"), false, 0));
+        assert_eq!(message(b"<html>\n no </html>"), "<html> no </html>");
+        assert_eq!(message(b"{\"detail\":\"Not Found\"}"), "Not Found");
+        assert_eq!(message("é".repeat(300).as_bytes()).chars().count(), 201);
+    }
+
+    #[test]
+    fn an_endless_line_is_not_kept() {
+        let mut scan = StreamScan::default();
+        for _ in 0..5 {
+            scan.feed(&vec![b'x'; 1 << 20]);
+        }
+        assert!(scan.overlong);
+        assert!(scan.begun.len() <= LONGEST_LINE);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { rng_seed: RngSeed::Fixed(3), failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn where_the_bytes_are_cut_does_not_matter(piece in 1_usize..200) {
+            let (whole, cut) = (scan_in_pieces(CHAT, usize::MAX), scan_in_pieces(CHAT, piece));
+            prop_assert_eq!((whole.content_events, whole.usage, whole.done), (cut.content_events, cut.usage, cut.done));
+        }
+
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), piece in 1_usize..50) {
+            let mut scan = StreamScan::default();
+            for piece in bytes.chunks(piece) {
+                scan.feed(piece);
+            }
+            scan.line(&[b"data: {\"usage\":{", bytes.as_slice()].concat());
+            let _ = message(&bytes);
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! How the program ends.
+
+use std::process::ExitCode;
+
+/// What the exit code says; the numbers from 64 on are those of `sysexits.h`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// It is done.
+    Done,
+    /// It ran, and the answer is no.
+    No,
+    /// The command line is wrong, or names a file that cannot be used.
+    Usage,
+    /// A port cannot be had.
+    Unavailable,
+    /// The history database cannot be used.
+    Store,
+    /// The configuration is wrong.
+    Configuration,
+}
+
+impl Exit {
+    /// All ways to end, in the order of their codes.
+    #[cfg(test)]
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Done, Self::No, Self::Usage, Self::Unavailable, Self::Store, Self::Configuration];
+
+    /// The exit code.
+    pub(crate) const fn code(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::No => 1,
+            Self::Usage => 2,
+            Self::Unavailable => 69,
+            Self::Store => 74,
+            Self::Configuration => 78,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.code())
+    }
+}

@@ -1,0 +1,6 @@
+//! What measuring commands print: tables for people, JSON and CSV for programs. Shared by `replay` and `simulate`.
+
+pub(crate) mod csv;
+pub(crate) mod json;
+pub(crate) mod number;
+pub(crate) mod table;

@@ -1,0 +1,183 @@
+//! The configuration that holds, every value with its origin: TOML that can be read back, comments beside it.
+
+use toml::Value as Toml;
+
+use super::origin::Origins;
+use super::sections::{Config, Document};
+use super::{path, secrets};
+use crate::model::Value;
+
+/// Widest assignment whose comment still stands in the common column.
+const WIDEST: usize = 48;
+
+/// A line: what is assigned, and where it came from; a header or nothing has no origin.
+struct Line {
+    text: String,
+    origin: Option<String>,
+}
+
+/// All values of `config`, defaults included, each with its origin. Secrets are not in it: keys stand in the
+/// environment, and what looks like one all the same is masked.
+#[must_use]
+pub fn effective(config: &Config, origins: &Origins) -> String {
+    let document = config.document();
+    let mut page = Page { origins, lines: Vec::new() };
+    if let Ok(Toml::Table(sections)) = Toml::try_from(&document) {
+        let (tables, plain): (Vec<_>, Vec<_>) =
+            sections.into_iter().partition(|(_, value)| matches!(value, Toml::Table(_)) || is_tables(value));
+        for (key, value) in plain {
+            page.assign(&key, &value_of(&value), &key);
+        }
+        for (key, value) in tables.into_iter().filter(|(key, _)| key != "policy") {
+            page.section(&value_of(&value), &key);
+        }
+    }
+    for (name, policy) in &config.policies {
+        page.section(policy, &path::child("policy", name));
+    }
+    secrets::masked(&page.text())
+}
+
+struct Page<'a> {
+    origins: &'a Origins,
+    lines: Vec<Line>,
+}
+
+impl Page<'_> {
+    /// A table under a header, or an array of them under one each. What is nested in it is written with dotted keys,
+    /// so that every value has a line; arrays of tables come last, since they need headers.
+    fn section(&mut self, value: &Value, path: &str) {
+        match value {
+            Value::Table(members) => {
+                self.plain(format!("\n[{path}]"));
+                self.members(members, path, path);
+            }
+            Value::List(list) => self.list(list, path, path),
+            _ => {}
+        }
+    }
+
+    /// `written` is the path as a header says it, without indices.
+    fn list(&mut self, list: &[Value], path: &str, written: &str) {
+        for (index, item) in list.iter().enumerate() {
+            if let Value::Table(members) = item {
+                self.plain(format!("\n[[{written}]]"));
+                self.members(members, &path::element(path, index), written);
+            }
+        }
+    }
+
+    fn members(&mut self, members: &[(String, Value)], path: &str, written: &str) {
+        let mut later = Vec::new();
+        self.dotted(members, path, "", &mut later);
+        for (key, list) in later {
+            self.list(list, &format!("{path}.{key}"), &format!("{written}.{key}"));
+        }
+    }
+
+    /// Assignments of a table's members; `key` is the dotted key of the table within its header's table.
+    fn dotted<'v>(
+        &mut self,
+        members: &'v [(String, Value)],
+        path: &str,
+        key: &str,
+        later: &mut Vec<(String, &'v [Value])>,
+    ) {
+        for (name, value) in members {
+            let (path, key) = (path::child(path, name), path::child(key, name));
+            match value {
+                Value::Table(inner) if !inner.is_empty() => self.dotted(inner, &path, &key, later),
+                Value::List(list) if !list.is_empty() && list.iter().all(|item| matches!(item, Value::Table(_))) => {
+                    later.push((key, list));
+                }
+                _ => self.assign(&key, value, &path),
+            }
+        }
+    }
+
+    fn assign(&mut self, key: &str, value: &Value, path: &str) {
+        let text = format!("{key} = {}", toml_of(value));
+        self.lines.push(Line { text, origin: Some(self.origins.describe(path)) });
+    }
+
+    fn plain(&mut self, text: String) {
+        self.lines.push(Line { text, origin: None });
+    }
+
+    fn text(&self) -> String {
+        let widths = self.lines.iter().filter(|line| line.origin.is_some()).map(|line| line.text.chars().count());
+        let column = widths.filter(|width| *width <= WIDEST).max().unwrap_or(0);
+        self.lines.iter().fold(String::new(), |mut page, line| {
+            page.push_str(&line.text);
+            if let Some(origin) = &line.origin {
+                let gap = column.saturating_sub(line.text.chars().count()) + 2;
+                page.push_str(&" ".repeat(gap));
+                page.push_str("# ");
+                page.push_str(origin);
+            }
+            page.push('\n');
+            page
+        })
+    }
+}
+
+impl Config {
+    /// The fixed sections as the file has them.
+    fn document(&self) -> Document {
+        Document {
+            default_policy: self.default_policy.clone(),
+            server: self.server.clone(),
+            admin: self.admin.clone(),
+            log: self.log.clone(),
+            store: self.store.clone(),
+            index: self.index,
+            probe: self.probe,
+            scrape: self.scrape,
+            failover: self.failover,
+            replica: self.replicas.clone(),
+            policy: std::collections::BTreeMap::new(),
+        }
+    }
+}
+
+fn is_tables(value: &Toml) -> bool {
+    matches!(value, Toml::Array(list) if list.iter().all(Toml::is_table))
+}
+
+fn value_of(value: &Toml) -> Value {
+    match value {
+        Toml::String(text) => Value::Text(text.clone()),
+        Toml::Integer(whole) => Value::Integer(*whole),
+        Toml::Float(number) => Value::Float(*number),
+        Toml::Boolean(truth) => Value::Bool(*truth),
+        Toml::Datetime(date) => Value::Text(date.to_string()),
+        Toml::Array(list) => Value::List(list.iter().map(value_of).collect()),
+        Toml::Table(members) => {
+            Value::Table(members.iter().map(|(key, value)| (key.clone(), value_of(value))).collect())
+        }
+    }
+}
+
+/// The text of a file in which `table` stands at `path`: it can be read again with [`parse_toml`](super::parse_toml).
+#[must_use]
+pub fn table_text(path: &[&str], table: &Value) -> String {
+    let nested = path.iter().rev().fold(table.clone(), |inner, key| Value::Table(vec![((*key).to_owned(), inner)]));
+    match toml_of(&nested) {
+        Toml::Table(file) => file.to_string(),
+        other => other.to_string(),
+    }
+}
+
+/// The same value with TOML's types.
+fn toml_of(value: &Value) -> Toml {
+    match value {
+        Value::Text(text) => Toml::String(text.clone()),
+        Value::Integer(whole) => Toml::Integer(*whole),
+        Value::Float(number) => Toml::Float(*number),
+        Value::Bool(truth) => Toml::Boolean(*truth),
+        Value::List(list) => Toml::Array(list.iter().map(toml_of).collect()),
+        Value::Table(members) => {
+            Toml::Table(members.iter().map(|(key, value)| (key.clone(), toml_of(value))).collect())
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The address of a real engine: `http://host:port`, and nothing else.
+
+use std::fmt;
+use std::net::Ipv6Addr;
+
+/// Where an engine listens.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Endpoint {
+    /// Host name or IP address; an IPv6 address without its brackets.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+    /// Whether TLS is spoken. Always false for now: [`Endpoint::parse`] refuses `https`.
+    pub tls: bool,
+}
+
+impl Endpoint {
+    /// Reads a replica's `url`.
+    ///
+    /// # Errors
+    /// What is wrong with it and what to write instead; the text never quotes credentials.
+    pub fn parse(url: &str) -> Result<Self, String> {
+        let (scheme, rest) =
+            url.split_once("://").ok_or("no scheme; write `http://host:port`, such as `http://10.0.3.7:30000`")?;
+        match scheme.to_ascii_lowercase().as_str() {
+            "http" => {}
+            "https" => {
+                return Err("https to engines is not supported yet; end TLS in front of the engine and write its \
+                            http address"
+                    .to_owned());
+            }
+            other => return Err(format!("unknown scheme `{}`; known: http", other.escape_default())),
+        }
+        let cut = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        let (authority, tail) = rest.split_at(cut);
+        if authority.contains('@') {
+            return Err("credentials do not belong into a url; name a variable in `api_key_env`".to_owned());
+        }
+        if !matches!(tail, "" | "/") {
+            return Err("write only `http://host:port`; the path of each request is added to it".to_owned());
+        }
+        let (host, port) = match authority.strip_prefix('[') {
+            Some(inside) => {
+                let (host, after) = inside.split_once(']').ok_or("no `]` after the IPv6 address")?;
+                host.parse::<Ipv6Addr>().map_err(|_| format!("`[{}]` is no IPv6 address", host.escape_default()))?;
+                let port = match after {
+                    "" => None,
+                    _ => Some(after.strip_prefix(':').ok_or("expected `:port` after the IPv6 address")?),
+                };
+                (host, port)
+            }
+            None => match authority.split_once(':') {
+                Some((_, port)) if port.contains(':') => return Err("write an IPv6 address in brackets".to_owned()),
+                Some((host, port)) => (host, Some(port)),
+                None => (authority, None),
+            },
+        };
+        if host.is_empty() {
+            return Err("no host; write `http://host:port`".to_owned());
+        }
+        if !authority.starts_with('[')
+            && !host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
+        {
+            return Err(format!("`{}` is no host name", host.escape_default()));
+        }
+        let port = match port {
+            None => 80,
+            Some(port) => port
+                .bytes()
+                .all(|byte| byte.is_ascii_digit())
+                .then(|| port.parse().ok())
+                .flatten()
+                .filter(|port| *port != 0)
+                .ok_or_else(|| format!("`{}` is no port; allowed: 1 to 65535", port.escape_default()))?,
+        };
+        Ok(Self { host: host.to_owned(), port, tls: false })
+    }
+}
+
+/// `host:port`, as the `host` header wants it.
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Endpoint;
+
+    #[test]
+    fn good_urls_are_read() {
+        for (url, shown) in [
+            ("http://10.0.3.7:30000", "10.0.3.7:30000"),
+            ("HTTP://engine-1.example/", "engine-1.example:80"),
+            ("http://[::1]:8000", "[::1]:8000"),
+            ("http://[fe80::1]", "[fe80::1]:80"),
+        ] {
+            assert_eq!(Endpoint::parse(url).unwrap().to_string(), shown);
+        }
+    }
+
+    #[test]
+    fn bad_urls_say_what_to_write() {
+        let says = |url: &str| Endpoint::parse(url).unwrap_err();
+        assert!(says("10.0.3.7:30000").starts_with("no scheme"));
+        assert!(says("https://h").starts_with("https to engines is not supported yet"));
+        assert!(says("ftp://h").starts_with("unknown scheme `ftp`"));
+        assert!(says("http://h:1/v1").contains("only `http://host:port`"));
+        assert!(says("http://").starts_with("no host"));
+        assert!(says("http://:80").starts_with("no host"));
+        assert!(says("http://::1:80").contains("brackets"));
+        for url in ["http://h:0", "http://h:65536", "http://h:", "http://h:+1"] {
+            assert!(says(url).contains("is no port"), "{url}");
+        }
+        assert!(says("http://a b").contains("is no host name"));
+        let secret = says("http://user:hunter2@h:1");
+        assert!(secret.contains("api_key_env") && !secret.contains("hunter2"));
+    }
+}

@@ -1,0 +1,177 @@
+//! The layers of a configuration, handed to figment, which merges them: defaults, the file, the environment, flags.
+//!
+//! figment's own TOML reader is left off: it knows no lines and brings a second parser. Its own environment reader
+//! also: it cannot tell `_` from `-` and turns a string `0123` into a number. Each variable and each flag is a layer of
+//! its own, so that figment's tags tell who set what. figment keeps no order within tables; it is restored from where
+//! the keys stand in the file.
+
+use std::collections::HashMap;
+
+use figment::value::{Dict, Map, Num, Tag, Value as Merged};
+use figment::{Error, Figment, Metadata, Profile, Provider};
+
+use super::origin::Origin;
+use super::path::{self, Step};
+use super::source::Source;
+use crate::model::Value;
+
+/// All layers so far.
+#[derive(Debug)]
+pub(super) struct Layers {
+    figment: Figment,
+    /// By the name a layer has in figment.
+    origins: HashMap<String, Origin>,
+}
+
+/// One layer: its name and its top-level members.
+struct Layer {
+    name: String,
+    members: Dict,
+}
+
+impl Provider for Layer {
+    fn metadata(&self) -> Metadata {
+        Metadata::named(self.name.clone())
+    }
+
+    fn data(&self) -> Result<Map<Profile, Dict>, Error> {
+        Ok(Profile::Default.collect(self.members.clone()))
+    }
+}
+
+impl Layers {
+    /// The lowest layer: what holds where nobody says anything.
+    pub(super) fn defaults(defaults: &impl serde::Serialize) -> Result<Self, Box<Error>> {
+        let members = Merged::serialize(defaults)?.into_dict().unwrap_or_default();
+        let layer = Layer { name: Origin::Default.to_string(), members };
+        Ok(Self { figment: Figment::from(layer), origins: HashMap::new() })
+    }
+
+    /// The file's values over what is there.
+    pub(super) fn file(&mut self, root: &Value) {
+        let members = merged_of(root).into_dict().unwrap_or_default();
+        self.merge(&Origin::File, members);
+    }
+
+    /// Sets one value. What stood there goes, also where both are tables: a variable says all of its value.
+    pub(super) fn set(&mut self, origin: &Origin, steps: &[Step], value: &Value) -> Result<(), String> {
+        let Some((Step::Key(top), below)) = steps.split_first() else {
+            return Err("no key".to_owned());
+        };
+        let now = self.members();
+        let patched = patched(now.get(top), below, merged_of(value))?;
+        // figment would merge two tables; an empty value between them makes the second replace the first.
+        self.merge(origin, Dict::from([(top.clone(), Merged::from(figment::value::Empty::Unit))]));
+        self.merge(origin, Dict::from([(top.clone(), patched)]));
+        Ok(())
+    }
+
+    fn merge(&mut self, origin: &Origin, members: Dict) {
+        let name = origin.to_string();
+        self.origins.insert(name.clone(), origin.clone());
+        self.figment = std::mem::take(&mut self.figment).merge(Layer { name, members });
+    }
+
+    fn members(&self) -> Dict {
+        self.figment.data().ok().and_then(|mut profiles| profiles.remove(&Profile::Default)).unwrap_or_default()
+    }
+
+    /// All values as their type.
+    pub(super) fn extract<'de, T: serde::Deserialize<'de>>(&self) -> Result<T, Box<Error>> {
+        self.figment.extract().map_err(Box::new)
+    }
+
+    /// All values in the order of the file, what it does not have behind that; and who set what, by plain path.
+    pub(super) fn merged(&self, source: &Source) -> (Value, HashMap<String, Origin>) {
+        let mut nodes = HashMap::new();
+        let members = Merged::Dict(Tag::Default, self.members());
+        let root = self.ordered(&members, "", source, &mut nodes);
+        (root.unwrap_or_else(|| Value::Table(Vec::new())), nodes)
+    }
+
+    fn ordered(
+        &self,
+        value: &Merged,
+        path: &str,
+        source: &Source,
+        nodes: &mut HashMap<String, Origin>,
+    ) -> Option<Value> {
+        let origin = self.figment.get_metadata(value.tag()).and_then(|layer| self.origins.get(layer.name.as_ref()));
+        nodes.insert(path::plain(path), origin.cloned().unwrap_or(Origin::Default));
+        Some(match value {
+            Merged::String(_, text) => Value::Text(text.clone()),
+            Merged::Char(_, char) => Value::Text(char.to_string()),
+            Merged::Bool(_, truth) => Value::Bool(*truth),
+            Merged::Num(_, Num::F64(number)) => Value::Float(*number),
+            Merged::Num(_, Num::F32(number)) => Value::Float(f64::from(*number)),
+            Merged::Num(_, number) => {
+                let unsigned = number.to_u128().and_then(|whole| i64::try_from(whole).ok());
+                Value::Integer(number.to_i128().and_then(|whole| i64::try_from(whole).ok()).or(unsigned)?)
+            }
+            Merged::Empty(_, _) => return None,
+            Merged::Array(_, list) => Value::List(
+                list.iter()
+                    .enumerate()
+                    .filter_map(|(index, item)| self.ordered(item, &path::element(path, index), source, nodes))
+                    .collect(),
+            ),
+            Merged::Dict(_, members) => {
+                let mut members: Vec<_> = members
+                    .iter()
+                    .map(|(key, member)| {
+                        let path = path::child(path, key);
+                        let place = source.place(&path::plain(&path)).map_or(usize::MAX, |place| place.key.start);
+                        (place, key, path, member)
+                    })
+                    .collect();
+                members.sort_by_key(|(place, ..)| *place);
+                Value::Table(
+                    members
+                        .into_iter()
+                        .filter_map(|(_, key, path, member)| {
+                            Some((key.clone(), self.ordered(member, &path, source, nodes)?))
+                        })
+                        .collect(),
+                )
+            }
+        })
+    }
+}
+
+/// `base` with `value` at `steps` below it. What is copied keeps its tags, and so its origins.
+fn patched(base: Option<&Merged>, steps: &[Step], value: Merged) -> Result<Merged, String> {
+    match (steps.split_first(), base) {
+        (None, _) => Ok(value),
+        (Some((Step::Key(key), below)), base) => {
+            let (tag, mut members) = match base {
+                Some(Merged::Dict(tag, members)) => (*tag, members.clone()),
+                _ => (Tag::Default, Dict::new()),
+            };
+            let member = patched(members.get(key), below, value)?;
+            members.insert(key.clone(), member);
+            Ok(Merged::Dict(tag, members))
+        }
+        (Some((Step::Index(index), below)), Some(Merged::Array(tag, list))) => {
+            let mut list = list.clone();
+            let count = list.len();
+            let item =
+                list.get_mut(*index).ok_or_else(|| format!("there is no element {index}, only {count}, from 0"))?;
+            *item = patched(Some(item), below, value)?;
+            Ok(Merged::Array(*tag, list))
+        }
+        (Some((Step::Index(index), _)), _) => Err(format!("there is no element {index}: it is no array")),
+    }
+}
+
+fn merged_of(value: &Value) -> Merged {
+    match value {
+        Value::Bool(truth) => Merged::from(*truth),
+        Value::Integer(whole) => Merged::from(*whole),
+        Value::Float(number) => Merged::from(*number),
+        Value::Text(text) => Merged::from(text.as_str()),
+        Value::List(list) => Merged::from(list.iter().map(merged_of).collect::<Vec<_>>()),
+        Value::Table(members) => {
+            Merged::from(members.iter().map(|(key, value)| (key.clone(), merged_of(value))).collect::<Dict>())
+        }
+    }
+}

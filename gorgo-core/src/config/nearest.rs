@@ -1,0 +1,45 @@
+//! "Did you mean": the known name nearest to one that is not known.
+
+/// The name in `known` that `given` is most likely a slip of: case, `-` against `_`, a letter or two missing, swapped
+/// or too many, the end left out. `None` where nothing is near.
+#[must_use]
+pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let wanted = folded(given);
+    let allowed = 1 + wanted.chars().count().min(64) / 4;
+    known
+        .into_iter()
+        .map(|name| {
+            let other = folded(name);
+            let begun = wanted.len() > 2 && other.starts_with(&wanted);
+            (if begun { allowed } else { strsim::damerau_levenshtein(&wanted, &other) }, name)
+        })
+        .filter(|(distance, _)| *distance <= allowed)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, name)| name)
+}
+
+/// How names are compared where their spelling may differ: lower case, everything but letters and digits an underscore,
+/// at most 64 characters (a longer one is no slip, and distances cost the product of the lengths).
+pub(super) fn folded(name: &str) -> String {
+    name.chars()
+        .take(64)
+        .map(|char| if char.is_ascii_alphanumeric() { char.to_ascii_lowercase() } else { '_' })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nearest;
+
+    #[test]
+    fn slips_are_found_and_strangers_are_not() {
+        let known = ["weight", "kind", "unknown", "kv-usage"];
+        assert_eq!(nearest("wieght", known), Some("weight"));
+        assert_eq!(nearest("KV_usage", known), Some("kv-usage"));
+        assert_eq!(nearest("kv", known), None);
+        assert_eq!(nearest("wei", known), Some("weight"));
+        assert_eq!(nearest("temperature", known), None);
+        assert_eq!(nearest("", known), None);
+        assert_eq!(nearest("x", []), None);
+    }
+}

@@ -1,0 +1,97 @@
+//! Findings as people and programs read them: `FILE:LINE: PATH: MESSAGE`, on a terminal with the line and carets below.
+
+use std::fmt::Write as _;
+use std::ops::Range;
+
+use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
+
+use super::origin::{Origins, Spot};
+use crate::model::{Fault, Faults, Severity};
+
+/// How a report looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Look {
+    /// One line per finding.
+    Plain,
+    /// And below it the line of the file, with carets.
+    Carets,
+    /// The same in colour.
+    Colour,
+}
+
+/// The report: first what is in the file, by line, then variables, then flags. Each finding stands once.
+#[must_use]
+pub fn render(faults: &Faults, origins: &Origins, look: Look) -> String {
+    let mut findings: Vec<_> = faults.list.iter().map(|fault| (order(origins.locate(fault)), fault)).collect();
+    findings.sort_by(|(one, a), (other, b)| one.cmp(other).then_with(|| a.path.cmp(&b.path)));
+    // Two checks may find the same and advise differently.
+    findings.dedup_by(|(_, a), (_, b)| a.path == b.path && found(a) == found(b));
+    findings.iter().fold(String::new(), |mut report, (_, fault)| {
+        line(fault, origins, look, &mut report);
+        report
+    })
+}
+
+/// How many faults and warnings there are: `2 faults, 1 warning`.
+#[must_use]
+pub fn summary(faults: &Faults) -> String {
+    let count = |severity, word: &str| match faults.list.iter().filter(|fault| fault.severity == severity).count() {
+        0 => None,
+        1 => Some(format!("1 {word}")),
+        many => Some(format!("{many} {word}s")),
+    };
+    let parts = [count(Severity::Fault, "fault"), count(Severity::Warning, "warning")];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+/// The message without the advice behind it.
+fn found(fault: &Fault) -> &str {
+    fault.message.split(';').next().unwrap_or_default()
+}
+
+/// File before variables before flags; within, by byte and by name.
+fn order(spot: Spot<'_>) -> (u8, usize, &str) {
+    match spot {
+        Spot::Whole => (0, 0, ""),
+        Spot::File(span, _) => (1, span.start, ""),
+        Spot::Named(name, _) if name.starts_with("--") => (3, 0, name),
+        Spot::Named(name, _) => (2, 0, name),
+    }
+}
+
+fn line(fault: &Fault, origins: &Origins, look: Look, report: &mut String) {
+    let source = origins.source();
+    let (place, span) = match origins.locate(fault) {
+        Spot::Whole => (source.name().to_owned(), None),
+        Spot::File(span, "") => {
+            let column = source.column(span.start);
+            (format!("{}:{}: column {column}", source.name(), source.line(span.start)), Some(span))
+        }
+        Spot::File(span, path) => (format!("{}:{}: {path}", source.name(), source.line(span.start)), Some(span)),
+        Spot::Named(name, "") => (name.to_owned(), None),
+        Spot::Named(name, within) => (format!("{name}: {within}"), None),
+    };
+    let warning = if fault.severity == Severity::Warning { "warning: " } else { "" };
+    // Writing to a String cannot fail.
+    let _ = writeln!(report, "{}: {warning}{}", printable(&place), printable(&fault.message));
+    if let (Some(span), Look::Carets | Look::Colour) = (span, look) {
+        let text = source.text_without_secrets();
+        let renderer = if look == Look::Colour { Renderer::styled() } else { Renderer::plain() };
+        let level = if fault.severity == Severity::Warning { Level::WARNING } else { Level::ERROR };
+        let snippet = Snippet::source(text).annotation(AnnotationKind::Primary.span(on_one_line(text, span)));
+        let _ = writeln!(report, "{}", renderer.render(&[Group::with_level(level).element(snippet)]));
+    }
+}
+
+/// A span's part on its first line, on whole characters.
+fn on_one_line(text: &str, span: Range<usize>) -> Range<usize> {
+    let start = (0..=span.start.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    let end = (start..=span.end.clamp(start, text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(start);
+    let first = text[start..end].find(['\n', '\r']).map_or(end, |length| start + length);
+    start..first
+}
+
+/// Control characters would let a name in the file break the line or drive the terminal.
+fn printable(text: &str) -> String {
+    text.chars().map(|char| if char.is_control() { '\u{fffd}' } else { char }).collect()
+}

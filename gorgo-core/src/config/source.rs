@@ -1,0 +1,216 @@
+//! One TOML text, read once: its values in the order of the file, and for every key path the bytes it stands at.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::ops::Range;
+
+use sha2::{Digest, Sha256};
+use toml::de::{DeTable, DeValue};
+
+use super::{path, secrets};
+use crate::model::{Faults, Value};
+
+/// Where a key stands, in bytes of the text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place {
+    /// The key; for an element of an array, the element.
+    pub(super) key: Range<usize>,
+    /// Its value; for a table with a header, the header.
+    pub(super) value: Range<usize>,
+}
+
+/// A configuration file that was read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Source {
+    name: String,
+    text: String,
+    sha256: String,
+    /// By plain path.
+    places: HashMap<String, Place>,
+    /// Byte at which each line begins.
+    lines: Vec<usize>,
+}
+
+impl Source {
+    /// Reads a text. `name` is what reports call it. The faults are those of the syntax: where there are any but double
+    /// keys, the values are not worth a look.
+    pub(super) fn parse(name: &str, text: &str) -> Parsed {
+        let sha256 = Sha256::digest(text.as_bytes()).iter().fold(String::with_capacity(64), |mut hex, byte| {
+            // Writing to a String cannot fail.
+            let _ = write!(hex, "{byte:02x}");
+            hex
+        });
+        let lines = std::iter::once(0).chain(memchr::memchr_iter(b'\n', text.as_bytes()).map(|at| at + 1)).collect();
+        let mut source =
+            Self { name: name.to_owned(), text: secrets::masked(text), sha256, places: HashMap::new(), lines };
+        let (root, errors) = DeTable::parse_recoverable(text);
+        let mut faults = Faults::default();
+        let root = source.table(root.into_inner(), "", &mut faults);
+        let mut readable = true;
+        for error in errors {
+            let span = error.span().unwrap_or(0..0);
+            if error.message().starts_with("duplicate key") {
+                let (path, message) = source.duplicate(&span);
+                faults.fault(mark(&span, &path), message);
+            } else {
+                if readable {
+                    // What was read of a broken text is guesswork.
+                    faults.list.clear();
+                }
+                readable = false;
+                faults.fault(mark(&span, ""), error.message());
+            }
+        }
+        Parsed { source, root, faults, readable }
+    }
+
+    fn table(&mut self, table: DeTable<'_>, parent: &str, faults: &mut Faults) -> Value {
+        let mut members: Vec<_> = table.into_iter().collect();
+        members.sort_by_key(|(key, _)| key.span().start);
+        let members = members.into_iter().map(|(key, value)| {
+            let path = path::child(parent, key.get_ref());
+            self.places.insert(path::plain(&path), Place { key: key.span(), value: value.span() });
+            let value = self.value(value.into_inner(), &path, faults);
+            (key.into_inner().into_owned(), value)
+        });
+        Value::Table(members.collect())
+    }
+
+    fn value(&mut self, value: DeValue<'_>, path: &str, faults: &mut Faults) -> Value {
+        match value {
+            DeValue::String(text) => Value::Text(text.into_owned()),
+            DeValue::Boolean(truth) => Value::Bool(truth),
+            DeValue::Integer(digits) => i64::from_str_radix(digits.as_str(), digits.radix()).map_or_else(
+                |_| {
+                    faults.fault(path, format!("{digits} does not fit into 64 bits"));
+                    Value::Integer(0)
+                },
+                Value::Integer,
+            ),
+            // A float that is too large reads as infinite; range checks refuse it.
+            DeValue::Float(digits) => Value::Float(digits.as_str().parse().unwrap_or(f64::NAN)),
+            DeValue::Datetime(date) => {
+                faults.fault(path, "no key takes a date; write a string");
+                Value::Text(date.to_string())
+            }
+            DeValue::Array(list) => {
+                let list = list.into_iter().enumerate().map(|(index, item)| {
+                    let path = path::element(path, index);
+                    self.places.insert(path::plain(&path), Place { key: item.span(), value: item.span() });
+                    self.value(item.into_inner(), &path, faults)
+                });
+                Value::List(list.collect())
+            }
+            DeValue::Table(table) => self.table(table, path, faults),
+        }
+    }
+
+    /// The path and the message of a key that stands twice. The parser tells where the second stands, not in which
+    /// table; that is the table of the nearest key of that name above it.
+    fn duplicate(&self, span: &Range<usize>) -> (String, String) {
+        let key = path::plain(self.text.get(span.clone()).unwrap_or_default());
+        let first = self
+            .places
+            .iter()
+            .filter(|(path, place)| {
+                let last = path.strip_suffix(key.as_str());
+                place.key.start < span.start && last.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+            })
+            .max_by_key(|(_, place)| place.key.start);
+        match first {
+            Some((path, place)) => {
+                (path.clone(), format!("stands twice; first on line {}", self.line(place.key.start)))
+            }
+            None => (key, "stands twice".to_owned()),
+        }
+    }
+
+    /// What reports call the file.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The text with secrets masked: what the database may keep.
+    #[must_use]
+    pub fn text_without_secrets(&self) -> &str {
+        &self.text
+    }
+
+    /// SHA-256 of the text as it was read, in hexadecimal.
+    #[must_use]
+    pub fn sha256(&self) -> &str {
+        &self.sha256
+    }
+
+    /// Where the key at a plain path stands.
+    pub(super) fn place(&self, plain: &str) -> Option<&Place> {
+        self.places.get(plain)
+    }
+
+    /// The line, from 1, that a byte stands on.
+    pub(super) fn line(&self, byte: usize) -> usize {
+        self.lines.partition_point(|start| *start <= byte).max(1)
+    }
+
+    /// The column, from 1 and in characters, that a byte stands at.
+    pub(super) fn column(&self, byte: usize) -> usize {
+        let start = self.lines.get(self.line(byte) - 1).copied().unwrap_or(0);
+        self.text.get(start..byte).map_or(1, |before| before.chars().count() + 1)
+    }
+
+    /// How many lines there are; a text that ends with a line break does not begin another, but every text has one.
+    #[cfg(test)]
+    pub(super) fn line_count(&self) -> usize {
+        self.lines.len()
+    }
+}
+
+/// Reads the TOML text of one value, as environment variables and flags carry it.
+pub(super) fn value_of(text: &str) -> Result<Value, String> {
+    let value = DeValue::parse(text).map_err(|error| error.message().to_owned())?;
+    let mut faults = Faults::default();
+    let value = Source::parse("", "").source.value(value.into_inner(), "", &mut faults);
+    faults.list.into_iter().next().map_or(Ok(value), |fault| Err(fault.message))
+}
+
+/// Reads a whole TOML text that is no file of the user's, such as that of a preset.
+///
+/// # Errors
+/// The first fault of its syntax, with its line.
+pub fn parse_toml(text: &str) -> Result<Value, String> {
+    let parsed = Source::parse("", text);
+    match parsed.faults.list.first() {
+        None => Ok(parsed.root),
+        Some(fault) => {
+            let line = unmark(&fault.path).map_or(1, |(span, _)| parsed.source.line(span.start));
+            Err(format!("line {line}: {}", fault.message))
+        }
+    }
+}
+
+/// A text and what was read of it.
+#[derive(Debug)]
+pub(super) struct Parsed {
+    /// Places and lines.
+    pub(super) source: Source,
+    /// Its values.
+    pub(super) root: Value,
+    /// Faults of syntax.
+    pub(super) faults: Faults,
+    /// Whether the values mean anything.
+    pub(super) readable: bool,
+}
+
+/// The path of a fault that stands at bytes of the file and not at a key: `@start..end` and, after a blank, what is
+/// known of the path. [`unmark`] takes it apart.
+fn mark(span: &Range<usize>, path: &str) -> String {
+    format!("@{}..{} {path}", span.start, span.end)
+}
+
+/// The bytes and the rest of a path that `mark` made.
+pub(super) fn unmark(path: &str) -> Option<(Range<usize>, &str)> {
+    let (span, rest) = path.strip_prefix('@')?.split_once(' ')?;
+    let (start, end) = span.split_once("..")?;
+    Some((start.parse().ok()?..end.parse().ok()?, rest))
+}

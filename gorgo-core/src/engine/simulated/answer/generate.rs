@@ -1,0 +1,49 @@
+//! SGLang's `/generate`: each event repeats the whole text so far and carries the counts.
+
+use serde_json::{Value, json};
+
+use super::{Counts, DONE, Subject, Wording, event};
+
+pub(super) struct Generate {
+    subject: Subject,
+    text: String,
+}
+
+impl Generate {
+    pub(super) fn new(subject: Subject) -> Self {
+        Self { subject, text: String::new() }
+    }
+
+    fn body(&self, text: &str, counts: Counts, done: bool) -> Value {
+        let reason = match (done, self.subject.reason) {
+            (false, _) => Value::Null,
+            (true, "length") => json!({ "type": "length", "length": counts.completion }),
+            (true, other) => json!({ "type": other }),
+        };
+        json!({
+            "text": text,
+            "meta_info": {
+                "id": self.subject.id, "finish_reason": reason, "prompt_tokens": counts.prompt,
+                "completion_tokens": counts.completion, "cached_tokens": counts.cached,
+            },
+        })
+    }
+}
+
+impl Wording for Generate {
+    fn open(&mut self, _: Counts, _: &mut String) {}
+
+    fn token(&mut self, text: &str, counts: Counts, out: &mut String) {
+        self.text.push_str(text);
+        event(&self.body(&self.text, counts, false), out);
+    }
+
+    fn close(&mut self, counts: Counts, out: &mut String) {
+        event(&self.body(&self.text, counts, true), out);
+        out.push_str(DONE);
+    }
+
+    fn whole(&self, text: &str, counts: Counts) -> Value {
+        self.body(text, counts, true)
+    }
+}

@@ -1,0 +1,104 @@
+//! The enabled replicas as the parts of the router want them; simulated ones are started here.
+
+use std::env;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::ServeError;
+use crate::config::{Config, ReplicaSection};
+use crate::edge::UpstreamSetup;
+use crate::engine::simulated::{self, Dialect, Settings};
+use crate::engine::{Endpoint, Watched, adapter};
+use crate::model::{Clock, EngineKind, Replica, ReplicaId};
+use crate::observe::log;
+use crate::sim::Profile;
+
+/// One enabled replica, seen from each side.
+pub(super) struct Member {
+    pub(super) replica: Replica,
+    pub(super) upstream: UpstreamSetup,
+    pub(super) watched: Watched,
+    pub(super) models: Vec<Arc<str>>,
+}
+
+/// What starts simulated engines.
+pub(super) struct Ground<'a> {
+    pub(super) clock: &'a Arc<dyn Clock>,
+    pub(super) tracker: &'a TaskTracker,
+    pub(super) stop: &'a CancellationToken,
+    pub(super) seed: u64,
+}
+
+/// Starts what is simulated, and resolves addresses and keys. Ids are positions among the enabled replicas.
+pub(super) async fn gather(config: &Config, ground: &Ground<'_>) -> Result<Vec<Member>, ServeError> {
+    let mut members = Vec::new();
+    for (section, id) in config.replicas.iter().filter(|section| section.enabled).zip(0_u16..) {
+        let engine = EngineKind::parse(&section.engine)
+            .ok_or_else(|| ServeError::replica(section, format!("unknown engine `{}`", section.engine)))?;
+        let url = match (engine, &section.url) {
+            (EngineKind::Simulated, _) => format!("http://{}", simulate(section, id, ground).await?),
+            (_, Some(url)) => url.clone(),
+            (_, None) => return Err(ServeError::replica(section, "it has no url".to_owned())),
+        };
+        let key = section.api_key_env.as_deref().and_then(|variable| env::var(variable).ok());
+        let endpoint = Endpoint::new(&url, key.as_deref(), section.http).map_err(|cause| ServeError::replica(section, cause.to_string()))?;
+        let name: Arc<str> = section.name.as_str().into();
+        let models: Vec<Arc<str>> = section.models.iter().map(|model| model.as_str().into()).collect();
+        let id = ReplicaId(id);
+        members.push(Member {
+            replica: Replica {
+                id,
+                name: Arc::clone(&name),
+                region: section.region.as_deref().unwrap_or(&section.name).into(),
+                engine,
+                kv_capacity_tokens: section.kv_capacity_tokens,
+            },
+            upstream: UpstreamSetup {
+                id,
+                name: Arc::clone(&name),
+                url,
+                http: section.http,
+                key,
+                models: models.clone(),
+            },
+            watched: Watched {
+                replica: id,
+                name,
+                adapter: adapter(engine),
+                endpoint,
+                api_key_env: section.api_key_env.clone(),
+                learn_models: models.is_empty(),
+            },
+            models,
+        });
+    }
+    Ok(members)
+}
+
+async fn simulate(section: &ReplicaSection, id: u16, ground: &Ground<'_>) -> Result<SocketAddr, ServeError> {
+    let settings = section.simulated.clone().unwrap_or_default();
+    let profile = Profile::find(&settings.profile)
+        .ok_or_else(|| ServeError::replica(section, format!("unknown profile `{}`", settings.profile)))?;
+    let listener = TcpListener::bind("127.0.0.1:0").await.map_err(|cause| ServeError::Listen {
+        address: format!("127.0.0.1:0 (simulated engine {})", section.name),
+        cause,
+    })?;
+    let engine = Settings {
+        profile: profile.clone(),
+        speed: settings.speed,
+        rtt_ms: settings.rtt_ms,
+        dialect: Dialect::default(),
+        models: if section.models.is_empty() { vec!["sim".to_owned()] } else { section.models.clone() },
+        seed: ground.seed ^ u64::from(id),
+        faulty: None,
+    };
+    let handle =
+        simulated::start(engine, listener, Arc::clone(ground.clock), ground.tracker, ground.stop.clone())
+            .map_err(|cause| ServeError::replica(section, cause.to_string()))?;
+    log::simulated_engine(&section.name, handle.addr, settings.rtt_ms, settings.speed);
+    Ok(handle.addr)
+}

@@ -1,0 +1,59 @@
+//! A configuration file → a checked configuration and its policies. What `check` prints and what `serve` starts from
+//! are the same, because both come from here.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use crate::config::{self, Config, Inputs, Known, Origins, Setting};
+use crate::model::{Fault, Faults, KindDoc, Severity, Value};
+use crate::observe::log;
+use crate::policy::{PRESETS, Policies, Registry, build, preset};
+use crate::sim::Profile;
+
+/// What came of the file.
+#[derive(Debug)]
+pub struct Loading {
+    /// Configuration and policies; only where nothing must be mended.
+    pub ready: Option<(Config, Policies)>,
+    /// All findings.
+    pub faults: Faults,
+    /// The file, and who set what.
+    pub origins: Origins,
+}
+
+impl Loading {
+    /// The warnings alone.
+    pub fn warnings(&self) -> impl Iterator<Item = &Fault> {
+        self.faults.list.iter().filter(|fault| fault.severity == Severity::Warning)
+    }
+}
+
+/// Reads, merges and checks `path`, and builds all its policies.
+#[must_use]
+pub fn load(path: &Path, environment: &[(OsString, OsString)], settings: &[Setting], registry: &Registry) -> Loading {
+    let presets: Vec<(String, Value)> = PRESETS
+        .iter()
+        .filter_map(|known| preset(known.name).ok().map(|table| (known.name.to_owned(), table)))
+        .collect();
+    let profiles: Vec<&str> = Profile::names().collect();
+    let kinds: Vec<KindDoc> = registry.rows().collect();
+    let known = Known { presets: &presets, profiles: &profiles, kinds: &kinds };
+    let loaded = config::read(path, Inputs { environment, settings, known });
+    let mut faults = loaded.faults;
+    let draft = loaded.draft;
+    // A file that cannot be read at all has no draft; its one fault says enough.
+    let policies = if draft.fleet.is_empty() && faults.any() {
+        None
+    } else {
+        let checked = build(registry, &draft.policies, &draft.default_policy, &draft.fleet);
+        faults.extend(checked.faults);
+        checked.policies
+    };
+    if let Some(config) = &loaded.config
+        && let Err(cause) = log::check_filter(&config.log.filter)
+    {
+        faults.fault("log.filter", cause);
+    }
+    let ready = if faults.any() { None } else { loaded.config.zip(policies) };
+    Loading { ready, faults, origins: loaded.origins }
+}

@@ -1,0 +1,12 @@
+//! Ring 4: assembly. Owns the clock, the tasks, the way up and the way down.
+
+mod admin;
+mod clock;
+mod fleet;
+mod loading;
+mod serve;
+mod signals;
+
+pub use clock::WallClock;
+pub use loading::{Loading, load};
+pub use serve::{ServeError, ServeSetup, serve};

@@ -1,0 +1,327 @@
+//! `serve`: builds the router, runs it until a signal, and takes it down without losing a row.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::admin::{self, Pages};
+use super::fleet::{self, Ground, Member};
+use super::signals::Signals;
+use super::WallClock;
+use crate::config::{Config, ReplicaSection};
+use crate::edge::{self, Data, DataSetup, DecisionIds, RouterChoice, UpstreamError};
+use crate::engine::probe::probe_loop;
+use crate::engine::scrape::scrape_loop;
+use crate::engine::{Senses, Vitals};
+use crate::model::{Clock, DecisionId, Event, EventKind, EventRecord, Record, ReplicaId};
+use crate::observe::fan::Fan;
+use crate::observe::meter::{Gauges, Meter, ReplicaLoad, StoreState};
+use crate::observe::{Listener, log};
+use crate::policy::{Policies, Router, RouterSetup};
+use crate::store::{self, PolicyInfo, ReplicaInfo, RunInfo, Sink, StoreError, TermInfo, Trouble};
+
+/// How often learned rates are written down.
+const RATES_EVERY: Duration = Duration::from_secs(30);
+/// How long background tasks may take to notice the end.
+const TASKS_GRACE: Duration = Duration::from_secs(5);
+
+/// What to serve.
+#[derive(Debug)]
+pub struct ServeSetup {
+    /// The configuration, checked.
+    pub config: Config,
+    /// Its policies.
+    pub policies: Policies,
+    /// The configuration as it holds, with origins, without secrets: what the database keeps.
+    pub config_text: String,
+    /// The program's version.
+    pub version: String,
+    /// Seed of all randomness of the run.
+    pub seed: u64,
+}
+
+/// Why it could not serve, or could not end well.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// A port cannot be had.
+    #[error("cannot listen on {address}: {cause}")]
+    Listen {
+        /// Where.
+        address: String,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// The history database cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A replica cannot be used as configured.
+    #[error("replica {name}: {cause}")]
+    Replica {
+        /// Its name.
+        name: String,
+        /// What is wrong.
+        cause: String,
+    },
+    /// An upstream cannot be used as configured.
+    #[error(transparent)]
+    Upstream(#[from] UpstreamError),
+    /// Signals cannot be caught.
+    #[error("cannot wait for signals: {0}")]
+    Signals(io::Error),
+}
+
+impl ServeError {
+    pub(super) fn replica(section: &ReplicaSection, cause: String) -> Self {
+        Self::Replica { name: section.name.clone(), cause }
+    }
+}
+
+/// Serves until SIGTERM or SIGINT, then drains, flushes and returns.
+///
+/// # Errors
+/// Why it could not start; or, at the end, that rows could not be written.
+pub async fn serve(setup: ServeSetup) -> Result<(), ServeError> {
+    let mut signals = Signals::install().map_err(ServeError::Signals)?;
+    let clock: Arc<dyn Clock> = Arc::new(WallClock::start());
+    // The store first: a second process on the same file is told so, whatever its ports are.
+    let store = store::open(&setup.config.base.join(&setup.config.store.path)).await?;
+    if let Some(run) = store.unfinished_run() {
+        log::unfinished_run(run);
+    }
+    let clients = listen(&setup.config.server.listen).await?;
+    let operators = listen(&setup.config.admin.listen).await?;
+    let addresses = (local(&clients)?, local(&operators)?);
+
+    let tasks = TaskTracker::new();
+    let (stop, engines_stop, shutdown) = (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
+    let ground = Ground { clock: &clock, tracker: &tasks, stop: &engines_stop, seed: setup.seed };
+    let members = fleet::gather(&setup.config, &ground).await?;
+
+    let run = run_info(&setup, &members, &clock);
+    let (secret, last) = (store.secret(), store.last_decision_id());
+    let (sink, writer) = store.begin_run(&run, &setup.config.store, Arc::clone(&clock), Box::new(tell)).await?;
+    tasks.spawn(writer.run());
+
+    let (policy, policy_name) = (setup.policies.default, default_name(&setup.policies));
+    let router = Arc::new(Router::new(router_setup(&setup.config, secret, &members), setup.policies));
+    let names: Vec<Arc<str>> = members.iter().map(|member| Arc::clone(&member.replica.name)).collect();
+    let gauges = Arc::new(Live { router: Arc::clone(&router), sink: sink.clone() });
+    let meter = Arc::new(Meter::new(&names, gauges));
+    let records: Arc<dyn Listener> = Arc::new(Fan::new(names.clone(), Arc::clone(&meter), Arc::new(sink.clone())));
+    let vitals = Arc::new(Vitals::new(members.len()));
+    let data = Data::new(
+        DataSetup {
+            choose: Arc::new(RouterChoice(Arc::clone(&router))),
+            clock: Arc::clone(&clock),
+            records: Arc::clone(&records),
+            vitals: Arc::clone(&vitals),
+            server: setup.config.server.clone(),
+            failover: setup.config.failover,
+            replicas: members.iter().map(|member| member.upstream.clone()).collect(),
+            policy,
+            ids: DecisionIds::above(last.unwrap_or(DecisionId(0))),
+            seed: setup.seed,
+        },
+        &tasks,
+    )?;
+
+    let senses = Senses {
+        clock: Arc::clone(&clock),
+        listener: Arc::clone(&records),
+        apply: observer(&router, &data, &records, &clock, &names),
+        vitals,
+        tasks: tasks.clone(),
+        stop: stop.clone(),
+        seed: setup.seed,
+    };
+    for member in members {
+        tasks.spawn(probe_loop(member.watched.clone(), senses.clone(), setup.config.probe));
+        tasks.spawn(scrape_loop(member.watched, senses.clone(), setup.config.scrape));
+    }
+    tasks.spawn(write_rates(Arc::clone(&router), Arc::clone(&records), Arc::clone(&clock), stop.clone()));
+    let pages = Pages { meter, ready: { let data = Arc::clone(&data); Box::new(move || data.is_ready()) } };
+    tasks.spawn(admin::serve(Arc::new(pages), operators, tasks.clone(), stop.clone()));
+
+    note(&*records, &*clock, EventKind::Start, format!("gorgo {} with policy {policy_name}", setup.version));
+    log::listening(addresses.0, addresses.1, &policy_name, names.len());
+
+    let serving = edge::serve(Arc::clone(&data), clients, shutdown.clone(), &tasks);
+    tokio::pin!(serving);
+    tokio::select! {
+        () = &mut serving => {}
+        signal = signals.next() => {
+            log::draining(signal, setup.config.server.drain_secs);
+            note(&*records, &*clock, EventKind::Drain, signal.to_owned());
+            data.set_ready(false);
+            shutdown.cancel();
+            tokio::select! {
+                () = &mut serving => {}
+                _ = signals.next() => {
+                    data.cut_now();
+                    serving.await;
+                }
+            }
+        }
+    }
+    stop.cancel();
+    engines_stop.cancel();
+    note(&*records, &*clock, EventKind::Stop, "drained".to_owned());
+    sink.finish(clock.now()).await?;
+    tasks.close();
+    if tokio::time::timeout(TASKS_GRACE, tasks.wait()).await.is_err() {
+        log::task_died("shutdown", &format!("{} tasks did not end in time", tasks.len()));
+    }
+    log::stopped(sink.dropped_rows());
+    Ok(())
+}
+
+async fn listen(address: &str) -> Result<TcpListener, ServeError> {
+    TcpListener::bind(address).await.map_err(|cause| ServeError::Listen { address: address.to_owned(), cause })
+}
+
+fn local(listener: &TcpListener) -> Result<SocketAddr, ServeError> {
+    listener.local_addr().map_err(|cause| ServeError::Listen { address: "a bound socket".to_owned(), cause })
+}
+
+fn default_name(policies: &Policies) -> String {
+    policies.get(policies.default).map_or_else(String::new, |policy| policy.name.to_string())
+}
+
+fn router_setup(config: &Config, secret: u64, members: &[Member]) -> RouterSetup {
+    RouterSetup {
+        fleet: members.iter().map(|member| member.replica.clone()).collect(),
+        models: members.iter().map(|member| member.models.clone()).collect(),
+        secret,
+        index: config.index,
+        probe: config.probe,
+        scrape: config.scrape,
+    }
+}
+
+fn run_info(setup: &ServeSetup, members: &[Member], clock: &Arc<dyn Clock>) -> RunInfo {
+    RunInfo {
+        started: clock.now(),
+        version: setup.version.clone(),
+        config_text: setup.config_text.clone(),
+        default_policy: setup.policies.default,
+        seed: setup.seed,
+        replicas: members
+            .iter()
+            .map(|member| ReplicaInfo {
+                name: member.replica.name.to_string(),
+                region: member.replica.region.to_string(),
+                engine: member.replica.engine.name().to_owned(),
+                url: Some(member.upstream.url.clone()),
+            })
+            .collect(),
+        policies: setup
+            .policies
+            .list
+            .iter()
+            .map(|policy| PolicyInfo {
+                name: policy.name.to_string(),
+                text: policy.text.clone(),
+                terms: policy
+                    .terms
+                    .iter()
+                    .map(|term| TermInfo {
+                        name: term.name.to_string(),
+                        kind: term.kind.to_owned(),
+                        unit: term.unit.name().to_owned(),
+                        plugin_sha256: None,
+                    })
+                    .collect(),
+                weights: policy.weights(),
+            })
+            .collect(),
+    }
+}
+
+/// What the loops call with what they see.
+fn observer(
+    router: &Arc<Router>,
+    data: &Arc<Data>,
+    records: &Arc<dyn Listener>,
+    clock: &Arc<dyn Clock>,
+    names: &[Arc<str>],
+) -> Arc<dyn Fn(Event) + Send + Sync> {
+    let (router, data, records, clock) = (Arc::clone(router), Arc::clone(data), Arc::clone(records), Arc::clone(clock));
+    let replicas = names.len();
+    Arc::new(move |event| {
+        if let Some(replica) = router.apply(&event) {
+            let text = "its metrics say that the process started anew; its index entries were dropped".to_owned();
+            records.record(Record::Event(EventRecord {
+                at: clock.now(),
+                kind: EventKind::ReplicaRestarted,
+                replica: Some(replica),
+                text,
+            }));
+        }
+        if matches!(event, Event::Up { .. } | Event::Down { .. }) {
+            let fleet = (0..replicas).filter_map(|index| u16::try_from(index).ok()).map(ReplicaId);
+            data.set_ready(fleet.into_iter().any(|replica| router.replica_state(replica).is_up()));
+        }
+    })
+}
+
+/// Writes down the learned rates now and then, for post-mortems and for the next start.
+async fn write_rates(router: Arc<Router>, records: Arc<dyn Listener>, clock: Arc<dyn Clock>, stop: CancellationToken) {
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(RATES_EVERY) => {
+                router.rates(clock.now()).into_iter().for_each(|rate| records.record(Record::Rate(rate)));
+            }
+        }
+    }
+}
+
+fn note(records: &dyn Listener, clock: &dyn Clock, kind: EventKind, text: String) {
+    records.record(Record::Event(EventRecord { at: clock.now(), kind, replica: None, text }));
+}
+
+/// Troubles of the store, in the log.
+fn tell(trouble: Trouble) {
+    match trouble {
+        Trouble::Stuck { cause } => log::store_stuck(&cause),
+        Trouble::Recovered => log::store_recovered(),
+        Trouble::Lost { rows, cause } => log::store_lost(rows, &cause),
+        Trouble::LongLog { bytes } => log::store_long_log(bytes),
+        Trouble::NotPruned { cause } => log::store_not_pruned(&cause),
+    }
+}
+
+/// Gauges, read from what decisions use.
+#[derive(Debug)]
+struct Live {
+    router: Arc<Router>,
+    sink: Sink,
+}
+
+impl Gauges for Live {
+    fn loads(&self) -> Vec<ReplicaLoad> {
+        self.router
+            .fleet()
+            .iter()
+            .map(|replica| {
+                let (inflight, queued_tokens, queued_uncached_tokens) = self.router.load(replica.id);
+                ReplicaLoad {
+                    replica: Arc::clone(&replica.name),
+                    inflight: u64::from(inflight),
+                    queued_tokens,
+                    queued_uncached_tokens,
+                    available: self.router.replica_state(replica.id).is_up(),
+                }
+            })
+            .collect()
+    }
+
+    fn store(&self) -> StoreState {
+        StoreState { dropped_rows: self.sink.dropped_rows(), queued_records: self.sink.queued_rows() }
+    }
+}

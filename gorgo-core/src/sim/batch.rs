@@ -1,0 +1,190 @@
+//! Which requests run and what the next step computes: continuous batching, first come first served.
+//!
+//! A request is admitted when a slot is free and the KV cache has room for its prompt, for its own answer, and for a
+//! share of what the running ones may still generate (the reserve). Nobody overtakes a request that waits for room.
+//! Where room runs out all the same, the request that has generated least is retracted: it gives its pages back and
+//! waits at the head of the queue to be computed again.
+
+use std::collections::VecDeque;
+
+use super::PAGE_TOKENS;
+use super::cache::Cache;
+use super::job::Request;
+use super::profile::{Profile, Reserve, Schedule};
+
+/// What the GPU does in one step. Indices are places in [`Batch::running`], which does not change during a step.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    /// Requests that generate a token by decoding.
+    pub(super) decode: Vec<usize>,
+    /// Requests whose prompt is computed, and how many tokens of it.
+    pub(super) prefill: Vec<(usize, u32)>,
+}
+
+impl Plan {
+    pub(super) fn is_empty(&self) -> bool {
+        self.decode.is_empty() && self.prefill.is_empty()
+    }
+
+    /// Time the step takes, ms.
+    pub(super) fn millis(&self, profile: &Profile, running: &[Request]) -> f64 {
+        let prefill = match self.prefill.iter().map(|part| part.1).fold(0_u32, u32::saturating_add) {
+            0 => 0.0,
+            tokens => profile.prefill_ms(tokens),
+        };
+        let decode = match u32::try_from(self.decode.len()).unwrap_or(u32::MAX) {
+            0 => 0.0,
+            batch => {
+                let held = self.decode.iter().map(|&at| running[at].length()).fold(0_u32, u32::saturating_add);
+                profile.decode_ms(batch, held)
+            }
+        };
+        prefill + decode
+    }
+}
+
+/// The requests inside the scheduler.
+#[derive(Debug)]
+pub(super) struct Batch {
+    pub(super) waiting: VecDeque<Request>,
+    pub(super) running: Vec<Request>,
+    /// Retractions so far.
+    pub(super) retractions: u64,
+    reserve_share: f64,
+}
+
+impl Batch {
+    pub(super) fn new(reserve: Reserve) -> Self {
+        Self { waiting: VecDeque::new(), running: Vec::new(), retractions: 0, reserve_share: reserve.start }
+    }
+
+    /// Chooses the next step; an empty plan where there is nothing to do.
+    pub(super) fn plan(&mut self, profile: &Profile, cache: &mut Cache) -> Plan {
+        if self.running.is_empty() {
+            self.reserve_share = profile.reserve.start;
+        }
+        let mut plan = Plan::default();
+        match profile.schedule {
+            Schedule::PrefillFirst => {
+                self.fill_with_prompts(profile, cache, profile.chunk_tokens, &mut plan);
+                if plan.prefill.is_empty() {
+                    self.decode_all(profile, cache, &mut plan);
+                }
+            }
+            Schedule::Mixed => {
+                self.decode_all(profile, cache, &mut plan);
+                let decoding = u32::try_from(plan.decode.len()).unwrap_or(u32::MAX);
+                // At least one token of prompt per step, or prompts would starve beside a batch as large as the chunk.
+                self.fill_with_prompts(profile, cache, profile.chunk_tokens.saturating_sub(decoding).max(1), &mut plan);
+            }
+        }
+        plan
+    }
+
+    /// Puts up to `budget` prompt tokens into the plan: first of the request that is under way, then of new ones.
+    fn fill_with_prompts(&mut self, profile: &Profile, cache: &mut Cache, mut budget: u32, plan: &mut Plan) {
+        for (at, request) in self.running.iter().enumerate().filter(|(_, request)| !request.decodes()) {
+            let tokens = (request.target - request.computed).min(budget);
+            if tokens > 0 {
+                plan.prefill.push((at, tokens));
+                budget -= tokens;
+            }
+        }
+        while budget > 0 && self.admit_next(profile, cache) {
+            let at = self.running.len() - 1;
+            let request = &self.running[at];
+            let tokens = (request.target - request.computed).min(budget);
+            plan.prefill.push((at, tokens));
+            budget -= tokens;
+        }
+    }
+
+    /// Moves the head of the queue to the running ones, with pages for all it has to compute, if it may run now.
+    fn admit_next(&mut self, profile: &Profile, cache: &mut Cache) -> bool {
+        if self.running.len() >= usize::try_from(profile.max_running).unwrap_or(usize::MAX) {
+            return false;
+        }
+        let Some(next) = self.waiting.front() else { return false };
+        // The last token is always computed, since the next one comes from it.
+        let searchable = usize::try_from((next.target - 1) / PAGE_TOKENS).unwrap_or(usize::MAX).min(next.chain.len());
+        let (hit_pages, hit_idle) = cache.find(&next.chain[..searchable]);
+        let own_pages = next.target.div_ceil(PAGE_TOKENS) - hit_pages;
+        let room = cache.available().saturating_sub(hit_idle);
+        let answers = if self.running.is_empty() { 0 } else { self.answer_pages(profile.reserve, next) };
+        if own_pages.saturating_add(answers) > room {
+            return false;
+        }
+        let Some(mut next) = self.waiting.pop_front() else { return false };
+        next.shared_pages = hit_pages;
+        cache.pin(next.pinned());
+        if !cache.take(own_pages) {
+            // Cannot be: the room was counted above. Were it so, the request would go on waiting.
+            cache.release(next.pinned(), 0);
+            next.shared_pages = 0;
+            self.waiting.push_front(next);
+            return false;
+        }
+        next.own_pages = own_pages;
+        next.computed = hit_pages * PAGE_TOKENS;
+        next.cached_tokens.get_or_insert(next.computed);
+        self.running.push(next);
+        true
+    }
+
+    /// Pages to leave free for answers when `next` is admitted: its own whole answer, a share of the others' rest.
+    fn answer_pages(&self, reserve: Reserve, next: &Request) -> u32 {
+        let rest = |request: &Request| f64::from((request.max_tokens - request.generated).min(reserve.longest_answer));
+        let tokens = rest(next) + self.reserve_share * self.running.iter().map(rest).sum::<f64>();
+        ceil_to_u32(tokens / f64::from(PAGE_TOKENS))
+    }
+
+    /// Puts all that decode into the plan, with a page for each that needs one; retracts where there is none.
+    fn decode_all(&mut self, profile: &Profile, cache: &mut Cache, plan: &mut Plan) {
+        loop {
+            let needed = self.running.iter().filter(|request| needs_page(request)).count();
+            let needed = u32::try_from(needed).unwrap_or(u32::MAX);
+            if cache.take(needed) {
+                break;
+            }
+            self.retract_one(profile.reserve, cache);
+        }
+        for (at, request) in self.running.iter_mut().enumerate().filter(|(_, request)| request.decodes()) {
+            if needs_page(request) {
+                request.own_pages += 1;
+            }
+            plan.decode.push(at);
+        }
+        if !plan.decode.is_empty() {
+            let sink = (profile.reserve.start - profile.reserve.least) / f64::from(profile.reserve.steps.max(1));
+            self.reserve_share = (self.reserve_share - sink).max(profile.reserve.least);
+        }
+    }
+
+    /// Retracts the request that has generated least; of several the one with the longest prompt, then the latest.
+    fn retract_one(&mut self, reserve: Reserve, cache: &mut Cache) {
+        let least = self.running.iter().enumerate().min_by_key(|(at, request)| {
+            (request.generated, std::cmp::Reverse(request.prompt_tokens), std::cmp::Reverse(*at))
+        });
+        let Some((at, _)) = least else { return };
+        let mut request = self.running.remove(at);
+        cache.release(request.pinned(), request.own_pages);
+        request.shared_pages = 0;
+        request.own_pages = 0;
+        request.computed = 0;
+        request.target = request.length();
+        self.waiting.push_front(request);
+        self.retractions += 1;
+        self.reserve_share = reserve.start;
+    }
+}
+
+/// Whether the next decode step of a request writes into a page that it does not have yet.
+fn needs_page(request: &Request) -> bool {
+    request.decodes() && request.length().div_ceil(PAGE_TOKENS) > request.held_pages()
+}
+
+/// The next whole number, within the range of `u32`.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped on the same line")]
+fn ceil_to_u32(value: f64) -> u32 {
+    value.ceil().clamp(0.0, f64::from(u32::MAX)) as u32
+}

@@ -1,0 +1,279 @@
+//! The paged KV cache: pages of running requests and cached prefixes share one capacity.
+//!
+//! Since a page's hash stands for everything before it too, the radix tree of an engine is here a map from hash to page:
+//! a prefix is found by looking its pages up in order. A page is *pinned* while a running request uses it, *idle* after
+//! that until it is evicted, least recently used first. A request lets go of its pages last page first, so an idle page
+//! is always evicted before the pages it continues.
+//!
+//! Invariant: pinned + idle + own pages ≤ capacity, where own pages are those of one request that no hash names yet.
+
+use std::hash::{BuildHasherDefault, Hasher};
+
+use hashbrown::HashMap;
+
+use super::profile::PrefixCache;
+use super::state::States;
+
+/// No page.
+const NONE: u32 = u32::MAX;
+
+#[derive(Debug, Clone, Copy)]
+struct Page {
+    hash: u64,
+    pins: u32,
+    /// Neighbours in the idle list, older and newer; only while idle.
+    older: u32,
+    newer: u32,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Cache {
+    capacity: u32,
+    pages: Vec<Page>,
+    vacant: Vec<u32>,
+    by_hash: HashMap<u64, u32, BuildHasherDefault<PageHasher>>,
+    oldest: u32,
+    newest: u32,
+    idle: u32,
+    own: u32,
+    states: Option<States>,
+}
+
+impl Cache {
+    pub(super) fn new(capacity: u32, kind: PrefixCache) -> Self {
+        let states = match kind {
+            PrefixCache::AnyPage => None,
+            PrefixCache::PromptEnds { slots } => Some(States::new(slots)),
+        };
+        Self {
+            capacity,
+            pages: Vec::new(),
+            vacant: Vec::new(),
+            by_hash: HashMap::default(),
+            oldest: NONE,
+            newest: NONE,
+            idle: 0,
+            own: 0,
+            states,
+        }
+    }
+
+    /// Pages that a running request could get: empty ones and idle ones.
+    pub(super) fn available(&self) -> u32 {
+        self.capacity.saturating_sub(self.used())
+    }
+
+    /// Pages in use by running requests.
+    pub(super) fn used(&self) -> u32 {
+        self.resident() - self.idle + self.own
+    }
+
+    /// Pages that are only cached.
+    pub(super) const fn idle(&self) -> u32 {
+        self.idle
+    }
+
+    fn resident(&self) -> u32 {
+        u32::try_from(self.by_hash.len()).unwrap_or(u32::MAX)
+    }
+
+    /// How many leading pages of `chain` a new request would find, and how many of those are idle now.
+    pub(super) fn find(&self, chain: &[u64]) -> (u32, u32) {
+        let present = chain.iter().take_while(|hash| self.by_hash.contains_key(*hash)).count();
+        let hit = self.states.as_ref().map_or(present, |states| states.deepest(&chain[..present]));
+        let idle = chain[..hit].iter().filter(|hash| self.by_hash.get(*hash).is_some_and(|&at| self.at(at).pins == 0));
+        (u32::try_from(hit).unwrap_or(u32::MAX), u32::try_from(idle.count()).unwrap_or(u32::MAX))
+    }
+
+    /// Pins pages that [`Cache::find`] has found.
+    pub(super) fn pin(&mut self, chain: &[u64]) {
+        for hash in chain {
+            self.pin_one(*hash);
+        }
+        if let (Some(states), Some(last)) = (self.states.as_mut(), chain.last()) {
+            states.touch(*last);
+        }
+    }
+
+    /// Takes `count` pages for one request, evicting idle ones as needed; `false`, and nothing taken, without room.
+    #[must_use]
+    pub(super) fn take(&mut self, count: u32) -> bool {
+        if count > self.available() {
+            return false;
+        }
+        while self.capacity.saturating_sub(self.resident() + self.own) < count {
+            self.evict_oldest();
+        }
+        self.own += count;
+        true
+    }
+
+    /// Gives pages of one request a name, so that others can find them; they stay pinned by it. Where a page of that
+    /// name is there already, that one is pinned and the request's own becomes empty.
+    pub(super) fn publish(&mut self, chain: &[u64]) {
+        for &hash in chain {
+            debug_assert!(self.own > 0, "a request publishes pages that it took");
+            self.own = self.own.saturating_sub(1);
+            if self.by_hash.contains_key(&hash) {
+                self.pin_one(hash);
+            } else {
+                let page = Page { hash, pins: 1, older: NONE, newer: NONE };
+                let at = match self.vacant.pop() {
+                    Some(at) => {
+                        self.pages[index(at)] = page;
+                        at
+                    }
+                    None => {
+                        self.pages.push(page);
+                        u32::try_from(self.pages.len() - 1).unwrap_or(NONE)
+                    }
+                };
+                self.by_hash.insert(hash, at);
+            }
+        }
+    }
+
+    /// Keeps the recurrent state at the end of a computed prompt, where the model needs one.
+    pub(super) fn keep_state(&mut self, chain: &[u64], tokens: u32) {
+        if let Some(states) = &mut self.states {
+            states.keep(chain, tokens);
+        }
+    }
+
+    /// Lets go of a request's pages: `pinned` stay as idle ones, `own` become empty.
+    pub(super) fn release(&mut self, pinned: &[u64], own: u32) {
+        self.own = self.own.saturating_sub(own);
+        for hash in pinned.iter().rev() {
+            let Some(&at) = self.by_hash.get(hash) else { continue };
+            let page = &mut self.pages[index(at)];
+            page.pins = page.pins.saturating_sub(1);
+            if page.pins == 0 {
+                self.append_idle(at);
+            }
+        }
+    }
+
+    fn at(&self, at: u32) -> &Page {
+        &self.pages[index(at)]
+    }
+
+    fn pin_one(&mut self, hash: u64) {
+        let Some(&at) = self.by_hash.get(&hash) else { return };
+        if self.at(at).pins == 0 {
+            self.unlink_idle(at);
+        }
+        self.pages[index(at)].pins += 1;
+    }
+
+    fn append_idle(&mut self, at: u32) {
+        let newest = self.newest;
+        let page = &mut self.pages[index(at)];
+        page.older = newest;
+        page.newer = NONE;
+        match newest {
+            NONE => self.oldest = at,
+            _ => self.pages[index(newest)].newer = at,
+        }
+        self.newest = at;
+        self.idle += 1;
+    }
+
+    fn unlink_idle(&mut self, at: u32) {
+        let Page { older, newer, .. } = *self.at(at);
+        match older {
+            NONE => self.oldest = newer,
+            _ => self.pages[index(older)].newer = newer,
+        }
+        match newer {
+            NONE => self.newest = older,
+            _ => self.pages[index(newer)].older = older,
+        }
+        self.idle -= 1;
+    }
+
+    fn evict_oldest(&mut self) {
+        let at = self.oldest;
+        if at == NONE {
+            return;
+        }
+        let hash = self.at(at).hash;
+        self.unlink_idle(at);
+        self.by_hash.remove(&hash);
+        self.vacant.push(at);
+        if let Some(states) = &mut self.states {
+            states.forget(hash);
+        }
+    }
+}
+
+/// Page numbers are list positions; `usize` is at least 32 bits on every machine this runs on.
+fn index(at: u32) -> usize {
+    usize::try_from(at).unwrap_or(usize::MAX)
+}
+
+/// Page hashes are hashes already; one multiplication spreads those of tests that are not.
+#[derive(Debug, Default)]
+struct PageHasher(u64);
+
+impl Hasher for PageHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(self.0 ^ u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        self.0 = value.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(32);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled(capacity: u32, chain: &[u64]) -> Cache {
+        let mut cache = Cache::new(capacity, PrefixCache::AnyPage);
+        assert!(cache.take(u32::try_from(chain.len()).unwrap()));
+        cache.publish(chain);
+        cache
+    }
+
+    #[test]
+    fn what_a_request_leaves_behind_is_found_until_it_is_evicted_last_page_first() {
+        let mut cache = filled(4, &[1, 2, 3]);
+        assert_eq!(cache.find(&[1, 2, 3, 4]), (3, 0));
+        cache.release(&[1, 2, 3], 0);
+        assert_eq!((cache.used(), cache.idle(), cache.available()), (0, 3, 4));
+        assert!(cache.take(2)); // one empty page and one idle
+        assert_eq!(cache.find(&[1, 2, 3]), (2, 2));
+        assert!(!cache.take(3));
+        assert_eq!((cache.used(), cache.available()), (2, 2));
+    }
+
+    #[test]
+    fn pinned_pages_are_never_evicted() {
+        let mut cache = filled(3, &[1, 2]);
+        cache.release(&[1, 2], 0);
+        cache.pin(&[1]);
+        assert!(cache.take(2));
+        assert_eq!(cache.find(&[1, 2]), (1, 0));
+        assert!(!cache.take(1));
+    }
+
+    #[test]
+    fn the_same_page_computed_twice_is_held_once() {
+        let mut cache = filled(4, &[1, 2]);
+        assert!(cache.take(2));
+        cache.publish(&[1, 2]);
+        assert_eq!(cache.used(), 2);
+        cache.release(&[1, 2], 0);
+        assert_eq!((cache.used(), cache.idle()), (2, 0));
+        cache.release(&[1, 2], 0);
+        assert_eq!((cache.used(), cache.idle()), (0, 2));
+    }
+}

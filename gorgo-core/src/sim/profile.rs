@@ -1,0 +1,269 @@
+//! GPU profiles: what the times of a simulated engine are made of. Plain data, each number with its unit and origin.
+//!
+//! "Calibrated" numbers come from a simulation study that fitted them to the 20 policy rows that the GORGO paper
+//! publishes for three windows of the ART-Chat trace (mean absolute log error 0.30). They were fitted together, so that
+//! what varies little within those windows, such as the cost of attention over the tokens held, sits inside the others.
+
+use std::borrow::Cow;
+
+/// Tokens per page of the KV cache: the granularity of allocation and of sharing. vLLM's default block is 16 tokens;
+/// SGLang's page is 1 token, which this rounds by at most 15 tokens per prompt.
+pub const PAGE_TOKENS: u32 = 16;
+
+/// How fast one GPU (or group of GPUs) serves one model, and how its engine is set up.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Profile {
+    /// Name in configuration files.
+    pub name: Cow<'static, str>,
+    /// What it stands for, one line.
+    pub summary: Cow<'static, str>,
+    /// Time a request spends outside the GPU before it may be scheduled (HTTP, tokenizer), ms.
+    pub host_ms: f64,
+    /// Time of a prefill batch whatever its size, ms.
+    pub prefill_batch_ms: f64,
+    /// Time of a prefill batch per token computed, ms.
+    pub prefill_token_ms: f64,
+    /// Time of a decode step whatever its size, ms.
+    pub decode_step_ms: f64,
+    /// Time of a decode step per request in it, ms.
+    pub decode_request_ms: f64,
+    /// Time of a decode step per 1,000 KV tokens that its requests hold, ms.
+    pub decode_kilotoken_ms: f64,
+    /// What decode steps cost more when the batch is larger than any captured CUDA graph.
+    pub beyond_graph: Option<BeyondGraph>,
+    /// Most prompt tokens of one prefill batch.
+    pub chunk_tokens: u32,
+    /// Most requests that run at once.
+    pub max_running: u32,
+    /// KV cache, tokens, shared by running requests and cached prefixes.
+    pub kv_tokens: u32,
+    /// In what order prefill and decode take turns.
+    pub schedule: Schedule,
+    /// Which prefixes can be found again.
+    pub prefix_cache: PrefixCache,
+    /// How much room admission leaves for the answers of what runs already.
+    pub reserve: Reserve,
+}
+
+/// The cliff above the largest captured CUDA graph.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct BeyondGraph {
+    /// Largest decode batch that still has a graph, requests.
+    pub batch: u32,
+    /// More time per step above it, ms.
+    pub step_ms: f64,
+    /// More time per request of the whole batch above it, ms.
+    pub request_ms: f64,
+}
+
+/// In what order prefill and decode take turns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Schedule {
+    /// While any prompt can be prefilled, no decode step runs (SGLang without mixed chunks).
+    PrefillFirst,
+    /// Each step decodes all and fills up with prompt tokens to the chunk (vLLM).
+    Mixed,
+}
+
+/// Which prefixes can be found again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PrefixCache {
+    /// Full attention: any common prefix of whole pages.
+    AnyPage,
+    /// Hybrid attention (Mamba-like layers beside attention): only up to where a recurrent state was kept, which is at
+    /// a previous prompt's end.
+    PromptEnds {
+        /// How many prompts' states are kept; the least recently used goes first.
+        slots: u32,
+    },
+}
+
+/// SGLang's admission reserve: the share of the answers still allowed to running requests for which room must remain.
+/// It starts high, sinks with each decode step, and is high again after a retraction or when the engine was idle.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Reserve {
+    /// Share at start, 0 to 1.
+    pub start: f64,
+    /// Share it sinks to.
+    pub least: f64,
+    /// Decode steps from one to the other.
+    pub steps: u32,
+    /// An answer limit above this counts as this, tokens.
+    pub longest_answer: u32,
+}
+
+/// SGLang's defaults (`new_token_ratio` on its metrics page starts at 0.7; 0.14 × that in 600 steps; answers clipped to
+/// 4096 tokens).
+const SGLANG_RESERVE: Reserve = Reserve { start: 0.7, least: 0.098, steps: 600, longest_answer: 4096 };
+
+/// The cliff of the paper's launch flags, which capture CUDA graphs up to a batch of 20. Calibrated.
+const CLIFF_ABOVE_20: BeyondGraph = BeyondGraph { batch: 20, step_ms: 30.0, request_ms: 1.2 };
+
+/// All profiles that can be named.
+pub const PROFILES: &[Profile] = &[
+    Profile {
+        name: Cow::Borrowed("l40s-qwen3.5-35b"),
+        summary: Cow::Borrowed("SGLang with Qwen3.5-35B-A3B-FP8 on two L40S: the replicas of the GORGO paper"),
+        host_ms: 34.0,            // calibrated
+        prefill_batch_ms: 80.0,   // calibrated
+        prefill_token_ms: 0.062,  // calibrated; the night trace measured by itself gives 0.054
+        decode_step_ms: 7.7,      // calibrated
+        decode_request_ms: 0.6,   // calibrated; holds the cost of the tokens held, see the next
+        decode_kilotoken_ms: 0.0, // no figure published; at 7,000 tokens a request it cannot be told from the last
+        beyond_graph: Some(CLIFF_ABOVE_20),
+        chunk_tokens: 4096,                                   // the paper's launch flags
+        max_running: 64,                                      // the paper's launch flags
+        kv_tokens: 700_000, // a published metrics page says 788,766; 700,000 was calibrated with
+        schedule: Schedule::PrefillFirst, // SGLang's default
+        prefix_cache: PrefixCache::PromptEnds { slots: 200 }, // calibrated; the page shows one of 225 in use per prompt
+        reserve: SGLANG_RESERVE,
+    },
+    Profile {
+        name: Cow::Borrowed("h100-qwen3.5-35b"),
+        summary: Cow::Borrowed("SGLang with the same model on one H100: the paper's WildChat fleet"),
+        host_ms: 34.0,                      // as calibrated on L40S
+        prefill_batch_ms: 20.0,             // the study's
+        prefill_token_ms: 0.070,            // the paper's authors: 0.069 to 0.083
+        decode_step_ms: 6.5,                // the study's
+        decode_request_ms: 0.12,            // the study's
+        decode_kilotoken_ms: 0.0,           // no figure published
+        beyond_graph: Some(CLIFF_ABOVE_20), // the study used the same cliff
+        chunk_tokens: 8192,                 // SGLang's default on 80 GB
+        max_running: 64,
+        kv_tokens: 700_000,
+        schedule: Schedule::PrefillFirst,
+        prefix_cache: PrefixCache::PromptEnds { slots: 200 },
+        reserve: SGLANG_RESERVE,
+    },
+    Profile {
+        name: Cow::Borrowed("mixed-2048"),
+        summary: Cow::Borrowed("vLLM-like: mixed chunked prefill, full attention, no cliff"),
+        host_ms: 0.0,
+        prefill_batch_ms: 0.0,
+        prefill_token_ms: 0.070, // H100 as above
+        decode_step_ms: 6.0,     // default of the SMG mock worker
+        decode_request_ms: 0.35, // default of the SMG mock worker
+        decode_kilotoken_ms: 0.0,
+        beyond_graph: None,
+        chunk_tokens: 2048,
+        max_running: 256,
+        kv_tokens: 524_288, // the watermarks 0.92 and 0.85 of that mock are not modelled: eviction is on demand
+        schedule: Schedule::Mixed,
+        prefix_cache: PrefixCache::AnyPage,
+        reserve: Reserve { start: 0.0, least: 0.0, steps: 1, longest_answer: 0 }, // vLLM reserves nothing
+    },
+];
+
+impl Profile {
+    /// The profile of that name.
+    #[must_use]
+    pub fn find(name: &str) -> Option<&'static Self> {
+        PROFILES.iter().find(|profile| profile.name == name)
+    }
+
+    /// All names, in documentation order.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        PROFILES.iter().map(|profile| profile.name.as_ref())
+    }
+
+    /// Time of a prefill batch of `tokens`, ms.
+    #[must_use]
+    pub fn prefill_ms(&self, tokens: u32) -> f64 {
+        self.prefill_batch_ms + self.prefill_token_ms * f64::from(tokens)
+    }
+
+    /// Time of a decode step of `batch` requests that hold `kv_tokens` together, ms.
+    #[must_use]
+    pub fn decode_ms(&self, batch: u32, kv_tokens: u32) -> f64 {
+        let cliff = match self.beyond_graph {
+            Some(beyond) if batch > beyond.batch => beyond.step_ms + beyond.request_ms * f64::from(batch),
+            _ => 0.0,
+        };
+        self.decode_step_ms
+            + self.decode_request_ms * f64::from(batch)
+            + self.decode_kilotoken_ms * f64::from(kv_tokens) / 1e3
+            + cliff
+    }
+
+    /// Pages of the KV cache.
+    #[must_use]
+    pub const fn pages(&self) -> u32 {
+        self.kv_tokens / PAGE_TOKENS
+    }
+
+    /// Longest prompt that can be served: the whole KV cache less the room for one token of answer.
+    #[must_use]
+    pub const fn longest_prompt(&self) -> u32 {
+        (self.pages() * PAGE_TOKENS).saturating_sub(1)
+    }
+
+    /// What is wrong with it, if anything: a time that is negative or no number, or a limit of nothing.
+    #[must_use]
+    pub fn fault(&self) -> Option<&'static str> {
+        let cliff = self.beyond_graph.map_or([0.0; 2], |beyond| [beyond.step_ms, beyond.request_ms]);
+        let times = [
+            self.host_ms,
+            self.prefill_batch_ms,
+            self.prefill_token_ms,
+            self.decode_step_ms,
+            self.decode_request_ms,
+            self.decode_kilotoken_ms,
+            cliff[0],
+            cliff[1],
+        ];
+        if !times.iter().all(|ms| (0.0..=1e9).contains(ms)) {
+            return Some("a time is negative, not a number, or longer than 1e9 ms");
+        }
+        if self.chunk_tokens == 0 || self.max_running == 0 || self.pages() == 0 {
+            return Some("chunk, running requests and KV cache must not be empty");
+        }
+        let shares = [self.reserve.start, self.reserve.least];
+        if !shares.iter().all(|share| (0.0..=1.0).contains(share)) || self.reserve.least > self.reserve.start {
+            return Some("the reserve must sink from a share of 0 to 1 to a smaller one");
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_profiles_are_sound_and_found_by_their_name() {
+        for profile in PROFILES {
+            assert_eq!(profile.fault(), None, "{}", profile.name);
+            assert_eq!(Profile::find(&profile.name), Some(profile));
+        }
+        assert_eq!(Profile::names().count(), PROFILES.len());
+        assert_eq!(Profile::find("l40s"), None);
+    }
+
+    #[test]
+    fn the_cliff_stands_above_the_graph_batch_and_not_on_it() {
+        let profile = &PROFILES[0];
+        assert!((profile.decode_ms(20, 0) - (7.7 + 12.0)).abs() < 1e-9);
+        assert!((profile.decode_ms(21, 0) - (7.7 + 12.6 + 30.0 + 25.2)).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_decode_step_grows_with_the_tokens_held_where_a_profile_says_so() {
+        let profile = Profile { decode_kilotoken_ms: 0.5, ..PROFILES[2].clone() };
+        assert!((profile.decode_ms(1, 8000) - profile.decode_ms(1, 0) - 4.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn unsound_profiles_are_named() {
+        let base = &PROFILES[0];
+        let bad = [
+            Profile { host_ms: f64::NAN, ..base.clone() },
+            Profile { decode_step_ms: -1.0, ..base.clone() },
+            Profile { chunk_tokens: 0, ..base.clone() },
+            Profile { kv_tokens: PAGE_TOKENS - 1, ..base.clone() },
+            Profile { reserve: Reserve { start: 0.1, least: 0.2, ..SGLANG_RESERVE }, ..base.clone() },
+        ];
+        for profile in bad {
+            assert!(profile.fault().is_some(), "{profile:?}");
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Every SQL text of the program, as constants. A test prepares each of them against a migrated database.
+//!
+//! A row is inserted together with others: fifty, ten or one to a statement, so that a batch costs few hops to the
+//! thread that SQLite runs on. `OR IGNORE`: a row that breaks a rule of the schema is left out and counted as lost,
+//! it never takes its batch with it.
+
+/// One table's INSERT in three lengths.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Insert {
+    /// Columns of a row, i.e. parameters.
+    pub(super) columns: usize,
+    /// Fifty rows.
+    pub(super) fifty: &'static str,
+    /// Ten rows.
+    pub(super) ten: &'static str,
+    /// One row.
+    pub(super) one: &'static str,
+}
+
+impl Insert {
+    /// The longest statement for `rows` rows that are left, and how many of them it takes.
+    pub(super) const fn longest(&self, rows: usize) -> (&'static str, usize) {
+        match rows {
+            50.. => (self.fifty, 50),
+            10.. => (self.ten, 10),
+            _ => (self.one, 1),
+        }
+    }
+}
+
+macro_rules! ten {
+    ($row:literal) => {
+        concat!($row, ",", $row, ",", $row, ",", $row, ",", $row, ",", $row, ",", $row, ",", $row, ",", $row, ",", $row)
+    };
+}
+
+macro_rules! insert {
+    ($columns:literal, $head:literal, $row:literal) => {
+        Insert {
+            columns: $columns,
+            fifty: concat!(
+                "INSERT OR IGNORE INTO ",
+                $head,
+                " VALUES ",
+                ten!($row),
+                ",",
+                ten!($row),
+                ",",
+                ten!($row),
+                ",",
+                ten!($row),
+                ",",
+                ten!($row)
+            ),
+            ten: concat!("INSERT OR IGNORE INTO ", $head, " VALUES ", ten!($row)),
+            one: concat!("INSERT OR IGNORE INTO ", $head, " VALUES ", $row),
+        }
+    };
+}
+
+pub(super) const DECISIONS: Insert = insert!(
+    18,
+    "decisions (decision_id, run_id, received_at_us, path, model_id, session_hash, policy_id, generation_id, seed, replica_id, refusal, propensity, ties, prompt_tokens, parent_decision_id, shared_tokens, body_bytes, decide_us)",
+    "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+);
+/// For policies of up to four terms: fewer parameters to bind.
+pub(super) const CANDIDATES_4: Insert = insert!(
+    21,
+    "candidates (decision_id, attempt, replica_id, position, excluded_by, cost_milli, rtt_us, rtt_source, cached_tokens, queued_tokens, queued_uncached_tokens, inflight, report_age_ms, s1_milli, s2_milli, s3_milli, s4_milli, c1_milli, c2_milli, c3_milli, c4_milli)",
+    "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+);
+pub(super) const CANDIDATES_8: Insert = insert!(
+    29,
+    "candidates (decision_id, attempt, replica_id, position, excluded_by, cost_milli, rtt_us, rtt_source, cached_tokens, queued_tokens, queued_uncached_tokens, inflight, report_age_ms, s1_milli, s2_milli, s3_milli, s4_milli, s5_milli, s6_milli, s7_milli, s8_milli, c1_milli, c2_milli, c3_milli, c4_milli, c5_milli, c6_milli, c7_milli, c8_milli)",
+    "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+);
+pub(super) const CANDIDATE_TERMS: Insert =
+    insert!(6, "candidate_terms (decision_id, attempt, replica_id, slot, signal_milli, cost_milli)", "(?,?,?,?,?,?)");
+pub(super) const ATTEMPTS: Insert = insert!(
+    10,
+    "attempts (decision_id, attempt, replica_id, connection, connect_us, sent_us, first_byte_us, ended_us, status, error)",
+    "(?,?,?,?,?,?,?,?,?,?)"
+);
+pub(super) const OUTCOMES: Insert = insert!(
+    13,
+    "outcomes (decision_id, status, error, ttft_us, first_byte_us, e2e_us, itl_mean_us, itl_p99_us, prompt_tokens, cached_tokens, completion_tokens, predicted_ttft_us, predicted_cached_tokens)",
+    "(?,?,?,?,?,?,?,?,?,?,?,?,?)"
+);
+pub(super) const SHADOWS: Insert = insert!(4, "shadows (decision_id, policy_id, replica_id, cost_milli)", "(?,?,?,?)");
+pub(super) const PROBES: Insert = insert!(4, "probes (replica_id, at_us, rtt_us, lost)", "(?,?,?,?)");
+pub(super) const SCRAPES: Insert = insert!(
+    8,
+    "scrapes (replica_id, at_us, ok, running, waiting, kv_used_tokens, kv_used_milli, throughput_milli)",
+    "(?,?,?,?,?,?,?,?)"
+);
+pub(super) const EVENTS: Insert = insert!(5, "events (run_id, at_us, kind, replica_id, text)", "(?,?,?,?,?)");
+pub(super) const GAPS: Insert = insert!(5, "gaps (run_id, table_name, from_us, to_us, rows)", "(?,?,?,?,?)");
+pub(super) const WEIGHTS: Insert =
+    insert!(6, "weights (run_id, policy_id, generation_id, slot, from_us, value)", "(?,?,?,?,?,?)");
+pub(super) const RATES: Insert =
+    insert!(7, "rates (replica_id, kind, at_us, value, low, high, samples)", "(?,?,?,?,?,?,?)");
+
+pub(super) const BEGIN: &str = "BEGIN IMMEDIATE";
+pub(super) const COMMIT: &str = "COMMIT";
+pub(super) const ROLLBACK: &str = "ROLLBACK";
+
+// opening
+pub(super) const APPLICATION_ID: &str = "PRAGMA application_id";
+pub(super) const TABLE_COUNT: &str =
+    "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name NOT IN ('_sqlx_migrations')";
+pub(super) const HAS_MIGRATIONS: &str =
+    "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = '_sqlx_migrations'";
+pub(super) const SCHEMA_VERSION: &str = "SELECT coalesce(max(version), 0) FROM _sqlx_migrations";
+pub(super) const QUICK_CHECK: &str = "PRAGMA quick_check(1)";
+pub(super) const UNFINISHED_RUN: &str =
+    "SELECT run_id FROM runs WHERE ended_at_us IS NULL AND run_id = (SELECT max(run_id) FROM runs)";
+pub(super) const META: &str = "SELECT value FROM meta WHERE key = ?";
+pub(super) const LAST_DECISION: &str = "SELECT max(id) FROM (SELECT max(decision_id) AS id FROM decisions UNION ALL \
+    SELECT max(decision_id) FROM outcomes UNION ALL SELECT max(decision_id) FROM attempts)";
+
+// a run
+pub(super) const ADD_CONFIG: &str = "INSERT OR IGNORE INTO configs (sha256, text) VALUES (?, ?)";
+pub(super) const CONFIG_ID: &str = "SELECT config_id FROM configs WHERE sha256 = ?";
+pub(super) const PUT_REPLICA: &str = "INSERT INTO replicas (name, region, engine, url) VALUES (?, ?, ?, ?) \
+    ON CONFLICT (name) DO UPDATE SET region = excluded.region, engine = excluded.engine, url = excluded.url \
+    RETURNING replica_id";
+pub(super) const ADD_POLICY: &str = "INSERT OR IGNORE INTO policies (name, sha256, text) VALUES (?, ?, ?)";
+pub(super) const POLICY_ID: &str = "SELECT policy_id FROM policies WHERE name = ? AND sha256 = ?";
+pub(super) const ADD_TERM: &str =
+    "INSERT OR IGNORE INTO terms (policy_id, slot, name, kind, unit, plugin_sha256) VALUES (?, ?, ?, ?, ?, ?)";
+pub(super) const ADD_RUN: &str = "INSERT INTO runs (started_at_us, version, config_id, policy_id, seed, router_id, pid) \
+    VALUES (?, ?, ?, ?, ?, (SELECT value FROM meta WHERE key = 'router_id'), ?) RETURNING run_id";
+pub(super) const CLOSE_ALL_WEIGHTS: &str = "UPDATE weights SET to_us = max(?1, from_us) WHERE to_us IS NULL";
+pub(super) const CLOSE_WEIGHTS: &str =
+    "UPDATE weights SET to_us = ?1 WHERE run_id = ?2 AND policy_id = ?3 AND to_us IS NULL AND from_us < ?1";
+pub(super) const END_RUN: &str = "UPDATE runs SET ended_at_us = ? WHERE run_id = ?";
+
+// names on demand
+pub(super) const ADD_MODEL: &str = "INSERT OR IGNORE INTO models (name) VALUES (?)";
+pub(super) const MODEL_ID: &str = "SELECT model_id FROM models WHERE name = ?";
+pub(super) const ADD_CONSTRAINT: &str = "INSERT OR IGNORE INTO constraints (name) VALUES (?)";
+pub(super) const CONSTRAINT_ID: &str = "SELECT constraint_id FROM constraints WHERE name = ?";
+
+// retention
+/// The decision after the oldest `?2` of those below `?1`.
+pub(super) const CHUNK_END: &str =
+    "SELECT decision_id FROM decisions WHERE decision_id < ?1 ORDER BY decision_id LIMIT 1 OFFSET ?2";
+/// Everything keyed by decision, children first.
+pub(super) const DELETE_BY_DECISION: [&str; 6] = [
+    "DELETE FROM candidate_terms WHERE decision_id < ?",
+    "DELETE FROM candidates WHERE decision_id < ?",
+    "DELETE FROM attempts WHERE decision_id < ?",
+    "DELETE FROM outcomes WHERE decision_id < ?",
+    "DELETE FROM shadows WHERE decision_id < ?",
+    "DELETE FROM decisions WHERE decision_id < ?",
+];
+/// Everything keyed by time: at most `?2` rows older than `?1`. The subqueries let SQLite seek in the primary key.
+pub(super) const DELETE_BY_TIME: [&str; 5] = [
+    "DELETE FROM probes WHERE (replica_id, at_us) IN (SELECT replica_id, at_us FROM probes \
+     WHERE replica_id IN (SELECT replica_id FROM replicas) AND at_us < ?1 LIMIT ?2)",
+    "DELETE FROM scrapes WHERE (replica_id, at_us) IN (SELECT replica_id, at_us FROM scrapes \
+     WHERE replica_id IN (SELECT replica_id FROM replicas) AND at_us < ?1 LIMIT ?2)",
+    "DELETE FROM rates WHERE (replica_id, kind, at_us) IN (SELECT replica_id, kind, at_us FROM rates \
+     WHERE replica_id IN (SELECT replica_id FROM replicas) AND kind IN (SELECT kind FROM rate_kinds) \
+     AND at_us < ?1 LIMIT ?2)",
+    "DELETE FROM events WHERE event_id IN (SELECT event_id FROM events WHERE at_us < ?1 LIMIT ?2)",
+    "DELETE FROM gaps WHERE gap_id IN (SELECT gap_id FROM gaps WHERE to_us < ?1 LIMIT ?2)",
+];
+/// Weights that ended a minute before the oldest decision that is kept; the minute covers a decision under way.
+pub(super) const DELETE_WEIGHTS: &str = "DELETE FROM weights WHERE to_us < ?1 - 60000000";
+pub(super) const PAGES: &str = "SELECT p.page_count, f.freelist_count, s.page_size FROM pragma_page_count p, pragma_freelist_count f, pragma_page_size s";
+/// 1,000 pages: about 4 MB moved in one step.
+pub(super) const VACUUM_STEP: &str = "PRAGMA incremental_vacuum(1000)";
+pub(super) const CHECKPOINT: &str = "PRAGMA wal_checkpoint(TRUNCATE)";
+
+// reading
+pub(super) const READ_DECISIONS: &str = "SELECT decision_id, run_id, received_at_us, path, model_id, session_hash, policy_id, generation_id, seed, \
+     replica_id, refusal, propensity, ties, prompt_tokens, parent_decision_id, shared_tokens, body_bytes, decide_us \
+     FROM decisions WHERE decision_id >= ? ORDER BY decision_id LIMIT ?";
+pub(super) const NEWEST_START: &str =
+    "SELECT min(decision_id) FROM (SELECT decision_id FROM decisions ORDER BY decision_id DESC LIMIT ?)";
+pub(super) const READ_CANDIDATES: &str = "SELECT decision_id, replica_id, excluded_by, cost_milli, rtt_us, rtt_source, cached_tokens, queued_tokens, \
+     queued_uncached_tokens, inflight, report_age_ms, s1_milli, s2_milli, s3_milli, s4_milli, s5_milli, s6_milli, \
+     s7_milli, s8_milli, c1_milli, c2_milli, c3_milli, c4_milli, c5_milli, c6_milli, c7_milli, c8_milli \
+     FROM candidates WHERE decision_id BETWEEN ? AND ? AND attempt = 1 ORDER BY decision_id, position";
+pub(super) const READ_CANDIDATE_TERMS: &str = "SELECT decision_id, replica_id, signal_milli, cost_milli FROM candidate_terms \
+     WHERE decision_id BETWEEN ? AND ? AND attempt = 1 ORDER BY decision_id, replica_id, slot";
+pub(super) const READ_SHADOWS: &str = "SELECT decision_id, policy_id, replica_id, cost_milli FROM shadows WHERE decision_id BETWEEN ? AND ? \
+     ORDER BY decision_id, policy_id";
+pub(super) const READ_OUTCOMES: &str = "SELECT decision_id, status, error, ttft_us, first_byte_us, e2e_us, itl_mean_us, itl_p99_us, prompt_tokens, \
+     cached_tokens, completion_tokens, predicted_ttft_us, predicted_cached_tokens \
+     FROM outcomes WHERE decision_id >= ? ORDER BY decision_id LIMIT ?";
+pub(super) const READ_ATTEMPTS: &str = "SELECT decision_id, attempt, replica_id, connection, connect_us, sent_us, first_byte_us, ended_us, status, error \
+     FROM attempts WHERE decision_id >= ? ORDER BY decision_id, attempt LIMIT ?";
+pub(super) const READ_POLICIES: &str = "SELECT policy_id, name, sha256, text FROM policies";
+pub(super) const READ_TERMS: &str =
+    "SELECT policy_id, name, kind, unit, plugin_sha256 FROM terms ORDER BY policy_id, slot";
+pub(super) const READ_REPLICAS: &str = "SELECT replica_id, name FROM replicas";
+pub(super) const READ_MODELS: &str = "SELECT model_id, name FROM models";
+pub(super) const READ_CONSTRAINTS: &str = "SELECT constraint_id, name FROM constraints";
+pub(super) const READ_WEIGHTS: &str = "SELECT max(value) FROM weights WHERE run_id = ? AND policy_id = ? \
+    AND generation_id = ? GROUP BY slot ORDER BY slot";
+
+/// The statements that are not INSERTs of batches, for the test that prepares them all.
+#[cfg(test)]
+pub(super) const SINGLE: &[&str] = &[
+    BEGIN,
+    COMMIT,
+    ROLLBACK,
+    APPLICATION_ID,
+    TABLE_COUNT,
+    HAS_MIGRATIONS,
+    SCHEMA_VERSION,
+    QUICK_CHECK,
+    META,
+    UNFINISHED_RUN,
+    LAST_DECISION,
+    ADD_CONFIG,
+    CONFIG_ID,
+    PUT_REPLICA,
+    ADD_POLICY,
+    POLICY_ID,
+    ADD_TERM,
+    ADD_RUN,
+    CLOSE_ALL_WEIGHTS,
+    CLOSE_WEIGHTS,
+    END_RUN,
+    ADD_MODEL,
+    MODEL_ID,
+    ADD_CONSTRAINT,
+    CONSTRAINT_ID,
+    CHUNK_END,
+    DELETE_WEIGHTS,
+    PAGES,
+    VACUUM_STEP,
+    CHECKPOINT,
+    READ_DECISIONS,
+    NEWEST_START,
+    READ_CANDIDATES,
+    READ_CANDIDATE_TERMS,
+    READ_SHADOWS,
+    READ_OUTCOMES,
+    READ_ATTEMPTS,
+    READ_POLICIES,
+    READ_TERMS,
+    READ_REPLICAS,
+    READ_MODELS,
+    READ_CONSTRAINTS,
+    READ_WEIGHTS,
+];
+
+/// The INSERTs of batches, for the same test.
+#[cfg(test)]
+pub(super) const INSERTS: &[&Insert] = &[
+    &DECISIONS,
+    &CANDIDATES_4,
+    &CANDIDATES_8,
+    &CANDIDATE_TERMS,
+    &ATTEMPTS,
+    &OUTCOMES,
+    &SHADOWS,
+    &PROBES,
+    &SCRAPES,
+    &EVENTS,
+    &GAPS,
+    &WEIGHTS,
+    &RATES,
+];

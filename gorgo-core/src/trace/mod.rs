@@ -1,0 +1,29 @@
+//! Ring 1: recorded traffic. Reads trace files, shapes them for a replay, writes their prompts, sums up what was
+//! measured on them.
+//!
+//! ```text
+//! bytes → read → Trace → shape → Shaped → replay (over the wire) or the simulator → Sample → Summary
+//!                                  └→ PromptText: the text of each row
+//! ```
+//!
+//! Nothing here reads a clock or a file: callers hand in bytes and measured times.
+
+mod azure;
+mod blocks;
+mod mooncake;
+mod prompt;
+mod read;
+mod row;
+mod sample;
+mod shape;
+mod summary;
+
+pub use prompt::{BYTES_PER_TOKEN, PromptText};
+pub use read::{Trace, TraceError, TraceFault, TraceFormat, read};
+pub use row::TraceRow;
+pub use sample::Sample;
+pub use shape::{Shape, ShapeCounts, Shaped, shape};
+pub use summary::{
+    FailureCount, Latencies, Quantiles, ReplicaTraffic, SHORT_INPUT_TOKENS, SLIP_LIMIT_MS, Slip, Summary, mean,
+    quantile,
+};

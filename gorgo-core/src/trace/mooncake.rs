@@ -1,0 +1,158 @@
+//! JSON lines in the form of Mooncake's FAST'25 traces (kvcache-ai/Mooncake): `timestamp` (ms), `input_length`,
+//! `output_length` (tokens), `hash_ids` (integers, or hexadecimal strings as some exporters write).
+//!
+//! Further fields are optional and read where present: `id`, `parent`, `shared_tokens`, `engine_prompt_tokens`,
+//! `user`, `conversation`, `turn`. Fields of other names are passed over.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error, Visitor};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::read::{FaultList, Numbered, lines};
+use super::row::MAX_TOKENS;
+use super::{TraceError, TraceRow};
+
+/// One line as it stands in the file.
+#[derive(Deserialize)]
+struct Line {
+    timestamp: Option<f64>,
+    input_length: Option<f64>,
+    output_length: Option<f64>,
+    hash_ids: Option<Vec<BlockId>>,
+    id: Option<Label>,
+    parent: Option<Label>,
+    shared_tokens: Option<u32>,
+    engine_prompt_tokens: Option<u32>,
+    user: Option<Label>,
+    conversation: Option<Label>,
+    turn: Option<u32>,
+}
+
+/// All rows of the file in file order, or its faults.
+pub(super) fn rows(bytes: &[u8]) -> Result<Vec<Numbered>, TraceError> {
+    let mut rows = Vec::new();
+    let mut faults = FaultList::default();
+    for (line, text) in lines(bytes) {
+        match row(text, rows.len()) {
+            Ok((row, has_blocks)) => rows.push(Numbered { line, row, has_blocks }),
+            Err(message) => faults.push(line, message),
+        }
+    }
+    faults.check()?;
+    Ok(rows)
+}
+
+fn row(text: &[u8], index: usize) -> Result<(TraceRow, bool), String> {
+    let line: Line = serde_json::from_slice(text).map_err(|error| {
+        // serde_json counts lines of what it was given, which is one line.
+        let message = error.to_string();
+        let message = message.split(" at line ").next().unwrap_or_default();
+        format!("{message} (column {})", error.column())
+    })?;
+    let at_ms = line.timestamp.ok_or("timestamp is missing")?;
+    if !(at_ms.is_finite() && at_ms >= 0.0) {
+        return Err(format!("timestamp {at_ms} is not a time in ms from 0 up"));
+    }
+    let input_tokens = tokens("input_length", line.input_length, 1)?;
+    let output_tokens = tokens("output_length", line.output_length, 0)?;
+    let has_blocks = line.hash_ids.as_ref().is_some_and(|ids| !ids.is_empty());
+    let row = TraceRow {
+        index,
+        at_ms,
+        input_tokens,
+        output_tokens,
+        blocks: line.hash_ids.unwrap_or_default().into_iter().map(|id| id.0).collect(),
+        id: line.id.map(|label| label.0),
+        parent: line.parent.map(|label| label.0),
+        shared_tokens: line.shared_tokens,
+        engine_prompt_tokens: line.engine_prompt_tokens,
+        user: line.user.map(|label| label.0),
+        conversation: line.conversation.map(|label| label.0),
+        turn: line.turn,
+    };
+    Ok((row, has_blocks))
+}
+
+/// A token count. Exporters that went through a data frame write `128.0`, so any whole number is taken.
+pub(super) fn tokens(name: &str, value: Option<f64>, least: u32) -> Result<u32, String> {
+    let value = value.ok_or_else(|| format!("{name} is missing"))?;
+    if value >= f64::from(least) && value <= f64::from(MAX_TOKENS) && value.fract() == 0.0 {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a whole number in range, see above"
+        )]
+        Ok(value as u32)
+    } else {
+        Err(format!("{name} {value} is not a whole number from {least} to {MAX_TOKENS}"))
+    }
+}
+
+/// A block's name: an integer, or hexadecimal digits with or without `0x`. More than 16 digits are hashed to 64 bits.
+struct BlockId(u64);
+
+impl<'de> Deserialize<'de> for BlockId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl Visitor<'_> for Reader {
+            type Value = BlockId;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an integer or hexadecimal hash id")
+            }
+
+            fn visit_u64<E: Error>(self, value: u64) -> Result<BlockId, E> {
+                Ok(BlockId(value))
+            }
+
+            fn visit_i64<E: Error>(self, value: i64) -> Result<BlockId, E> {
+                Ok(BlockId(value.cast_unsigned())) // Python's hash() is signed; equal stays equal
+            }
+
+            fn visit_str<E: Error>(self, value: &str) -> Result<BlockId, E> {
+                let digits = value.strip_prefix("0x").unwrap_or(value).to_ascii_lowercase();
+                if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+                    return Err(E::custom("hash id is neither an integer nor hexadecimal"));
+                }
+                let digits = digits.trim_start_matches('0');
+                if digits.is_empty() {
+                    return Ok(BlockId(0));
+                }
+                Ok(BlockId(u64::from_str_radix(digits, 16).unwrap_or_else(|_| xxh3_64(digits.as_bytes()))))
+            }
+        }
+        deserializer.deserialize_any(Reader)
+    }
+}
+
+/// A name that some files write as a number.
+struct Label(Arc<str>);
+
+impl<'de> Deserialize<'de> for Label {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl Visitor<'_> for Reader {
+            type Value = Label;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an integer or a text")
+            }
+
+            fn visit_u64<E: Error>(self, value: u64) -> Result<Label, E> {
+                Ok(Label(value.to_string().into()))
+            }
+
+            fn visit_i64<E: Error>(self, value: i64) -> Result<Label, E> {
+                Ok(Label(value.to_string().into()))
+            }
+
+            fn visit_str<E: Error>(self, value: &str) -> Result<Label, E> {
+                Ok(Label(value.into()))
+            }
+        }
+        deserializer.deserialize_any(Reader)
+    }
+}

@@ -1,0 +1,180 @@
+//! What a replay makes of a trace: which rows, how long, how fast. Order: spread, drop, limit, cap, scale; nothing is
+//! dropped or cut without being counted.
+
+use super::{Trace, TraceRow};
+
+/// How to change a trace before it is replayed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Shape {
+    /// Factor on all gaps; larger is lighter. At least 0; 0 sends everything at once.
+    pub time_scale: f64,
+    /// At most so many requests, counted after dropping.
+    pub limit: Option<usize>,
+    /// Longer prompts are dropped, tokens.
+    pub max_input_tokens: Option<u32>,
+    /// Longer answers are cut to this, tokens.
+    pub max_output_tokens: Option<u32>,
+    /// Whether rows that share a timestamp are spread evenly to the next one (traces with coarse clocks, such as
+    /// Mooncake's 3 s, otherwise arrive in bursts nobody made).
+    pub spread: bool,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self { time_scale: 1.0, limit: None, max_input_tokens: None, max_output_tokens: None, spread: true }
+    }
+}
+
+/// What shaping did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ShapeCounts {
+    /// Rows of the trace.
+    pub rows: usize,
+    /// Rows dropped for their prompt's length, among those looked at before the limit was reached.
+    pub dropped_over_input: usize,
+    /// Rows not looked at because the limit was reached.
+    pub beyond_limit: usize,
+    /// Answers cut.
+    pub outputs_capped: usize,
+    /// Rows kept whose time was moved because they shared it.
+    pub spread: usize,
+}
+
+/// A trace ready to be replayed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Shaped {
+    /// The requests by time; `at_ms` counts from the first and is scaled.
+    pub rows: Vec<TraceRow>,
+    /// Tokens per block id.
+    pub block_tokens: u32,
+    /// What was done.
+    pub counts: ShapeCounts,
+}
+
+/// Shapes a trace.
+#[must_use]
+pub fn shape(trace: Trace, shape: &Shape) -> Shaped {
+    let Trace { block_tokens, rows: mut all, .. } = trace;
+    let mut counts = ShapeCounts { rows: all.len(), ..ShapeCounts::default() };
+    let moved = if shape.spread { spread(&mut all) } else { Vec::new() };
+    let mut moved = moved.into_iter().chain(std::iter::repeat(false));
+    let limit = shape.limit.unwrap_or(usize::MAX);
+    let mut rows = Vec::with_capacity(all.len().min(limit));
+    let mut left = all.into_iter();
+    while rows.len() < limit {
+        let Some(mut row) = left.next() else { break };
+        let moved = moved.next() == Some(true);
+        if shape.max_input_tokens.is_some_and(|most| row.input_tokens > most) {
+            counts.dropped_over_input += 1;
+            continue;
+        }
+        if let Some(most) = shape.max_output_tokens.filter(|most| row.output_tokens > *most) {
+            row.output_tokens = most;
+            counts.outputs_capped += 1;
+        }
+        counts.spread += usize::from(moved);
+        rows.push(row);
+    }
+    counts.beyond_limit = left.len();
+    let start_ms = rows.first().map_or(0.0, |row| row.at_ms);
+    for row in &mut rows {
+        row.at_ms = (row.at_ms - start_ms) * shape.time_scale;
+    }
+    Shaped { rows, block_tokens, counts }
+}
+
+/// Spreads each group of rows with one timestamp evenly over the time to the next timestamp; the last group over the
+/// gap before it. Returns for each row whether it moved. Rows must be sorted by time; they stay so.
+fn spread(rows: &mut [TraceRow]) -> Vec<bool> {
+    let mut moved = Vec::with_capacity(rows.len());
+    let mut gap_ms = 0.0;
+    let mut start = 0;
+    while let Some(at_ms) = rows.get(start).map(|row| row.at_ms) {
+        let group = rows[start..].iter().take_while(|row| row.at_ms <= at_ms).count();
+        let next = start + group;
+        if let Some(row) = rows.get(next) {
+            gap_ms = row.at_ms - at_ms;
+        }
+        let count = u32::try_from(group).map_or(f64::INFINITY, f64::from);
+        let mut position = 0.0;
+        for row in &mut rows[start..next] {
+            row.at_ms = at_ms + gap_ms * position / count;
+            moved.push(row.at_ms > at_ms);
+            position += 1.0;
+        }
+        start = next;
+    }
+    moved
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{TraceFormat, read};
+    use super::*;
+
+    fn trace(rows: &[(f64, u32, u32)]) -> Trace {
+        let rows = rows.iter().enumerate().map(|(index, (at_ms, input, output))| TraceRow {
+            index,
+            at_ms: *at_ms,
+            input_tokens: *input,
+            output_tokens: *output,
+            ..TraceRow::default()
+        });
+        Trace {
+            format: TraceFormat::Mooncake,
+            block_tokens: 16,
+            rows: rows.collect(),
+            rows_without_blocks: 0,
+            rows_refitted: 0,
+        }
+    }
+
+    fn times(shaped: &Shaped) -> Vec<f64> {
+        shaped.rows.iter().map(|row| row.at_ms).collect()
+    }
+
+    #[test]
+    fn rows_of_one_timestamp_are_spread_to_the_next_and_the_last_over_the_gap_before() {
+        let recorded = [(1000.0, 1, 1), (1000.0, 1, 1), (1000.0, 1, 1), (4000.0, 1, 1), (4000.0, 1, 1)];
+        let spread = shape(trace(&recorded), &Shape::default());
+        assert_eq!(times(&spread), [0.0, 1000.0, 2000.0, 3000.0, 4500.0]);
+        assert_eq!(spread.counts.spread, 3);
+        let kept = shape(trace(&recorded), &Shape { spread: false, ..Shape::default() });
+        assert_eq!(times(&kept), [0.0, 0.0, 0.0, 3000.0, 3000.0]);
+        assert_eq!(kept.counts.spread, 0);
+    }
+
+    #[test]
+    fn a_trace_of_one_timestamp_stays_a_burst() {
+        let shaped = shape(trace(&[(7.0, 1, 1), (7.0, 1, 1)]), &Shape::default());
+        assert_eq!((times(&shaped), shaped.counts.spread), (vec![0.0, 0.0], 0));
+    }
+
+    #[test]
+    fn dropping_comes_before_the_limit_and_everything_is_counted() {
+        let recorded = [(0.0, 99, 1), (10.0, 5, 300), (20.0, 50, 1), (30.0, 6, 128), (50.0, 7, 400), (60.0, 99, 1)];
+        let wanted = Shape {
+            time_scale: 0.5,
+            limit: Some(2),
+            max_input_tokens: Some(20),
+            max_output_tokens: Some(128),
+            ..Shape::default()
+        };
+        let shaped = shape(trace(&recorded), &wanted);
+        assert_eq!(shaped.rows.iter().map(|row| row.index).collect::<Vec<_>>(), [1, 3]);
+        assert_eq!(shaped.rows.iter().map(|row| row.output_tokens).collect::<Vec<_>>(), [128, 128]);
+        // Gaps are scaled and time starts at the first request that is sent.
+        assert_eq!(times(&shaped), [0.0, 10.0]);
+        let expected = ShapeCounts { rows: 6, dropped_over_input: 2, beyond_limit: 2, outputs_capped: 1, spread: 0 };
+        assert_eq!(shaped.counts, expected);
+    }
+
+    #[test]
+    fn spreading_keeps_the_order_of_a_real_file() {
+        let text = "{\"timestamp\":0,\"input_length\":1,\"output_length\":1}\n".repeat(5)
+            + &"{\"timestamp\":3000,\"input_length\":1,\"output_length\":1}\n".repeat(7);
+        let shaped = shape(read(text.as_bytes(), None).unwrap(), &Shape::default());
+        assert!(shaped.rows.iter().enumerate().all(|(position, row)| row.index == position));
+        assert!(times(&shaped).windows(2).all(|pair| pair[0] < pair[1]), "{:?}", times(&shaped));
+    }
+}
