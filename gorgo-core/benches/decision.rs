@@ -2,7 +2,6 @@
 //! yardstick, a full serde_json parse plus one xxh3 pass over the same bytes.
 //!
 //! `cargo bench -p gorgo-core --bench decision`
-#![expect(missing_docs, reason = "divan's macros make public items")]
 #![expect(clippy::unwrap_used, reason = "a benchmark may stop")]
 
 use divan::{Bencher, black_box};
@@ -134,5 +133,53 @@ fn whole_read_to_insert(bencher: Bencher<'_, '_>, replicas: usize) {
         let chain = chain(black_box(&body));
         index.lookup(&chain.blocks, &mut out);
         index.insert(&chain.blocks, ReplicaId(1), DecisionId(1), At(5000))
+    });
+}
+
+#[divan::bench(args = [256, 240, 128])]
+fn probe_hash_only(bencher: Bencher<'_, '_>, block: usize) {
+    let body = body(1);
+    bencher.bench(|| black_box(&body).chunks_exact(block).fold(0, |acc, block| acc ^ xxh3_64(block)));
+}
+
+#[divan::bench]
+fn probe_chainer_only(bencher: Bencher<'_, '_>) {
+    let body = body(1);
+    bencher.bench(|| {
+        let mut chainer = Chainer::new(BLOCK_BYTES, black_box(9), body.len());
+        chainer.update(&body);
+        chainer.finish()
+    });
+}
+
+#[divan::bench]
+fn probe_utf8(bencher: Bencher<'_, '_>) {
+    let body = body(1);
+    bencher.bench(|| std::str::from_utf8(black_box(&body)).is_ok());
+}
+
+#[divan::bench]
+fn probe_raw_from_str(bencher: Bencher<'_, '_>) {
+    let body = body(1);
+    let body = std::str::from_utf8(&body).unwrap();
+    bencher.bench(|| serde_json::from_str::<&serde_json::value::RawValue>(black_box(body)).unwrap().get().len());
+}
+
+struct Nothing(u64);
+impl gorgo_core::model::CanonicalSink for Nothing {
+    fn bytes(&mut self, piece: &[u8]) {
+        self.0 += piece.len() as u64;
+    }
+    fn picture(&mut self, _: u64, _: u64) {}
+}
+
+#[divan::bench]
+fn probe_canonical_only(bencher: Bencher<'_, '_>) {
+    let body = body(1);
+    let head = parse::read(ApiPath::ChatCompletions, &body).unwrap();
+    bencher.bench(|| {
+        let mut sink = Nothing(black_box(0));
+        head.canonical(&mut sink).unwrap();
+        sink.0
     });
 }

@@ -1,3 +1,163 @@
-//! Ring 3: the wire to clients and to engines.
+//! Ring 3: the data plane. One plain function from request to response, on hyper.
+//!
+//! ```text
+//! accept → route → body → choose → forward → pool → engine
+//!                                     └→ relay → client
+//! ```
+//!
+//! Bodies cross byte for byte. Every request on an inference path ends in exactly one outcome row, every attempt in
+//! one attempt row, and every reservation is given back once: `ledger` and `attempt` are guards that see to it when a
+//! future is dropped, which is what happens when a client leaves.
 
+mod accept;
+mod answers;
+mod attempt;
+mod body;
+mod budget;
+mod choose;
+mod forward;
+mod headers;
+mod ids;
+mod ledger;
+mod models;
+mod payload;
+mod pool;
+mod relay;
+mod route;
+mod socket;
 pub mod tcp_info;
+mod upstream;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use hyper::header::HeaderName;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+pub use accept::serve;
+pub use choose::{Call, Choice, Choose, Lease, RouterChoice};
+pub use ids::DecisionIds;
+pub use upstream::{UpstreamError, UpstreamSetup};
+
+use crate::config::{Failover, Server};
+use crate::engine::Vitals;
+use crate::model::{Clock, PolicyId, ReplicaId};
+use crate::observe::Listener;
+use budget::{ByteBudget, RetryBudget};
+use upstream::Upstream;
+
+/// What the data plane is made of.
+pub struct DataSetup {
+    /// Chooses replicas; in `serve` a [`RouterChoice`].
+    pub choose: Arc<dyn Choose>,
+    /// Where time comes from.
+    pub clock: Arc<dyn Clock>,
+    /// Where signs of life of the replicas go: a replica that streams lives, whatever its health page does.
+    pub vitals: Arc<Vitals>,
+    /// Where records go.
+    pub records: Arc<dyn Listener>,
+    /// `[server]`
+    pub server: Server,
+    /// `[failover]`
+    pub failover: Failover,
+    /// The fleet, by replica id: position `i` has id `i`.
+    pub replicas: Vec<UpstreamSetup>,
+    /// The policy that serves.
+    pub policy: PolicyId,
+    /// Decision ids above what the database holds.
+    pub ids: DecisionIds,
+    /// Seed of the run; each decision's seed is derived from it and the decision's id.
+    pub seed: u64,
+}
+
+/// The data plane's shared state.
+pub struct Data {
+    choose: Arc<dyn Choose>,
+    clock: Arc<dyn Clock>,
+    records: Arc<dyn Listener>,
+    vitals: Arc<Vitals>,
+    server: Server,
+    session_header: HeaderName,
+    failover: Failover,
+    upstreams: Vec<Upstream>,
+    policy: PolicyId,
+    ids: DecisionIds,
+    seed: u64,
+    bodies: Arc<ByteBudget>,
+    retries: RetryBudget,
+    ready: AtomicBool,
+    draining: CancellationToken,
+    cut: CancellationToken,
+}
+
+impl Data {
+    /// Checks addresses and keys. Upstream connections run as tasks of `tracker`.
+    ///
+    /// # Errors
+    /// The first address, key or header name that cannot be used.
+    pub fn new(setup: DataSetup, tracker: &TaskTracker) -> Result<Arc<Self>, UpstreamError> {
+        let connect_timeout = Duration::from_millis(setup.server.connect_timeout_ms);
+        let upstreams = setup.replicas.iter().map(|replica| Upstream::new(replica, connect_timeout, tracker.clone()));
+        let upstreams = upstreams.collect::<Result<Vec<_>, _>>()?;
+        let session_header = HeaderName::from_bytes(setup.server.session_header.as_bytes())
+            .map_err(|_| UpstreamError::SessionHeader(setup.server.session_header.clone()))?;
+        Ok(Arc::new(Self {
+            choose: setup.choose,
+            clock: setup.clock,
+            records: setup.records,
+            vitals: setup.vitals,
+            bodies: ByteBudget::new(setup.server.max_buffered_bytes),
+            retries: RetryBudget::new(setup.failover.budget_share),
+            server: setup.server,
+            session_header,
+            failover: setup.failover,
+            upstreams,
+            policy: setup.policy,
+            ids: setup.ids,
+            seed: setup.seed,
+            ready: AtomicBool::new(false),
+            draining: CancellationToken::new(),
+            cut: CancellationToken::new(),
+        }))
+    }
+
+    /// Says whether requests are welcome: what `/ready` answers, besides draining. Starts as no.
+    pub fn set_ready(&self, ready: bool) {
+        self.ready.store(ready, Ordering::Relaxed);
+    }
+
+    /// Whether `/ready` answers 200.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.ready.load(Ordering::Relaxed) && !self.draining.is_cancelled()
+    }
+
+    /// Ends all requests now, as errors of class `Shutdown`: what a second signal asks for.
+    pub fn cut_now(&self) {
+        self.cut.cancel();
+    }
+
+    fn upstream(&self, replica: ReplicaId) -> Option<&Upstream> {
+        self.upstreams.get(replica.index())
+    }
+
+    fn idle_timeout(&self) -> Duration {
+        Duration::from_millis(self.server.idle_timeout_ms)
+    }
+
+    fn first_byte_timeout(&self) -> Duration {
+        Duration::from_millis(self.server.first_byte_timeout_ms)
+    }
+}
+
+impl fmt::Debug for Data {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Data").field("upstreams", &self.upstreams.len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,7 @@
 //! space. Parts are told apart by bytes that UTF-8 never has, so no text can look like a mark.
 
 use memchr::memchr_iter;
+use memchr::memmem::Finder;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::json::{Json, Kind, key_is, string_end};
@@ -36,12 +37,13 @@ pub(super) const TOKENS: u8 = 0xc1;
 /// Writes canonical bytes into a sink.
 pub(super) struct Writer<'s> {
     sink: &'s mut dyn CanonicalSink,
+    odd: OddEscapes,
     too_deep: bool,
 }
 
 impl<'s> Writer<'s> {
     pub(super) fn new(sink: &'s mut dyn CanonicalSink) -> Self {
-        Self { sink, too_deep: false }
+        Self { sink, odd: OddEscapes::new(), too_deep: false }
     }
 
     /// Whether a value was nested deeper than [`MAX_DEPTH`]; what was written is then incomplete.
@@ -59,7 +61,16 @@ impl<'s> Writer<'s> {
 
     /// The inside of a JSON string.
     pub(super) fn text(&mut self, inside: &[u8]) {
-        normalise(inside, &mut |piece| self.sink.bytes(piece));
+        if self.odd.maybe_in(inside) {
+            normalise(inside, &mut |piece| self.sink.bytes(piece));
+        } else {
+            self.sink.bytes(inside);
+        }
+    }
+
+    /// A string; nothing where the value is none.
+    pub(super) fn string(&mut self, value: Json<'_>) {
+        self.text(value.text().unwrap_or_default());
     }
 
     /// A key and its value, whatever it is.
@@ -115,7 +126,7 @@ impl<'s> Writer<'s> {
         match value.kind() {
             Kind::Text => {
                 let inside = value.text().unwrap_or_default();
-                if holds_base64(key, inside) { self.picture(inside) } else { self.text(inside) }
+                if holds_base64(key, inside) { self.picture(inside) } else { self.string(value) }
             }
             Kind::List => {
                 for (index, element) in value.elements().enumerate() {
@@ -141,8 +152,8 @@ impl<'s> Writer<'s> {
     }
 
     /// Base64 data: its digest in place of its bytes.
-    pub(super) fn picture(&mut self, inside: &[u8]) {
-        let digest = if first_odd_escape(inside).is_some() {
+    fn picture(&mut self, inside: &[u8]) {
+        let digest = if self.odd.maybe_in(inside) {
             let mut hasher = Xxh3::new();
             normalise(inside, &mut |piece| hasher.update(piece));
             hasher.digest()
@@ -174,6 +185,23 @@ fn holds_base64(key: &[u8], inside: &[u8]) -> bool {
             && BASE64_KEYS.contains(&key)
             && !inside.starts_with(b"http:")
             && !inside.starts_with(b"https:"))
+}
+
+/// Looks for escapes that have a shorter form, fast, where there are none.
+struct OddEscapes {
+    unicode: Finder<'static>,
+    slash: Finder<'static>,
+}
+
+impl OddEscapes {
+    fn new() -> Self {
+        Self { unicode: Finder::new(br"\u"), slash: Finder::new(br"\/") }
+    }
+
+    /// Whether there may be one; a backslash that is escaped itself and then a `u` looks like one.
+    fn maybe_in(&self, inside: &[u8]) -> bool {
+        self.unicode.find(inside).is_some() || self.slash.find(inside).is_some()
+    }
 }
 
 /// The first `\u` or `\/`: the escapes that have a shorter form.

@@ -15,17 +15,17 @@ pub(super) const FORMAT: Format = Format {
     path: ApiPath::ChatCompletions,
     summary: "messages, tools",
     usage_option: true,
+    messages: true,
     any_body: false,
-    check: |fields| list(fields, Field::Messages).map(|()| None),
+    check: needs_messages,
     write,
 };
 
-/// That a list is there.
-pub(super) fn list(fields: &Fields<'_>, field: Field) -> Result<(), ParseError> {
-    match fields.get(field).map(super::json::Json::kind) {
-        Some(Kind::List) => Ok(()),
-        Some(_) => Err(ParseError::WrongType { field: field.name(), expected: "an array" }),
-        None => Err(ParseError::Missing { field: field.name() }),
+/// That messages are there. They carry no token ids.
+pub(super) const fn needs_messages(fields: &Fields<'_>) -> Result<Option<u32>, ParseError> {
+    match fields.messages() {
+        Some(_) => Ok(None),
+        None => Err(ParseError::Missing { field: "messages" }),
     }
 }
 
@@ -61,7 +61,7 @@ pub(super) fn write_tail(fields: &Fields<'_>, out: &mut Writer<'_>) {
 
 fn write(fields: &Fields<'_>, out: &mut Writer<'_>) {
     write_tools(fields, out);
-    if let Some(messages) = fields.get(Field::Messages) {
+    if let Some(messages) = fields.messages() {
         write_messages(messages, out);
     }
     write_tail(fields, out);

@@ -10,6 +10,7 @@ pub(super) const FORMAT: Format = Format {
     path: ApiPath::Completions,
     summary: "prompt: text, texts, token ids, lists of token ids",
     usage_option: true,
+    messages: false,
     any_body: false,
     check,
     write,

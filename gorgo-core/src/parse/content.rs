@@ -3,22 +3,34 @@
 //! A chat template sees messages in order, so each stands after the one before it and nothing of a later message comes
 //! before an earlier one: a conversation that goes on gives a longer stream with the same beginning.
 
-use super::canonical::{CONTENT, MEMBER, MESSAGE, PART, VALUE, Writer};
-use super::json::{Json, Kind, key_is};
+use std::borrow::Cow;
 
-/// A list of messages or of items; a plain string is one user message.
-pub(super) fn write_messages(list: Json<'_>, out: &mut Writer<'_>) {
+use super::canonical::{CONTENT, MEMBER, MESSAGE, PART, VALUE, Writer};
+use super::fields::Messages;
+use super::json::{Element, Json, Kind, MemberList, key_is};
+
+/// The messages of a chat.
+pub(super) fn write_messages(messages: &Messages<'_>, out: &mut Writer<'_>) {
+    let mut parts = Vec::with_capacity(8);
+    for members in messages.iter() {
+        write_message(members, &mut parts, out);
+    }
+}
+
+/// A list of items, as `/v1/responses` has them; a plain string is one user message.
+pub(super) fn write_items(list: Json<'_>, out: &mut Writer<'_>) {
     if list.kind() == Kind::Text {
         return write_turn(b"user", list, out);
     }
-    let mut members = Vec::with_capacity(8);
-    for message in list.elements() {
-        match message.kind() {
-            Kind::Table => write_message(message, &mut members, out),
-            Kind::Text => write_turn(b"user", message, out),
-            _ => {
+    let (mut members, mut parts) = (Vec::with_capacity(8), Vec::with_capacity(8));
+    let mut messages = list.elements();
+    while let Some(message) = messages.next_into(&mut members) {
+        match message {
+            Element::Table => write_message(&members, &mut parts, out),
+            Element::Value(text) if text.kind() == Kind::Text => write_turn(b"user", text, out),
+            Element::Value(value) => {
                 out.mark(MESSAGE);
-                out.value(message);
+                out.value(value);
             }
         }
     }
@@ -29,31 +41,30 @@ pub(super) fn write_turn(role: &[u8], content: Json<'_>, out: &mut Writer<'_>) {
     out.mark(MESSAGE);
     out.plain(role);
     out.mark(CONTENT);
-    write_content(content, out);
+    write_content(content, &mut Vec::new(), out);
 }
 
 /// One message. Role and content come first whatever the order of members; of two members of one name the last counts.
-fn write_message<'a>(message: Json<'a>, members: &mut Vec<(&'a [u8], Json<'a>)>, out: &mut Writer<'_>) {
-    members.clear();
-    members.extend(message.members());
-    let find = |name: &str| members.iter().rev().find(|(key, _)| key_is(key, name)).map(|&(_, value)| value);
+fn write_message<'a>(members: &[(Cow<'a, [u8]>, Json<'a>)], parts: &mut MemberList<'a>, out: &mut Writer<'_>) {
     out.mark(MESSAGE);
-    if let Some(role) = find("role") {
-        match role.text() {
-            Some(inside) => out.text(inside),
-            None => out.value(role),
-        }
+    if let Some(role) = find(members, "role") {
+        if role.kind() == Kind::Text { out.string(role) } else { out.value(role) }
     }
     out.mark(CONTENT);
-    if let Some(content) = find("content") {
-        write_content(content, out);
+    if let Some(content) = find(members, "content") {
+        write_content(content, parts, out);
     }
-    for &(key, value) in members.iter() {
+    for (key, &value) in members.iter().map(|(key, value)| (&**key, value)) {
         let told = key_is(key, "role") || key_is(key, "content");
         if !told && value.kind() != Kind::Null && !is_envelope(key, value) {
             out.member(key, value);
         }
     }
+}
+
+/// The last member of that name.
+fn find<'a>(members: &[(Cow<'a, [u8]>, Json<'a>)], name: &str) -> Option<Json<'a>> {
+    members.iter().rev().find(|(key, _)| key_is(key, name)).map(|(_, value)| *value)
 }
 
 /// What an API puts around a message and no template shows: server-made ids and states, cache hints, the item's type.
@@ -65,37 +76,41 @@ fn is_envelope(key: &[u8], value: Json<'_>) -> bool {
 }
 
 /// A content: a string, or a list of parts. One part of text is the same as the string.
-fn write_content(content: Json<'_>, out: &mut Writer<'_>) {
+fn write_content<'a>(content: Json<'a>, members: &mut MemberList<'a>, out: &mut Writer<'_>) {
     match content.kind() {
         Kind::Null => {}
-        Kind::Text => out.text(content.text().unwrap_or_default()),
+        Kind::Text => out.string(content),
         Kind::List => {
-            for (index, part) in content.elements().enumerate() {
-                if index > 0 {
+            let mut parts = content.elements();
+            let mut first = true;
+            while let Some(part) = parts.next_into(members) {
+                if !std::mem::take(&mut first) {
                     out.mark(PART);
                 }
-                match part.kind() {
-                    Kind::Text => out.text(part.text().unwrap_or_default()),
-                    Kind::Table => write_part(part, out),
-                    _ => out.value(part),
+                match part {
+                    Element::Table => write_part(members, out),
+                    Element::Value(text) if text.kind() == Kind::Text => out.string(text),
+                    Element::Value(value) => out.value(value),
                 }
             }
         }
-        Kind::Table => write_part(content, out),
+        Kind::Table => {
+            members.clear();
+            members.extend(content.members().map(|(key, value)| (Cow::Borrowed(key), value)));
+            write_part(members, out);
+        }
         Kind::Bool | Kind::Number => out.value(content),
     }
 }
 
 /// One content part: text as text, all else with its keys, base64 as digests.
-fn write_part(part: Json<'_>, out: &mut Writer<'_>) {
-    let kind = part.member("type").and_then(Json::text).unwrap_or_default();
+fn write_part(members: &[(Cow<'_, [u8]>, Json<'_>)], out: &mut Writer<'_>) {
+    let kind = find(members, "type").and_then(Json::text).unwrap_or_default();
     let is_text = matches!(kind, b"text" | b"input_text" | b"output_text");
-    if is_text {
-        if let Some(inside) = part.member("text").and_then(Json::text) {
-            out.text(inside);
-        }
+    if let Some(text) = find(members, "text").filter(|_| is_text) {
+        out.string(text);
     }
-    for (key, value) in part.members() {
+    for (key, &value) in members.iter().map(|(key, value)| (&**key, value)) {
         if value.kind() == Kind::Null || key_is(key, "cache_control") {
             continue;
         }

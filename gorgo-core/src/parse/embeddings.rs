@@ -12,6 +12,7 @@ pub(super) const FORMAT: Format = Format {
     path: ApiPath::Embeddings,
     summary: "input: text, texts, token ids, lists of token ids; or messages",
     usage_option: false,
+    messages: true,
     any_body: false,
     check,
     write,
@@ -21,7 +22,7 @@ fn check(fields: &Fields<'_>) -> Result<Option<u32>, ParseError> {
     match fields.get(Field::Input) {
         // Lists of objects are multimodal inputs; they carry no token ids.
         Some(input) => text_or_list(Field::Input, input).and_then(|()| count_tokens("input", input)),
-        None if fields.get(Field::Messages).is_some() => Ok(None),
+        None if fields.messages().is_some() => Ok(None),
         None => Err(ParseError::Missing { field: "input" }),
     }
 }
@@ -29,7 +30,7 @@ fn check(fields: &Fields<'_>) -> Result<Option<u32>, ParseError> {
 fn write(fields: &Fields<'_>, out: &mut Writer<'_>) {
     if let Some(input) = fields.get(Field::Input) {
         write_prompt(input, out);
-    } else if let Some(messages) = fields.get(Field::Messages) {
+    } else if let Some(messages) = fields.messages() {
         write_messages(messages, out);
     }
 }

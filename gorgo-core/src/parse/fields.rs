@@ -1,14 +1,16 @@
 //! The members of a body that routing reads: one borrowed pass of serde_json, each member's raw text, the last wins.
 //!
-//! All other members are read over. Nothing is copied; a body of many unknown members costs no memory.
+//! All other members are read over. No text is copied; a body of many unknown members costs no memory.
 
+use std::borrow::Cow;
+use std::cell::Cell;
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::ParseError;
-use super::json::{Json, Kind};
+use super::json::{Json, Kind, MemberList};
 
 macro_rules! fields {
     ($($field:ident = $name:literal,)*) => {
@@ -69,32 +71,61 @@ fields! {
     Reasoning = "reasoning",
 }
 
+/// More members than this in all messages together are refused; they are all that a read keeps a list of.
+const MAX_MEMBERS: usize = 1 << 18;
+
+/// The messages of a chat, member by member: found in the one pass over the body, since they are most of it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Messages<'a> {
+    members: MemberList<'a>,
+    /// Where each message's members end.
+    ends: Vec<usize>,
+    too_many: bool,
+}
+
+impl<'a> Messages<'a> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &[(Cow<'a, [u8]>, Json<'a>)]> {
+        let begins = std::iter::once(0).chain(self.ends.iter().copied());
+        begins.zip(&self.ends).filter_map(|(begin, &end)| self.members.get(begin..end))
+    }
+}
+
 /// The raw text of each [`Field`] that is there.
 #[derive(Debug, Clone)]
 pub(super) struct Fields<'a> {
     raw: [Option<&'a RawValue>; Field::COUNT],
+    messages: Option<Messages<'a>>,
 }
 
 impl<'a> Fields<'a> {
     /// A body without any.
     pub(super) const fn none() -> Self {
-        Self { raw: [None; Field::COUNT] }
+        Self { raw: [None; Field::COUNT], messages: None }
     }
 
-    /// Reads a body.
-    pub(super) fn read(body: &'a [u8]) -> Result<Self, ParseError> {
+    /// Reads a body. `with_messages`: whether `messages` means something here; else it is an unknown member.
+    pub(super) fn read(body: &'a [u8], with_messages: bool) -> Result<Self, ParseError> {
         // Checked once for all: below, strings need no check of their own.
         let text = std::str::from_utf8(body).map_err(|error| ParseError::NotUtf8 { at: error.valid_up_to() })?;
+        let in_messages = Cell::new(false);
         let mut reader = serde_json::Deserializer::from_str(text);
-        let fields = reader.deserialize_map(FieldsVisitor).and_then(|fields| reader.end().map(|()| fields));
-        fields.map_err(|error| match error.classify() {
-            // serde_json's own words for a wrong type quote the value; these do not.
-            serde_json::error::Category::Data => ParseError::NotAnObject,
-            _ => ParseError::NotJson { what: error.to_string() },
-        })
+        let fields = reader.deserialize_map(FieldsVisitor { with_messages, in_messages: &in_messages });
+        let fields =
+            fields.and_then(|fields| reader.end().map(|()| fields)).map_err(|error| match error.classify() {
+                // serde_json's own words for a wrong type quote the value; these do not.
+                serde_json::error::Category::Data if in_messages.get() => {
+                    ParseError::WrongType { field: "messages", expected: "an array of objects" }
+                }
+                serde_json::error::Category::Data => ParseError::NotAnObject,
+                _ => ParseError::NotJson { what: error.to_string() },
+            })?;
+        match &fields.messages {
+            Some(messages) if messages.too_many => Err(ParseError::TooMany { limit: MAX_MEMBERS }),
+            _ => Ok(fields),
+        }
     }
 
-    /// The value of a member, as it came, also `null`.
+    /// The value of a member, as it came, also `null`. Messages are not among them.
     pub(super) fn raw(&self, field: Field) -> Option<Json<'a>> {
         self.raw[field as usize].map(Json::of)
     }
@@ -103,11 +134,20 @@ impl<'a> Fields<'a> {
     pub(super) fn get(&self, field: Field) -> Option<Json<'a>> {
         self.raw(field).filter(|value| value.kind() != Kind::Null)
     }
+
+    /// The messages; `null` counts as absent.
+    pub(super) const fn messages(&self) -> Option<&Messages<'a>> {
+        self.messages.as_ref()
+    }
 }
 
-struct FieldsVisitor;
+struct FieldsVisitor<'c> {
+    with_messages: bool,
+    /// Where the pass is, so that an error can say so.
+    in_messages: &'c Cell<bool>,
+}
 
-impl<'de> Visitor<'de> for FieldsVisitor {
+impl<'de> Visitor<'de> for FieldsVisitor<'_> {
     type Value = Fields<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -118,13 +158,113 @@ impl<'de> Visitor<'de> for FieldsVisitor {
         let mut fields = Fields::none();
         while let Some(key) = map.next_key_seed(Key)? {
             match key {
-                Some(field) => fields.raw[field as usize] = Some(map.next_value()?),
-                None => {
+                Some(Field::Messages) if self.with_messages => {
+                    self.in_messages.set(true);
+                    fields.messages = map.next_value_seed(MessagesSeed)?;
+                    self.in_messages.set(false);
+                }
+                Some(field) if field != Field::Messages => fields.raw[field as usize] = Some(map.next_value()?),
+                _ => {
                     map.next_value::<IgnoredAny>()?;
                 }
             }
         }
         Ok(fields)
+    }
+}
+
+/// Reads `messages`, or null.
+struct MessagesSeed;
+
+impl<'de> DeserializeSeed<'de> for MessagesSeed {
+    type Value = Option<Messages<'de>>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_option(self)
+    }
+}
+
+impl<'de> Visitor<'de> for MessagesSeed {
+    type Value = Option<Messages<'de>>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array of objects")
+    }
+
+    fn visit_none<E: Error>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        let mut messages = Messages::default();
+        while list.next_element_seed(MessageSeed(&mut messages))?.is_some() {}
+        Ok(Some(messages))
+    }
+}
+
+/// Reads one message's members to the end of the list.
+struct MessageSeed<'m, 'de>(&'m mut Messages<'de>);
+
+impl<'de> DeserializeSeed<'de> for MessageSeed<'_, 'de> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for MessageSeed<'_, 'de> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let Self(messages) = self;
+        while let Some(key) = map.next_key_seed(MemberKey)? {
+            let value: &RawValue = map.next_value()?;
+            messages.too_many |= messages.members.len() >= MAX_MEMBERS;
+            if !messages.too_many {
+                messages.members.push((key, Json::of(value)));
+            }
+        }
+        messages.too_many |= messages.ends.len() >= MAX_MEMBERS;
+        if !messages.too_many {
+            messages.ends.push(messages.members.len());
+        }
+        Ok(())
+    }
+}
+
+/// A member's name, as bytes.
+struct MemberKey;
+
+impl<'de> DeserializeSeed<'de> for MemberKey {
+    type Value = Cow<'de, [u8]>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_bytes(self)
+    }
+}
+
+impl<'de> Visitor<'de> for MemberKey {
+    type Value = Cow<'de, [u8]>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_borrowed_bytes<E: Error>(self, key: &'de [u8]) -> Result<Self::Value, E> {
+        Ok(Cow::Borrowed(key))
+    }
+
+    fn visit_bytes<E: Error>(self, key: &[u8]) -> Result<Self::Value, E> {
+        Ok(Cow::Owned(key.to_vec()))
     }
 }
 

@@ -14,6 +14,7 @@ pub(super) const FORMAT: Format = Format {
     path: ApiPath::Generate,
     summary: "text or input_ids, one or several; image_data, audio_data, video_data",
     usage_option: false,
+    messages: false,
     any_body: false,
     check,
     write,

@@ -45,7 +45,7 @@ pub struct Head<'a> {
 /// What makes the body unusable for any engine. Never for [`ApiPath::Other`].
 pub fn read(path: ApiPath, body: &[u8]) -> Result<Head<'_>, ParseError> {
     let format = FORMATS.iter().copied().find(|format| format.path == path).unwrap_or(&other::FORMAT);
-    let fields = match Fields::read(body) {
+    let fields = match Fields::read(body, format.messages) {
         Ok(fields) => fields,
         Err(_) if format.any_body => Fields::none(),
         Err(error) => return Err(error),

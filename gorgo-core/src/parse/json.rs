@@ -25,6 +25,17 @@ pub(super) struct Json<'a> {
     bytes: &'a [u8],
 }
 
+/// Members of one table, in the order they came.
+pub(super) type MemberList<'a> = Vec<(Cow<'a, [u8]>, Json<'a>)>;
+
+/// An element of a list.
+pub(super) enum Element<'a> {
+    /// A table; its members were put into the caller's list.
+    Table,
+    /// Anything else.
+    Value(Json<'a>),
+}
+
 impl<'a> Json<'a> {
     pub(super) fn of(raw: &'a RawValue) -> Self {
         Self { bytes: raw.get().as_bytes() }
@@ -121,6 +132,7 @@ impl<'a> Iterator for Members<'a> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let open = skip_gap(self.bytes, self.at);
+        self.at = open;
         if self.bytes.get(open) != Some(&b'"') {
             return None;
         }
@@ -138,6 +150,21 @@ pub(super) struct Elements<'a> {
     at: usize,
 }
 
+impl<'a> Elements<'a> {
+    /// The next element; of a table its members, in one scan.
+    pub(super) fn next_into(&mut self, members: &mut MemberList<'a>) -> Option<Element<'a>> {
+        let value = skip_gap(self.bytes, self.at);
+        if self.bytes.get(value) != Some(&b'{') {
+            return self.next().map(Element::Value);
+        }
+        let mut inside = Members { bytes: self.bytes, at: value + 1 };
+        members.clear();
+        members.extend(inside.by_ref().map(|(key, value)| (Cow::Borrowed(key), value)));
+        self.at = inside.at + 1;
+        Some(Element::Table)
+    }
+}
+
 impl<'a> Iterator for Elements<'a> {
     type Item = Json<'a>;
 
@@ -147,7 +174,8 @@ impl<'a> Iterator for Elements<'a> {
             return None;
         }
         self.at = value_end(self.bytes, value);
-        Some(Json { bytes: self.bytes.get(value..self.at).filter(|bytes| !bytes.is_empty())? })
+        let bytes = self.bytes.get(value..self.at).filter(|bytes| !bytes.is_empty())?;
+        Some(Json { bytes })
     }
 }
 
@@ -158,9 +186,8 @@ fn skip_gap(bytes: &[u8], at: usize) -> usize {
     gap.map_or(bytes.len(), |gap| at + gap)
 }
 
-/// Just past the closing quote of the string that opens at `open`.
-///
-/// It looks for quotes, not for backslashes: text has many `\n` and few `\"`.
+/// Just past the closing quote of the string that opens at `open`. It looks for quotes and not for backslashes: most
+/// text has many `\n` and fewer `\"`.
 pub(super) fn string_end(bytes: &[u8], open: usize) -> usize {
     let inside = bytes.get(open + 1..).unwrap_or_default();
     for quote in memchr_iter(b'"', inside) {
@@ -183,8 +210,7 @@ fn value_end(bytes: &[u8], start: usize) -> usize {
             return end.map_or(bytes.len(), |end| start + end);
         }
     }
-    let mut depth = 0_usize;
-    let mut at = start;
+    let (mut at, mut depth) = (start, 0_usize);
     while let Some(byte) = bytes.get(at) {
         match byte {
             b'"' => {

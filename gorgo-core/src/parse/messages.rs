@@ -2,7 +2,7 @@
 
 use super::Format;
 use super::canonical::Writer;
-use super::chat::{list, write_tools};
+use super::chat::{needs_messages, write_tools};
 use super::content::{write_messages, write_turn};
 use super::fields::{Field, Fields};
 use crate::model::ApiPath;
@@ -11,8 +11,9 @@ pub(super) const FORMAT: Format = Format {
     path: ApiPath::Messages,
     summary: "system, messages, tools",
     usage_option: false,
+    messages: true,
     any_body: false,
-    check: |fields| list(fields, Field::Messages).map(|()| None),
+    check: needs_messages,
     write,
 };
 
@@ -21,7 +22,7 @@ fn write(fields: &Fields<'_>, out: &mut Writer<'_>) {
     if let Some(system) = fields.get(Field::System) {
         write_turn(b"system", system, out);
     }
-    if let Some(messages) = fields.get(Field::Messages) {
+    if let Some(messages) = fields.messages() {
         write_messages(messages, out);
     }
 }

@@ -1,7 +1,7 @@
 //! Request bytes → what routing needs of them: one borrowed read of a request's head, and its canonical prompt.
 //!
 //! ```text
-//! body → fields (serde_json, once; raw members, no copy) → Head → canonical bytes → a sink that hashes them
+//! body → fields (serde_json, once; raw members, no copy of text) → Head → canonical bytes → a sink that hashes them
 //! ```
 //!
 //! A body is refused only where no engine could take it: not JSON, not an object, no prompt. Unknown members are fine,
@@ -38,6 +38,8 @@ pub struct Format {
     pub summary: &'static str,
     /// Whether a stream reports usage only where `stream_options.include_usage` asks for it.
     usage_option: bool,
+    /// Whether `messages` means something here.
+    messages: bool,
     /// Whether a body that is no JSON object is fine.
     any_body: bool,
     /// What must be there, and the exact prompt tokens where the prompt is token ids.
@@ -94,6 +96,12 @@ pub enum ParseError {
     NotTokenIds {
         /// The member.
         field: &'static str,
+    },
+    /// There are more messages than any engine's context holds.
+    #[error("`messages` has more than {limit} members in all its messages together")]
+    TooMany {
+        /// Most members.
+        limit: usize,
     },
     /// The prompt's JSON is nested too deep.
     #[error("the prompt is nested deeper than {} levels", canonical::MAX_DEPTH)]

@@ -5,7 +5,6 @@ use super::Format;
 use super::canonical::{PART, Writer};
 use super::content::write_messages;
 use super::fields::{Field, Fields};
-use super::json::Kind;
 use super::plain::write_prompt;
 use crate::model::ApiPath;
 
@@ -13,13 +12,14 @@ pub(super) const FORMAT: Format = Format {
     path: ApiPath::Other,
     summary: "anything; messages, prompt, input, text, query and documents where they are there",
     usage_option: false,
+    messages: true,
     any_body: true,
     check: |_| Ok(None),
     write,
 };
 
 fn write(fields: &Fields<'_>, out: &mut Writer<'_>) {
-    if let Some(messages) = fields.get(Field::Messages).filter(|messages| messages.kind() == Kind::List) {
+    if let Some(messages) = fields.messages() {
         write_messages(messages, out);
         return;
     }

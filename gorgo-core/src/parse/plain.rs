@@ -36,7 +36,7 @@ pub(super) fn write_prompt(prompt: Json<'_>, out: &mut Writer<'_>) {
     match prompt.kind() {
         Kind::Text => {
             out.mark(RAW);
-            out.text(prompt.text().unwrap_or_default());
+            out.string(prompt);
         }
         Kind::List if ids(prompt) => write_ids(prompt, out),
         Kind::List => {
@@ -47,7 +47,7 @@ pub(super) fn write_prompt(prompt: Json<'_>, out: &mut Writer<'_>) {
                 match element.kind() {
                     Kind::Text => {
                         out.mark(RAW);
-                        out.text(element.text().unwrap_or_default());
+                        out.string(element);
                     }
                     Kind::List if ids(element) => write_ids(element, out),
                     _ => out.value(element),

@@ -6,7 +6,7 @@
 use super::canonical::Writer;
 use super::chat::{write_tail, write_tools};
 use super::completions::text_or_list;
-use super::content::{write_messages, write_turn};
+use super::content::{write_items, write_turn};
 use super::fields::{Field, Fields};
 use super::{Format, ParseError};
 use crate::model::ApiPath;
@@ -15,6 +15,7 @@ pub(super) const FORMAT: Format = Format {
     path: ApiPath::Responses,
     summary: "instructions, input: text or items, tools",
     usage_option: false,
+    messages: false,
     any_body: false,
     check,
     write,
@@ -34,7 +35,7 @@ fn write(fields: &Fields<'_>, out: &mut Writer<'_>) {
         write_turn(b"system", instructions, out);
     }
     if let Some(input) = fields.get(Field::Input) {
-        write_messages(input, out);
+        write_items(input, out);
     }
     write_tail(fields, out);
 }

@@ -370,7 +370,7 @@ async fn exit_codes() {
         (&[trace, "--to", &good, "--csv", no_folder], 2),
     ];
     for (words, code) in cases {
-        assert_eq!(run(args(words), clock()).await, ExitCode::from(code), "{words:?}");
+        assert_eq!(run(args(words), clock()).await.code(), code, "{words:?}");
     }
 }
 

@@ -4,12 +4,12 @@ use super::*;
 use crate::model::Unit;
 use crate::model::arbitrary::fleet;
 use crate::policy::Unknown;
-use crate::policy::presets::value;
+use crate::config::parse_toml;
 
 /// The `[policy.NAME]` tables of a TOML text, alphabetically.
 fn tables(text: &str) -> Vec<(String, Value)> {
-    let file: toml::Table = text.parse().unwrap();
-    let Some(Value::Table(policies)) = value(&file["policy"]) else { panic!("no [policy.NAME]") };
+    let file = parse_toml(text).unwrap();
+    let Some(Value::Table(policies)) = file.get("policy").cloned() else { panic!("no [policy.NAME]") };
     policies
 }
 

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::model::arbitrary::{candidates, fixed, fleet, permuted, request, with_order};
 use crate::model::{RttSource, Value};
-use crate::policy::presets::value;
+use crate::config::parse_toml;
 use crate::policy::{Policies, Registry, build};
 
 /// A policy with everything: rates, negative weights, unknown rules, constraints of both sorts, exploration.
@@ -41,8 +41,8 @@ const RICH: &str = r#"
 "#;
 
 fn policies() -> Policies {
-    let file: toml::Table = RICH.parse().unwrap();
-    let Some(Value::Table(tables)) = value(&file["policy"]) else { panic!() };
+    let file = parse_toml(RICH).unwrap();
+    let Some(Value::Table(tables)) = file.get("policy").cloned() else { panic!() };
     build(&Registry::built_in(), &tables, "rich", &fleet(8)).policies.unwrap()
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 use crate::model::arbitrary::fleet;
 use crate::model::{EngineReport, Usage, Value};
-use crate::policy::presets::value;
+use crate::config::parse_toml;
 use crate::policy::{Registry, again, build};
 
 fn setup(replicas: u16) -> RouterSetup {
@@ -19,8 +19,8 @@ fn setup(replicas: u16) -> RouterSetup {
 
 /// A router with these policies beside the presets.
 fn router_of(replicas: u16, text: &str) -> Router {
-    let file: toml::Table = text.parse().unwrap();
-    let tables = match file.get("policy").map(|policies| value(policies).unwrap()) {
+    let file = parse_toml(text).unwrap();
+    let tables = match file.get("policy").cloned() {
         Some(Value::Table(tables)) => tables,
         _ => Vec::new(),
     };

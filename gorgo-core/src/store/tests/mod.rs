@@ -21,10 +21,12 @@ use crate::config;
 use crate::model::{
     ApiPath, At, AttemptRecord, CandidateRecord, Clock, Connection as Kept, DecisionId, DecisionRecord, ErrorClass,
     EventKind, EventRecord, Generation, OutcomeRecord, PolicyId, ProbeRecord, RateKind, RateRecord, Record, Refusal,
-    ReplicaId, RttSource, ScrapeRecord, ShadowRecord, WeightRecord, Weights,
+    ReplicaId, Route, RttSource, ScrapeRecord, ShadowRecord, WeightRecord, Weights,
 };
 use crate::observe::Listener;
 
+/// The way of requests whose outcomes are stored; not stored itself.
+const ROUTE: Route = Route { path: ApiPath::ChatCompletions, replica: None };
 /// 2026-11-30T03:12:05Z.
 const START: At = At(1_796_008_325_000_000);
 
@@ -175,7 +177,7 @@ fn history() -> Vec<Record> {
         }
         records.push(Record::Decision(Box::new(decision)));
         records.push(Record::Attempt(attempt(n, 1, u16::from(n >= 6), None)));
-        records.push(Record::Outcome(Box::new(outcome(n, (n != 5).then(|| i64::from(n + 1) * 100)))));
+        records.push(Record::Outcome(ROUTE, Box::new(outcome(n, (n != 5).then(|| i64::from(n + 1) * 100)))));
     }
     // retried elsewhere after a refused connection
     records.push(Record::Decision(Box::new(decision(8, 0))));
@@ -183,7 +185,7 @@ fn history() -> Vec<Record> {
     let rows = vec![candidate(1, 279, 0, 0), candidate(2, 456, 900, 2_000)];
     records.push(Record::Candidates { decision: id(8), attempt: 2, rows });
     records.push(Record::Attempt(attempt(8, 2, 1, None)));
-    records.push(Record::Outcome(Box::new(outcome(8, Some(900)))));
+    records.push(Record::Outcome(ROUTE, Box::new(outcome(8, Some(900)))));
     // refused
     records.push(Record::Decision(Box::new(DecisionRecord {
         replica: None,
@@ -205,7 +207,7 @@ fn history() -> Vec<Record> {
         predicted_cached_tokens: None,
         ..outcome(9, None)
     };
-    records.push(Record::Outcome(Box::new(refused)));
+    records.push(Record::Outcome(ROUTE, Box::new(refused)));
     for (replica, rtt_us) in [(0, Some(37_250)), (1, Some(280_000)), (1, None)] {
         let at = At(START.0 + u64::from(rtt_us.is_none()) * 2_000_000);
         records.push(Record::Probe(ProbeRecord { replica: ReplicaId(replica), at, rtt_us }));

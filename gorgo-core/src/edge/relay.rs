@@ -1,0 +1,407 @@
+//! The answer's body on its way to the client: frame by frame as it comes, byte for byte.
+//!
+//! Pulled by hyper, so nothing is read from the engine while the client does not read: a slow client makes the engine's
+//! writes block, not our memory grow. Dropped by hyper when the client is gone, which closes the engine's connection.
+//! An answer that breaks never looks whole: a stream of events gets one error event, then its connection closes; any
+//! other body is aborted.
+
+use std::io;
+use std::mem;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, Incoming};
+use tokio::time::Sleep;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+
+use super::Data;
+use super::answers::error_event;
+use super::attempt::Attempt;
+use super::ledger::{Ledger, Outcome};
+use super::pool::Carrier;
+use crate::engine::{AnswerReader, Observed, StreamReader};
+use crate::model::{At, ErrorClass, Usage};
+
+/// A body that gorgo sends to a client.
+pub(super) enum AnswerBody {
+    /// One of gorgo's own.
+    Whole(Bytes),
+    /// An engine's.
+    Relay(Box<Relay>),
+}
+
+impl AnswerBody {
+    pub(super) const fn whole(bytes: Bytes) -> Self {
+        Self::Whole(bytes)
+    }
+}
+
+/// How the passing bytes are read.
+pub(super) enum Watch {
+    /// A stream of events.
+    Stream(Box<StreamReader>),
+    /// One JSON text.
+    Answer(AnswerReader),
+    /// Not read: packed, or not an engine's format.
+    Nothing,
+}
+
+/// An engine's answer that is being relayed.
+pub(super) struct Relay {
+    data: Arc<Data>,
+    incoming: Incoming,
+    carrier: Option<Carrier>,
+    rows: Option<(Attempt, Ledger)>,
+    status: u16,
+    watch: Watch,
+    usage: Usage,
+    first_byte: Option<At>,
+    /// Pieces ready for the client; `next` is the first of them not handed over.
+    out: Vec<Bytes>,
+    next: usize,
+    ending: Option<Ending>,
+    read_to_end: bool,
+    failed: bool,
+    waiting_since: Option<At>,
+    idle: Option<Pin<Box<Sleep>>>,
+    cut: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// Closes the client's connection once the body has ended.
+    close_client: CancellationToken,
+}
+
+/// What is left to do after the last piece.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Ending {
+    error: Option<ErrorClass>,
+    /// Break the transfer off, so that the client sees it.
+    abort: bool,
+}
+
+/// Breaks off a transfer.
+#[derive(Debug, thiserror::Error)]
+#[error("the replica's answer broke off")]
+pub(super) struct BrokenOff;
+
+impl Relay {
+    pub(super) fn new(
+        data: &Arc<Data>,
+        status: u16,
+        incoming: Incoming,
+        carrier: Carrier,
+        watch: Watch,
+        close_client: CancellationToken,
+    ) -> Self {
+        Self {
+            data: Arc::clone(data),
+            incoming,
+            carrier: Some(carrier),
+            rows: None,
+            status,
+            watch,
+            usage: Usage::default(),
+            first_byte: None,
+            out: Vec::new(),
+            next: 0,
+            ending: None,
+            read_to_end: false,
+            failed: false,
+            waiting_since: None,
+            idle: None,
+            cut: Box::pin(data.cut.clone().cancelled_owned()),
+            close_client,
+        }
+    }
+
+    /// Waits for the first frame, before the client was promised anything. `Err`: the answer broke before it began.
+    pub(super) async fn first_frame(&mut self) -> Result<(), ErrorClass> {
+        use http_body_util::BodyExt;
+        loop {
+            let frame = self.incoming.frame().await;
+            let now = self.data.clock.now();
+            match frame {
+                None => return Err(ErrorClass::UpstreamAborted),
+                Some(Err(_)) => return Err(ErrorClass::UpstreamAborted),
+                Some(Ok(frame)) => {
+                    let Ok(piece) = frame.into_data() else { continue };
+                    if piece.is_empty() {
+                        continue;
+                    }
+                    self.take_in(piece, now);
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// An error event that came before any content: the engine refused, with the status it names.
+    pub(super) fn refused_in_stream(&self) -> Option<u16> {
+        let observed = self.observed()?;
+        let error = observed.error?;
+        if observed.content_events > 0 { None } else { Some(error.code.unwrap_or(500)) }
+    }
+
+    /// Whether the client may get other bytes than the engine sent, so that a stated length would be wrong.
+    pub(super) const fn may_change_length(&self) -> bool {
+        matches!(self.watch, Watch::Stream(_))
+    }
+
+    /// Hands over the rows to be written when the answer ends. From here on the relay answers for both.
+    pub(super) fn start(mut self, attempt: Attempt, ledger: Ledger) -> AnswerBody {
+        let first_content = self.observed().and_then(|observed| observed.first_content);
+        let rows = self.rows.insert((attempt, ledger));
+        if let Some(at) = first_content {
+            rows.0.first_content(at);
+        }
+        self.give_back_connection();
+        if self.incoming.is_end_stream() && self.ending.is_none() {
+            let now = self.data.clock.now();
+            self.upstream_ended(now);
+        }
+        if let Some(ending) = self.ending
+            && self.out.is_empty()
+        {
+            self.settle(ending.error);
+        }
+        AnswerBody::Relay(Box::new(self))
+    }
+
+    fn observed(&self) -> Option<&Observed> {
+        match &self.watch {
+            Watch::Stream(reader) => Some(reader.observed()),
+            Watch::Answer(_) | Watch::Nothing => None,
+        }
+    }
+
+    fn take_in(&mut self, piece: Bytes, now: At) {
+        self.first_byte.get_or_insert(now);
+        if let Some((attempt, _)) = &self.rows {
+            self.data.vitals.heard(attempt.replica(), now);
+        }
+        match &mut self.watch {
+            Watch::Stream(reader) => {
+                reader.push(&piece, now, &mut self.out);
+                if let (Some(at), Some((attempt, _))) = (reader.observed().first_content, &mut self.rows) {
+                    attempt.first_content(at);
+                }
+            }
+            Watch::Answer(reader) => {
+                reader.push(&piece);
+                self.out.push(piece);
+            }
+            Watch::Nothing => self.out.push(piece),
+        }
+        if self.incoming.is_end_stream() {
+            self.upstream_ended(now);
+        }
+    }
+
+    /// The engine ended its body as HTTP wants it. Whether the answer is whole is another question.
+    fn upstream_ended(&mut self, now: At) {
+        self.read_to_end = true;
+        self.give_back_connection();
+        let status = self.status;
+        let mut error = match status {
+            400..500 => Some(ErrorClass::ClientError),
+            500.. => Some(ErrorClass::UpstreamStatus),
+            _ => None,
+        };
+        let mut truncated = false;
+        match &mut self.watch {
+            Watch::Stream(reader) => {
+                reader.finish(now, &mut self.out);
+                let observed = reader.observed();
+                let whole = observed.done || observed.finished || observed.unread || reader.dialect().is_none();
+                if observed.error.is_some() {
+                    error = error.or(Some(ErrorClass::UpstreamErrorEvent));
+                } else if !whole && error.is_none() {
+                    truncated = true;
+                }
+                if let (Some(at), Some((attempt, _))) = (observed.first_content, &mut self.rows) {
+                    attempt.first_content(at);
+                }
+                self.usage = observed.usage;
+            }
+            Watch::Answer(reader) => self.usage = reader.usage(),
+            Watch::Nothing => {}
+        }
+        if truncated {
+            self.broke(ErrorClass::UpstreamAborted);
+        } else {
+            self.ending = Some(Ending { error, abort: false });
+        }
+    }
+
+    /// Lets another request have the connection, once this answer was read to its end.
+    fn give_back_connection(&mut self) {
+        if let Some((attempt, _)) = &self.rows
+            && self.read_to_end
+            && let Some(carrier) = self.carrier.take()
+            && let Some(upstream) = attempt.upstream()
+        {
+            upstream.pool.give_back(carrier, self.data.clock.now());
+        }
+    }
+
+    /// The answer will not be completed.
+    fn broke(&mut self, class: ErrorClass) {
+        self.carrier = None;
+        let Watch::Stream(reader) = &mut self.watch else {
+            self.ending = Some(Ending { error: Some(class), abort: true });
+            return;
+        };
+        if reader.observed().done {
+            // Everything a client waits for has come; only the transfer's own end is missing.
+            self.usage = reader.observed().usage;
+            self.ending = Some(Ending { error: None, abort: false });
+            return;
+        }
+        reader.drop_held();
+        if !reader.between_events() {
+            self.out.push(Bytes::from_static(b"\n\n"));
+        }
+        let (code, message) = match class {
+            ErrorClass::IdleTimeout => ("upstream_idle_timeout", "the replica sent nothing for too long"),
+            ErrorClass::Shutdown => ("router_shutdown", "the router shut down before the answer was complete"),
+            _ => ("upstream_aborted", "the replica broke off before the answer was complete"),
+        };
+        self.usage = reader.observed().usage;
+        self.out.push(error_event(reader.dialect(), code, message));
+        self.close_client.cancel();
+        self.ending = Some(Ending { error: Some(class), abort: false });
+    }
+
+    /// Writes the rows and gives the load back; once.
+    fn settle(&mut self, error: Option<ErrorClass>) {
+        let Some((attempt, ledger)) = self.rows.take() else { return };
+        // Closes the engine's connection where its answer was not read to the end.
+        self.carrier = None;
+        let observed = match &self.watch {
+            Watch::Stream(reader) => Some(reader.observed()),
+            Watch::Answer(_) | Watch::Nothing => None,
+        };
+        let counted = Observed { usage: self.usage, ..Observed::default() };
+        attempt.end(error, observed.map_or(self.usage, |observed| observed.usage));
+        ledger.end(&Outcome {
+            status: Some(self.status),
+            error,
+            first_byte: self.first_byte,
+            observed: Some(observed.unwrap_or(&counted)),
+        });
+    }
+
+    fn next_piece(&mut self) -> Option<Bytes> {
+        let piece = self.out.get_mut(self.next).map(mem::take)?;
+        self.next += 1;
+        if self.next == self.out.len() {
+            self.out.clear();
+            self.next = 0;
+        }
+        Some(piece)
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+        loop {
+            if let Some(piece) = self.next_piece() {
+                if let Some(ending) = self.ending
+                    && self.out.is_empty()
+                {
+                    // hyper need not ask again after the last byte of a stated length.
+                    self.settle(ending.error);
+                }
+                return Poll::Ready(Some(Ok(Frame::data(piece))));
+            }
+            if let Some(ending) = self.ending {
+                self.settle(ending.error);
+                if ending.abort && !mem::replace(&mut self.failed, true) {
+                    return Poll::Ready(Some(Err(BrokenOff)));
+                }
+                return Poll::Ready(None);
+            }
+            if self.cut.as_mut().poll(cx).is_ready() {
+                self.broke(ErrorClass::Shutdown);
+                continue;
+            }
+            match Pin::new(&mut self.incoming).poll_frame(cx) {
+                Poll::Ready(Some(Ok(frame))) => {
+                    self.waiting_since = None;
+                    let now = self.data.clock.now();
+                    // Trailers are of the connection between router and engine.
+                    if let Ok(piece) = frame.into_data() {
+                        self.take_in(piece, now);
+                    }
+                }
+                Poll::Ready(Some(Err(_))) => self.broke(ErrorClass::UpstreamAborted),
+                Poll::Ready(None) => {
+                    let now = self.data.clock.now();
+                    self.upstream_ended(now);
+                }
+                Poll::Pending => {
+                    if self.poll_idle(cx).is_ready() {
+                        self.broke(ErrorClass::IdleTimeout);
+                        continue;
+                    }
+                    return Poll::Pending;
+                }
+            }
+        }
+    }
+
+    /// Ready when the engine was silent for the idle limit while we waited for it. Time in which the client did not
+    /// read does not count.
+    fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let limit = self.data.idle_timeout();
+        let now = self.data.clock.now();
+        let since = *self.waiting_since.get_or_insert(now);
+        loop {
+            let idle = self.idle.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
+            match idle.as_mut().poll(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(()) => {
+                    let silent = self.data.clock.now().since(since);
+                    if silent >= limit {
+                        return Poll::Ready(());
+                    }
+                    // The timer was set for an earlier wait: once more for the rest of this one.
+                    self.idle = Some(Box::pin(tokio::time::sleep(limit - silent)));
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        // Still open, so the last piece was not handed over: nobody reads any more.
+        let error = self.ending.and_then(|ending| ending.error).unwrap_or_else(|| self.data.abandoned());
+        self.settle(Some(error));
+    }
+}
+
+impl Body for AnswerBody {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        match self.get_mut() {
+            Self::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Self::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(mem::take(bytes))))),
+            Self::Relay(relay) => relay.poll(cx).map_err(io::Error::other),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Whole(bytes) => bytes.is_empty(),
+            Self::Relay(relay) => relay.out.is_empty() && relay.ending.is_some_and(|ending| !ending.abort),
+        }
+    }
+
+    fn size_hint(&self) -> hyper::body::SizeHint {
+        match self {
+            Self::Whole(bytes) => hyper::body::SizeHint::with_exact(u64::try_from(bytes.len()).unwrap_or(u64::MAX)),
+            Self::Relay(_) => hyper::body::SizeHint::default(),
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! The data plane against engines that misbehave on command. Loopback only; nothing sleeps: what has to be waited for is
+//! a row, a byte or a close.
+
+mod bench;
+mod input;
+mod load;
+mod paths;
+mod pool;
+mod retries;
+mod shutdown;
+mod streaming;

@@ -1,0 +1,92 @@
+use serde_json::Value;
+
+use super::bench::*;
+
+fn request(method: &str, path: &str) -> String {
+    format!("{method} {path} HTTP/1.1\r\nhost: a\r\n\r\n")
+}
+
+#[tokio::test]
+async fn wrong_methods_are_405_with_the_right_ones() {
+    let bench = Bench::start(&[]).await;
+    for (method, path, allow) in [
+        ("GET", "/v1/chat/completions", "POST, OPTIONS"),
+        ("PUT", "/v1/embeddings", "POST, OPTIONS"),
+        ("POST", "/v1/models", "GET, HEAD, OPTIONS"),
+        ("DELETE", "/health", "GET, HEAD, OPTIONS"),
+    ] {
+        let answer = bench.raw(request(method, path)).await;
+        assert_eq!((answer.status, answer.header("allow")), (405, Some(allow)));
+        let error: Value = serde_json::from_str(&answer.body).unwrap();
+        assert_eq!(error["error"]["code"], "method_not_allowed");
+    }
+    assert_eq!(bench.raw(request("OPTIONS", CHAT)).await.status, 204);
+    assert!(bench.rows.all().is_empty());
+}
+
+#[tokio::test]
+async fn health_is_always_and_ready_when_told_until_the_drain() {
+    let bench = Bench::start(&[]).await;
+    assert_eq!(bench.raw(request("GET", "/health")).await.status, 200);
+    assert_eq!(bench.raw(request("GET", "/ready")).await.status, 503);
+    bench.data.set_ready(true);
+    assert_eq!(bench.raw(request("GET", "/ready")).await.status, 200);
+    bench.shutdown.cancel();
+    bench.has_served().await;
+    assert!(!bench.data.is_ready());
+}
+
+#[tokio::test]
+async fn models_are_merged_over_replicas() {
+    let lists = |ids: &'static str| {
+        move |asked: &Asked| {
+            if asked.header("authorization") != Some("Bearer k") {
+                return whole(401, "{}");
+            }
+            whole(200, &format!("{{\"object\":\"list\",\"data\":[{ids}]}}"))
+        }
+    };
+    let first = Engine::start(lists(r#"{"id":"a","n":1},{"id":"b"}"#)).await;
+    let second = Engine::start(lists(r#"{"id":"b","n":2},{"id":"c"}"#)).await;
+    let nowhere = Engine::nowhere().await;
+    let bench = Bench::start_with(&[first.address, second.address, nowhere], |settings| {
+        settings.key = Some("k".to_owned());
+        settings.models = vec!["configured".into(), "a".into()];
+    })
+    .await;
+    let answer = bench.raw(request("GET", "/v1/models")).await;
+    insta::assert_snapshot!(answer.body, @r#"{"data":[{"id":"a","n":1},{"id":"b"},{"id":"c"},{"created":0,"id":"configured","object":"model","owned_by":"gorgo"}],"object":"list"}"#);
+    assert_eq!(bench.raw(request("GET", "/v1/models/c")).await.body, r#"{"id":"c"}"#);
+    assert_eq!(bench.raw(request("GET", "/v1/models/x")).await.status, 404);
+    assert!(bench.rows.all().is_empty());
+}
+
+#[tokio::test]
+async fn other_paths_pass_with_their_method() {
+    let engine = Engine::start(|asked| {
+        if asked.head.starts_with("HEAD") {
+            return vec![send("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n")];
+        }
+        whole(if asked.head.starts_with("DELETE") { 404 } else { 200 }, "other")
+    })
+    .await;
+    let bench = Bench::start(&[engine.address]).await;
+    assert_eq!(bench.raw(request("GET", "/v1/unknown")).await.body, "other");
+    assert_eq!(bench.raw(request("DELETE", "/get_server_info")).await.status, 404);
+    let mut client = bench.client().await;
+    client.write(request("HEAD", "/v1/unknown")).await;
+    client.until("content-length: 5").await;
+    let methods: Vec<_> = engine.asked().iter().map(|asked| asked.head.split(' ').next().unwrap().to_owned()).collect();
+    assert_eq!(methods, ["GET", "DELETE", "HEAD"]);
+    bench.rows.outcomes_are(3).await;
+    assert_eq!(bench.load(), 0);
+}
+
+#[tokio::test]
+async fn a_head_that_is_too_long_is_refused() {
+    let bench = Bench::start(&[]).await;
+    let answer = bench.raw(format!("GET /health HTTP/1.1\r\nhost: a\r\nx: {}\r\n\r\n", "y".repeat(100_000))).await;
+    assert_eq!(answer.status, 431);
+    let many: String = (0..500).map(|index| format!("x-{index}: 1\r\n")).collect();
+    assert_eq!(bench.raw(format!("GET /health HTTP/1.1\r\nhost: a\r\n{many}\r\n")).await.status, 431);
+}

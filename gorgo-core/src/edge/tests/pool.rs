@@ -1,0 +1,174 @@
+use std::convert::Infallible;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpListener;
+use tokio_util::task::TaskTracker;
+
+use super::super::accept::Spawner;
+use super::bench::*;
+use crate::config::HttpVersion;
+use crate::model::{Connection, ErrorClass};
+
+fn kinds(bench: &Bench) -> Vec<Option<Connection>> {
+    bench.rows.attempts().iter().map(|row| row.connection).collect()
+}
+
+#[tokio::test]
+async fn connections_are_kept_and_used_again() {
+    let engine = Engine::start(good_stream).await;
+    let bench = Bench::start(&[engine.address]).await;
+    for _ in 0..3 {
+        bench.ask(CHAT, STREAM).await;
+    }
+    bench.rows.outcomes_are(3).await;
+    assert_eq!(kinds(&bench), [Some(Connection::Fresh), Some(Connection::Warm), Some(Connection::Warm)]);
+    let attempts = bench.rows.attempts();
+    assert!(attempts[0].connect_us.unwrap() > 0 && attempts[1].connect_us == Some(0));
+    assert!(engine.asked().iter().all(|asked| asked.connection == 1));
+}
+
+#[tokio::test]
+async fn a_connection_that_the_engine_closed_is_not_used() {
+    let engine = Engine::start(|_| [whole(200, "{}"), vec![Step::Close]].concat()).await;
+    let bench = Bench::start(&[engine.address]).await;
+    for count in 1..=20 {
+        assert_eq!(bench.ask(CHAT, PLAIN).await.status, 200);
+        assert_eq!(engine.asked().len(), count, "each request is seen once");
+    }
+    bench.rows.outcomes_are(20).await;
+    assert_eq!(bench.rows.attempts().len(), 20);
+    assert!(bench.rows.attempts().iter().all(|row| row.error.is_none()));
+}
+
+#[tokio::test]
+async fn a_connection_is_given_up_before_the_engines_own_limit() {
+    let engine =
+        Engine::start(|_| vec![send("HTTP/1.1 200 OK\r\nkeep-alive: timeout=1\r\ncontent-length: 2\r\n\r\n{}")]).await;
+    let bench = Bench::start(&[engine.address]).await;
+    bench.ask(CHAT, PLAIN).await;
+    bench.ask(CHAT, PLAIN).await;
+    bench.rows.outcomes_are(2).await;
+    assert_eq!(kinds(&bench), [Some(Connection::Fresh), Some(Connection::Fresh)]);
+}
+
+#[tokio::test]
+async fn an_answer_before_the_upload_ended_leaves_later_requests_right() {
+    // The engine answers 400 after 64 KiB, keeps the connection, and reads no further.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let tasks = TaskTracker::new();
+    tasks.spawn({
+        let tasks = tasks.clone();
+        async move {
+            use tokio::io::{AsyncReadExt, AsyncWriteExt};
+            while let Ok((mut stream, _)) = listener.accept().await {
+                tasks.spawn(async move {
+                    let mut bytes = vec![0; 64 << 10];
+                    loop {
+                        let mut read = 0;
+                        while !bytes[..read].windows(4).any(|window| window == b"\r\n\r\n") {
+                            match stream.read(&mut bytes[read..]).await {
+                                Ok(more) if more > 0 => read += more,
+                                _ => return,
+                            }
+                        }
+                        let head = String::from_utf8_lossy(&bytes[..read]).into_owned();
+                        let long = head.contains("content-length: 2097");
+                        let (status, body) = if long { (400, "{\"early\":1}") } else { (200, "{\"right\":1}") };
+                        let length = body.len();
+                        let text = format!("HTTP/1.1 {status} X\r\ncontent-length: {length}\r\n\r\n{body}");
+                        if stream.write_all(text.as_bytes()).await.is_err() {
+                            return;
+                        }
+                        if long {
+                            std::future::pending::<()>().await;
+                        }
+                    }
+                });
+            }
+        }
+    });
+    let bench = Bench::start(&[address]).await;
+    let long = format!("{{\"model\":\"m\",\"t\":\"{}\"}}", "x".repeat((20 << 20) - 100));
+    assert_eq!(long.len() / 10_000, 2097, "the engine tells it by its length");
+    let answer = bench.ask(CHAT, &long).await;
+    assert_eq!((answer.status, answer.body.as_str()), (400, "{\"early\":1}"));
+    for _ in 0..50 {
+        let answer = bench.ask(CHAT, PLAIN).await;
+        assert_eq!((answer.status, answer.body.as_str()), (200, "{\"right\":1}"));
+    }
+    assert_eq!(bench.rows.outcomes_are(51).await[0].error, Some(ErrorClass::ClientError));
+    assert_eq!(bench.load(), 0);
+}
+
+/// An HTTP/2 engine that answers with the protocol's version and what it got.
+async fn http2_engine(tasks: &TaskTracker) -> std::net::SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let spawner = tasks.clone();
+    tasks.spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let answer = |request: Request<Incoming>| async move {
+                let (head, body) = request.into_parts();
+                let body = body.collect().await.unwrap().to_bytes();
+                let text = format!("{{\"v\":\"{:?}\",\"uri\":\"{}\",\"n\":{}}}", head.version, head.uri, body.len());
+                Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(text))))
+            };
+            let connection = hyper::server::conn::http2::Builder::new(Spawner(spawner.clone()))
+                .serve_connection(TokioIo::new(stream), service_fn(answer));
+            spawner.spawn(connection);
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn http2_engines_share_one_connection() {
+    let tasks = TaskTracker::new();
+    let address = http2_engine(&tasks).await;
+    let bench = Bench::start_with(&[address], |settings| settings.http = HttpVersion::Http2).await;
+    for _ in 0..3 {
+        let answer = bench.ask(CHAT, PLAIN).await;
+        assert_eq!(
+            answer.body,
+            format!("{{\"v\":\"HTTP/2.0\",\"uri\":\"http://{address}{CHAT}\",\"n\":{}}}", PLAIN.len())
+        );
+    }
+    bench.rows.outcomes_are(3).await;
+    assert_eq!(kinds(&bench), [Some(Connection::Fresh), Some(Connection::Warm), Some(Connection::Warm)]);
+    bench.shutdown.cancel();
+    bench.has_served().await;
+}
+
+#[tokio::test]
+async fn http2_clients_are_served_and_an_aborted_stream_frees_its_load() {
+    let engine =
+        Engine::start(|asked| if asked.text().contains("hang") { vec![Step::Hang] } else { good_stream(asked) }).await;
+    let bench = Bench::start(&[engine.address]).await;
+    let stream = tokio::net::TcpStream::connect(bench.address).await.unwrap();
+    let (sender, connection) =
+        hyper::client::conn::http2::handshake(Spawner(bench.tracker.clone()), TokioIo::new(stream)).await.unwrap();
+    bench.tracker.spawn(connection);
+    let request = |body: &'static str| {
+        let request = Request::post(format!("http://{}{CHAT}", bench.address));
+        request.body(Full::new(Bytes::from_static(body.as_bytes()))).unwrap()
+    };
+    let hanging = sender.clone().send_request(request(r#"{"model":"hang"}"#));
+    let tasks = TaskTracker::new();
+    let hanging = tasks.spawn(hanging);
+    engine.was_asked(1).await;
+    hanging.abort();
+    engine.was_left(1).await;
+    assert_eq!(bench.rows.outcome().await.error, Some(ErrorClass::ClientGone));
+    // The connection itself goes on.
+    let answer = sender.clone().send_request(request(STREAM)).await.unwrap();
+    assert_eq!(answer.headers()["x-gorgo-replica"], "e1");
+    let body = answer.into_body().collect().await.unwrap().to_bytes();
+    assert!(body.ends_with(DONE.as_bytes()));
+    assert_eq!(bench.load(), 0);
+}
