@@ -1,4 +1,5 @@
 //! Case and whole-program tests: one binary, declared by gorgo-cli.
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests may fail loudly")]
 
+mod cases;
 mod layout;

@@ -114,6 +114,7 @@ impl One<'_> {
         {
             self.check_terms(unit, &terms, &constraints);
         }
+        let picker_kind = picker.as_ref().map(|(_, kind)| kind.kind);
         let cost = cost.and_then(|(params, kind)| self.made("cost", (kind.build)(&params)));
         let picker = picker.and_then(|(params, kind)| self.made("picker", (kind.build)(&params)));
         let needs = terms
@@ -134,6 +135,7 @@ impl One<'_> {
             needs,
             cost: cost?,
             picker: picker?,
+            picker_kind: picker_kind?,
         })
     }
 

@@ -77,9 +77,16 @@ pub struct Policy {
     pub needs: Needs,
     cost: Box<dyn Cost>,
     picker: Box<dyn Picker>,
+    picker_kind: &'static str,
 }
 
 impl Policy {
+    /// The kind of its picker.
+    #[must_use]
+    pub const fn picker_kind(&self) -> &'static str {
+        self.picker_kind
+    }
+
     /// The weights as configured: generation 0.
     #[must_use]
     pub fn weights(&self) -> Weights {
