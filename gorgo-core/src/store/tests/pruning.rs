@@ -24,6 +24,13 @@ fn event(at: At) -> Record {
     Record::Event(EventRecord { at, kind: EventKind::ConfigChange, replica: None, text })
 }
 
+/// A store that is pruned when the test asks for it, and not when a batch is full.
+fn patient() -> Bench {
+    let mut bench = Bench::new();
+    bench.settings.flush_decisions = bench.settings.queue_decisions;
+    bench
+}
+
 /// Rows left in each table that is pruned.
 async fn counts(bench: &Bench) -> [i64; 6] {
     [
@@ -38,7 +45,7 @@ async fn counts(bench: &Bench) -> [i64; 6] {
 
 #[tokio::test]
 async fn old_rows_go_with_their_children() {
-    let mut bench = Bench::new();
+    let mut bench = patient();
     bench.now = At(START.0 + 40 * DAY_US);
     let sink = bench.start().await;
     for n in 0..2_500 {
@@ -74,7 +81,7 @@ async fn old_rows_go_with_their_children() {
 
 #[tokio::test]
 async fn a_step_is_small() {
-    let mut bench = Bench::new();
+    let mut bench = patient();
     bench.write((0..5_000).flat_map(request)).await;
     bench.now = At(START.0 + 40 * DAY_US);
     let (_sink, mut writer) = bench.begin(&run_info()).await;
@@ -85,7 +92,7 @@ async fn a_step_is_small() {
 
 #[tokio::test]
 async fn the_file_stays_below_its_limit() {
-    let mut bench = Bench::new();
+    let mut bench = patient();
     bench.settings.retention.max_size_mb = 3;
     let sink = bench.start().await;
     let requests = 16_000;
@@ -113,7 +120,7 @@ async fn the_file_stays_below_its_limit() {
 /// A reader that stays open makes the log grow: that is told, and mended once it is gone.
 #[tokio::test]
 async fn the_log_is_cut_back_when_its_reader_is_gone() {
-    let bench = Bench::new();
+    let bench = patient();
     let (sink, mut writer) = bench.begin_impatient().await;
     writer.retention.max_log_bytes = 100_000;
     bench.spawn(writer);
