@@ -106,6 +106,19 @@ async fn a_refused_row_is_counted() {
     assert!(matches!(bench.told()[..], [Trouble::Lost { rows: 4, .. }]), "{:?}", bench.told());
 }
 
+/// A loss is told once, not with each batch, and again when it comes back after a whole batch.
+#[tokio::test]
+async fn a_lasting_loss_is_told_once() {
+    let bench = Bench::new();
+    let sink = bench.start().await;
+    for (n, told) in [(0, 0), (0, 1), (0, 1), (1, 1), (1, 2)] {
+        sink.record(boxed(n));
+        sink.flush().await.unwrap();
+        assert_eq!(bench.told().len(), told, "{n}");
+    }
+    assert_eq!(sink.dropped_rows(), 3 * 4);
+}
+
 /// A batch is written as soon as it is full, without waiting for the timer.
 #[tokio::test]
 async fn a_full_batch_wakes_the_writer() {
