@@ -1,7 +1,6 @@
 //! `gorgo engine`: one simulated engine alone, as a mock for tests and benchmarks, with faults to order.
 
 use std::io::{self, Write};
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,12 +12,16 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::Command;
+use crate::exit::Exit;
+use crate::runtime::{block_on, clock};
+
 /// How long running answers may take after the signal to stop.
 const DRAIN: Duration = Duration::from_secs(10);
 
 /// Arguments of `gorgo engine`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct Engine {
     /// Address and port to listen on; port 0 takes a free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9001")]
     listen: String,
@@ -95,16 +98,15 @@ enum EngineCommandError {
 }
 
 impl EngineCommandError {
-    /// 69: cannot listen; 2: wrong usage.
-    const fn exit_code(&self) -> u8 {
+    const fn exit(&self) -> Exit {
         match self {
-            Self::Listen { .. } | Self::Signals(_) | Self::Start(StartError::Listener(_)) => 69,
-            Self::Settings(_) | Self::Start(_) => 2,
+            Self::Listen { .. } | Self::Signals(_) | Self::Start(StartError::Listener(_)) => Exit::Unavailable,
+            Self::Settings(_) | Self::Start(_) => Exit::Usage,
         }
     }
 }
 
-impl Args {
+impl Engine {
     fn settings(&self) -> Result<Settings, SettingsError> {
         let dialect = Dialect::ALL.into_iter().find(|dialect| dialect.name() == self.dialect).unwrap_or_default();
         Ok(Settings {
@@ -119,18 +121,27 @@ impl Args {
     }
 }
 
+impl Command for Engine {
+    const NAME: &'static str = "engine";
+    const ABOUT: &'static str = "Run one simulated engine alone, as a mock for tests and benchmarks";
+
+    fn run(self) -> Exit {
+        block_on(run(self, clock()))
+    }
+}
+
 /// Runs the engine until SIGINT or SIGTERM; then it accepts nothing more and lets running answers finish.
-pub(crate) async fn run(args: Args, clock: Arc<dyn Clock>) -> ExitCode {
+async fn run(args: Engine, clock: Arc<dyn Clock>) -> Exit {
     match serve(&args, clock).await {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => Exit::Done,
         Err(error) => {
             anstream::eprintln!("gorgo engine: {error}");
-            ExitCode::from(error.exit_code())
+            error.exit()
         }
     }
 }
 
-async fn serve(args: &Args, clock: Arc<dyn Clock>) -> Result<(), EngineCommandError> {
+async fn serve(args: &Engine, clock: Arc<dyn Clock>) -> Result<(), EngineCommandError> {
     let stop = stop_signal().map_err(EngineCommandError::Signals)?;
     let settings = args.settings()?;
     let listener = TcpListener::bind(&args.listen)

@@ -1,6 +1,7 @@
 //! The commands. A new one is a file here, with a type that implements [`Command`], and a line in [`COMMANDS`].
 
 mod check;
+mod engine;
 mod replay;
 mod serve;
 
@@ -15,6 +16,7 @@ const COMMANDS: &[Row] = &[
     row::<serve::Serve>(),
     row::<check::Check>(),
     row::<replay::Replay>(),
+    row::<engine::Engine>(),
 ];
 
 /// A command: its arguments, and what it does with them.
