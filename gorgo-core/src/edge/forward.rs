@@ -26,14 +26,15 @@ use super::answers;
 use super::attempt::Attempt;
 use super::body::{LONG_WORK, Limits, NotTaken, Packing, drain, take_in};
 use super::budget::HeldBytes;
-use super::choose::{Call, Choice};
+use super::choose::Call;
 use super::headers::{X_GORGO_DECISION, X_GORGO_REPLICA, X_REQUEST_ID, client_key, strip_hop_by_hop, upstream};
+use super::held::{makes_objects, named_by_body, named_by_path};
 use super::ledger::{Ledger, Outcome};
 use super::payload::Payload;
 use super::pool::address;
 use super::relay::{AnswerBody, Relay, Watch};
-use crate::engine::{AnswerReader, Dialect, StreamReader};
-use crate::model::{ApiPath, ErrorClass, Prompt, Refusal, ReplicaId, Usage};
+use crate::engine::{AnswerReader, Dialect, PackedReader, StreamReader};
+use crate::model::{ApiPath, At, ErrorClass, Prompt, Refusal, ReplicaId, Usage};
 use crate::policy::{DecideError, ReadError};
 
 /// Seeds stay below 2^53, so that every SQL tool and JSON reader shows them exactly.
@@ -69,6 +70,20 @@ struct Exchange {
     _held: HeldBytes,
     prompt: Arc<Prompt>,
     path: ApiPath,
+    holder: Holder,
+    /// When the body was complete.
+    taken_in: At,
+}
+
+/// Who may answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Holder {
+    /// Every replica.
+    Anyone,
+    /// The one that holds what the request refers to.
+    Only(ReplicaId),
+    /// It is not known which one: they are asked in turn until one does not say 404.
+    InTurn,
 }
 
 /// Reads the body. `Err` is the answer to a request that goes nowhere; its rows are written.
@@ -107,13 +122,14 @@ async fn taken(
             return Err(refuse(ledger, refusal, &message));
         }
     };
+    let taken_in = data.clock.now();
     ledger.body_bytes = u64::try_from(body.len()).unwrap_or(u64::MAX);
     let Ok(packing) = Packing::of(&head.headers) else {
         let message = "this content-encoding is not supported; send gzip, deflate or a plain body";
         return Err(refuse(ledger, Refusal::MalformedBody, message));
     };
-    let mut prompt = match read(data, &head, &body, packing).await {
-        Ok(prompt) => prompt,
+    let (mut prompt, refers_to) = match read(data, &head, &body, packing).await {
+        Ok(read) => read,
         Err(NotRead::Malformed(message)) => return Err(refuse(ledger, Refusal::MalformedBody, &message)),
         Err(NotRead::TooLarge) => {
             return Err(refuse(ledger, Refusal::BodyTooLarge, &format!("unpacked, {}", too_large())));
@@ -126,7 +142,12 @@ async fn taken(
     let prompt = Arc::new(prompt);
     ledger.prompt = Some(Arc::clone(&prompt));
     let path = prompt.path;
-    Ok(Exchange { data: Arc::clone(data), ledger, head, body, _held: held, prompt, path })
+    let holder = match (refers_to, named_by_path(head.uri.path())) {
+        (Some(replica), _) => Holder::Only(replica),
+        (None, Some(id)) => data.holders.of(id.as_bytes()).map_or(Holder::InTurn, Holder::Only),
+        (None, None) => Holder::Anyone,
+    };
+    Ok(Exchange { data: Arc::clone(data), ledger, head, body, _held: held, prompt, path, holder, taken_in })
 }
 
 enum NotRead {
@@ -134,8 +155,13 @@ enum NotRead {
     TooLarge,
 }
 
-/// Has the body read; long ones away from the event loop.
-async fn read(data: &Arc<Data>, head: &Parts, body: &Bytes, packing: Option<Packing>) -> Result<Prompt, NotRead> {
+/// Has the body read; long ones away from the event loop. With it comes the replica that holds what the body refers to.
+async fn read(
+    data: &Arc<Data>,
+    head: &Parts,
+    body: &Bytes,
+    packing: Option<Packing>,
+) -> Result<(Prompt, Option<ReplicaId>), NotRead> {
     let path = head.uri.path().to_owned();
     let bytes_of = |value: Option<&[u8]>| value.map(<[u8]>::to_vec);
     let session = bytes_of(head.headers.get(&data.session_header).map(HeaderValue::as_bytes));
@@ -152,9 +178,11 @@ async fn read(data: &Arc<Data>, head: &Parts, body: &Bytes, packing: Option<Pack
                 }
             };
             let text = unpacked.as_deref().unwrap_or(&body);
-            data.choose
+            let prompt = data
+                .choose
                 .read(&path, text, session.as_deref(), key.as_deref())
-                .map_err(|ReadError::Malformed(message)| NotRead::Malformed(message))
+                .map_err(|ReadError::Malformed(message)| NotRead::Malformed(message))?;
+            Ok((prompt, named_by_body(&path, text).and_then(|id| data.holders.of(id))))
         }
     };
     let long = body.len() > if packing.is_some() { LONG_WORK / 16 } else { LONG_WORK };
@@ -185,7 +213,11 @@ enum Came {
 
 impl Exchange {
     async fn run(mut self, client: ClientConnection) -> Response<AnswerBody> {
-        let mut tried: Vec<ReplicaId> = Vec::new();
+        let mut tried: Vec<ReplicaId> = match self.holder {
+            Holder::Only(holder) => self.data.replicas().filter(|replica| *replica != holder).collect(),
+            Holder::Anyone | Holder::InTurn => Vec::new(),
+        };
+        let mut attempts = 0;
         let mut attempt = match self.choose(&tried, 1) {
             Ok(attempt) => attempt,
             Err(error) => {
@@ -199,12 +231,14 @@ impl Exchange {
         loop {
             let came = self.attempt(&mut attempt, &client).await;
             tried.push(attempt.replica());
+            attempts += 1;
             let failure = match &came {
                 Came::Nothing { class, unsent } => Some((*class, *unsent)),
+                Came::Answer(answer) if self.is_elsewhere(answer.0.status) => Some((ErrorClass::ClientError, true)),
                 Came::Answer(answer) => retryable(answer.0.status, &answer.1).map(|class| (class, false)),
             };
             if let Some((class, unsent)) = failure
-                && self.may_retry(&tried, unsent)
+                && self.may_retry(attempts, unsent)
                 && let Ok(next) = self.choose(&tried, attempt.number() + 1)
             {
                 drop(came);
@@ -219,9 +253,14 @@ impl Exchange {
         }
     }
 
-    fn may_retry(&self, tried: &[ReplicaId], unsent: bool) -> bool {
-        let attempts = usize::try_from(self.data.failover.max_attempts).unwrap_or(usize::MAX);
-        tried.len() < attempts
+    /// Whether this replica does not hold the object, and another one may.
+    fn is_elsewhere(&self, status: StatusCode) -> bool {
+        self.holder == Holder::InTurn && status == StatusCode::NOT_FOUND
+    }
+
+    /// `attempts`: made so far. `unsent`: the failure cost no engine any work.
+    fn may_retry(&self, attempts: u32, unsent: bool) -> bool {
+        (attempts < self.data.failover.max_attempts || self.holder == Holder::InTurn)
             && !self.data.cut.is_cancelled()
             && (unsent || self.data.retries.retry(self.data.clock.now()))
     }
@@ -231,9 +270,10 @@ impl Exchange {
         let id = self.ledger.id;
         let call =
             Call { policy: self.data.policy, id, seed: seed(self.data.seed, id.0, number), at: began, exclude: tried };
-        let mut choice: Choice = self.data.choose.decide(&self.prompt, &call)?;
-        self.ledger.decided(&mut choice, number, began);
-        Ok(Attempt::begin(&self.data, &self.prompt, id, self.ledger.received, number, choice.lease))
+        let choice = self.data.choose.decide(&self.prompt, &call)?;
+        // For the first choice, reading the body is part of deciding.
+        let lease = self.ledger.decided(choice, number, if number == 1 { self.taken_in } else { began });
+        Ok(Attempt::begin(&self.data, &self.prompt, id, self.ledger.received, number, lease))
     }
 
     /// Sends the request and waits for the first byte of its answer, within the first-byte limit.
@@ -282,6 +322,9 @@ impl Exchange {
             let watch = self.watch(&parts, asked_for_usage);
             let close_client = client.closer();
             let mut relay = Relay::new(&self.data, status.as_u16(), incoming, carrier, watch, close_client);
+            if status.is_success() && makes_objects(self.path, self.head.uri.path()) {
+                relay.seek_id(attempt.replica());
+            }
             if status == StatusCode::OK
                 && self.path != ApiPath::Other
                 && let Err(class) = relay.first_frame().await
@@ -308,11 +351,12 @@ impl Exchange {
     }
 
     fn watch(&self, parts: &response::Parts, withhold_usage: bool) -> Watch {
-        if is_packed(&parts.headers) {
-            return Watch::Nothing;
-        }
         let content_type = parts.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
         let events = content_type.get(..17).is_some_and(|kind| kind.eq_ignore_ascii_case(b"text/event-stream"));
+        if let Some(encoding) = packed(&parts.headers) {
+            let reader = PackedReader::new(encoding, Dialect::of(self.path)).filter(|_| events);
+            return reader.map_or(Watch::Nothing, |reader| Watch::Packed(Box::new(reader)));
+        }
         match (events, self.path) {
             (true, path) => Watch::Stream(Box::new(StreamReader::new(Dialect::of(path), withhold_usage))),
             (false, ApiPath::Other) => Watch::Nothing,
@@ -377,8 +421,9 @@ fn retryable(status: StatusCode, relay: &Relay) -> Option<ErrorClass> {
     }
 }
 
-fn is_packed(headers: &HeaderMap) -> bool {
-    headers.get(CONTENT_ENCODING).is_some_and(|value| !value.as_bytes().eq_ignore_ascii_case(b"identity"))
+/// How an answer is packed, although gorgo asked for a plain one.
+fn packed(headers: &HeaderMap) -> Option<&[u8]> {
+    headers.get(CONTENT_ENCODING).map(HeaderValue::as_bytes).filter(|value| !value.eq_ignore_ascii_case(b"identity"))
 }
 
 /// The seed of an attempt's decision: that of the run, mixed with the id and the attempt (splitmix64's finaliser).

@@ -17,6 +17,7 @@ mod budget;
 mod choose;
 mod forward;
 mod headers;
+mod held;
 mod ids;
 mod ledger;
 mod models;
@@ -45,6 +46,7 @@ use crate::config::{Failover, Server};
 use crate::model::{Clock, PolicyId, ReplicaId};
 use crate::observe::Listener;
 use budget::{ByteBudget, RetryBudget};
+use held::Holders;
 use upstream::Upstream;
 
 /// What the data plane is made of.
@@ -83,6 +85,7 @@ pub struct Data {
     seed: u64,
     bodies: Arc<ByteBudget>,
     retries: RetryBudget,
+    holders: Holders,
     ready: AtomicBool,
     draining: CancellationToken,
     cut: CancellationToken,
@@ -112,6 +115,7 @@ impl Data {
             policy: setup.policy,
             ids: setup.ids,
             seed: setup.seed,
+            holders: Holders::default(),
             ready: AtomicBool::new(false),
             draining: CancellationToken::new(),
             cut: CancellationToken::new(),
@@ -136,6 +140,10 @@ impl Data {
 
     fn upstream(&self, replica: ReplicaId) -> Option<&Upstream> {
         self.upstreams.get(replica.index())
+    }
+
+    fn replicas(&self) -> impl Iterator<Item = ReplicaId> {
+        (0..self.upstreams.len()).filter_map(|index| u16::try_from(index).ok().map(ReplicaId))
     }
 
     fn idle_timeout(&self) -> Duration {

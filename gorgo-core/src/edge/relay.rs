@@ -19,10 +19,11 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use super::Data;
 use super::answers::error_event;
 use super::attempt::Attempt;
+use super::held::IdSeeker;
 use super::ledger::{Ledger, Outcome};
 use super::pool::Carrier;
-use crate::engine::{AnswerReader, Observed, StreamReader};
-use crate::model::{At, ErrorClass, Usage};
+use crate::engine::{AnswerReader, Observed, PackedReader, StreamReader};
+use crate::model::{At, ErrorClass, ReplicaId, Usage};
 
 /// A body that gorgo sends to a client.
 pub(super) enum AnswerBody {
@@ -44,7 +45,9 @@ pub(super) enum Watch {
     Stream(Box<StreamReader>),
     /// One JSON text.
     Answer(AnswerReader),
-    /// Not read: packed, or not an engine's format.
+    /// A compressed stream of events.
+    Packed(Box<PackedReader>),
+    /// Not read: no format that gorgo knows.
     Nothing,
 }
 
@@ -56,6 +59,8 @@ pub(super) struct Relay {
     rows: Option<(Attempt, Ledger)>,
     status: u16,
     watch: Watch,
+    /// Looks for the id of an object that the engine now holds.
+    seeker: Option<IdSeeker>,
     usage: Usage,
     first_byte: Option<At>,
     /// Pieces ready for the client; `next` is the first of them not handed over.
@@ -100,6 +105,7 @@ impl Relay {
             rows: None,
             status,
             watch,
+            seeker: None,
             usage: Usage::default(),
             first_byte: None,
             out: Vec::new(),
@@ -112,6 +118,11 @@ impl Relay {
             cut: Box::pin(data.cut.clone().cancelled_owned()),
             close_client,
         }
+    }
+
+    /// Remembers at which replica the object is that this answer makes or shows.
+    pub(super) fn seek_id(&mut self, replica: ReplicaId) {
+        self.seeker = Some(IdSeeker::new(replica));
     }
 
     /// Waits for the first frame, before the client was promised anything. `Err`: the answer broke before it began.
@@ -149,11 +160,8 @@ impl Relay {
 
     /// Hands over the rows to be written when the answer ends. From here on the relay answers for both.
     pub(super) fn start(mut self, attempt: Attempt, ledger: Ledger) -> AnswerBody {
-        let first_content = self.observed().and_then(|observed| observed.first_content);
-        let rows = self.rows.insert((attempt, ledger));
-        if let Some(at) = first_content {
-            rows.0.first_content(at);
-        }
+        self.rows = Some((attempt, ledger));
+        self.tell_first_content();
         self.give_back_connection();
         if self.incoming.is_end_stream() && self.ending.is_none() {
             let now = self.data.clock.now();
@@ -170,18 +178,21 @@ impl Relay {
     fn observed(&self) -> Option<&Observed> {
         match &self.watch {
             Watch::Stream(reader) => Some(reader.observed()),
+            Watch::Packed(reader) => Some(reader.observed()),
             Watch::Answer(_) | Watch::Nothing => None,
         }
     }
 
     fn take_in(&mut self, piece: Bytes, now: At) {
         self.first_byte.get_or_insert(now);
+        if let Some((id, replica)) = self.seeker.as_mut().and_then(|seeker| seeker.push(&piece)) {
+            self.data.holders.learn(&id, replica);
+        }
         match &mut self.watch {
-            Watch::Stream(reader) => {
-                reader.push(&piece, now, &mut self.out);
-                if let (Some(at), Some((attempt, _))) = (reader.observed().first_content, &mut self.rows) {
-                    attempt.first_content(at);
-                }
+            Watch::Stream(reader) => reader.push(&piece, now, &mut self.out),
+            Watch::Packed(reader) => {
+                reader.push(&piece, now);
+                self.out.push(piece);
             }
             Watch::Answer(reader) => {
                 reader.push(&piece);
@@ -189,6 +200,7 @@ impl Relay {
             }
             Watch::Nothing => self.out.push(piece),
         }
+        self.tell_first_content();
         if self.incoming.is_end_stream() {
             self.upstream_ended(now);
         }
@@ -204,29 +216,41 @@ impl Relay {
             500.. => Some(ErrorClass::UpstreamStatus),
             _ => None,
         };
-        let mut truncated = false;
-        match &mut self.watch {
+        let judged = match &mut self.watch {
             Watch::Stream(reader) => {
                 reader.finish(now, &mut self.out);
-                let observed = reader.observed();
-                let whole = observed.done || observed.finished || observed.unread || reader.dialect().is_none();
-                if observed.error.is_some() {
-                    error = error.or(Some(ErrorClass::UpstreamErrorEvent));
-                } else if !whole && error.is_none() {
-                    truncated = true;
-                }
-                if let (Some(at), Some((attempt, _))) = (observed.first_content, &mut self.rows) {
-                    attempt.first_content(at);
-                }
-                self.usage = observed.usage;
+                reader.dialect().is_some()
             }
-            Watch::Answer(reader) => self.usage = reader.usage(),
-            Watch::Nothing => {}
+            Watch::Packed(reader) => {
+                reader.finish(now);
+                reader.readable()
+            }
+            Watch::Answer(reader) => {
+                self.usage = reader.usage();
+                false
+            }
+            Watch::Nothing => false,
+        };
+        self.tell_first_content();
+        let mut truncated = false;
+        if let Some(observed) = self.observed() {
+            let whole = observed.done || observed.finished || observed.unread;
+            truncated = judged && !whole && observed.error.is_none() && error.is_none();
+            if observed.error.is_some() {
+                error = error.or(Some(ErrorClass::UpstreamErrorEvent));
+            }
         }
         if truncated {
             self.broke(ErrorClass::UpstreamAborted);
         } else {
             self.ending = Some(Ending { error, abort: false });
+        }
+    }
+
+    fn tell_first_content(&mut self) {
+        let first_content = self.observed().and_then(|observed| observed.first_content);
+        if let (Some(at), Some((attempt, _))) = (first_content, &mut self.rows) {
+            attempt.first_content(at);
         }
     }
 
@@ -250,7 +274,6 @@ impl Relay {
         };
         if reader.observed().done {
             // Everything a client waits for has come; only the transfer's own end is missing.
-            self.usage = reader.observed().usage;
             self.ending = Some(Ending { error: None, abort: false });
             return;
         }
@@ -263,7 +286,6 @@ impl Relay {
             ErrorClass::Shutdown => ("router_shutdown", "the router shut down before the answer was complete"),
             _ => ("upstream_aborted", "the replica broke off before the answer was complete"),
         };
-        self.usage = reader.observed().usage;
         self.out.push(error_event(reader.dialect(), code, message));
         self.close_client.cancel();
         self.ending = Some(Ending { error: Some(class), abort: false });
@@ -274,17 +296,14 @@ impl Relay {
         let Some((attempt, ledger)) = self.rows.take() else { return };
         // Closes the engine's connection where its answer was not read to the end.
         self.carrier = None;
-        let observed = match &self.watch {
-            Watch::Stream(reader) => Some(reader.observed()),
-            Watch::Answer(_) | Watch::Nothing => None,
-        };
         let counted = Observed { usage: self.usage, ..Observed::default() };
-        attempt.end(error, observed.map_or(self.usage, |observed| observed.usage));
+        let observed = self.observed().unwrap_or(&counted);
+        attempt.end(error, observed.usage);
         ledger.end(&Outcome {
             status: Some(self.status),
             error,
             first_byte: self.first_byte,
-            observed: Some(observed.unwrap_or(&counted)),
+            observed: Some(observed),
         });
     }
 

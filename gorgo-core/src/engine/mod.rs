@@ -4,9 +4,11 @@ mod answer;
 mod stream;
 mod stream_events;
 mod stream_gaps;
+mod stream_unpack;
 mod stream_usage;
 
 pub use answer::AnswerReader;
 pub use stream::{Observed, StreamReader};
 pub use stream_events::{Dialect, StreamError};
 pub use stream_gaps::Gaps;
+pub use stream_unpack::PackedReader;
