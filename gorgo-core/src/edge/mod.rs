@@ -19,6 +19,7 @@ mod forward;
 mod headers;
 mod held;
 mod ids;
+mod intake;
 mod ledger;
 mod models;
 mod payload;
@@ -27,6 +28,7 @@ mod relay;
 mod route;
 mod socket;
 mod upstream;
+mod watch;
 
 use std::fmt;
 use std::sync::Arc;

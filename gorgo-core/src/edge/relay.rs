@@ -22,8 +22,9 @@ use super::attempt::Attempt;
 use super::held::IdSeeker;
 use super::ledger::{Ledger, Outcome};
 use super::pool::Carrier;
-use crate::engine::{AnswerReader, Observed, PackedReader, StreamReader};
-use crate::model::{At, ErrorClass, ReplicaId, Usage};
+use super::watch::{Verdict, Watch};
+use crate::engine::Observed;
+use crate::model::{At, ErrorClass, ReplicaId};
 
 /// A body that gorgo sends to a client.
 pub(super) enum AnswerBody {
@@ -39,18 +40,6 @@ impl AnswerBody {
     }
 }
 
-/// How the passing bytes are read.
-pub(super) enum Watch {
-    /// A stream of events.
-    Stream(Box<StreamReader>),
-    /// One JSON text.
-    Answer(AnswerReader),
-    /// A compressed stream of events.
-    Packed(Box<PackedReader>),
-    /// Not read: no format that gorgo knows.
-    Nothing,
-}
-
 /// An engine's answer that is being relayed.
 pub(super) struct Relay {
     data: Arc<Data>,
@@ -61,7 +50,6 @@ pub(super) struct Relay {
     watch: Watch,
     /// Looks for the id of an object that the engine now holds.
     seeker: Option<IdSeeker>,
-    usage: Usage,
     first_byte: Option<At>,
     /// Pieces ready for the client; `next` is the first of them not handed over.
     out: Vec<Bytes>,
@@ -106,7 +94,6 @@ impl Relay {
             status,
             watch,
             seeker: None,
-            usage: Usage::default(),
             first_byte: None,
             out: Vec::new(),
             next: 0,
@@ -148,7 +135,7 @@ impl Relay {
 
     /// An error event that came before any content: the engine refused, with the status it names.
     pub(super) fn refused_in_stream(&self) -> Option<u16> {
-        let observed = self.observed()?;
+        let observed = self.watch.observed()?;
         let error = observed.error?;
         if observed.content_events > 0 { None } else { Some(error.code.unwrap_or(500)) }
     }
@@ -175,31 +162,12 @@ impl Relay {
         AnswerBody::Relay(Box::new(self))
     }
 
-    fn observed(&self) -> Option<&Observed> {
-        match &self.watch {
-            Watch::Stream(reader) => Some(reader.observed()),
-            Watch::Packed(reader) => Some(reader.observed()),
-            Watch::Answer(_) | Watch::Nothing => None,
-        }
-    }
-
     fn take_in(&mut self, piece: Bytes, now: At) {
         self.first_byte.get_or_insert(now);
         if let Some((id, replica)) = self.seeker.as_mut().and_then(|seeker| seeker.push(&piece)) {
             self.data.holders.learn(&id, replica);
         }
-        match &mut self.watch {
-            Watch::Stream(reader) => reader.push(&piece, now, &mut self.out),
-            Watch::Packed(reader) => {
-                reader.push(&piece, now);
-                self.out.push(piece);
-            }
-            Watch::Answer(reader) => {
-                reader.push(&piece);
-                self.out.push(piece);
-            }
-            Watch::Nothing => self.out.push(piece),
-        }
+        self.watch.push(piece, now, &mut self.out);
         self.tell_first_content();
         if self.incoming.is_end_stream() {
             self.upstream_ended(now);
@@ -216,31 +184,12 @@ impl Relay {
             500.. => Some(ErrorClass::UpstreamStatus),
             _ => None,
         };
-        let judged = match &mut self.watch {
-            Watch::Stream(reader) => {
-                reader.finish(now, &mut self.out);
-                reader.dialect().is_some()
-            }
-            Watch::Packed(reader) => {
-                reader.finish(now);
-                reader.readable()
-            }
-            Watch::Answer(reader) => {
-                self.usage = reader.usage();
-                false
-            }
-            Watch::Nothing => false,
-        };
+        let verdict = self.watch.finish(now, &mut self.out);
         self.tell_first_content();
-        let mut truncated = false;
-        if let Some(observed) = self.observed() {
-            let whole = observed.done || observed.finished || observed.unread;
-            truncated = judged && !whole && observed.error.is_none() && error.is_none();
-            if observed.error.is_some() {
-                error = error.or(Some(ErrorClass::UpstreamErrorEvent));
-            }
+        if verdict == Verdict::Error {
+            error = error.or(Some(ErrorClass::UpstreamErrorEvent));
         }
-        if truncated {
+        if verdict == Verdict::Truncated && error.is_none() {
             self.broke(ErrorClass::UpstreamAborted);
         } else {
             self.ending = Some(Ending { error, abort: false });
@@ -248,7 +197,7 @@ impl Relay {
     }
 
     fn tell_first_content(&mut self) {
-        let first_content = self.observed().and_then(|observed| observed.first_content);
+        let first_content = self.watch.observed().and_then(|observed| observed.first_content);
         if let (Some(at), Some((attempt, _))) = (first_content, &mut self.rows) {
             attempt.first_content(at);
         }
@@ -296,8 +245,8 @@ impl Relay {
         let Some((attempt, ledger)) = self.rows.take() else { return };
         // Closes the engine's connection where its answer was not read to the end.
         self.carrier = None;
-        let counted = Observed { usage: self.usage, ..Observed::default() };
-        let observed = self.observed().unwrap_or(&counted);
+        let counted = Observed { usage: self.watch.usage(), ..Observed::default() };
+        let observed = self.watch.observed().unwrap_or(&counted);
         attempt.end(error, observed.usage);
         ledger.end(&Outcome {
             status: Some(self.status),
