@@ -11,7 +11,7 @@ use divan::counter::ItemsCount;
 use gorgo_core::config;
 use gorgo_core::model::{
     ApiPath, At, AttemptRecord, CandidateRecord, Clock, Connection, DecisionId, DecisionRecord, Generation,
-    OutcomeRecord, PolicyId, Record, ReplicaId, RttSource, Weights,
+    OutcomeRecord, PolicyId, Record, ReplicaId, Route, RttSource, Weights,
 };
 use gorgo_core::observe::Listener;
 use gorgo_core::store::{PolicyInfo, ReplicaInfo, RunInfo, Sink, TermInfo, open};
@@ -164,7 +164,7 @@ fn attempt(decision: DecisionId) -> Record {
 }
 
 fn outcome(decision: DecisionId) -> Record {
-    Record::Outcome(Box::new(OutcomeRecord {
+    Record::Outcome(Route { path: ApiPath::ChatCompletions, replica: Some(ReplicaId(0)) }, Box::new(OutcomeRecord {
         decision,
         status: Some(200),
         error: None,

@@ -94,5 +94,3 @@ mod tests {
         assert_eq!(exit("gorgo --version"), Exit::Done);
     }
 }
-pub(crate) mod engine;
-pub(crate) mod replay;

@@ -11,7 +11,7 @@ fn request(n: u32) -> [Record; 3] {
     [
         Record::Decision(Box::new(decision(n, 0))),
         Record::Attempt(attempt(n, 1, 0, None)),
-        Record::Outcome(Box::new(outcome(n, Some(100)))),
+        Record::Outcome(ROUTE, Box::new(outcome(n, Some(100)))),
     ]
 }
 
@@ -60,8 +60,8 @@ async fn old_rows_go_with_their_children() {
                 Record::Decision(Box::new(DecisionRecord { decision: young_id, received: young, ..*old }))
             }
             Record::Attempt(old) => Record::Attempt(crate::model::AttemptRecord { decision: young_id, ..old }),
-            Record::Outcome(old) => {
-                Record::Outcome(Box::new(crate::model::OutcomeRecord { decision: young_id, ..*old }))
+            Record::Outcome(route, old) => {
+                Record::Outcome(route, Box::new(crate::model::OutcomeRecord { decision: young_id, ..*old }))
             }
             other => other,
         });
