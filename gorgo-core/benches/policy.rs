@@ -2,7 +2,6 @@
 //! through the router with its facts, reservation, index and row.
 //!
 //! `cargo bench -p gorgo-core --bench policy`
-#![expect(missing_docs, reason = "divan's macros make public items")]
 #![expect(clippy::unwrap_used, reason = "a benchmark may stop")]
 
 use std::sync::Arc;

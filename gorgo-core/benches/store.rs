@@ -164,21 +164,24 @@ fn attempt(decision: DecisionId) -> Record {
 }
 
 fn outcome(decision: DecisionId) -> Record {
-    Record::Outcome(Route { path: ApiPath::ChatCompletions, replica: Some(ReplicaId(0)) }, Box::new(OutcomeRecord {
-        decision,
-        status: Some(200),
-        error: None,
-        ttft_us: Some(512_345),
-        first_byte_us: Some(512_300),
-        e2e_us: 2_512_345,
-        itl_mean_us: Some(21_000),
-        itl_p99_us: Some(38_000),
-        prompt_tokens: Some(18_010),
-        cached_tokens: Some(12_000),
-        completion_tokens: Some(128),
-        predicted_ttft_us: Some(500_000),
-        predicted_cached_tokens: Some(12_100),
-    }))
+    Record::Outcome(
+        Route { path: ApiPath::ChatCompletions, replica: Some(ReplicaId(0)) },
+        Box::new(OutcomeRecord {
+            decision,
+            status: Some(200),
+            error: None,
+            ttft_us: Some(512_345),
+            first_byte_us: Some(512_300),
+            e2e_us: 2_512_345,
+            itl_mean_us: Some(21_000),
+            itl_p99_us: Some(38_000),
+            prompt_tokens: Some(18_010),
+            cached_tokens: Some(12_000),
+            completion_tokens: Some(128),
+            predicted_ttft_us: Some(500_000),
+            predicted_cached_tokens: Some(12_100),
+        }),
+    )
 }
 
 /// Ids of the next thousand requests, a millisecond apart.

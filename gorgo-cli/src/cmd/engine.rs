@@ -191,10 +191,10 @@ mod tests {
     #[derive(Debug, Parser)]
     struct Cli {
         #[command(flatten)]
-        args: Args,
+        args: Engine,
     }
 
-    fn parse(line: &str) -> Result<Args, clap::Error> {
+    fn parse(line: &str) -> Result<Engine, clap::Error> {
         Cli::try_parse_from(std::iter::once("engine").chain(line.split_whitespace())).map(|cli| cli.args)
     }
 
@@ -233,7 +233,7 @@ mod tests {
             ("--listen 127.0.0.1:0 --rtt-ms=-1".to_owned(), 2),
         ] {
             let error = serve(&parse(&line).unwrap(), Arc::new(Still)).await.unwrap_err();
-            assert_eq!(error.exit_code(), code, "{error}");
+            assert_eq!(error.exit().code(), code, "{error}");
         }
     }
 }

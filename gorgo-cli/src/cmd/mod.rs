@@ -2,6 +2,7 @@
 
 mod check;
 mod engine;
+mod kinds;
 mod replay;
 mod serve;
 
@@ -16,6 +17,7 @@ const COMMANDS: &[Row] = &[
     row::<serve::Serve>(),
     row::<check::Check>(),
     row::<replay::Replay>(),
+    row::<kinds::Kinds>(),
     row::<engine::Engine>(),
 ];
 

@@ -15,7 +15,7 @@ pub(super) const KIND: ConstraintKind = ConstraintKind {
         Param {
             name: "max_difference",
             ty: ParamType::Number { default: None, min: 0.0, max: 1e12 },
-            unit: "of",
+            unit: "what `of` counts",
             help: "when the most and the least loaded differ by more, only the least loaded remain",
         },
         Param {

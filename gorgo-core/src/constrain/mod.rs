@@ -71,9 +71,12 @@ pub struct ConstraintKind {
     pub hard: bool,
     /// Its parameters.
     pub params: &'static [Param],
-    /// Makes the constraint for a fleet. The text of an error names the parameter and what is allowed.
-    pub build: fn(&Params, &[Replica]) -> Result<Box<dyn Constraint>, String>,
+    /// Makes the constraint for a fleet.
+    pub build: fn(&Params, &[Replica]) -> BuiltConstraint,
 }
+
+/// A constraint, or what is wrong with its parameters: the text names the parameter and what is allowed.
+pub type BuiltConstraint = Result<Box<dyn Constraint>, String>;
 
 #[cfg(test)]
 mod tests;

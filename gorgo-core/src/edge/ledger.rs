@@ -10,8 +10,8 @@ use super::Data;
 use super::choose::{Choice, Lease};
 use crate::engine::Observed;
 use crate::model::{
-    ApiPath, At, DecisionId, DecisionRecord, ErrorClass, Generation, OutcomeRecord, Prompt, Record, Refusal,
-    ReplicaId, Route,
+    ApiPath, At, DecisionId, DecisionRecord, ErrorClass, Generation, OutcomeRecord, Prompt, Record, Refusal, ReplicaId,
+    Route,
 };
 
 /// The open book of a request.

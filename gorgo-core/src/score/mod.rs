@@ -33,9 +33,12 @@ pub struct TermKind {
     pub spreads: bool,
     /// Its parameters, beyond those that all terms have.
     pub params: &'static [Param],
-    /// Makes the term for a fleet. The text of an error names the parameter and what is allowed.
-    pub build: fn(&Params, &[Replica]) -> Result<Box<dyn CostTerm>, String>,
+    /// Makes the term for a fleet.
+    pub build: fn(&Params, &[Replica]) -> BuiltTerm,
 }
+
+/// A term, or what is wrong with its parameters: the text names the parameter and what is allowed.
+pub type BuiltTerm = Result<Box<dyn CostTerm>, String>;
 
 /// How a policy's terms become one number per candidate.
 pub trait Cost: Debug + Send + Sync {

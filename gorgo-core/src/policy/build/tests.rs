@@ -1,10 +1,10 @@
 //! Fault reports as people read them, and the policies that come of good tables.
 
 use super::*;
+use crate::config::parse_toml;
 use crate::model::Unit;
 use crate::model::arbitrary::fleet;
 use crate::policy::Unknown;
-use crate::config::parse_toml;
 
 /// The `[policy.NAME]` tables of a TOML text, alphabetically.
 fn tables(text: &str) -> Vec<(String, Value)> {

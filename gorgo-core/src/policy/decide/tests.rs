@@ -3,9 +3,9 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::config::parse_toml;
 use crate::model::arbitrary::{candidates, fixed, fleet, permuted, request, with_order};
 use crate::model::{RttSource, Value};
-use crate::config::parse_toml;
 use crate::policy::{Policies, Registry, build};
 
 /// A policy with everything: rates, negative weights, unknown rules, constraints of both sorts, exploration.

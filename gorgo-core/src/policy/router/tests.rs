@@ -1,9 +1,9 @@
 //! A router as its callers see it: bursts, ties, sizes, refusals, and that all comes back to zero.
 
 use super::*;
+use crate::config::parse_toml;
 use crate::model::arbitrary::fleet;
 use crate::model::{EngineReport, Usage, Value};
-use crate::config::parse_toml;
 use crate::policy::{Registry, again, build};
 
 fn setup(replicas: u16) -> RouterSetup {
@@ -343,19 +343,19 @@ const MINE: &str = r#"
 "#;
 
 /// Serves a mixed load; gives back all rows.
-fn served(router: &Router, policy: &str, requests: usize) -> Vec<Box<DecisionRecord>> {
+fn served(router: &Router, policy: &str, requests: usize) -> Vec<DecisionRecord> {
     let mut rows = Vec::new();
     let mut held: Vec<(Reservation, Prompt)> = Vec::new();
     for number in 0..requests {
         let at = At(number as u64 * 50_000);
         router.apply(&Event::Probe {
-            replica: ReplicaId((number % 3) as u16),
+            replica: ReplicaId(u16::try_from(number % 3).unwrap()),
             at,
             rtt_ms: (number % 17 > 0).then_some(10.0 + (number % 29) as f64 * 3.7),
         });
         let prompt = unique(router, number % 40, 50 + number % 7 * 300);
         let routed = route(router, policy, &prompt, number as u64, at);
-        rows.push(routed.record);
+        rows.push(*routed.record);
         held.push((routed.reservation, prompt));
         if held.len() > 12 {
             let (mut reservation, prompt) = held.remove(number % 12);

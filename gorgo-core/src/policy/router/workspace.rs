@@ -45,7 +45,7 @@ impl Workspace {
 /// As many workspaces as decisions were ever being made at once. A decision that fails lets its own go.
 #[derive(Debug)]
 pub(super) struct Workspaces {
-    free: Mutex<Vec<Box<Workspace>>>,
+    free: Mutex<Vec<Workspace>>,
     columns: Columns,
 }
 
@@ -70,16 +70,16 @@ impl Workspaces {
     }
 
     /// A workspace of this fleet.
-    pub(super) fn take(&self) -> Box<Workspace> {
+    pub(super) fn take(&self) -> Workspace {
         let kept = self.free.lock().pop();
         kept.unwrap_or_else(|| {
             let blocks = vec![0; self.columns.replica.len()];
-            Box::new(Workspace { blocks, columns: self.columns.clone(), ..Workspace::default() })
+            Workspace { blocks, columns: self.columns.clone(), ..Workspace::default() }
         })
     }
 
     /// Keeps a workspace for the next decision.
-    pub(super) fn put(&self, work: Box<Workspace>) {
+    pub(super) fn put(&self, work: Workspace) {
         self.free.lock().push(work);
     }
 }

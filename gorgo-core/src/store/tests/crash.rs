@@ -57,7 +57,7 @@ async fn a_torn_log_loses_whole_batches_only() {
     for batch in 0..10_u32 {
         for n in batch * 20..(batch + 1) * 20 {
             sink.record(Record::Decision(Box::new(decision(n, 0))));
-            sink.record(Record::Outcome(ROUTE, Box::new(outcome(n, None))));
+            sink.record(Record::Outcome(super::ROUTE, Box::new(outcome(n, None))));
         }
         sink.flush().await.unwrap();
     }

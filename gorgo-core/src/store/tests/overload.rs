@@ -20,7 +20,7 @@ async fn a_full_queue_drops_and_says_so() {
     assert_eq!((sink.queued_decisions(), sink.queued_rows(), sink.dropped_rows()), (10, 40, 20));
     // Outcomes still fit in, and new weights always do.
     for n in 0..50 {
-        sink.record(Record::Outcome(ROUTE, Box::new(outcome(n, None))));
+        sink.record(Record::Outcome(super::ROUTE, Box::new(outcome(n, None))));
     }
     assert_eq!((sink.queued_rows(), sink.dropped_rows()), (80, 30));
     let weights = WeightRecord { policy: PolicyId(0), at: at(1), generation: Generation(1), values: vec![1.0; 3] };

@@ -11,7 +11,7 @@ fn request(n: u32) -> [Record; 3] {
     [
         Record::Decision(Box::new(decision(n, 0))),
         Record::Attempt(attempt(n, 1, 0, None)),
-        Record::Outcome(ROUTE, Box::new(outcome(n, Some(100)))),
+        Record::Outcome(super::ROUTE, Box::new(outcome(n, Some(100)))),
     ]
 }
 

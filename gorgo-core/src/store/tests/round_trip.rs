@@ -214,7 +214,7 @@ proptest! {
             for (decision, attempt, outcome) in requests.clone() {
                 sink.record(Record::Decision(Box::new(decision)));
                 sink.record(Record::Attempt(attempt));
-                sink.record(Record::Outcome(ROUTE, Box::new(outcome)));
+                sink.record(Record::Outcome(super::ROUTE, Box::new(outcome)));
             }
             sink.finish(super::START).await.unwrap();
             let reader = Reader::open(&bench.path()).await.unwrap();
