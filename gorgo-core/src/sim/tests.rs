@@ -138,6 +138,8 @@ fn a_cancelled_job_is_silent_and_leaves_nothing_in_use() {
     engine.cancel(0);
     engine.cancel(77);
     assert_eq!(engine.numbers().running, 1, "the running step goes on with it");
+    engine.advance(At(368_000), &mut outputs); // that step has ended 34 + 80 + 0.062 × 4096 ms after the start
+    assert_eq!(engine.numbers().used_tokens, 5008, "only the second job holds pages now");
     outputs.extend(drain(&mut engine));
     assert!(outputs.iter().all(|output| output.id() == 1), "{outputs:?}");
     let numbers = engine.numbers();
@@ -182,6 +184,21 @@ fn under_pressure_the_least_advanced_is_retracted_and_all_still_finish() {
     for id in 0..4 {
         assert_eq!(token_times(&outputs, id).len(), 300);
     }
+}
+
+#[test]
+fn nobody_overtakes_a_retracted_job() {
+    let reserve = Reserve { start: 0.0, least: 0.0, steps: 1, longest_answer: 0 };
+    let profile = Profile { kv_tokens: 640, max_running: 2, reserve, ..l40s().clone() };
+    let mut engine = engine(&profile, 1.0);
+    for (id, prompt_tokens, max_tokens) in [(0, 100, 300), (1, 100, 300), (2, 16, 1)] {
+        engine.submit(At(0), job(id, prompt_tokens, max_tokens)).unwrap();
+    }
+    let outputs = drain(&mut engine);
+    assert_eq!(engine.numbers().totals.retractions, 1);
+    let times = token_times(&outputs, 1);
+    let back = times.windows(2).max_by_key(|pair| pair[1] - pair[0]).unwrap()[1];
+    assert!(token_times(&outputs, 2)[0] >= back, "there was room for the small job, but it came later");
 }
 
 /// What happens to an engine in a random story.

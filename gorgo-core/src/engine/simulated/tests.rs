@@ -60,17 +60,13 @@ impl Bench {
 
     /// A metric of the page, on a connection of its own.
     async fn metric(&self, name: &str) -> f64 {
-        let mut client = connect(self.addr, &self.tracker).await;
-        let request = Request::get("/metrics").header("host", "engine").body(Full::default()).unwrap();
-        let page = text(client.send_request(request).await.unwrap()).await;
-        let sample = |line: &str| line.split(['{', ' ']).next() == Some(name);
-        let line = page.lines().find(|line| sample(line)).unwrap_or_else(|| panic!("no {name} in {page}"));
-        line.rsplit(' ').next().unwrap().parse().unwrap()
+        metric(&mut connect(self.addr, &self.tracker).await, name).await
     }
 
     /// Waits until a metric has this value. A test that waits for ever is stopped by its runner.
     async fn until(&self, name: &str, value: f64) {
-        while (self.metric(name).await - value).abs() > f64::EPSILON {
+        let mut client = connect(self.addr, &self.tracker).await;
+        while (metric(&mut client, name).await - value).abs() > f64::EPSILON {
             tokio::task::yield_now().await;
         }
     }
@@ -88,6 +84,15 @@ async fn connect(addr: SocketAddr, tracker: &TaskTracker) -> SendRequest<Full<By
     let (client, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
     tracker.spawn(connection);
     client
+}
+
+async fn metric(client: &mut SendRequest<Full<Bytes>>, name: &str) -> f64 {
+    client.ready().await.unwrap();
+    let request = Request::get("/metrics").header("host", "engine").body(Full::default()).unwrap();
+    let page = text(client.send_request(request).await.unwrap()).await;
+    let sample = |line: &str| line.split(['{', ' ']).next() == Some(name);
+    let line = page.lines().find(|line| sample(line)).unwrap_or_else(|| panic!("no {name} in {page}"));
+    line.rsplit(' ').next().unwrap().parse().unwrap()
 }
 
 async fn text(answer: Response<Incoming>) -> String {
