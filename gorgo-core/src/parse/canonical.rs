@@ -15,6 +15,10 @@ use crate::model::CanonicalSink;
 /// Nesting deeper than this is refused, as serde_json and the engines do.
 pub(super) const MAX_DEPTH: usize = 128;
 
+/// Pictures are looked for this deep in a content part (a tool's result within a message needs four); below, values
+/// are taken as they are. Each level scans what is below it once more, so this also bounds the time.
+const MEDIA_DEPTH: usize = 8;
+
 /// Before each message; its role follows.
 pub(super) const MESSAGE: u8 = 0xff;
 /// Between a role and the content.
@@ -119,9 +123,8 @@ impl<'s> Writer<'s> {
 
     /// A value that may hold pictures, sounds or files: those as digests, all else as it is. `key` is its name.
     pub(super) fn media(&mut self, key: &[u8], value: Json<'_>, depth: usize) {
-        if depth > MAX_DEPTH {
-            self.too_deep = true;
-            return;
+        if depth > MEDIA_DEPTH {
+            return self.value(value);
         }
         match value.kind() {
             Kind::Text => {
