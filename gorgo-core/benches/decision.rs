@@ -136,50 +136,21 @@ fn whole_read_to_insert(bencher: Bencher<'_, '_>, replicas: usize) {
     });
 }
 
-#[divan::bench(args = [256, 240, 128])]
-fn probe_hash_only(bencher: Bencher<'_, '_>, block: usize) {
-    let body = body(1);
-    bencher.bench(|| black_box(&body).chunks_exact(block).fold(0, |acc, block| acc ^ xxh3_64(block)));
-}
-
+/// The same chat with contents as lists of parts: these are scanned a second time.
 #[divan::bench]
-fn probe_chainer_only(bencher: Bencher<'_, '_>) {
-    let body = body(1);
-    bencher.bench(|| {
-        let mut chainer = Chainer::new(BLOCK_BYTES, black_box(9), body.len());
-        chainer.update(&body);
-        chainer.finish()
-    });
-}
-
-#[divan::bench]
-fn probe_utf8(bencher: Bencher<'_, '_>) {
-    let body = body(1);
-    bencher.bench(|| std::str::from_utf8(black_box(&body)).is_ok());
-}
-
-#[divan::bench]
-fn probe_raw_from_str(bencher: Bencher<'_, '_>) {
-    let body = body(1);
-    let body = std::str::from_utf8(&body).unwrap();
-    bencher.bench(|| serde_json::from_str::<&serde_json::value::RawValue>(black_box(body)).unwrap().get().len());
-}
-
-struct Nothing(u64);
-impl gorgo_core::model::CanonicalSink for Nothing {
-    fn bytes(&mut self, piece: &[u8]) {
-        self.0 += piece.len() as u64;
+fn whole_with_content_parts(bencher: Bencher<'_, '_>) {
+    let mut value: serde_json::Value = serde_json::from_slice(&body(1)).unwrap();
+    for message in value["messages"].as_array_mut().unwrap() {
+        message["content"] = serde_json::json!([{"type": "text", "text": message["content"]}]);
     }
-    fn picture(&mut self, _: u64, _: u64) {}
+    let body = serde_json::to_vec(&value).unwrap();
+    bencher.bench(|| chain(black_box(&body)));
 }
 
+/// 70 KB of `\uXXXX`: what a client sends that escapes all but ASCII.
 #[divan::bench]
-fn probe_canonical_only(bencher: Bencher<'_, '_>) {
-    let body = body(1);
-    let head = parse::read(ApiPath::ChatCompletions, &body).unwrap();
-    bencher.bench(|| {
-        let mut sink = Nothing(black_box(0));
-        head.canonical(&mut sink).unwrap();
-        sink.0
-    });
+fn whole_with_unicode_escapes(bencher: Bencher<'_, '_>) {
+    let text = "\\u4f60".repeat(70_000 / 6);
+    let body = format!(r#"{{"model":"m","messages":[{{"role":"user","content":"{text}"}}]}}"#).into_bytes();
+    bencher.bench(|| chain(black_box(&body)));
 }

@@ -9,11 +9,15 @@ use memchr::memchr_iter;
 use memchr::memmem::Finder;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-use super::json::{Json, Kind, key_is, string_end};
+use super::json::{Json, Kind, spells, string_end};
 use crate::model::CanonicalSink;
 
 /// Nesting deeper than this is refused, as serde_json and the engines do.
 pub(super) const MAX_DEPTH: usize = 128;
+
+/// Pictures are looked for this deep in a content part (a tool's result within a message needs four); below, values
+/// are taken as they are. Each level scans what is below it once more, so this also bounds the time.
+const MEDIA_DEPTH: usize = 8;
 
 /// Before each message; its role follows.
 pub(super) const MESSAGE: u8 = 0xff;
@@ -119,9 +123,8 @@ impl<'s> Writer<'s> {
 
     /// A value that may hold pictures, sounds or files: those as digests, all else as it is. `key` is its name.
     pub(super) fn media(&mut self, key: &[u8], value: Json<'_>, depth: usize) {
-        if depth > MAX_DEPTH {
-            self.too_deep = true;
-            return;
+        if depth > MEDIA_DEPTH {
+            return self.value(value);
         }
         match value.kind() {
             Kind::Text => {
@@ -138,7 +141,7 @@ impl<'s> Writer<'s> {
             }
             Kind::Table => {
                 for (name, member) in value.members() {
-                    if member.kind() == Kind::Null || key_is(name, "cache_control") {
+                    if member.kind() == Kind::Null || spells(name, "cache_control") {
                         continue;
                     }
                     self.mark(MEMBER);
@@ -165,16 +168,8 @@ impl<'s> Writer<'s> {
 }
 
 /// Keys whose strings are base64 wherever they stand in a content part.
-const BASE64_KEYS: [&[u8]; 8] = [
-    b"data",
-    b"file_data",
-    b"image_data",
-    b"audio_data",
-    b"video_data",
-    b"image_embeds",
-    b"audio_embeds",
-    b"prompt_embeds",
-];
+const BASE64_KEYS: [&str; 8] =
+    ["data", "file_data", "image_data", "audio_data", "video_data", "image_embeds", "audio_embeds", "prompt_embeds"];
 /// A string under one of those keys that is shorter is a name or an address.
 const BASE64_LEAST: usize = 512;
 
@@ -182,7 +177,7 @@ const BASE64_LEAST: usize = 512;
 fn holds_base64(key: &[u8], inside: &[u8]) -> bool {
     inside.get(..5).is_some_and(|head| head.eq_ignore_ascii_case(b"data:"))
         || (inside.len() >= BASE64_LEAST
-            && BASE64_KEYS.contains(&key)
+            && BASE64_KEYS.iter().any(|name| spells(key, name))
             && !inside.starts_with(b"http:")
             && !inside.starts_with(b"https:"))
 }

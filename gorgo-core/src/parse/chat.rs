@@ -7,7 +7,7 @@
 use super::canonical::{TAIL, TOOLS, Writer};
 use super::content::write_messages;
 use super::fields::{Field, Fields};
-use super::json::Kind;
+use super::json::{Kind, spells};
 use super::{Format, ParseError};
 use crate::model::ApiPath;
 
@@ -37,7 +37,9 @@ pub(super) fn write_tools(fields: &Fields<'_>, out: &mut Writer<'_>) {
         out.value(tools);
         // "auto" and "required" leave the template as it is; "none" and a named tool make engines show fewer tools.
         let choice = fields.get(Field::ToolChoice);
-        if let Some(choice) = choice.filter(|choice| choice.kind() == Kind::Table || choice.text() == Some(b"none")) {
+        if let Some(choice) = choice
+            .filter(|choice| choice.kind() == Kind::Table || choice.text().is_some_and(|word| spells(word, "none")))
+        {
             out.member(Field::ToolChoice.name().as_bytes(), choice);
         }
     }

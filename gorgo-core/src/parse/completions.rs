@@ -2,6 +2,7 @@
 
 use super::canonical::Writer;
 use super::fields::{Field, Fields};
+use super::json::{Json, Kind};
 use super::plain::{count_tokens, write_prompt};
 use super::{Format, ParseError};
 use crate::model::ApiPath;
@@ -25,8 +26,7 @@ fn check(fields: &Fields<'_>) -> Result<Option<u32>, ParseError> {
 }
 
 /// That a prompt is of a type that can be one.
-pub(super) fn text_or_list(field: Field, prompt: super::json::Json<'_>) -> Result<(), ParseError> {
-    use super::json::Kind;
+pub(super) fn text_or_list(field: Field, prompt: Json<'_>) -> Result<(), ParseError> {
     match prompt.kind() {
         Kind::Text | Kind::List => Ok(()),
         _ => Err(ParseError::WrongType { field: field.name(), expected: "a string or an array" }),

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use super::canonical::{CONTENT, MEMBER, MESSAGE, PART, VALUE, Writer};
 use super::fields::Messages;
-use super::json::{Element, Json, Kind, MemberList, key_is};
+use super::json::{Element, Json, Kind, MemberList, spells};
 
 /// The messages of a chat.
 pub(super) fn write_messages(messages: &Messages<'_>, out: &mut Writer<'_>) {
@@ -55,7 +55,7 @@ fn write_message<'a>(members: &[(Cow<'a, [u8]>, Json<'a>)], parts: &mut MemberLi
         write_content(content, parts, out);
     }
     for (key, &value) in members.iter().map(|(key, value)| (&**key, value)) {
-        let told = key_is(key, "role") || key_is(key, "content");
+        let told = spells(key, "role") || spells(key, "content");
         if !told && value.kind() != Kind::Null && !is_envelope(key, value) {
             out.member(key, value);
         }
@@ -64,15 +64,15 @@ fn write_message<'a>(members: &[(Cow<'a, [u8]>, Json<'a>)], parts: &mut MemberLi
 
 /// The last member of that name.
 fn find<'a>(members: &[(Cow<'a, [u8]>, Json<'a>)], name: &str) -> Option<Json<'a>> {
-    members.iter().rev().find(|(key, _)| key_is(key, name)).map(|(_, value)| *value)
+    members.iter().rev().find(|(key, _)| spells(key, name)).map(|(_, value)| *value)
 }
 
 /// What an API puts around a message and no template shows: server-made ids and states, cache hints, the item's type.
 fn is_envelope(key: &[u8], value: Json<'_>) -> bool {
-    key_is(key, "cache_control")
-        || key_is(key, "id")
-        || key_is(key, "status")
-        || (key_is(key, "type") && value.text() == Some(b"message"))
+    spells(key, "cache_control")
+        || spells(key, "id")
+        || spells(key, "status")
+        || (spells(key, "type") && value.text().is_some_and(|kind| spells(kind, "message")))
 }
 
 /// A content: a string, or a list of parts. One part of text is the same as the string.
@@ -106,15 +106,15 @@ fn write_content<'a>(content: Json<'a>, members: &mut MemberList<'a>, out: &mut 
 /// One content part: text as text, all else with its keys, base64 as digests.
 fn write_part(members: &[(Cow<'_, [u8]>, Json<'_>)], out: &mut Writer<'_>) {
     let kind = find(members, "type").and_then(Json::text).unwrap_or_default();
-    let is_text = matches!(kind, b"text" | b"input_text" | b"output_text");
+    let is_text = ["text", "input_text", "output_text"].iter().any(|text| spells(kind, text));
     if let Some(text) = find(members, "text").filter(|_| is_text) {
         out.string(text);
     }
     for (key, &value) in members.iter().map(|(key, value)| (&**key, value)) {
-        if value.kind() == Kind::Null || key_is(key, "cache_control") {
+        if value.kind() == Kind::Null || spells(key, "cache_control") {
             continue;
         }
-        if is_text && ["type", "text", "annotations", "logprobs"].iter().any(|name| key_is(key, name)) {
+        if is_text && ["type", "text", "annotations", "logprobs"].iter().any(|name| spells(key, name)) {
             continue;
         }
         out.mark(MEMBER);

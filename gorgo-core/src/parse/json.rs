@@ -101,7 +101,7 @@ impl<'a> Json<'a> {
 
     /// The last member of that name, as Python and JavaScript read it; `null` counts as absent.
     pub(super) fn member(self, name: &str) -> Option<Json<'a>> {
-        let found = self.members().filter(|(key, _)| key_is(key, name)).last();
+        let found = self.members().filter(|(key, _)| spells(key, name)).last();
         found.map(|(_, value)| value).filter(|value| value.kind() != Kind::Null)
     }
 
@@ -112,13 +112,13 @@ impl<'a> Json<'a> {
     }
 }
 
-/// Whether a key (the inside of a JSON string) is `name`, which is ASCII, however it was escaped.
-pub(super) fn key_is(key: &[u8], name: &str) -> bool {
-    if memchr(b'\\', key).is_none() {
-        return key == name.as_bytes();
+/// Whether the inside of a JSON string, a key or a short value, is `word`, however it was escaped.
+pub(super) fn spells(inside: &[u8], word: &str) -> bool {
+    if memchr(b'\\', inside).is_none() {
+        return inside == word.as_bytes();
     }
-    let quoted = [b"\"", key, b"\""].concat();
-    serde_json::from_slice::<String>(&quoted).is_ok_and(|text| text == name)
+    let quoted = [b"\"", inside, b"\""].concat();
+    serde_json::from_slice::<String>(&quoted).is_ok_and(|text| text == word)
 }
 
 /// Iterates over the members of a table.

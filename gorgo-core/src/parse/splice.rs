@@ -4,7 +4,7 @@
 //! the engines' JSON readers.
 
 use super::fields::{Field, Fields};
-use super::json::{Json, Kind, key_is};
+use super::json::{Json, Kind, spells};
 use crate::model::Splice;
 
 /// What to change in `body`; `None` where the client asked for usage itself, or its option is none that an engine reads.
@@ -16,7 +16,7 @@ pub(super) fn usage_splice(body: &[u8], fields: &Fields<'_>) -> Option<Splice> {
     match options.kind() {
         Kind::Null => replace(body, options, br#"{"include_usage":true}"#),
         Kind::Table => {
-            let asked = options.members().filter(|(key, _)| key_is(key, "include_usage")).last();
+            let asked = options.members().filter(|(key, _)| spells(key, "include_usage")).last();
             match asked {
                 Some((_, value)) if value.is_true() => None,
                 Some((_, value)) => replace(body, value, b"true"),

@@ -21,10 +21,7 @@ const fn pack(replica: u16, stamp: u64) -> u64 {
 }
 
 const fn holder(packed: u64) -> usize {
-    // The shift leaves 16 bits.
-    #[expect(clippy::cast_possible_truncation, reason = "16 bits")]
-    let replica = (packed >> STAMP_BITS) as usize;
-    replica
+    (packed >> STAMP_BITS) as usize // 16 bits
 }
 
 impl Holders {
@@ -156,20 +153,6 @@ impl Holders {
                     *live &= held;
                 }
             }
-        }
-    }
-
-    /// Who holds it.
-    #[cfg(test)]
-    pub(super) fn list(&self, words: usize) -> Vec<u16> {
-        match self {
-            Self::Few { len, packed } => {
-                let mut list: Vec<u16> =
-                    packed[..usize::from(*len)].iter().map(|entry| u16::try_from(holder(*entry)).unwrap()).collect();
-                list.sort_unstable();
-                list
-            }
-            Self::Many(list) => bits(&list[..words]).collect(),
         }
     }
 }

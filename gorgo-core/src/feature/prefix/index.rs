@@ -311,7 +311,5 @@ impl PrefixIndex {
 
 /// The shard of a chain, by bits that the tables do not begin with.
 const fn shard_of(first: u64) -> usize {
-    #[expect(clippy::cast_possible_truncation, reason = "below SHARDS")]
-    let shard = ((first >> 40) % SHARDS as u64) as usize;
-    shard
+    ((first >> 40) % SHARDS as u64) as usize
 }

@@ -9,6 +9,7 @@
 //! No tokenizer: blocks are of bytes, and `feature::tokens` knows how many tokens a model makes of them.
 
 mod chain;
+mod evict;
 mod holders;
 mod index;
 mod shard;
