@@ -20,9 +20,6 @@ pub mod pick;
 pub mod score;
 pub mod trace;
 // ring 2: the one function that routes, and the simulated world
-pub mod feature;
-pub mod parse;
-// ring 2: the one function that routes
 pub mod policy;
 pub mod sim;
 // ring 3: wires, disk, eyes

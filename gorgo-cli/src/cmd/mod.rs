@@ -1,6 +1,7 @@
 //! The commands. A new one is a file here, with a type that implements [`Command`], and a line in [`COMMANDS`].
 
 mod check;
+mod engine;
 mod kinds;
 mod replay;
 mod serve;
@@ -12,8 +13,13 @@ use clap::ArgMatches;
 use crate::exit::Exit;
 
 /// All commands, in the order of `gorgo --help`.
-const COMMANDS: &[Row] =
-    &[row::<serve::Serve>(), row::<check::Check>(), row::<replay::Replay>(), row::<kinds::Kinds>()];
+const COMMANDS: &[Row] = &[
+    row::<serve::Serve>(),
+    row::<check::Check>(),
+    row::<replay::Replay>(),
+    row::<kinds::Kinds>(),
+    row::<engine::Engine>(),
+];
 
 /// A command: its arguments, and what it does with them.
 pub(crate) trait Command: clap::Args {

@@ -70,8 +70,7 @@ impl Serve {
         let flag = |flag: &str, path: &str, value: &Option<String>| {
             value.clone().map(|value| Setting { flag: flag.to_owned(), path: path.to_owned(), value })
         };
-        let own =
-            [flag("--listen", "server.listen", &self.listen), flag("--policy", "default_policy", &self.policy)];
+        let own = [flag("--listen", "server.listen", &self.listen), flag("--policy", "default_policy", &self.policy)];
         self.config.set.iter().cloned().chain(own.into_iter().flatten()).collect()
     }
 }

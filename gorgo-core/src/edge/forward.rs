@@ -11,30 +11,28 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use hyper::body::Incoming;
-use hyper::header::{CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
-use hyper::http::request::Parts;
+use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use hyper::http::response;
 use hyper::{HeaderMap, Request, Response, StatusCode};
-use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::Data;
 use super::accept::ClientConnection;
 use super::answers;
 use super::attempt::Attempt;
-use super::body::{LONG_WORK, Limits, NotTaken, Packing, drain, take_in};
-use super::budget::HeldBytes;
-use super::choose::{Call, Choice};
-use super::headers::{X_GORGO_DECISION, X_GORGO_REPLICA, X_REQUEST_ID, client_key, strip_hop_by_hop, upstream};
+use super::choose::Call;
+use super::headers::{X_GORGO_DECISION, X_GORGO_REPLICA, X_REQUEST_ID, strip_hop_by_hop, upstream};
+use super::held::makes_objects;
+use super::intake::{Exchange, Holder, refuse, take};
 use super::ledger::{Ledger, Outcome};
 use super::payload::Payload;
 use super::pool::address;
-use super::relay::{AnswerBody, Relay, Watch};
-use crate::engine::{AnswerReader, Dialect, StreamReader};
-use crate::model::{ApiPath, ErrorClass, Prompt, Refusal, ReplicaId, Usage};
-use crate::policy::{DecideError, ReadError};
+use super::relay::{AnswerBody, Relay};
+use super::watch::Watch;
+use crate::engine::{AnswerReader, Dialect, PackedReader, StreamReader};
+use crate::model::{ApiPath, ErrorClass, ReplicaId, Usage};
+use crate::policy::DecideError;
 
 /// Seeds stay below 2^53, so that every SQL tool and JSON reader shows them exactly.
 const SEED_BITS: u64 = (1 << 53) - 1;
@@ -48,7 +46,7 @@ pub(super) async fn forward(
 ) -> Response<AnswerBody> {
     let ledger = Ledger::open(&data, path);
     let id = ledger.id;
-    let mut response = match taken(&data, request, ledger).await {
+    let mut response = match take(&data, request, ledger).await {
         Ok(exchange) => exchange.run(client).await,
         Err(refused) => *refused,
     };
@@ -58,121 +56,6 @@ pub(super) async fn forward(
         response.headers_mut().insert(X_GORGO_DECISION, value);
     }
     response
-}
-
-/// A request that was read and can be sent, as often as need be.
-struct Exchange {
-    data: Arc<Data>,
-    ledger: Ledger,
-    head: Parts,
-    body: Bytes,
-    _held: HeldBytes,
-    prompt: Arc<Prompt>,
-    path: ApiPath,
-}
-
-/// Reads the body. `Err` is the answer to a request that goes nowhere; its rows are written.
-async fn taken(
-    data: &Arc<Data>,
-    request: Request<Incoming>,
-    mut ledger: Ledger,
-) -> Result<Exchange, Box<Response<AnswerBody>>> {
-    let (head, mut incoming) = request.into_parts();
-    if data.draining.is_cancelled() {
-        drain(incoming, &head.headers).await;
-        return Err(refuse(ledger, Refusal::Draining, "the router is shutting down"));
-    }
-    let mut held = data.bodies.open();
-    let limits = Limits { max_bytes: data.server.max_body_bytes, idle: data.idle_timeout() };
-    let too_large = || format!("the request body is over server.max_body_bytes = {} bytes", data.server.max_body_bytes);
-    let body = match take_in(&mut incoming, limits, &mut held).await {
-        Ok(body) => body,
-        Err(why) => {
-            drop(held);
-            let (refusal, message) = match why {
-                NotTaken::TooLarge => (Refusal::BodyTooLarge, too_large()),
-                NotTaken::Overloaded => (
-                    Refusal::Overloaded,
-                    format!(
-                        "all request bodies together are over server.max_buffered_bytes = {} bytes",
-                        data.server.max_buffered_bytes
-                    ),
-                ),
-                NotTaken::ClientGone => (Refusal::ClientGone, "the request body did not arrive".to_owned()),
-                NotTaken::Malformed => (Refusal::MalformedBody, "the body's transfer coding is malformed".to_owned()),
-            };
-            if matches!(refusal, Refusal::BodyTooLarge | Refusal::Overloaded) {
-                drain(incoming, &head.headers).await;
-            }
-            return Err(refuse(ledger, refusal, &message));
-        }
-    };
-    ledger.body_bytes = u64::try_from(body.len()).unwrap_or(u64::MAX);
-    let Ok(packing) = Packing::of(&head.headers) else {
-        let message = "this content-encoding is not supported; send gzip, deflate or a plain body";
-        return Err(refuse(ledger, Refusal::MalformedBody, message));
-    };
-    let mut prompt = match read(data, &head, &body, packing).await {
-        Ok(prompt) => prompt,
-        Err(NotRead::Malformed(message)) => return Err(refuse(ledger, Refusal::MalformedBody, &message)),
-        Err(NotRead::TooLarge) => {
-            return Err(refuse(ledger, Refusal::BodyTooLarge, &format!("unpacked, {}", too_large())));
-        }
-    };
-    if packing.is_some() {
-        // The offsets are of the plain text; a packed body goes on as it came.
-        prompt.usage_splice = None;
-    }
-    let prompt = Arc::new(prompt);
-    ledger.prompt = Some(Arc::clone(&prompt));
-    let path = prompt.path;
-    Ok(Exchange { data: Arc::clone(data), ledger, head, body, _held: held, prompt, path })
-}
-
-enum NotRead {
-    Malformed(String),
-    TooLarge,
-}
-
-/// Has the body read; long ones away from the event loop.
-async fn read(data: &Arc<Data>, head: &Parts, body: &Bytes, packing: Option<Packing>) -> Result<Prompt, NotRead> {
-    let path = head.uri.path().to_owned();
-    let bytes_of = |value: Option<&[u8]>| value.map(<[u8]>::to_vec);
-    let session = bytes_of(head.headers.get(&data.session_header).map(HeaderValue::as_bytes));
-    let key = bytes_of(client_key(&head.headers));
-    let work = {
-        let (data, body) = (Arc::clone(data), body.clone());
-        move || {
-            let unpacked = match packing.map(|packing| packing.unpack(&body, data.server.max_body_bytes)) {
-                None => None,
-                Some(Ok(plain)) => Some(plain),
-                Some(Err(NotTaken::TooLarge)) => return Err(NotRead::TooLarge),
-                Some(Err(_)) => {
-                    return Err(NotRead::Malformed("the body is not what content-encoding says".to_owned()));
-                }
-            };
-            let text = unpacked.as_deref().unwrap_or(&body);
-            data.choose
-                .read(&path, text, session.as_deref(), key.as_deref())
-                .map_err(|ReadError::Malformed(message)| NotRead::Malformed(message))
-        }
-    };
-    let long = body.len() > if packing.is_some() { LONG_WORK / 16 } else { LONG_WORK };
-    if !long {
-        return work();
-    }
-    spawn_blocking(work).await.unwrap_or_else(|_| Err(NotRead::Malformed("the body could not be read".to_owned())))
-}
-
-fn refuse(ledger: Ledger, refusal: Refusal, message: &str) -> Box<Response<AnswerBody>> {
-    let (status, code) = answers::refusal(refusal);
-    let mut response = answers::error(status, code, message);
-    if matches!(refusal, Refusal::Draining | Refusal::BodyTooLarge | Refusal::ClientGone) {
-        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-    }
-    let told = (refusal != Refusal::ClientGone).then_some(status.as_u16());
-    ledger.refuse(refusal, told);
-    Box::new(response)
 }
 
 /// What came of an attempt.
@@ -185,7 +68,11 @@ enum Came {
 
 impl Exchange {
     async fn run(mut self, client: ClientConnection) -> Response<AnswerBody> {
-        let mut tried: Vec<ReplicaId> = Vec::new();
+        let mut tried: Vec<ReplicaId> = match self.holder {
+            Holder::Only(holder) => self.data.replicas().filter(|replica| *replica != holder).collect(),
+            Holder::Anyone | Holder::InTurn => Vec::new(),
+        };
+        let mut attempts = 0;
         let mut attempt = match self.choose(&tried, 1) {
             Ok(attempt) => attempt,
             Err(error) => {
@@ -199,12 +86,14 @@ impl Exchange {
         loop {
             let came = self.attempt(&mut attempt, &client).await;
             tried.push(attempt.replica());
+            attempts += 1;
             let failure = match &came {
                 Came::Nothing { class, unsent } => Some((*class, *unsent)),
+                Came::Answer(answer) if self.is_elsewhere(answer.0.status) => Some((ErrorClass::ClientError, true)),
                 Came::Answer(answer) => retryable(answer.0.status, &answer.1).map(|class| (class, false)),
             };
             if let Some((class, unsent)) = failure
-                && self.may_retry(&tried, unsent)
+                && self.may_retry(attempts, unsent)
                 && let Ok(next) = self.choose(&tried, attempt.number() + 1)
             {
                 drop(came);
@@ -219,9 +108,14 @@ impl Exchange {
         }
     }
 
-    fn may_retry(&self, tried: &[ReplicaId], unsent: bool) -> bool {
-        let attempts = usize::try_from(self.data.failover.max_attempts).unwrap_or(usize::MAX);
-        tried.len() < attempts
+    /// Whether this replica does not hold the object, and another one may.
+    fn is_elsewhere(&self, status: StatusCode) -> bool {
+        self.holder == Holder::InTurn && status == StatusCode::NOT_FOUND
+    }
+
+    /// `attempts`: made so far. `unsent`: the failure cost no engine any work.
+    fn may_retry(&self, attempts: u32, unsent: bool) -> bool {
+        (attempts < self.data.failover.max_attempts || self.holder == Holder::InTurn)
             && !self.data.cut.is_cancelled()
             && (unsent || self.data.retries.retry(self.data.clock.now()))
     }
@@ -231,9 +125,10 @@ impl Exchange {
         let id = self.ledger.id;
         let call =
             Call { policy: self.data.policy, id, seed: seed(self.data.seed, id.0, number), at: began, exclude: tried };
-        let mut choice: Choice = self.data.choose.decide(&self.prompt, &call)?;
-        self.ledger.decided(&mut choice, number, began);
-        Ok(Attempt::begin(&self.data, &self.prompt, id, self.ledger.received, number, choice.lease))
+        let choice = self.data.choose.decide(&self.prompt, &call)?;
+        // For the first choice, reading the body is part of deciding.
+        let lease = self.ledger.decided(choice, number, if number == 1 { self.taken_in } else { began });
+        Ok(Attempt::begin(&self.data, &self.prompt, id, self.ledger.received, number, lease))
     }
 
     /// Sends the request and waits for the first byte of its answer, within the first-byte limit.
@@ -282,6 +177,9 @@ impl Exchange {
             let watch = self.watch(&parts, asked_for_usage);
             let close_client = client.closer();
             let mut relay = Relay::new(&self.data, status.as_u16(), incoming, carrier, watch, close_client);
+            if status.is_success() && makes_objects(self.path, self.head.uri.path()) {
+                relay.seek_id(attempt.replica());
+            }
             if status == StatusCode::OK
                 && self.path != ApiPath::Other
                 && let Err(class) = relay.first_frame().await
@@ -308,11 +206,12 @@ impl Exchange {
     }
 
     fn watch(&self, parts: &response::Parts, withhold_usage: bool) -> Watch {
-        if is_packed(&parts.headers) {
-            return Watch::Nothing;
-        }
         let content_type = parts.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
         let events = content_type.get(..17).is_some_and(|kind| kind.eq_ignore_ascii_case(b"text/event-stream"));
+        if let Some(encoding) = packed(&parts.headers) {
+            let reader = PackedReader::new(encoding, Dialect::of(self.path)).filter(|_| events);
+            return reader.map_or(Watch::Nothing, |reader| Watch::Packed(Box::new(reader)));
+        }
         match (events, self.path) {
             (true, path) => Watch::Stream(Box::new(StreamReader::new(Dialect::of(path), withhold_usage))),
             (false, ApiPath::Other) => Watch::Nothing,
@@ -377,8 +276,9 @@ fn retryable(status: StatusCode, relay: &Relay) -> Option<ErrorClass> {
     }
 }
 
-fn is_packed(headers: &HeaderMap) -> bool {
-    headers.get(CONTENT_ENCODING).is_some_and(|value| !value.as_bytes().eq_ignore_ascii_case(b"identity"))
+/// How an answer is packed, although gorgo asked for a plain one.
+fn packed(headers: &HeaderMap) -> Option<&[u8]> {
+    headers.get(CONTENT_ENCODING).map(HeaderValue::as_bytes).filter(|value| !value.eq_ignore_ascii_case(b"identity"))
 }
 
 /// The seed of an attempt's decision: that of the run, mixed with the id and the attempt (splitmix64's finaliser).

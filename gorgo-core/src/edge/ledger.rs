@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Data;
-use super::choose::Choice;
+use super::choose::{Choice, Lease};
 use crate::engine::Observed;
 use crate::model::{
-    ApiPath, At, DecisionId, DecisionRecord, ErrorClass, Generation, OutcomeRecord, Prompt, Record, Refusal,
-    ReplicaId, Route,
+    ApiPath, At, DecisionId, DecisionRecord, ErrorClass, Generation, OutcomeRecord, Prompt, Record, Refusal, ReplicaId,
+    Route,
 };
 
 /// The open book of a request.
@@ -67,21 +67,22 @@ impl Ledger {
     }
 
     /// Writes down whom attempt `number` goes to. `began`: when deciding began.
-    pub(super) fn decided(&mut self, choice: &mut Choice, number: u16, began: At) {
-        self.replica = Some(choice.lease.replica());
-        self.predicted_ttft_ms = choice.predicted_ttft_ms;
-        self.predicted_cached_tokens = Some(choice.predicted_cached_tokens);
-        let record = if self.decided {
-            let rows = std::mem::take(&mut choice.record.candidates);
-            Record::Candidates { decision: self.id, attempt: number, rows }
+    /// The time it took counts for the decision row alone.
+    pub(super) fn decided(&mut self, choice: Choice, number: u16, began: At) -> Box<dyn Lease> {
+        let Choice { mut record, lease, predicted_ttft_ms, predicted_cached_tokens } = choice;
+        self.replica = Some(lease.replica());
+        self.predicted_ttft_ms = predicted_ttft_ms;
+        self.predicted_cached_tokens = Some(predicted_cached_tokens);
+        let row = if self.decided {
+            Record::Candidates { decision: self.id, attempt: number, rows: record.candidates }
         } else {
             self.decided = true;
-            let mut record = choice.record.clone();
             record.received = self.received;
             record.decide_us = span_us(self.data.clock.now().since(began));
             Record::Decision(record)
         };
-        self.data.records.record(record);
+        self.data.records.record(row);
+        lease
     }
 
     /// Closes the book of a request that was not routed.

@@ -17,7 +17,9 @@ mod budget;
 mod choose;
 mod forward;
 mod headers;
+mod held;
 mod ids;
+mod intake;
 mod ledger;
 mod models;
 mod payload;
@@ -27,6 +29,7 @@ mod route;
 mod socket;
 pub mod tcp_info;
 mod upstream;
+mod watch;
 
 use std::fmt;
 use std::sync::Arc;
@@ -47,6 +50,7 @@ use crate::engine::Vitals;
 use crate::model::{Clock, PolicyId, ReplicaId};
 use crate::observe::Listener;
 use budget::{ByteBudget, RetryBudget};
+use held::Holders;
 use upstream::Upstream;
 
 /// What the data plane is made of.
@@ -88,6 +92,7 @@ pub struct Data {
     seed: u64,
     bodies: Arc<ByteBudget>,
     retries: RetryBudget,
+    holders: Holders,
     ready: AtomicBool,
     draining: CancellationToken,
     cut: CancellationToken,
@@ -118,6 +123,7 @@ impl Data {
             policy: setup.policy,
             ids: setup.ids,
             seed: setup.seed,
+            holders: Holders::default(),
             ready: AtomicBool::new(false),
             draining: CancellationToken::new(),
             cut: CancellationToken::new(),
@@ -142,6 +148,10 @@ impl Data {
 
     fn upstream(&self, replica: ReplicaId) -> Option<&Upstream> {
         self.upstreams.get(replica.index())
+    }
+
+    fn replicas(&self) -> impl Iterator<Item = ReplicaId> {
+        (0..self.upstreams.len()).filter_map(|index| u16::try_from(index).ok().map(ReplicaId))
     }
 
     fn idle_timeout(&self) -> Duration {

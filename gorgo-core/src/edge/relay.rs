@@ -19,10 +19,12 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use super::Data;
 use super::answers::error_event;
 use super::attempt::Attempt;
+use super::held::IdSeeker;
 use super::ledger::{Ledger, Outcome};
 use super::pool::Carrier;
-use crate::engine::{AnswerReader, Observed, StreamReader};
-use crate::model::{At, ErrorClass, Usage};
+use super::watch::{Verdict, Watch};
+use crate::engine::Observed;
+use crate::model::{At, ErrorClass, ReplicaId};
 
 /// A body that gorgo sends to a client.
 pub(super) enum AnswerBody {
@@ -38,16 +40,6 @@ impl AnswerBody {
     }
 }
 
-/// How the passing bytes are read.
-pub(super) enum Watch {
-    /// A stream of events.
-    Stream(Box<StreamReader>),
-    /// One JSON text.
-    Answer(AnswerReader),
-    /// Not read: packed, or not an engine's format.
-    Nothing,
-}
-
 /// An engine's answer that is being relayed.
 pub(super) struct Relay {
     data: Arc<Data>,
@@ -56,7 +48,8 @@ pub(super) struct Relay {
     rows: Option<(Attempt, Ledger)>,
     status: u16,
     watch: Watch,
-    usage: Usage,
+    /// Looks for the id of an object that the engine now holds.
+    seeker: Option<IdSeeker>,
     first_byte: Option<At>,
     /// Pieces ready for the client; `next` is the first of them not handed over.
     out: Vec<Bytes>,
@@ -100,7 +93,7 @@ impl Relay {
             rows: None,
             status,
             watch,
-            usage: Usage::default(),
+            seeker: None,
             first_byte: None,
             out: Vec::new(),
             next: 0,
@@ -112,6 +105,11 @@ impl Relay {
             cut: Box::pin(data.cut.clone().cancelled_owned()),
             close_client,
         }
+    }
+
+    /// Remembers at which replica the object is that this answer makes or shows.
+    pub(super) fn seek_id(&mut self, replica: ReplicaId) {
+        self.seeker = Some(IdSeeker::new(replica));
     }
 
     /// Waits for the first frame, before the client was promised anything. `Err`: the answer broke before it began.
@@ -137,7 +135,7 @@ impl Relay {
 
     /// An error event that came before any content: the engine refused, with the status it names.
     pub(super) fn refused_in_stream(&self) -> Option<u16> {
-        let observed = self.observed()?;
+        let observed = self.watch.observed()?;
         let error = observed.error?;
         if observed.content_events > 0 { None } else { Some(error.code.unwrap_or(500)) }
     }
@@ -149,11 +147,8 @@ impl Relay {
 
     /// Hands over the rows to be written when the answer ends. From here on the relay answers for both.
     pub(super) fn start(mut self, attempt: Attempt, ledger: Ledger) -> AnswerBody {
-        let first_content = self.observed().and_then(|observed| observed.first_content);
-        let rows = self.rows.insert((attempt, ledger));
-        if let Some(at) = first_content {
-            rows.0.first_content(at);
-        }
+        self.rows = Some((attempt, ledger));
+        self.tell_first_content();
         self.give_back_connection();
         if self.incoming.is_end_stream() && self.ending.is_none() {
             let now = self.data.clock.now();
@@ -167,31 +162,16 @@ impl Relay {
         AnswerBody::Relay(Box::new(self))
     }
 
-    fn observed(&self) -> Option<&Observed> {
-        match &self.watch {
-            Watch::Stream(reader) => Some(reader.observed()),
-            Watch::Answer(_) | Watch::Nothing => None,
-        }
-    }
-
     fn take_in(&mut self, piece: Bytes, now: At) {
         self.first_byte.get_or_insert(now);
         if let Some((attempt, _)) = &self.rows {
             self.data.vitals.heard(attempt.replica(), now);
         }
-        match &mut self.watch {
-            Watch::Stream(reader) => {
-                reader.push(&piece, now, &mut self.out);
-                if let (Some(at), Some((attempt, _))) = (reader.observed().first_content, &mut self.rows) {
-                    attempt.first_content(at);
-                }
-            }
-            Watch::Answer(reader) => {
-                reader.push(&piece);
-                self.out.push(piece);
-            }
-            Watch::Nothing => self.out.push(piece),
+        if let Some((id, replica)) = self.seeker.as_mut().and_then(|seeker| seeker.push(&piece)) {
+            self.data.holders.learn(&id, replica);
         }
+        self.watch.push(piece, now, &mut self.out);
+        self.tell_first_content();
         if self.incoming.is_end_stream() {
             self.upstream_ended(now);
         }
@@ -207,29 +187,22 @@ impl Relay {
             500.. => Some(ErrorClass::UpstreamStatus),
             _ => None,
         };
-        let mut truncated = false;
-        match &mut self.watch {
-            Watch::Stream(reader) => {
-                reader.finish(now, &mut self.out);
-                let observed = reader.observed();
-                let whole = observed.done || observed.finished || observed.unread || reader.dialect().is_none();
-                if observed.error.is_some() {
-                    error = error.or(Some(ErrorClass::UpstreamErrorEvent));
-                } else if !whole && error.is_none() {
-                    truncated = true;
-                }
-                if let (Some(at), Some((attempt, _))) = (observed.first_content, &mut self.rows) {
-                    attempt.first_content(at);
-                }
-                self.usage = observed.usage;
-            }
-            Watch::Answer(reader) => self.usage = reader.usage(),
-            Watch::Nothing => {}
+        let verdict = self.watch.finish(now, &mut self.out);
+        self.tell_first_content();
+        if verdict == Verdict::Error {
+            error = error.or(Some(ErrorClass::UpstreamErrorEvent));
         }
-        if truncated {
+        if verdict == Verdict::Truncated && error.is_none() {
             self.broke(ErrorClass::UpstreamAborted);
         } else {
             self.ending = Some(Ending { error, abort: false });
+        }
+    }
+
+    fn tell_first_content(&mut self) {
+        let first_content = self.watch.observed().and_then(|observed| observed.first_content);
+        if let (Some(at), Some((attempt, _))) = (first_content, &mut self.rows) {
+            attempt.first_content(at);
         }
     }
 
@@ -253,7 +226,6 @@ impl Relay {
         };
         if reader.observed().done {
             // Everything a client waits for has come; only the transfer's own end is missing.
-            self.usage = reader.observed().usage;
             self.ending = Some(Ending { error: None, abort: false });
             return;
         }
@@ -266,7 +238,6 @@ impl Relay {
             ErrorClass::Shutdown => ("router_shutdown", "the router shut down before the answer was complete"),
             _ => ("upstream_aborted", "the replica broke off before the answer was complete"),
         };
-        self.usage = reader.observed().usage;
         self.out.push(error_event(reader.dialect(), code, message));
         self.close_client.cancel();
         self.ending = Some(Ending { error: Some(class), abort: false });
@@ -277,17 +248,14 @@ impl Relay {
         let Some((attempt, ledger)) = self.rows.take() else { return };
         // Closes the engine's connection where its answer was not read to the end.
         self.carrier = None;
-        let observed = match &self.watch {
-            Watch::Stream(reader) => Some(reader.observed()),
-            Watch::Answer(_) | Watch::Nothing => None,
-        };
-        let counted = Observed { usage: self.usage, ..Observed::default() };
-        attempt.end(error, observed.map_or(self.usage, |observed| observed.usage));
+        let counted = Observed { usage: self.watch.usage(), ..Observed::default() };
+        let observed = self.watch.observed().unwrap_or(&counted);
+        attempt.end(error, observed.usage);
         ledger.end(&Outcome {
             status: Some(self.status),
             error,
             first_byte: self.first_byte,
-            observed: Some(observed.unwrap_or(&counted)),
+            observed: Some(observed),
         });
     }
 

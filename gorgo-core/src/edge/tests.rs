@@ -8,4 +8,5 @@ mod paths;
 mod pool;
 mod retries;
 mod shutdown;
+mod stateful;
 mod streaming;

@@ -14,6 +14,7 @@ pub mod simulated;
 mod stream;
 mod stream_events;
 mod stream_gaps;
+mod stream_unpack;
 mod stream_usage;
 pub mod watch;
 
@@ -27,4 +28,5 @@ pub use health::Vitals;
 pub use stream::{Observed, StreamReader};
 pub use stream_events::{Dialect, StreamError};
 pub use stream_gaps::Gaps;
+pub use stream_unpack::PackedReader;
 pub use watch::{Senses, Watched};

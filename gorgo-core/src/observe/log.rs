@@ -5,6 +5,7 @@
 //! `cost_ms`, `cause`. Never prompt text, never keys.
 
 use std::fmt::Display;
+use std::io::IsTerminal;
 use std::net::SocketAddr;
 
 use tracing::{debug, error, info, warn};
@@ -19,7 +20,12 @@ use crate::model::{DecisionRecord, EventKind, EventRecord, OutcomeRecord};
 /// The filter's own message when it cannot be read.
 pub fn init(log: &Log) -> Result<(), String> {
     let filter = EnvFilter::try_new(&log.filter).map_err(|cause| format!("log.filter: {cause}"))?;
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
+    let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let lines = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(colour)
+        .with_target(false);
     let installed = match log.format {
         LogFormat::Text => lines.try_init(),
         LogFormat::Json => lines.json().flatten_event(true).try_init(),

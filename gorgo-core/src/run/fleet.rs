@@ -45,7 +45,8 @@ pub(super) async fn gather(config: &Config, ground: &Ground<'_>) -> Result<Vec<M
             (_, None) => return Err(ServeError::replica(section, "it has no url".to_owned())),
         };
         let key = section.api_key_env.as_deref().and_then(|variable| env::var(variable).ok());
-        let endpoint = Endpoint::new(&url, key.as_deref(), section.http).map_err(|cause| ServeError::replica(section, cause.to_string()))?;
+        let endpoint = Endpoint::new(&url, key.as_deref(), section.http)
+            .map_err(|cause| ServeError::replica(section, cause.to_string()))?;
         let name: Arc<str> = section.name.as_str().into();
         let models: Vec<Arc<str>> = section.models.iter().map(|model| model.as_str().into()).collect();
         let id = ReplicaId(id);
@@ -96,9 +97,8 @@ async fn simulate(section: &ReplicaSection, id: u16, ground: &Ground<'_>) -> Res
         seed: ground.seed ^ u64::from(id),
         faulty: None,
     };
-    let handle =
-        simulated::start(engine, listener, Arc::clone(ground.clock), ground.tracker, ground.stop.clone())
-            .map_err(|cause| ServeError::replica(section, cause.to_string()))?;
+    let handle = simulated::start(engine, listener, Arc::clone(ground.clock), ground.tracker, ground.stop.clone())
+        .map_err(|cause| ServeError::replica(section, cause.to_string()))?;
     log::simulated_engine(&section.name, handle.addr, settings.rtt_ms, settings.speed);
     Ok(handle.addr)
 }

@@ -9,10 +9,10 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::WallClock;
 use super::admin::{self, Pages};
 use super::fleet::{self, Ground, Member};
 use super::signals::Signals;
-use super::WallClock;
 use crate::config::{Config, ReplicaSection};
 use crate::edge::{self, Data, DataSetup, DecisionIds, RouterChoice, UpstreamError};
 use crate::engine::probe::probe_loop;
@@ -144,7 +144,13 @@ pub async fn serve(setup: ServeSetup) -> Result<(), ServeError> {
         tasks.spawn(scrape_loop(member.watched, senses.clone(), setup.config.scrape));
     }
     tasks.spawn(write_rates(Arc::clone(&router), Arc::clone(&records), Arc::clone(&clock), stop.clone()));
-    let pages = Pages { meter, ready: { let data = Arc::clone(&data); Box::new(move || data.is_ready()) } };
+    let pages = Pages {
+        meter,
+        ready: {
+            let data = Arc::clone(&data);
+            Box::new(move || data.is_ready())
+        },
+    };
     tasks.spawn(admin::serve(Arc::new(pages), operators, tasks.clone(), stop.clone()));
 
     note(&*records, &*clock, EventKind::Start, format!("gorgo {} with policy {policy_name}", setup.version));

@@ -22,6 +22,14 @@ pub enum StoreError {
         /// What the system or SQLite said.
         cause: String,
     },
+    /// The file cannot be read, or is not there.
+    #[error("store {path}: cannot be read ({cause})", path = .path.display())]
+    Unreadable {
+        /// The database file.
+        path: PathBuf,
+        /// What the system said.
+        cause: io::Error,
+    },
     /// Another process writes this file.
     #[error(
         "store {path}: in use by {holder}; one router writes a file, so stop the other or set another `store.path`",

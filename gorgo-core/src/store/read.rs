@@ -41,6 +41,8 @@ impl Reader {
     /// # Errors
     /// A file that is missing, damaged, of another program, or of another version of gorgo.
     pub async fn open(path: &Path) -> Result<Self, StoreError> {
+        let unreadable = |cause| StoreError::Unreadable { path: path.to_owned(), cause };
+        std::fs::File::open(path).map_err(unreadable)?;
         let options = SqliteConnectOptions::new()
             .filename(path)
             .read_only(true)

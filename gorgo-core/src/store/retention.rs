@@ -30,6 +30,8 @@ pub(super) struct Retention {
     max_bytes: i64,
     /// The write-ahead log is cut back above this, bytes.
     pub(super) max_log_bytes: u64,
+    /// A log that could not be cut back was told already.
+    long_log: bool,
     last: Option<At>,
     more: bool,
 }
@@ -49,6 +51,7 @@ impl Retention {
             max_age_us: u64::try_from(max_age.as_micros()).unwrap_or(u64::MAX),
             max_bytes: i64::try_from(settings.max_size_mb.saturating_mul(1 << 20)).unwrap_or(i64::MAX),
             max_log_bytes: WAL_LIMIT_BYTES,
+            long_log: false,
             last: None,
             more: false,
         }
@@ -63,7 +66,7 @@ impl Retention {
         self.more || self.last.is_none_or(|last| now.since(last) >= INTERVAL)
     }
 
-    /// One step. Returns the size of the write-ahead log where it could not be cut back, bytes.
+    /// One step. Returns the size of the write-ahead log, bytes, when it first could not be cut back.
     pub(super) async fn step(
         &mut self,
         connection: &mut SqliteConnection,
@@ -91,11 +94,12 @@ impl Retention {
                 self.more = true;
             }
         }
-        if log_bytes(path) <= self.max_log_bytes {
-            return Ok(None);
+        if log_bytes(path) > self.max_log_bytes {
+            sqlx::query(sql::CHECKPOINT).fetch_all(&mut *connection).await?;
         }
-        sqlx::query(sql::CHECKPOINT).fetch_all(&mut *connection).await?;
-        Ok(Some(log_bytes(path)).filter(|bytes| *bytes > self.max_log_bytes))
+        let bytes = log_bytes(path);
+        let told_before = std::mem::replace(&mut self.long_log, bytes > self.max_log_bytes);
+        Ok((self.long_log && !told_before).then_some(bytes))
     }
 }
 

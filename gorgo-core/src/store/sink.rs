@@ -19,9 +19,9 @@ pub enum Trouble {
     },
     /// Rows are written again.
     Recovered,
-    /// Rows are lost; they are counted in `gaps`.
+    /// Rows are lost; they are counted in `gaps`. Told once until a batch is written whole.
     Lost {
-        /// How many.
+        /// How many so far; [`Sink::dropped_rows`] has all.
         rows: u64,
         /// Why.
         cause: String,

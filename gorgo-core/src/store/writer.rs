@@ -46,6 +46,8 @@ pub struct Writer {
     postponed: VecDeque<Command>,
     /// The end was asked for: attempts are limited.
     ending: bool,
+    /// The last batch was not written whole, and that was told.
+    losing: bool,
     flush: Duration,
     batch_decisions: u64,
     /// First and last pause between two attempts to write.
@@ -80,6 +82,7 @@ impl Writer {
             commands,
             postponed: VecDeque::new(),
             ending: false,
+            losing: false,
             flush: Duration::from_millis(settings.flush_ms.max(1)),
             batch_decisions: settings.flush_decisions.max(1),
             pauses: [FIRST_PAUSE, LAST_PAUSE],
@@ -168,10 +171,9 @@ impl Writer {
             let cause = match self.batcher.write(&mut self.connection, batch, losses).await {
                 Ok(refused) => {
                     self.queue.written(batch);
-                    if !refused.is_empty() {
-                        self.queue.add_losses(&refused);
-                        let cause = "refused by the schema".to_owned();
-                        (self.trouble)(Trouble::Lost { rows: refused.rows(), cause });
+                    self.queue.add_losses(&refused);
+                    if !batch.is_empty() {
+                        self.tell_loss(refused.rows(), "refused by the schema");
                     }
                     if stuck {
                         (self.trouble)(Trouble::Recovered);
@@ -187,7 +189,7 @@ impl Writer {
                 let mut lost = Losses::default();
                 batch.iter().for_each(|record| lost.add_record(record));
                 let cause = cause.to_string();
-                (self.trouble)(Trouble::Lost { rows: lost.rows(), cause: cause.clone() });
+                self.tell_loss(lost.rows(), &cause);
                 return Err(cause);
             }
             if !stuck {
@@ -197,6 +199,14 @@ impl Writer {
             self.pause(pause).await;
             pause = (pause * 2).min(self.pauses[1]);
         }
+    }
+
+    /// Tells of lost rows, and not again before a batch is whole: there may be four batches a second.
+    fn tell_loss(&mut self, rows: u64, cause: &str) {
+        if rows > 0 && !self.losing {
+            (self.trouble)(Trouble::Lost { rows, cause: cause.to_owned() });
+        }
+        self.losing = rows > 0;
     }
 
     /// Waits, and learns meanwhile whether the end is asked for.

@@ -9,11 +9,13 @@ mod schema;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, Connection, SqliteConnection};
 use tempfile::TempDir;
+use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 
 use super::{PolicyInfo, ReplicaInfo, RunInfo, Sink, StoreError, TermInfo, Trouble, Writer, open};
@@ -208,7 +210,8 @@ fn history() -> Vec<Record> {
         ..outcome(9, None)
     };
     records.push(Record::Outcome(ROUTE, Box::new(refused)));
-    for (replica, rtt_us) in [(0, Some(37_250)), (1, Some(280_000)), (1, None)] {
+    // The last one comes twice: the second is refused, and a gap says so.
+    for (replica, rtt_us) in [(0, Some(37_250)), (1, Some(280_000)), (1, None), (1, None)] {
         let at = At(START.0 + u64::from(rtt_us.is_none()) * 2_000_000);
         records.push(Record::Probe(ProbeRecord { replica: ReplicaId(replica), at, rtt_us }));
     }
@@ -250,8 +253,16 @@ fn history() -> Vec<Record> {
 struct Bench {
     folder: TempDir,
     settings: config::Store,
-    told: Arc<Mutex<Vec<Trouble>>>,
+    now: At,
+    told: Arc<Told>,
     tracker: TaskTracker,
+}
+
+/// What the writer told, and the news that it told something.
+#[derive(Default)]
+struct Told {
+    all: Mutex<Vec<Trouble>>,
+    news: Notify,
 }
 
 impl Bench {
@@ -259,7 +270,7 @@ impl Bench {
         // No test waits for the timer: flushes are asked for.
         let settings = config::Store { flush_ms: 3_600_000, ..config::Store::default() };
         let folder = tempfile::tempdir().unwrap();
-        Self { folder, settings, told: Arc::default(), tracker: TaskTracker::new() }
+        Self { folder, settings, now: START, told: Arc::default(), tracker: TaskTracker::new() }
     }
 
     fn path(&self) -> PathBuf {
@@ -269,8 +280,31 @@ impl Bench {
     async fn begin(&self, run: &RunInfo) -> (Sink, Writer) {
         let store = open(&self.path()).await.unwrap();
         let told = Arc::clone(&self.told);
-        let trouble = Box::new(move |trouble| told.lock().push(trouble));
-        store.begin_run(run, &self.settings, Arc::new(Fixed(START)), trouble).await.unwrap()
+        let trouble = Box::new(move |trouble| {
+            told.all.lock().push(trouble);
+            told.news.notify_one();
+        });
+        store.begin_run(run, &self.settings, Arc::new(Fixed(self.now)), trouble).await.unwrap()
+    }
+
+    /// A writer that waits for nothing: neither for another process's lock nor long between two attempts.
+    async fn begin_impatient(&self) -> (Sink, Writer) {
+        let (sink, mut writer) = self.begin(&run_info()).await;
+        sqlx::query("PRAGMA busy_timeout = 0").execute(&mut writer.connection).await.unwrap();
+        writer.pauses = [Duration::from_millis(1); 2];
+        (sink, writer)
+    }
+
+    /// Returns when the writer told something that fits.
+    async fn hears(&self, fits: impl Fn(&Trouble) -> bool) {
+        while !self.told.all.lock().iter().any(&fits) {
+            self.told.news.notified().await;
+        }
+    }
+
+    /// Everything the writer told so far.
+    fn told(&self) -> Vec<Trouble> {
+        self.told.all.lock().clone()
     }
 
     /// A writer that runs.

@@ -125,7 +125,7 @@ async fn views_show_a_small_history() {
     }
     let mut settings = insta::Settings::clone_current();
     // Drawn per database and per process.
-    settings.add_filter(r"\| [0-9a-f]{16} \| \d+ \|", "| ROUTER | PID |");
+    settings.add_filter(r"\| [0-9a-f]{16} \| \d+ \| ([0-9a-f]{64})", "| ROUTER | PID | $1");
     settings.bind(|| insta::assert_snapshot!(shown.join("\n\n")));
 }
 
