@@ -6,7 +6,7 @@ use crate::model::Unit;
 use crate::model::arbitrary::fleet;
 use crate::policy::Unknown;
 
-/// The `[policy.NAME]` tables of a TOML text, alphabetically.
+/// The `[policy.NAME]` tables of a TOML text.
 fn tables(text: &str) -> Vec<(String, Value)> {
     let file = parse_toml(text).unwrap();
     let Some(Value::Table(policies)) = file.get("policy").cloned() else { panic!("no [policy.NAME]") };
@@ -134,9 +134,9 @@ fn all_faults_come_at_once_each_with_its_path() {
     policy.gorgo.term[5].weight.min: 0.0 is not above 0: a weight that is tuned is searched in logarithms
     policy.gorgo.term[6]: `unit` of the signal is missing; known: ms, tokens, requests, share, tokens/s, 1
     policy.gorgo.term[6]: `values.replica-7`: no replica of that name
-    policy.gorgo.constraint.budget: unknown constraint; known: health, concentration, max-inflight, max-queued-tokens, min-share, regions, imbalance
     policy.gorgo.constraint.concentration.max_share: 1.4 is above 1.0
     policy.gorgo.constraint.max-inflight.max_requests: expected a whole number, found a number
+    policy.gorgo.constraint.budget: unknown constraint; known: health, concentration, max-inflight, max-queued-tokens, min-share, regions, imbalance
     policy.gorgo.constraint.regions: `allow`: no enabled replica is in region "moon"; known: east, north, west
     policy.gorgo.cost: unknown cost "product"; known: sum
     policy.gorgo.picker: unknown picker "best"; known: lowest, softmin, power-of-two, random
@@ -254,8 +254,8 @@ fn shapes_are_checked_too() {
         constraint = { health = true }
         "#
     ), @r#"
-    policy.empty: no [[…term]] and a picker that reads costs; give it a term, or `picker = "random"`
     policy.flat: expected a table, found a whole number
+    policy.empty: no [[…term]] and a picker that reads costs; give it a term, or `picker = "random"`
     policy.shapes.unit: expected a string, found a whole number
     policy.shapes.exploration: expected a number, found a string
     policy.shapes.shadow: expected an array of strings, found a string
