@@ -20,11 +20,6 @@ pub(crate) enum Exit {
 }
 
 impl Exit {
-    /// All ways to end, in the order of their codes.
-    #[cfg(test)]
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Done, Self::No, Self::Usage, Self::Unavailable, Self::Store, Self::Configuration];
-
     /// The exit code.
     pub(crate) const fn code(self) -> u8 {
         match self {
