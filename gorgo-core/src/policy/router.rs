@@ -166,7 +166,7 @@ impl Router {
     /// Selects and reserves in one step. `exclude`: replicas that this request already tried.
     ///
     /// # Errors
-    /// Who could not be chosen, and why; nothing is reserved then.
+    /// Who could not be chosen, and why; nothing is reserved then. A policy that does not exist has no replica.
     pub fn decide(
         &self,
         prompt: &Prompt,

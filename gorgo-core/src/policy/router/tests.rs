@@ -449,3 +449,32 @@ fn predictions_come_once_the_rates_are_learned() {
     }
     assert_eq!(router.rates(At(1)).len(), 4);
 }
+
+#[test]
+fn requests_at_once_from_many_threads_are_all_released() {
+    let router = probed(3, MINE, 20.0);
+    std::thread::scope(|scope| {
+        for thread in 0..8_usize {
+            let router = &router;
+            scope.spawn(move || {
+                for number in 0..100 {
+                    let at = At(number as u64);
+                    let prompt = unique(router, thread * 7 + number % 5, 300);
+                    let mut reservation = route(router, "mine", &prompt, number as u64, at).reservation;
+                    if number % 3 > 0 {
+                        router.first_token(&mut reservation, at);
+                    }
+                    let ending = if number % 4 > 0 { done(300, 0, 50.0) } else { Ending::default() };
+                    router.finish(reservation, &prompt, &ending, at);
+                }
+            });
+        }
+    });
+    for replica in 0..3 {
+        assert_eq!(router.load(ReplicaId(replica)), (0, 0, 0));
+    }
+    // Turns are counted under the lock: the next one is the 801st.
+    let routed = route(&router, "mine", &unique(&router, 1, 10), 1, At(1));
+    assert_eq!(routed.record.shadows[0].replica, ReplicaId(800 % 3));
+    router.finish(routed.reservation, &unique(&router, 1, 10), &Ending::default(), At(1));
+}
