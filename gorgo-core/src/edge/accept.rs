@@ -85,7 +85,7 @@ pub async fn serve(data: Arc<Data>, listener: TcpListener, shutdown: Cancellatio
             },
             _ = prune.tick() => {
                 let now = data.clock.now();
-                data.upstreams.iter().for_each(|upstream| upstream.pool.prune(now));
+                data.upstreams.iter().for_each(|upstream| upstream.pool.tend(now));
             }
         }
     }

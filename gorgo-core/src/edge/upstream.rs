@@ -62,7 +62,7 @@ pub(super) struct Upstream {
     pub(super) http: HttpVersion,
     pub(super) key: Option<HeaderValue>,
     pub(super) models: Vec<Arc<str>>,
-    pub(super) pool: Pool,
+    pub(super) pool: Arc<Pool>,
     usage_option: AtomicU8,
 }
 
@@ -70,6 +70,7 @@ impl Upstream {
     pub(super) fn new(
         setup: &UpstreamSetup,
         connect_timeout: Duration,
+        spare_connections: usize,
         tracker: TaskTracker,
     ) -> Result<Self, UpstreamError> {
         let bad_url = || UpstreamError::Url(setup.url.clone());
@@ -96,7 +97,7 @@ impl Upstream {
             http: setup.http,
             key: key.transpose()?,
             models: setup.models.clone(),
-            pool: Pool::new(target, connect_timeout, tracker),
+            pool: Pool::new(target, connect_timeout, spare_connections, tracker),
             usage_option: AtomicU8::new(UNKNOWN),
         })
     }
@@ -129,7 +130,7 @@ mod tests {
             key: key.map(str::to_owned),
             models: Vec::new(),
         };
-        Upstream::new(&setup, Duration::from_secs(1), TaskTracker::new())
+        Upstream::new(&setup, Duration::from_secs(1), 0, TaskTracker::new())
     }
 
     #[test]

@@ -172,3 +172,24 @@ async fn http2_clients_are_served_and_an_aborted_stream_frees_its_load() {
     assert!(body.ends_with(DONE.as_bytes()));
     assert_eq!(bench.load(), 0);
 }
+
+/// The engine closes each connection after one answer, so that one which is not dialled for its request was opened ahead.
+async fn kinds_with(spare_connections: u64) -> Vec<Option<Connection>> {
+    let engine = Engine::start(|_| [whole(200, "{}"), vec![Step::Close]].concat()).await;
+    let bench = Bench::start_with(&[engine.address], |settings| {
+        settings.server.spare_connections = spare_connections;
+    })
+    .await;
+    for _ in 0..50 {
+        assert_eq!(bench.ask(CHAT, PLAIN).await.status, 200);
+    }
+    bench.rows.outcomes_are(50).await;
+    kinds(&bench)
+}
+
+#[tokio::test]
+async fn connections_are_opened_ahead_of_need() {
+    assert!(kinds_with(0).await.iter().all(|kind| *kind == Some(Connection::Fresh)));
+    let ahead = kinds_with(3).await;
+    assert!(ahead.contains(&Some(Connection::Warm)), "{ahead:?}");
+}
