@@ -3,3 +3,5 @@
 
 mod cases;
 mod layout;
+mod program;
+mod serve;
