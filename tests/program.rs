@@ -77,7 +77,10 @@ impl Serve {
             if let Some((200, page)) = get(self.admin, "/metrics")
                 && page.matches("gorgo_replica_available{").count() == 3
                 && !page.contains("\"} 0\n# EOF")
-                && page.lines().filter(|line| line.starts_with("gorgo_replica_available")).all(|line| line.ends_with(" 1"))
+                && page
+                    .lines()
+                    .filter(|line| line.starts_with("gorgo_replica_available"))
+                    .all(|line| line.ends_with(" 1"))
             {
                 return;
             }

@@ -44,7 +44,8 @@ fn trace(folder: &Path, rows: usize) -> PathBuf {
     let lines: Vec<String> = (0..rows)
         .map(|row| {
             let (conversation, turn) = (row % 20, row / 20 % 12);
-            let ids: Vec<usize> = (0..=turn).map(|block| if block == 0 { 0 } else { conversation * 1_000 + block }).collect();
+            let ids: Vec<usize> =
+                (0..=turn).map(|block| if block == 0 { 0 } else { conversation * 1_000 + block }).collect();
             let (tokens, at) = (ids.len() * 64, row * 2);
             format!(r#"{{"timestamp":{at},"input_length":{tokens},"output_length":4,"hash_ids":{ids:?}}}"#)
         })
@@ -80,11 +81,8 @@ async fn a_trace_goes_through_and_every_decision_can_be_read_back() {
     assert_eq!(number(&database, "select count(*) from shadows").await, 2_000);
     assert_eq!(number(&database, "select count(*) from gaps").await, 0);
     assert_eq!(number(&database, "select count(*) from runs where ended_at_us is null").await, 0);
-    let terms: Vec<String> = rows(&database, "select distinct term from v_terms order by slot")
-        .await
-        .iter()
-        .map(|row| row.get(0))
-        .collect();
+    let terms: Vec<String> =
+        rows(&database, "select distinct term from v_terms order by slot").await.iter().map(|row| row.get(0)).collect();
     assert_eq!(terms, ["rtt", "cold-prompt", "queue", "inflight"]);
     let cached = number(&database, "select sum(cached_tokens) from v_replicas").await;
     let predicted = number(&database, "select sum(predicted_cached_tokens) from v_replicas").await;
@@ -96,13 +94,11 @@ async fn a_trace_goes_through_and_every_decision_can_be_read_back() {
     assert_eq!(decisions.len(), 1_000);
     let differing: Vec<&StoredDecision> = decisions.iter().filter(|decision| !decides_the_same(decision)).collect();
     assert!(differing.is_empty(), "{} differ, the first: {:?}", differing.len(), differing[0]);
-    let chosen: BTreeMap<_, usize> = decisions.iter().filter_map(|it| it.replica.clone()).fold(
-        BTreeMap::new(),
-        |mut counts, name| {
+    let chosen: BTreeMap<_, usize> =
+        decisions.iter().filter_map(|it| it.replica.clone()).fold(BTreeMap::new(), |mut counts, name| {
             *counts.entry(name).or_default() += 1;
             counts
-        },
-    );
+        });
     assert_eq!(chosen.len(), 3, "a softmin and an exploration reach all: {chosen:?}");
 }
 
@@ -186,7 +182,10 @@ async fn bad_requests_get_an_answer_and_a_row() {
         .map(|row| row.get(0))
         .collect();
     assert_eq!(refusals, ["malformed-body", "malformed-body", "unknown-model"]);
-    assert_eq!(number(&database, "select count(*) from decisions").await, number(&database, "select count(*) from outcomes").await);
+    assert_eq!(
+        number(&database, "select count(*) from decisions").await,
+        number(&database, "select count(*) from outcomes").await
+    );
 }
 
 #[tokio::test]
@@ -200,7 +199,8 @@ async fn a_body_over_the_limit_is_named() {
         ),
     )
     .unwrap();
-    let mut child = gorgo().arg("serve").current_dir(folder.path()).stderr(std::process::Stdio::null()).spawn().unwrap();
+    let mut child =
+        gorgo().arg("serve").current_dir(folder.path()).stderr(std::process::Stdio::null()).spawn().unwrap();
     let ready = (0..2_000).any(|_| {
         std::thread::park_timeout(std::time::Duration::from_millis(10));
         matches!(get(admin, "/ready"), Some((200, _)))

@@ -1,3 +1,5 @@
+//! Upstream connections: kept, given up in time, opened ahead, and in step after early answers.
+
 use std::convert::Infallible;
 
 use bytes::Bytes;
