@@ -94,3 +94,19 @@ fn every_configuration_key_stands_in_the_shipped_file() {
         .collect();
     assert!(absent.is_empty(), "policies.toml does not explain: {absent:?}");
 }
+
+/// Blocks of TOML in the README, as `gorgo check` sees them; one without replicas gets some.
+#[test]
+fn the_readmes_configurations_are_right() {
+    let readme = text("README.md");
+    let blocks: Vec<&str> = readme.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    assert!(blocks.len() >= 2);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("policies.toml");
+    for block in blocks {
+        let fleet = if block.contains("[[replica]]") { "" } else { crate::program::FLEET };
+        fs::write(&file, format!("{block}\n{fleet}")).unwrap();
+        let done = gorgo().args(["check", "--config"]).arg(&file).output().unwrap();
+        assert!(done.status.success(), "{block}\n{}", String::from_utf8_lossy(&done.stderr));
+    }
+}
