@@ -107,7 +107,7 @@ pub struct Server {
     /// Time to connect to a replica, ms.
     #[schemars(range(min = 1, max = 600_000))]
     pub connect_timeout_ms: u64,
-    /// Hard limit until the response head, ms.
+    /// Hard limit until the first byte of the answer's body, ms.
     #[schemars(range(min = 1, max = 86_400_000))]
     pub first_byte_timeout_ms: u64,
     /// Longest silence between two reads of a response, ms; there is no limit on the whole.
