@@ -162,7 +162,11 @@ impl Exchange {
                 Err(error) => return Came::Nothing { class: error.class, unsent: error.unsent },
             };
             let status = response.status();
-            attempt.head = Some(self.data.clock.now());
+            let head = self.data.clock.now();
+            attempt.head = Some(head);
+            if let Some(kernel) = attempt.trip.kernel.take() {
+                (self.data.apply)(kernel.event(attempt.replica(), head));
+            }
             attempt.status = Some(status.as_u16());
             if asked_for_usage && status == StatusCode::BAD_REQUEST && upstream.may_refuse_usage_option() {
                 // Perhaps it does not know the option that we added: once more without it.

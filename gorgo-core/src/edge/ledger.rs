@@ -28,7 +28,7 @@ pub(super) struct Ledger {
     decided: bool,
     open: bool,
     predicted_ttft_ms: Option<f64>,
-    predicted_cached_tokens: Option<u32>,
+    pub(super) predicted_cached_tokens: Option<u32>,
 }
 
 /// How a request ended for its client.

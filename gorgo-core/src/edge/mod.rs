@@ -15,6 +15,7 @@ mod attempt;
 mod body;
 mod budget;
 mod choose;
+mod engine_socket;
 mod forward;
 mod headers;
 mod held;
@@ -47,11 +48,28 @@ pub use upstream::{UpstreamError, UpstreamSetup};
 
 use crate::config::{Failover, Server};
 use crate::engine::Vitals;
-use crate::model::{Clock, PolicyId, ReplicaId};
+use crate::model::{Clock, Event, PolicyId, ReplicaId};
 use crate::observe::Listener;
 use budget::{ByteBudget, RetryBudget};
 use held::Holders;
 use upstream::Upstream;
+
+/// Whether requests are welcome: what `/ready` answers, besides draining. Starts as no; clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct Readiness(Arc<AtomicBool>);
+
+impl Readiness {
+    /// Says so.
+    pub fn set(&self, ready: bool) {
+        self.0.store(ready, Ordering::Relaxed);
+    }
+
+    /// What was said last.
+    #[must_use]
+    pub fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
 
 /// What the data plane is made of.
 pub struct DataSetup {
@@ -63,6 +81,10 @@ pub struct DataSetup {
     pub vitals: Arc<Vitals>,
     /// Where records go.
     pub records: Arc<dyn Listener>,
+    /// Takes events for the facts. Called on the hot path, so it must not wait.
+    pub apply: Arc<dyn Fn(Event) + Send + Sync>,
+    /// Whether requests are welcome; set by whoever watches the fleet.
+    pub readiness: Readiness,
     /// `[server]`
     pub server: Server,
     /// `[failover]`
@@ -82,6 +104,7 @@ pub struct Data {
     choose: Arc<dyn Choose>,
     clock: Arc<dyn Clock>,
     records: Arc<dyn Listener>,
+    apply: Arc<dyn Fn(Event) + Send + Sync>,
     vitals: Arc<Vitals>,
     server: Server,
     session_header: HeaderName,
@@ -93,7 +116,7 @@ pub struct Data {
     bodies: Arc<ByteBudget>,
     retries: RetryBudget,
     holders: Holders,
-    ready: AtomicBool,
+    readiness: Readiness,
     draining: CancellationToken,
     cut: CancellationToken,
 }
@@ -115,6 +138,7 @@ impl Data {
             choose: setup.choose,
             clock: setup.clock,
             records: setup.records,
+            apply: setup.apply,
             vitals: setup.vitals,
             bodies: ByteBudget::new(setup.server.max_buffered_bytes),
             retries: RetryBudget::new(setup.failover.budget_share),
@@ -126,21 +150,16 @@ impl Data {
             ids: setup.ids,
             seed: setup.seed,
             holders: Holders::default(),
-            ready: AtomicBool::new(false),
+            readiness: setup.readiness,
             draining: CancellationToken::new(),
             cut: CancellationToken::new(),
         }))
     }
 
-    /// Says whether requests are welcome: what `/ready` answers, besides draining. Starts as no.
-    pub fn set_ready(&self, ready: bool) {
-        self.ready.store(ready, Ordering::Relaxed);
-    }
-
     /// Whether `/ready` answers 200.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.ready.load(Ordering::Relaxed) && !self.draining.is_cancelled()
+        self.readiness.get() && !self.draining.is_cancelled()
     }
 
     /// Ends all requests now, as errors of class `Shutdown`: what a second signal asks for.

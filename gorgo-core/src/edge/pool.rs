@@ -11,6 +11,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use hyper::body::Incoming;
@@ -27,7 +28,9 @@ use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
 use super::accept::Spawner;
+use super::engine_socket::{EngineSocket, SocketView};
 use super::payload::Payload;
+use super::tcp_info::TcpState;
 use crate::config::HttpVersion;
 use crate::model::{At, Clock, Connection, ErrorClass};
 
@@ -53,6 +56,8 @@ const CONNECTION_WINDOW: u32 = 16 << 20;
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 /// TCP keep-alive, for the same reason.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(15);
+/// The kernel is asked about a replica's connections this often at most.
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 
 static KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 
@@ -65,6 +70,8 @@ pub(super) struct Trip {
     pub(super) connect: Option<Duration>,
     /// When the request was handed to the connection.
     pub(super) sent: Option<At>,
+    /// What the kernel thinks of the way, where it was asked.
+    pub(super) kernel: Option<TcpState>,
 }
 
 /// Why there is no response.
@@ -95,6 +102,7 @@ pub(super) enum Carrier {
 pub(super) struct Http1 {
     sender: http1::SendRequest<Payload>,
     task: AbortHandle,
+    socket: SocketView,
     idle_since: At,
     idle_max: Duration,
 }
@@ -130,6 +138,8 @@ pub(super) struct Pool {
     spare: usize,
     shared: tokio::sync::Mutex<Option<Shared>>,
     room: Arc<Semaphore>,
+    /// When the kernel was last asked about a connection, µs.
+    sampled: AtomicU64,
 }
 
 /// What is known of the HTTP/1.1 connections.
@@ -167,6 +177,7 @@ impl Kept {
 struct Shared {
     sender: http2::SendRequest<Payload>,
     task: AbortHandle,
+    socket: SocketView,
 }
 
 impl Pool {
@@ -179,6 +190,7 @@ impl Pool {
             spare,
             shared: tokio::sync::Mutex::new(None),
             room: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
+            sampled: AtomicU64::new(0),
         })
     }
 
@@ -212,9 +224,12 @@ impl Pool {
             };
             trip.connection = Some(if warm { Connection::Warm } else { Connection::Fresh });
             trip.connect.get_or_insert(Duration::ZERO);
-            trip.sent = Some(clock.now());
+            let sent = clock.now();
+            trip.sent = Some(sent);
+            let sampled = self.sample(&connection.socket, sent);
             match connection.sender.try_send_request(request).await {
                 Ok(response) => {
+                    trip.kernel = connection.socket.state().filter(|_| sampled);
                     connection.idle_max = idle_max(response.headers());
                     return Ok((response, Carrier::Http1(connection)));
                 }
@@ -239,9 +254,14 @@ impl Pool {
         loop {
             let mut shared = self.shared_http2(clock, trip).await?;
             let warm = trip.connection == Some(Connection::Warm);
-            trip.sent = Some(clock.now());
+            let sent = clock.now();
+            trip.sent = Some(sent);
+            let sampled = self.sample(&shared.socket, sent);
             match shared.sender.try_send_request(request).await {
-                Ok(response) => return Ok((response, Carrier::Http2)),
+                Ok(response) => {
+                    trip.kernel = shared.socket.state().filter(|_| sampled);
+                    return Ok((response, Carrier::Http2));
+                }
                 Err(mut error) => match error.take_message() {
                     Some(unsent) if warm => {
                         request = unsent;
@@ -252,6 +272,17 @@ impl Pool {
                 },
             }
         }
+    }
+
+    /// Has the kernel asked when the answer comes, at most once per [`SAMPLE_INTERVAL`]. `true`: it will be.
+    fn sample(&self, socket: &SocketView, now: At) -> bool {
+        let last = self.sampled.load(Ordering::Relaxed);
+        let due = now.since(At(last)) >= SAMPLE_INTERVAL
+            && self.sampled.compare_exchange(last, now.0, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if due {
+            socket.look();
+        }
+        due
     }
 
     fn take_idle(&self, now: At) -> Option<Http1> {
@@ -351,6 +382,7 @@ impl Pool {
 
     /// An HTTP/1.1 connection over `stream`; `None` where hyper refuses it.
     async fn handshake(&self, stream: TcpStream, permit: OwnedSemaphorePermit, began: At) -> Option<Http1> {
+        let (stream, socket) = EngineSocket::new(stream);
         let handshake = http1::Builder::new().max_buf_size(READ_BUFFER).handshake(TokioIo::new(stream));
         let (sender, connection) = handshake.await.ok()?;
         let task = self.tracker.spawn(async move {
@@ -358,7 +390,7 @@ impl Pool {
             let _ = connection.await;
             drop(permit);
         });
-        Some(Http1 { sender, task: task.abort_handle(), idle_since: began, idle_max: IDLE_MAX })
+        Some(Http1 { sender, task: task.abort_handle(), socket, idle_since: began, idle_max: IDLE_MAX })
     }
 
     async fn dial_http1(&self, clock: &dyn Clock, trip: &mut Trip) -> Result<Http1, SendError> {
@@ -380,6 +412,7 @@ impl Pool {
         let dialled = self.dial().await;
         trip.connect = Some(clock.now().since(began));
         let (stream, permit) = dialled.map_err(|_| SendError::connect())?;
+        let (stream, socket) = EngineSocket::new(stream);
         let (sender, connection) = http2::Builder::new(Spawner(self.tracker.clone()))
             .timer(TokioTimer::new())
             .initial_stream_window_size(STREAM_WINDOW)
@@ -392,7 +425,7 @@ impl Pool {
             let _ = connection.await;
             drop(permit);
         });
-        let shared = Shared { sender, task: task.abort_handle() };
+        let shared = Shared { sender, task: task.abort_handle(), socket };
         *slot = Some(shared.clone());
         trip.connection = Some(Connection::Fresh);
         Ok(shared)

@@ -24,7 +24,7 @@ use super::ledger::{Ledger, Outcome};
 use super::pool::Carrier;
 use super::watch::{Verdict, Watch};
 use crate::engine::Observed;
-use crate::model::{At, ErrorClass, ReplicaId};
+use crate::model::{At, ErrorClass, EventKind, EventRecord, Record, ReplicaId, Usage};
 
 /// A body that gorgo sends to a client.
 pub(super) enum AnswerBody {
@@ -249,14 +249,29 @@ impl Relay {
         // Closes the engine's connection where its answer was not read to the end.
         self.carrier = None;
         let counted = Observed { usage: self.watch.usage(), ..Observed::default() };
-        let observed = self.watch.observed().unwrap_or(&counted);
+        let mut observed = self.watch.observed().unwrap_or(&counted).clone();
+        if error.is_none() && self.status == 200 {
+            self.check_cached_tokens(&attempt, &ledger, &mut observed.usage);
+        }
         attempt.end(error, observed.usage);
         ledger.end(&Outcome {
             status: Some(self.status),
             error,
             first_byte: self.first_byte,
-            observed: Some(observed),
+            observed: Some(&observed),
         });
+    }
+
+    fn check_cached_tokens(&self, attempt: &Attempt, ledger: &Ledger, usage: &mut Usage) {
+        let Some(upstream) = attempt.upstream() else { return };
+        if let Some(text) = upstream.check_cached_tokens(usage, ledger.predicted_cached_tokens.unwrap_or(0)) {
+            self.data.records.record(Record::Event(EventRecord {
+                at: self.data.clock.now(),
+                kind: EventKind::MissingSignal,
+                replica: Some(attempt.replica()),
+                text,
+            }));
+        }
     }
 
     fn next_piece(&mut self) -> Option<Bytes> {

@@ -1,4 +1,4 @@
-//! The kernel's own estimate of a connection's round trip: one `getsockopt(TCP_INFO)` on Linux, unknown elsewhere.
+//! What the kernel knows of a connection, above all its round trip: one `getsockopt(TCP_INFO)` on Linux, unknown elsewhere.
 //!
 //! It costs a system call and no packet. What it says is the way to the next TCP end point, which need not be the
 //! engine; `feature::rtt` compares it with the probe before it is believed. Outside the plugin files this is the only
@@ -6,16 +6,18 @@
 
 use crate::model::{At, Event, ReplicaId};
 
-/// What the kernel estimates for one connection, ms.
+/// What the kernel knows of one connection.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct KernelRtt {
-    /// Smoothed round trip.
+pub struct TcpState {
+    /// Smoothed round trip, ms.
     pub smoothed_ms: f64,
-    /// Least round trip of the last minutes.
+    /// Least round trip of the last minutes, ms.
     pub min_ms: f64,
+    /// Bytes that may be on their way unacknowledged: congestion window × segment.
+    pub window_bytes: u64,
 }
 
-impl KernelRtt {
+impl TcpState {
     /// The event for the facts.
     #[must_use]
     pub const fn event(self, replica: ReplicaId, at: At) -> Event {
@@ -23,11 +25,11 @@ impl KernelRtt {
     }
 }
 
-/// The estimate for a connected TCP socket. `None` where the kernel has none yet, is too old to tell, or the socket is
+/// The state of a connected TCP socket. `None` where the kernel has no round trip yet, is too old to tell, or the socket is
 /// no TCP socket.
 #[cfg(target_os = "linux")]
 #[must_use]
-pub fn rtt(socket: std::os::fd::BorrowedFd<'_>) -> Option<KernelRtt> {
+pub fn state(socket: std::os::fd::BorrowedFd<'_>) -> Option<TcpState> {
     use std::mem::{MaybeUninit, offset_of, size_of};
     use std::os::fd::AsRawFd;
 
@@ -54,13 +56,17 @@ pub fn rtt(socket: std::os::fd::BorrowedFd<'_>) -> Option<KernelRtt> {
     let info = unsafe { info.assume_init() };
     let known = info.tcpi_rtt > 0 && info.tcpi_min_rtt < u32::MAX;
     let ms = |micros: u32| f64::from(micros) / 1e3;
-    known.then(|| KernelRtt { smoothed_ms: ms(info.tcpi_rtt), min_ms: ms(info.tcpi_min_rtt) })
+    known.then(|| TcpState {
+        smoothed_ms: ms(info.tcpi_rtt),
+        min_ms: ms(info.tcpi_min_rtt),
+        window_bytes: u64::from(info.tcpi_snd_cwnd) * u64::from(info.tcpi_snd_mss),
+    })
 }
 
 /// Not known on this system.
 #[cfg(all(unix, not(target_os = "linux")))]
 #[must_use]
-pub const fn rtt(_socket: std::os::fd::BorrowedFd<'_>) -> Option<KernelRtt> {
+pub const fn state(_socket: std::os::fd::BorrowedFd<'_>) -> Option<TcpState> {
     None
 }
 
@@ -83,16 +89,17 @@ mod tests {
             far.write_all(b"y").unwrap();
             near.read_exact(&mut [0]).unwrap();
         }
-        let found = rtt(near.as_fd()).expect("the kernel has an estimate after eight round trips");
+        let found = state(near.as_fd()).expect("the kernel has an estimate after eight round trips");
         assert!(found.smoothed_ms > 0.0 && found.smoothed_ms < 1_000.0, "{found:?}");
         assert!(found.min_ms >= 0.0 && found.min_ms <= found.smoothed_ms, "{found:?}");
+        assert!(found.window_bytes > 1_000, "{found:?}");
         let event = found.event(ReplicaId(3), At(9));
         assert!(matches!(event, Event::KernelRtt { replica: ReplicaId(3), at: At(9), .. }));
     }
 
     #[test]
     fn what_is_no_tcp_connection_has_none() {
-        assert_eq!(rtt(UdpSocket::bind("127.0.0.1:0").unwrap().as_fd()), None);
-        assert_eq!(rtt(TcpListener::bind("127.0.0.1:0").unwrap().as_fd()), None);
+        assert_eq!(state(UdpSocket::bind("127.0.0.1:0").unwrap().as_fd()), None);
+        assert_eq!(state(TcpListener::bind("127.0.0.1:0").unwrap().as_fd()), None);
     }
 }

@@ -1,7 +1,7 @@
 //! A replica as the data plane sees it: its address, its key, its connections, and what it is known to refuse.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::time::Duration;
 
 use hyper::Uri;
@@ -10,7 +10,8 @@ use tokio_util::task::TaskTracker;
 
 use super::pool::{Pool, Target};
 use crate::config::HttpVersion;
-use crate::model::ReplicaId;
+use crate::engine::{Adapter, adapter};
+use crate::model::{EngineKind, ReplicaId, Usage};
 
 /// What a replica is made of.
 #[derive(Debug, Clone)]
@@ -19,6 +20,8 @@ pub struct UpstreamSetup {
     pub id: ReplicaId,
     /// Its name, as `x-gorgo-replica` says it.
     pub name: Arc<str>,
+    /// What kind of engine it is.
+    pub engine: EngineKind,
     /// `http://host:port`, with an optional path that is put before every request's path.
     pub url: String,
     /// Protocol towards it.
@@ -51,9 +54,26 @@ const UNKNOWN: u8 = 0;
 const TAKES: u8 = 1;
 const REFUSES: u8 = 2;
 
+/// Answers without cached tokens, none expected, after which an engine is taken not to report them.
+const SILENT_ANSWERS: u32 = 9;
+
+/// Whether the engine says how many prompt tokens it had cached.
+#[derive(Debug, Default)]
+struct CachedTokens {
+    /// It did at least once.
+    given: AtomicBool,
+    /// Answers without.
+    silent: AtomicU32,
+    /// The complaint was made.
+    said: AtomicBool,
+}
+
 /// A replica.
 #[derive(Debug)]
 pub(super) struct Upstream {
+    name: Arc<str>,
+    adapter: &'static Adapter,
+    cached_tokens: CachedTokens,
     pub(super) name_header: HeaderValue,
     pub(super) authority: HeaderValue,
     pub(super) authority_text: String,
@@ -89,6 +109,9 @@ impl Upstream {
             Ok(value)
         });
         Ok(Self {
+            name: Arc::clone(&setup.name),
+            adapter: adapter(setup.engine),
+            cached_tokens: CachedTokens::default(),
             name_header: HeaderValue::from_bytes(setup.name.as_bytes())
                 .unwrap_or_else(|_| HeaderValue::from_static("?")),
             authority: HeaderValue::from_str(authority.as_str()).map_err(|_| bad_url())?,
@@ -112,6 +135,30 @@ impl Upstream {
         self.usage_option.load(Ordering::Relaxed) == UNKNOWN
     }
 
+    /// Reads the counts of a whole answer with an eye on cached tokens. `believed`: what the index expected. The text,
+    /// once per replica, says which flag would make the engine report them.
+    ///
+    /// Engines leave the figure out where it is 0 (vLLM, SGLang), so an engine that ever gave it is taken to mean 0, and
+    /// one that never did is complained of only when it was expected to have something, or has stayed silent for long.
+    pub(super) fn check_cached_tokens(&self, usage: &mut Usage, believed: u32) -> Option<String> {
+        usage.prompt_tokens?;
+        if usage.cached_tokens.is_some() {
+            self.cached_tokens.given.store(true, Ordering::Relaxed);
+            return None;
+        }
+        if self.cached_tokens.given.load(Ordering::Relaxed) {
+            usage.cached_tokens = Some(0);
+            return None;
+        }
+        self.adapter.cached_tokens_flag?;
+        let silent = self.cached_tokens.silent.fetch_add(1, Ordering::Relaxed);
+        if believed == 0 && silent < SILENT_ANSWERS {
+            return None;
+        }
+        let said = self.cached_tokens.said.swap(true, Ordering::Relaxed);
+        (!said).then(|| self.adapter.missing_cached_tokens(&self.name))
+    }
+
     pub(super) fn takes_usage_option(&self, takes: bool) {
         self.usage_option.store(if takes { TAKES } else { REFUSES }, Ordering::Relaxed);
     }
@@ -125,6 +172,7 @@ mod tests {
         let setup = UpstreamSetup {
             id: ReplicaId(0),
             name: "a".into(),
+            engine: EngineKind::Vllm,
             url: url.to_owned(),
             http: HttpVersion::Http1,
             key: key.map(str::to_owned),
@@ -141,5 +189,32 @@ mod tests {
         assert_eq!(build("https://a", None).unwrap_err(), UpstreamError::Https("https://a".to_owned()));
         assert_eq!(build("10.0.0.1:80", None).unwrap_err(), UpstreamError::Url("10.0.0.1:80".to_owned()));
         assert_eq!(build("http://a", Some("a\nb")).unwrap_err(), UpstreamError::Key);
+    }
+
+    fn told(upstream: &Upstream, cached: Option<u32>, believed: u32) -> (Option<u32>, bool) {
+        let mut usage = Usage { prompt_tokens: Some(9), cached_tokens: cached, ..Usage::default() };
+        let text = upstream.check_cached_tokens(&mut usage, believed);
+        (usage.cached_tokens, text.is_some())
+    }
+
+    #[test]
+    fn an_engine_that_never_reports_cached_tokens_is_complained_of_once() {
+        let upstream = build("http://a", None).unwrap();
+        assert_eq!(upstream.check_cached_tokens(&mut Usage::default(), 9), None, "no usage, no complaint");
+        assert_eq!(told(&upstream, None, 0), (None, false), "nothing was to be expected");
+        assert_eq!(told(&upstream, None, 256), (None, true));
+        assert_eq!(told(&upstream, None, 256), (None, false));
+        // Nothing was ever expected of this one: it gets ten chances.
+        let upstream = build("http://a", None).unwrap();
+        let complaints: Vec<bool> = (0..20).map(|_| told(&upstream, None, 0).1).collect();
+        assert_eq!(complaints.iter().position(|said| *said), Some(9));
+        assert_eq!(complaints.iter().filter(|said| **said).count(), 1);
+    }
+
+    #[test]
+    fn an_engine_that_reports_cached_tokens_means_none_by_silence() {
+        let upstream = build("http://a", None).unwrap();
+        assert_eq!(told(&upstream, Some(0), 256), (Some(0), false));
+        assert_eq!(told(&upstream, None, 256), (Some(0), false));
     }
 }

@@ -61,6 +61,7 @@ pub(super) async fn gather(config: &Config, ground: &Ground<'_>) -> Result<Vec<M
             upstream: UpstreamSetup {
                 id,
                 name: Arc::clone(&name),
+                engine,
                 url,
                 http: section.http,
                 key,

@@ -14,7 +14,7 @@ use super::admin::{self, Pages};
 use super::fleet::{self, Ground, Member};
 use super::signals::Signals;
 use crate::config::{Config, ReplicaSection};
-use crate::edge::{self, Data, DataSetup, DecisionIds, RouterChoice, UpstreamError};
+use crate::edge::{self, Data, DataSetup, DecisionIds, Readiness, RouterChoice, UpstreamError};
 use crate::engine::probe::probe_loop;
 use crate::engine::scrape::scrape_loop;
 use crate::engine::{Senses, Vitals};
@@ -114,11 +114,15 @@ pub async fn serve(setup: ServeSetup) -> Result<(), ServeError> {
     let meter = Arc::new(Meter::new(&names, gauges));
     let records: Arc<dyn Listener> = Arc::new(Fan::new(names.clone(), Arc::clone(&meter), Arc::new(sink.clone())));
     let vitals = Arc::new(Vitals::new(members.len()));
+    let readiness = Readiness::default();
+    let apply = observer(&router, &readiness, &records, &clock, names.len());
     let data = Data::new(
         DataSetup {
             choose: Arc::new(RouterChoice(Arc::clone(&router))),
             clock: Arc::clone(&clock),
             records: Arc::clone(&records),
+            apply: Arc::clone(&apply),
+            readiness: readiness.clone(),
             vitals: Arc::clone(&vitals),
             server: setup.config.server.clone(),
             failover: setup.config.failover,
@@ -133,7 +137,7 @@ pub async fn serve(setup: ServeSetup) -> Result<(), ServeError> {
     let senses = Senses {
         clock: Arc::clone(&clock),
         listener: Arc::clone(&records),
-        apply: observer(&router, &data, &records, &clock, &names),
+        apply,
         vitals,
         tasks: tasks.clone(),
         stop: stop.clone(),
@@ -163,7 +167,7 @@ pub async fn serve(setup: ServeSetup) -> Result<(), ServeError> {
         signal = signals.next() => {
             log::draining(signal, setup.config.server.drain_secs);
             note(&*records, &*clock, EventKind::Drain, signal.to_owned());
-            data.set_ready(false);
+            readiness.set(false);
             shutdown.cancel();
             tokio::select! {
                 () = &mut serving => {}
@@ -248,16 +252,16 @@ fn run_info(setup: &ServeSetup, members: &[Member], clock: &Arc<dyn Clock>) -> R
     }
 }
 
-/// What the loops call with what they see.
+/// What the loops and the data plane call with what they see.
 fn observer(
     router: &Arc<Router>,
-    data: &Arc<Data>,
+    readiness: &Readiness,
     records: &Arc<dyn Listener>,
     clock: &Arc<dyn Clock>,
-    names: &[Arc<str>],
+    replicas: usize,
 ) -> Arc<dyn Fn(Event) + Send + Sync> {
-    let (router, data, records, clock) = (Arc::clone(router), Arc::clone(data), Arc::clone(records), Arc::clone(clock));
-    let replicas = names.len();
+    let (router, records, clock) = (Arc::clone(router), Arc::clone(records), Arc::clone(clock));
+    let readiness = readiness.clone();
     Arc::new(move |event| {
         if let Some(replica) = router.apply(&event) {
             let text = "its metrics say that the process started anew; its index entries were dropped".to_owned();
@@ -270,7 +274,7 @@ fn observer(
         }
         if matches!(event, Event::Up { .. } | Event::Down { .. }) {
             let fleet = (0..replicas).filter_map(|index| u16::try_from(index).ok()).map(ReplicaId);
-            data.set_ready(fleet.into_iter().any(|replica| router.replica_state(replica).is_up()));
+            readiness.set(fleet.into_iter().any(|replica| router.replica_state(replica).is_up()));
         }
     })
 }

@@ -18,7 +18,8 @@ use super::super::*;
 use crate::config::HttpVersion;
 use crate::engine::Vitals;
 use crate::model::{
-    ApiPath, At, AttemptRecord, DecisionId, DecisionRecord, Ending, Generation, OutcomeRecord, Prompt, Record, Splice,
+    ApiPath, At, AttemptRecord, DecisionId, DecisionRecord, Ending, EngineKind, Event, Generation, OutcomeRecord,
+    Prompt, Record, Splice,
 };
 use crate::policy::{DecideError, ReadError};
 
@@ -577,6 +578,9 @@ pub(super) struct Bench {
     pub(super) data: Arc<Data>,
     pub(super) rows: Arc<Rows>,
     pub(super) fake: Arc<Fake>,
+    /// What the data plane told the facts.
+    pub(super) events: Arc<Mutex<Vec<Event>>>,
+    pub(super) readiness: Readiness,
     pub(super) shutdown: CancellationToken,
     pub(super) tracker: TaskTracker,
     pub(super) served: watch::Sender<bool>,
@@ -589,6 +593,7 @@ pub(super) struct Settings {
     pub(super) http: HttpVersion,
     pub(super) key: Option<String>,
     pub(super) models: Vec<Arc<str>>,
+    pub(super) engine: EngineKind,
 }
 
 impl Bench {
@@ -604,6 +609,7 @@ impl Bench {
             http: HttpVersion::Http1,
             key: None,
             models: Vec::new(),
+            engine: EngineKind::Vllm,
         };
         change(&mut settings);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -615,9 +621,11 @@ impl Bench {
             decoding: Arc::default(),
         });
         let tracker = TaskTracker::new();
+        let (events, readiness) = (Arc::new(Mutex::new(Vec::new())), Readiness::default());
         let replicas = engines.iter().enumerate().map(|(index, engine)| UpstreamSetup {
             id: ReplicaId(u16::try_from(index).unwrap()),
             name: format!("e{}", index + 1).into(),
+            engine: settings.engine,
             url: format!("http://{engine}"),
             http: settings.http,
             key: settings.key.clone(),
@@ -627,6 +635,11 @@ impl Bench {
             choose: Arc::clone(&fake) as Arc<dyn Choose>,
             clock: Arc::new(Wall(Instant::now())),
             records: Arc::clone(&rows) as Arc<dyn Listener>,
+            apply: Arc::new({
+                let events = Arc::clone(&events);
+                move |event| events.lock().push(event)
+            }),
+            readiness: readiness.clone(),
             vitals: Arc::new(Vitals::new(engines.len())),
             server: settings.server,
             failover: settings.failover,
@@ -646,7 +659,7 @@ impl Bench {
                 served.send_replace(true);
             }
         });
-        Self { address, data, rows, fake, shutdown, tracker, served }
+        Self { address, data, rows, fake, events, readiness, shutdown, tracker, served }
     }
 
     pub(super) async fn client(&self) -> Client {

@@ -31,7 +31,7 @@ async fn health_is_always_and_ready_when_told_until_the_drain() {
     let bench = Bench::start(&[]).await;
     assert_eq!(bench.raw(request("GET", "/health")).await.status, 200);
     assert_eq!(bench.raw(request("GET", "/ready")).await.status, 503);
-    bench.data.set_ready(true);
+    bench.readiness.set(true);
     assert_eq!(bench.raw(request("GET", "/ready")).await.status, 200);
     bench.shutdown.cancel();
     bench.has_served().await;

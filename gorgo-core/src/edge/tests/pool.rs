@@ -14,7 +14,7 @@ use tokio_util::task::TaskTracker;
 use super::super::accept::Spawner;
 use super::bench::*;
 use crate::config::HttpVersion;
-use crate::model::{Connection, ErrorClass};
+use crate::model::{Connection, ErrorClass, Event, ReplicaId};
 
 fn kinds(bench: &Bench) -> Vec<Option<Connection>> {
     bench.rows.attempts().iter().map(|row| row.connection).collect()
@@ -194,4 +194,22 @@ async fn connections_are_opened_ahead_of_need() {
     assert!(kinds_with(0).await.iter().all(|kind| *kind == Some(Connection::Fresh)));
     let ahead = kinds_with(3).await;
     assert!(ahead.contains(&Some(Connection::Warm)), "{ahead:?}");
+}
+
+#[tokio::test]
+async fn the_kernels_round_trip_reaches_the_facts_once_a_second() {
+    let engine = Engine::start(good_stream).await;
+    let bench = Bench::start(&[engine.address]).await;
+    for _ in 0..20 {
+        bench.ask(CHAT, STREAM).await;
+    }
+    bench.rows.outcomes_are(20).await;
+    let events = bench.events.lock().clone();
+    let Some(Event::KernelRtt { replica, smoothed_ms, min_ms, at }) = events.first() else { panic!("{events:?}") };
+    assert_eq!(*replica, ReplicaId(0));
+    assert!(*min_ms > 0.0 && min_ms <= smoothed_ms && *smoothed_ms < 1_000.0, "{events:?}");
+    let last = bench.rows.outcomes().last().map(|outcome| outcome.decision.0 >> 20).unwrap();
+    let span_ms = u64::try_from(last).unwrap().saturating_sub(at.0 / 1_000);
+    let most = usize::try_from(span_ms / 1_000 + 2).unwrap();
+    assert!(events.len() <= most, "{} in {span_ms} ms", events.len());
 }

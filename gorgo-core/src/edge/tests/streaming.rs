@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::model::{At, ErrorClass};
+use crate::model::{At, ErrorClass, EventKind, Record, ReplicaId};
 
 use super::bench::*;
 
@@ -335,4 +335,21 @@ async fn times_are_in_order() {
     assert!(attempt.connect_us.unwrap() > 0);
     assert!(attempt.ended_us <= outcome.e2e_us);
     assert_eq!(outcome.itl_mean_us.map(|gap| gap >= 0), Some(true));
+}
+
+#[tokio::test]
+async fn an_engine_without_the_flag_for_cached_tokens_is_named_once_with_it() {
+    let engine = Engine::start(good_stream).await;
+    let bench = Bench::start(&[engine.address]).await;
+    for _ in 0..3 {
+        bench.ask(CHAT, STREAM).await;
+    }
+    bench.rows.outcomes_are(3).await;
+    let rows = bench.rows.all();
+    let texts = rows.iter().filter_map(|row| match row {
+        Record::Event(event) if event.kind == EventKind::MissingSignal => Some((event.replica, event.text.as_str())),
+        _ => None,
+    });
+    let flag = "replica e1 reports no cached tokens: start vllm with --enable-prompt-tokens-details";
+    assert_eq!(texts.collect::<Vec<_>>(), [(Some(ReplicaId(0)), flag)]);
 }
