@@ -23,8 +23,15 @@ use super::program::{Binary, MAX_STACK, Step, Unary};
 use super::{ExprError, MAX_NESTING, MAX_TEXT_BYTES};
 
 /// Functions, with how many arguments they take at least and at most.
-const FUNCTIONS: [(&str, usize, usize); 7] =
-    [("min", 2, usize::MAX), ("max", 2, usize::MAX), ("abs", 1, 1), ("clamp", 3, 3), ("ln", 1, 1), ("exp", 1, 1), ("sqrt", 1, 1)];
+const FUNCTIONS: [(&str, usize, usize); 7] = [
+    ("min", 2, usize::MAX),
+    ("max", 2, usize::MAX),
+    ("abs", 1, 1),
+    ("clamp", 3, 3),
+    ("ln", 1, 1),
+    ("exp", 1, 1),
+    ("sqrt", 1, 1),
+];
 
 /// Words of other languages and what stands for them here.
 const STRANGERS: [(&str, &str); 7] = [
@@ -428,7 +435,8 @@ impl<'t> Compiler<'t> {
 
     fn push(&mut self, step: Step) -> Result<(), ExprError> {
         if self.depth == MAX_STACK {
-            let message = format!("more than {MAX_STACK} numbers are held at once here; calculate some of them earlier");
+            let message =
+                format!("more than {MAX_STACK} numbers are held at once here; calculate some of them earlier");
             return Err(self.lexer.error(self.at, message));
         }
         self.steps.push(step);

@@ -80,12 +80,7 @@ impl Expression {
     ///
     /// # Errors
     /// What is wrong first, with its column and what was expected.
-    pub fn compile_in(
-        text: &str,
-        names: &[&str],
-        units: &[&str],
-        result: Option<&str>,
-    ) -> Result<Self, ExprError> {
+    pub fn compile_in(text: &str, names: &[&str], units: &[&str], result: Option<&str>) -> Result<Self, ExprError> {
         compile::Compiler::compile(text, names, units, result).map(|steps| Self { steps })
     }
 

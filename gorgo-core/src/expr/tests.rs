@@ -176,8 +176,7 @@ fn tree() -> impl Strategy<Value = Tree> {
     let leaf = prop_oneof![2 => literal().prop_map(Tree::Number), 3 => (0..NAMES.len()).prop_map(Tree::Name)];
     leaf.prop_recursive(6, 40, 3, |inner| {
         let boxed = || inner.clone().prop_map(Box::new);
-        let operators =
-            prop::sample::select(vec!["+", "-", "*", "/", "<", "<=", ">", ">=", "==", "!=", "&&", "||"]);
+        let operators = prop::sample::select(vec!["+", "-", "*", "/", "<", "<=", ">", ">=", "==", "!=", "&&", "||"]);
         let calls = prop_oneof![
             (prop::sample::select(vec!["min", "max"]), prop::collection::vec(inner.clone(), 2..5)),
             (Just("clamp"), prop::collection::vec(inner.clone(), 3)),
@@ -419,10 +418,8 @@ fn mistakes_say_where_and_what_was_expected() {
         "rtt_ms × 2",
         "rtt_ms +\n  infligth",
     ];
-    let report: Vec<String> = texts
-        .iter()
-        .map(|text| format!("{text:24?} {}", Expression::compile(text, &NAMES).unwrap_err()))
-        .collect();
+    let report: Vec<String> =
+        texts.iter().map(|text| format!("{text:24?} {}", Expression::compile(text, &NAMES).unwrap_err())).collect();
     insta::assert_snapshot!(report.join("\n"));
 }
 

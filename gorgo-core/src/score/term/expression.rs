@@ -6,9 +6,7 @@
 //! `policy::decide` like any other. The language: `expr/README.md`.
 
 use crate::expr::{Expression, Stack};
-use crate::model::{
-    Candidates, FACT_NAMES, FACT_UNITS, FACTS, Needs, Param, ParamType, Params, RequestView, Unit,
-};
+use crate::model::{Candidates, FACT_NAMES, FACT_UNITS, FACTS, Needs, Param, ParamType, Params, RequestView, Unit};
 use crate::score::{CostTerm, TermKind};
 
 pub(super) const KIND: TermKind = TermKind {
