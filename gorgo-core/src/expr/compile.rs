@@ -23,7 +23,7 @@ use super::program::{Binary, MAX_STACK, Step, Unary};
 use super::{ExprError, MAX_NESTING, MAX_TEXT_BYTES};
 
 /// Functions, with how many arguments they take at least and at most.
-const FUNCTIONS: [(&str, usize, usize); 7] = [
+pub(super) const FUNCTIONS: [(&str, usize, usize); 7] = [
     ("min", 2, usize::MAX),
     ("max", 2, usize::MAX),
     ("abs", 1, 1),
@@ -512,7 +512,7 @@ const fn is_truth(step: &Step) -> bool {
     }
 }
 
-/// Steps are fewer than the text has bytes, and names than fit: [`MAX_TEXT_BYTES`] and `Expression::compile` see to it.
+/// Steps are fewer than the text has bytes ([`MAX_TEXT_BYTES`]), and lists of names are far shorter than that.
 fn to_u16(place: usize) -> u16 {
     u16::try_from(place).unwrap_or(u16::MAX)
 }

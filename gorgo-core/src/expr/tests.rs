@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::model::arbitrary::fixed;
+use crate::model::{Candidates, FACTS, RequestView};
 
 const NAMES: [&str; 4] = ["rtt_ms", "queued_tokens", "inflight", "report_age_ms"];
 
@@ -468,15 +469,13 @@ fn texts_are_bounded() {
     let deep = |levels| format!("{}1{}", "(".repeat(levels), ")".repeat(levels));
     assert_eq!(compile(&deep(MAX_NESTING - 1)), Ok(()));
     assert_eq!(compile(&deep(2_000)), Err("column 65: nested more than 64 deep".to_owned()));
-    assert_eq!(compile(&"-".repeat(4_000)), Err("column 65: nested more than 64 deep".to_owned()));
-    assert_eq!(compile(&"1?".repeat(2_000)), Err("column 65: nested more than 64 deep".to_owned()));
+    assert_eq!(compile(&"-".repeat(4_000)), Err("column 64: nested more than 64 deep".to_owned()));
+    assert_eq!(compile(&"1?".repeat(2_000)), Err("column 129: nested more than 64 deep".to_owned()));
     let held = |levels| format!("{}1{}", "rtt_ms-(".repeat(levels), ")".repeat(levels));
     assert_eq!(compile(&held(31)), Ok(()));
     assert!(compile(&held(33)).unwrap_err().contains("more than 32 numbers are held at once"));
-    // At the bound the value is still right: the stack holds all of it.
-    let text = held(31);
-    let alternating = if 31 % 2 == 1 { 20.0 - 1.0 } else { 1.0 };
-    assert_eq!(of(&text), alternating);
+    // At the bound the value is still right, for the stack holds all of it: 20 − (20 − (… − (20 − 1))).
+    assert_eq!(of(&held(31)), 19.0);
 }
 
 #[test]
@@ -487,4 +486,81 @@ fn objectives_have_names_of_their_own() {
     assert_eq!(names.len(), OBJECTIVE_NAMES.len());
     let text = "0.3 * ttft_p95 / ttft_p95_ref + 4 * max(0, e2e_p99 / e2e_p99_ref - 1.1) + 10 * error_share + hhi";
     assert!(Expression::compile(text, OBJECTIVE_NAMES).is_ok());
+}
+
+const GUIDE: &str = include_str!("README.md");
+
+/// The cells of a table's rows in the guide, below the heading of that name.
+fn guide(heading: &str) -> Vec<Vec<&'static str>> {
+    let section = GUIDE.split("\n## ").find(|section| section.starts_with(heading)).expect(heading);
+    let rows = section.lines().filter(|line| line.starts_with("| `"));
+    rows.map(|line| line.trim_matches('|').split('|').map(str::trim).collect()).collect()
+}
+
+#[test]
+fn the_guide_lists_the_facts_as_they_are() {
+    let code: Vec<Vec<String>> = FACTS
+        .iter()
+        .map(|fact| {
+            let of = format!("{:?}", fact.of).to_lowercase();
+            vec![format!("`{}`", fact.name), fact.unit.to_owned(), of, fact.help.to_owned()]
+        })
+        .collect();
+    assert_eq!(guide("Facts"), code);
+}
+
+#[test]
+fn the_guide_lists_what_objectives_may_name() {
+    let rows = guide("Objectives");
+    let names: Vec<&str> = rows.iter().flat_map(|row| row[0].split(' ')).map(|name| name.trim_matches('`')).collect();
+    assert_eq!(names, OBJECTIVE_NAMES);
+}
+
+#[test]
+fn the_guide_speaks_of_every_function_and_of_the_bounds() {
+    for (name, ..) in compile::FUNCTIONS {
+        assert!(GUIDE.contains(&format!("`{name}(")), "{name}");
+    }
+    let stack = program::MAX_STACK;
+    assert!(GUIDE.contains(&format!("4,096 bytes, {MAX_NESTING} levels of nesting, {stack} numbers held at once")));
+    assert_eq!(MAX_TEXT_BYTES, 4_096);
+}
+
+#[test]
+fn every_fact_is_read_from_its_own_column() {
+    let request =
+        RequestView { prompt_tokens: 100, max_tokens: Some(2), body_bytes: 3, session_hash: 0, head_hash: 0, turn: 0 };
+    let mut all = Candidates::default();
+    all.reset(2, 0);
+    (all.rtt_ms[1], all.rtt_p95_ms[1]) = (Some(4.0), Some(5.0));
+    all.cached_tokens[1] = 6;
+    (all.queued_tokens[1], all.queued_uncached_tokens[1]) = (8, 9);
+    (all.inflight[1], all.decoding[1]) = (10, 11);
+    (all.engine_running[1], all.engine_waiting[1]) = (Some(12.0), Some(13.0));
+    (all.kv_used_tokens[1], all.kv_used_share[1]) = (Some(14.0), Some(15.0));
+    all.report_age_ms[1] = Some(16.0);
+    (all.prefill_ms_per_token[1], all.queue_ms_per_token[1]) = (Some(17.0), Some(18.0));
+    all.decode_ms_per_request[1] = Some(19.0);
+    let known: Vec<f64> = FACTS.iter().map(|fact| (fact.read)(&request, &all, 1).unwrap()).collect();
+    let expected: Vec<f64> =
+        vec![100., 2., 3., 4., 5., 6., 94., 8., 9., 10., 11., 12., 13., 14., 15., 16., 17., 18., 19.];
+    assert_eq!(known, expected);
+    // What was never measured is unknown; what is counted is 0.
+    let fresh: Vec<&str> =
+        FACTS.iter().filter(|fact| (fact.read)(&request, &all, 0).is_none()).map(|fact| fact.name).collect();
+    assert_eq!(
+        fresh,
+        [
+            "rtt_ms",
+            "rtt_p95_ms",
+            "engine_running",
+            "engine_waiting",
+            "kv_used_tokens",
+            "kv_used_share",
+            "report_age_ms",
+            "prefill_ms_per_token",
+            "queue_ms_per_token",
+            "decode_ms_per_request"
+        ]
+    );
 }
