@@ -490,6 +490,11 @@ impl<'t> Compiler<'t> {
     }
 
     fn unexpected(&self, expected: &str) -> ExprError {
+        if let Token::Name(name) = self.token
+            && let Some((_, advice)) = STRANGERS.iter().find(|(stranger, _)| *stranger == name)
+        {
+            return self.lexer.error(self.at, *advice);
+        }
         let found = self.token.shown(self.lexer.since(self.at));
         self.lexer.error(self.at, format!("expected {expected}, found {found}"))
     }

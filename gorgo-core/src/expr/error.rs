@@ -43,6 +43,11 @@ impl std::error::Error for ExprError {}
 pub(super) fn suggestion(name: &str, known: &[&str]) -> String {
     let folded: Vec<char> = name.to_ascii_lowercase().chars().take(64).collect();
     let reach = 2.max(folded.len() / 4);
+    // The end was left out.
+    let begun: String = folded.iter().collect();
+    if let Some(whole) = known.iter().find(|other| begun.len() > 2 && other.starts_with(&begun)) {
+        return format!("did you mean `{whole}`?");
+    }
     let nearest = known.iter().map(|other| (distance(&folded, other), *other)).min_by_key(|(distance, _)| *distance);
     match nearest {
         Some((distance, other)) if distance <= reach => format!("did you mean `{other}`?"),
@@ -88,6 +93,7 @@ mod tests {
     #[test]
     fn a_near_name_is_suggested_and_a_far_one_gets_the_list() {
         assert_eq!(suggestion("RTT_MS", &["rtt_ms", "inflight"]), "did you mean `rtt_ms`?");
+        assert_eq!(suggestion("infl", &["rtt_ms", "inflight"]), "did you mean `inflight`?");
         assert_eq!(suggestion("temperature", &["rtt_ms", "inflight"]), "known: rtt_ms, inflight");
     }
 
