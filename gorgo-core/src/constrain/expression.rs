@@ -35,9 +35,8 @@ pub(super) const KIND: ConstraintKind = ConstraintKind {
         Param {
             name: "violation",
             ty: ParamType::Text { default: None, choices: &[] },
-            unit: "ratio above 0",
-            help: "an expression for how far an excluded replica is over, with `relax`: the least comes back first; \
-                   1 where it is absent, unknown or not above 0",
+            unit: "",
+            help: "an expression above 0: how far an excluded replica is over, the least comes back first; 1 where absent or unknown",
         },
     ],
     build: |params, _| Ok(Box::new(Allow::new(params)?)),

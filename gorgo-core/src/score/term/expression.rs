@@ -17,8 +17,8 @@ pub(super) const KIND: TermKind = TermKind {
     params: &[Param {
         name: "signal",
         ty: ParamType::Text { default: None, choices: &[] },
-        unit: "the term's",
-        help: "the expression; required",
+        unit: "",
+        help: "the expression, in the term's unit; required",
     }],
     build: |params, _| Ok(Box::new(Signal::new(params)?)),
 };
