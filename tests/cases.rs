@@ -111,6 +111,8 @@ impl Case {
         for (key, stated) in self.table.get("request").and_then(|request| request.as_table()).into_iter().flatten() {
             match &**key {
                 "prompt_tokens" => request.prompt_tokens = whole(stated),
+                "max_tokens" => request.max_tokens = Some(whole(stated)),
+                "body_bytes" => request.body_bytes = whole(stated),
                 "session" => request.session_hash = whole(stated),
                 "head" => request.head_hash = whole(stated),
                 "turn" => request.turn = whole(stated),
@@ -145,6 +147,8 @@ impl Case {
                         facts.queued_uncached_tokens_completion[row] = whole(stated);
                     }
                     "inflight" => facts.inflight[row] = whole(stated),
+                    "decoding" => facts.decoding[row] = whole(stated),
+                    "report_age_ms" => facts.report_age_ms[row] = Some(number(stated)),
                     "inflight_since_report" => facts.inflight_since_report[row] = whole(stated),
                     "engine_running" => facts.engine_running[row] = Some(number(stated)),
                     "engine_waiting" => facts.engine_waiting[row] = Some(number(stated)),

@@ -35,15 +35,16 @@ fn sources() -> Vec<PathBuf> {
 
 /// Which modules a module may import, besides itself. Ring 4 may import all.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
+    ("expr", &[]),
     ("model", &[]),
     ("config", &["model"]),
     ("parse", &["model"]),
     ("feature", &["model"]),
-    ("score", &["model"]),
-    ("constrain", &["model"]),
+    ("score", &["model", "expr"]),
+    ("constrain", &["model", "expr"]),
     ("pick", &["model"]),
-    ("trace", &["model"]),
-    ("policy", &["model", "config", "parse", "feature", "score", "constrain", "pick"]),
+    ("trace", &["model", "expr"]),
+    ("policy", &["model", "expr", "config", "parse", "feature", "score", "constrain", "pick"]),
     ("sim", &["model", "config", "parse", "feature", "score", "constrain", "pick", "policy", "trace"]),
     ("observe", &["model", "config"]),
     ("engine", &["model", "config", "sim", "observe"]),

@@ -9,7 +9,8 @@
 //! Rings, innermost first: a module may import only from rings below its own. `tests/layout.rs` holds it so.
 //! The `mod` lines are in reading order.
 
-// ring 0: the words all share; no I/O, no clock, no runtime
+// ring 0: expressions, and the words all share; no I/O, no clock, no runtime
+pub mod expr;
 pub mod model;
 // ring 1: each knows only ring 0
 pub mod config;

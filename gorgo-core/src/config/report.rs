@@ -78,9 +78,28 @@ fn line(fault: &Fault, origins: &Origins, look: Look, report: &mut String) {
         let text = source.text_without_secrets();
         let renderer = if look == Look::Colour { Renderer::styled() } else { Renderer::plain() };
         let level = if fault.severity == Severity::Warning { Level::WARNING } else { Level::ERROR };
+        let span = within(text, span.clone(), &fault.message).unwrap_or(span);
         let snippet = Snippet::source(text).annotation(AnnotationKind::Primary.span(on_one_line(text, span)));
         let _ = writeln!(report, "{}", renderer.render(&[Group::with_level(level).element(snippet)]));
     }
+}
+
+/// The place in a string that a message speaks of which begins `column 12: `: from there to the end of its word. `None`
+/// where the message does not, or where the string is written with escapes or over several lines, so that its columns
+/// are not the file's.
+fn within(text: &str, span: Range<usize>, message: &str) -> Option<Range<usize>> {
+    let column: usize = message.strip_prefix("column ")?.split_once(':')?.0.parse().ok()?;
+    let written = text.get(span.clone())?;
+    let quote = written.chars().next().filter(|char| matches!(char, '"' | '\''))?;
+    let inner = written.strip_prefix(quote)?.strip_suffix(quote)?;
+    if inner.contains([quote, '\\', '\n']) {
+        return None;
+    }
+    let at = inner.char_indices().map(|(at, _)| at).nth(column.checked_sub(1)?).unwrap_or(inner.len());
+    let start = span.start + quote.len_utf8() + at;
+    let rest = text.get(start..span.end)?;
+    let length = rest.find(|char: char| !char.is_alphanumeric() && char != '_').unwrap_or(rest.len());
+    Some(start..start + length.max(rest.chars().next().map_or(0, char::len_utf8)))
 }
 
 /// A span's part on its first line, on whole characters.

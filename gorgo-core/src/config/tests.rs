@@ -141,6 +141,19 @@ fn carets_show_the_place_and_no_secret() {
 }
 
 #[test]
+fn carets_point_into_an_expression() {
+    let text = "[[policy.mine.term]]\nsignal = \"é + rtt_sm\"\n[[policy.mine.term]]\nsignal = \"1 +\"\n\
+                [[policy.mine.term]]\nsignal = \"\\t1 +\"\n[[policy.mine.term]]\nsignal = '''1 +'''\n";
+    let loaded = run(text, &[], &[]);
+    let mut faults = Faults::default();
+    faults.fault("policy.mine.term[0].signal", "column 5: unknown name `rtt_sm`");
+    faults.fault("policy.mine.term[1].signal", "column 4: expected a number, found the end");
+    faults.fault("policy.mine.term[2].signal", "column 5: expected a number, found the end");
+    faults.fault("policy.mine.term[3].signal", "column 4: expected a number, found the end");
+    insta::assert_snapshot!(render(&faults, &loaded.origins, Look::Carets));
+}
+
+#[test]
 fn faults_of_syntax_say_where_and_what_was_expected() {
     insta::assert_snapshot!(report("[server]\nlisten = \n= 3\nx = 012\n[admin\n", &[], &[]));
 }

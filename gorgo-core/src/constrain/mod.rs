@@ -5,6 +5,7 @@
 
 mod capacity_share;
 mod concentration;
+mod expression;
 mod health;
 mod imbalance;
 mod max_inflight;
@@ -26,6 +27,7 @@ pub const CONSTRAINTS: &[&ConstraintKind] = &[
     &min_share::KIND,
     &regions::KIND,
     &imbalance::KIND,
+    &expression::KIND,
 ];
 
 /// The kind that every policy has first, written or not.
@@ -38,6 +40,11 @@ pub trait Constraint: Debug + Send + Sync {
 
     /// The window of routed work that is read, if any.
     fn window(&self) -> Option<ShareWindow> {
+        None
+    }
+
+    /// Whether this one is never relaxed; `None`: as its kind says.
+    fn hard(&self) -> Option<bool> {
         None
     }
 

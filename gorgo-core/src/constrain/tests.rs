@@ -27,6 +27,17 @@ fn settings() -> Vec<(&'static str, Vec<Setting>)> {
         ("imbalance", vec![("max_difference", Value::Integer(8))]),
         ("imbalance", vec![("max_sigmas", Value::Float(1.0))]),
         ("imbalance", vec![("max_mad", Value::Float(1.0)), ("of", text("load"))]),
+        ("expression", vec![("allow", text("inflight < 40 && kv_used_share < 0.9")), ("relax", Value::Bool(true))]),
+        (
+            "expression",
+            vec![
+                ("allow", text("rtt_ms < 500")),
+                ("unknown", text("exclude")),
+                ("relax", Value::Bool(true)),
+                ("violation", text("rtt_ms / 500 - 1")),
+            ],
+        ),
+        ("expression", vec![("allow", text("prompt_tokens < 1000 || cached_tokens > 0"))]),
     ]
 }
 
@@ -55,8 +66,10 @@ proptest! {
     fn only_the_rows_in_scope_are_judged(request in request(), facts in candidates(), mask in any::<u8>()) {
         let rows: Vec<usize> = (0..facts.len()).filter(|row| mask >> row & 1 == 1).collect();
         for (kind, values) in settings() {
+            let constraint = build(kind, values, 8).unwrap();
             let hard = CONSTRAINTS.iter().find(|known| known.kind == kind).unwrap().hard;
-            let out = violations(&*build(kind, values, 8).unwrap(), &request, &facts, &rows);
+            let hard = constraint.hard().unwrap_or(hard);
+            let out = violations(&*constraint, &request, &facts, &rows);
             for (row, violation) in out.iter().enumerate() {
                 if rows.contains(&row) {
                     prop_assert!(*violation >= 0.0, "{kind}: {violation}");
@@ -207,4 +220,43 @@ fn a_stale_report_is_not_an_idle_engine() {
     facts.kv_used_tokens = vec![Some(10.0), Some(9_000.0), None];
     let out = judged("imbalance", vec![("max_difference", Value::Integer(100)), ("of", text("load"))], &facts);
     assert!(out[0] == 0.0 && out[1] > 0.0 && out[2] > 0.0, "{out:?}");
+}
+
+#[test]
+fn an_expression_that_is_0_excludes() {
+    let mut facts = facts(4);
+    facts.kv_used_share = vec![Some(0.5), Some(0.95), None, Some(0.99)];
+    let full = |more: Vec<Setting>| {
+        let mut values = vec![("allow", text("kv_used_share < 0.9"))];
+        values.extend(more);
+        judged("expression", values, &facts)
+    };
+    let relax = || ("relax", Value::Bool(true));
+    assert_eq!(full(vec![]), [0.0, f64::INFINITY, 0.0, f64::INFINITY]);
+    assert_eq!(full(vec![relax()]), [0.0, 1.0, 0.0, 1.0]);
+    assert_eq!(full(vec![relax(), ("unknown", text("exclude"))]), [0.0, 1.0, 1.0, 1.0]);
+    let graded = full(vec![relax(), ("unknown", text("exclude")), ("violation", text("kv_used_share - 0.96"))]);
+    assert_eq!((graded[0], graded[1], graded[2]), (0.0, 1.0, 1.0), "0.95 − 0.96 is not above 0");
+    assert!((graded[3] - 0.03).abs() < 1e-9, "{graded:?}");
+    // Without a value it is as if unknown.
+    let odd = vec![("allow", text("inflight / inflight > 0")), relax()];
+    assert_eq!(judged("expression", odd, &facts), [0.0; 4]);
+}
+
+#[test]
+fn an_expression_that_says_nothing_is_refused() {
+    let refused = |values: Vec<Setting>| build("expression", values, 3).unwrap_err();
+    assert_eq!(refused(vec![]), "`allow` is missing");
+    assert_eq!(
+        refused(vec![("allow", text("1 + 1"))]),
+        "`allow`: column 1: this is always 2 and excludes nobody; name a fact"
+    );
+    assert_eq!(
+        refused(vec![("allow", text("inflight < 3")), ("violation", text("inflight -"))]),
+        "`violation`: column 11: expected a number, a name, a function or `(`, found the end"
+    );
+    assert_eq!(
+        refused(vec![("allow", text("inflight < 3")), ("violation", text("inflight"))]),
+        "`violation`: without `relax` nobody asks how far over a replica is"
+    );
 }

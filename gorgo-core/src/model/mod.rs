@@ -6,6 +6,7 @@ mod candidates;
 mod canonical;
 mod decision;
 mod event;
+mod facts;
 mod fault;
 mod param;
 mod prompt;
@@ -20,6 +21,7 @@ pub use candidates::{Candidates, Needs, RttSource, ShareOf, ShareWindow, WindowL
 pub use canonical::CanonicalSink;
 pub use decision::{Decision, DecisionId, Exclusion, Generation, Refusal};
 pub use event::{Ending, EngineReport, Event};
+pub use facts::{FACT_NAMES, FACT_UNITS, FACTS, Fact, FactOf};
 pub use fault::{Fault, Faults, Severity};
 pub use param::{KindDoc, Param, ParamType, Params};
 pub use prompt::{Prompt, Splice, Usage};

@@ -242,6 +242,20 @@ impl One<'_> {
         Some((members, found?))
     }
 
+    /// A kind's refusal of its parameters, at the parameter it begins with where that stands in the table. A parameter
+    /// that is missing because it was wrong is not reported as missing as well.
+    fn refused(&mut self, path: &str, members: &[(String, Value)], message: &str) {
+        let missing = message.strip_prefix('`').and_then(|rest| rest.strip_suffix("` is missing"));
+        if missing.is_some_and(|name| self.faults.list.iter().any(|fault| fault.path == format!("{path}.{name}"))) {
+            return;
+        }
+        let named = message.strip_prefix('`').and_then(|rest| rest.split_once("`: "));
+        match named.filter(|(name, _)| members.iter().any(|(key, _)| key == name)) {
+            Some((name, rest)) => self.faults.fault(format!("{path}.{name}"), rest),
+            None => self.faults.fault(path, message),
+        }
+    }
+
     fn made<T>(&mut self, key: &str, built: Result<T, String>) -> Option<T> {
         built.map_err(|message| self.fault(&format!(".{key}"), message)).ok()
     }

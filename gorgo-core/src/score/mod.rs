@@ -15,6 +15,20 @@ pub trait CostTerm: Debug + Send + Sync {
     /// The facts that are read; others may be missing from the candidates.
     fn needs(&self) -> Needs;
 
+    /// Whether this one's signal rises with load; `None`: as its kind says.
+    fn spreads(&self) -> Option<bool> {
+        None
+    }
+
+    /// What speaks against reading its signal in the unit that the policy states, for kinds without a unit of their own.
+    /// The text names the parameter.
+    ///
+    /// # Errors
+    /// Where the signal is plainly in another unit.
+    fn check_unit(&self, _unit: Unit) -> Result<(), String> {
+        Ok(())
+    }
+
     /// Writes the signal of row *i* to `out[i]`, in the kind's unit; `None` where it is unknown. `out` is as long as
     /// the candidates and comes full of `None`. Row order means nothing: permuted rows give permuted signals.
     fn signal(&self, request: &RequestView, candidates: &Candidates, out: &mut [Option<f64>]);

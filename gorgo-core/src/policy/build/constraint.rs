@@ -56,7 +56,7 @@ impl One<'_> {
         let limit = match (kind.build)(&params, self.fleet) {
             Ok(limit) => limit,
             Err(message) => {
-                self.faults.fault(path, message);
+                self.refused(path, members, &message);
                 return None;
             }
         };
@@ -69,7 +69,7 @@ impl One<'_> {
         Some(Rule {
             name: Arc::from(kind.kind),
             relaxed_name: Arc::from(format!("{RELAXED}{}", kind.kind)),
-            hard: kind.hard,
+            hard: limit.hard().unwrap_or(kind.hard),
             window,
             limit,
         })

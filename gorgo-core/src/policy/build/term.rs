@@ -24,6 +24,13 @@ pub(super) struct Built {
     pub(super) term: Term,
 }
 
+impl Built {
+    /// Whether it keeps one replica from getting everything.
+    fn spreads(&self) -> bool {
+        self.term.signal.spreads().unwrap_or(self.kind.spreads) && self.term.weight.init > 0.0
+    }
+}
+
 impl One<'_> {
     /// The terms of a policy; what cannot be built is left out and reported.
     pub(super) fn terms(&mut self, value: Option<&Value>) -> Vec<Built> {
@@ -82,10 +89,13 @@ impl One<'_> {
         let signal = match (kind.build)(&params, self.fleet) {
             Ok(signal) => signal,
             Err(message) => {
-                self.faults.fault(path, message);
+                self.refused(path, members, &message);
                 return None;
             }
         };
+        if let (None, Some(Err(message))) = (kind.unit, unit.map(|unit| signal.check_unit(unit))) {
+            self.refused(path, members, &message);
+        }
         let unit = if weight.rate.is_some() { Unit::Millis } else { unit? };
         Some((Term { name: Arc::from(name?), kind: kind.kind, unit, weight, unknown, signal }, kind))
     }
@@ -121,7 +131,7 @@ impl One<'_> {
             self.fault("", "no [[…term]] and a picker that reads costs; give it a term, or `picker = \"random\"`");
             return;
         }
-        let spreads = terms.iter().any(|built| built.kind.spreads && built.term.weight.init > 0.0);
+        let spreads = terms.iter().any(Built::spreads);
         if !spreads && constraints.iter().all(|rule| rule.hard) {
             let message = "nothing here rises with load (a queue term's weight is 0 or there is none) and no constraint \
                            limits it: one replica may get everything";

@@ -127,7 +127,7 @@ fn all_faults_come_at_once_each_with_its_path() {
     policy.gorgo.term[1].weight.init: 9.0 is above `max`, 2.0
     policy.gorgo.term[1].kind: a term "rtt" stands above already; give one of them another `name`
     policy.gorgo.term[2].kind: unknown term "latncy"; did you mean `latency`?
-    policy.gorgo.term[3]: `kind` is missing; known: rtt, prefill, queue, inflight, running, waiting, kv-usage, kv-tokens, throughput, latency, constant, hash, turn
+    policy.gorgo.term[3]: `kind` is missing; known: rtt, prefill, queue, inflight, running, waiting, kv-usage, kv-tokens, throughput, latency, constant, hash, turn, expression
     policy.gorgo.term[4].unknown: expected "worst" or a number in the term's unit, at most 1e12
     policy.gorgo.term[4].weight: not a number; allowed: -1e9 to 1e9
     policy.gorgo.term[5].weight.rate: the rate `decode` is ms per unit of requests, but the signal is in tokens
@@ -136,8 +136,8 @@ fn all_faults_come_at_once_each_with_its_path() {
     policy.gorgo.term[6]: `values.replica-7`: no replica of that name
     policy.gorgo.constraint.concentration.max_share: 1.4 is above 1.0
     policy.gorgo.constraint.max-inflight.max_requests: expected a whole number, found a number
-    policy.gorgo.constraint.budget: unknown constraint; known: health, concentration, max-inflight, max-queued-tokens, min-share, regions, imbalance
-    policy.gorgo.constraint.regions: `allow`: no enabled replica is in region "moon"; known: east, north, west
+    policy.gorgo.constraint.budget: unknown constraint; known: health, concentration, max-inflight, max-queued-tokens, min-share, regions, imbalance, expression
+    policy.gorgo.constraint.regions.allow: no enabled replica is in region "moon"; known: east, north, west
     policy.gorgo.cost: unknown cost "product"; known: sum
     policy.gorgo.picker: unknown picker "best"; known: lowest, softmin, power-of-two, random
     "#);
@@ -354,4 +354,72 @@ fn the_digest_is_of_the_content() {
     let one = digest_of("[policy.mine]\nexploration = 0\npicker = \"random\"");
     assert_eq!(one, digest_of("[policy.mine]\npicker = \"random\"\nexploration = 0.0"));
     assert_ne!(one, digest_of("[policy.mine]\npicker = \"random\"\nexploration = 0.1"));
+}
+
+#[test]
+fn faults_in_expressions_point_into_the_text() {
+    insta::assert_snapshot!(report(
+        r#"
+        [policy.gorgo]
+        unit = "ms"
+        [[policy.gorgo.term]]
+        name = "one"
+        kind = "expression"
+        unit = "ms"
+        signal = "rtt_sm + 1"
+        [[policy.gorgo.term]]
+        name = "two"
+        kind = "expression"
+        unit = "ms"
+        signal = "1 + queued_tokens"
+        [[policy.gorgo.term]]
+        name = "three"
+        kind = "expression"
+        signal = "rtt_ms"
+        [[policy.gorgo.term]]
+        name = "four"
+        kind = "expression"
+        unit = "ms"
+        [[policy.gorgo.term]]
+        name = "five"
+        kind = "expression"
+        unit = "ms"
+        signal = 3
+        [[policy.gorgo.term]]
+        name = "six"
+        kind = "expression"
+        unit = "requests"
+        signal = "engine_waiting"
+        [policy.gorgo.constraint.expression]
+        allow = "kv_used_share < 0.9 && (inflight < 3"
+        "#
+    ));
+}
+
+#[test]
+fn an_expression_without_load_is_no_counterweight() {
+    let of = |signal: &str| {
+        report(&format!("[[policy.mine.term]]\nkind = \"expression\"\nunit = \"ms\"\nsignal = \"{signal}\""))
+    };
+    assert!(of("rtt_ms").contains("nothing here rises with load"));
+    assert_eq!(of("rtt_ms + 0.01 * queued_tokens"), "");
+}
+
+#[test]
+fn only_an_expression_that_may_be_relaxed_is_relaxed() {
+    let hard = |relax: &str| {
+        let text = format!(
+            "[[policy.mine.term]]\nkind = \"queue\"\n[policy.mine.constraint.expression]\n\
+             allow = \"rtt_ms < 300\"\n{relax}"
+        );
+        let checked = check(&text, "mine");
+        assert_eq!(checked.faults, Faults::default());
+        let policies = checked.policies.unwrap();
+        let mine = policies.named("mine").unwrap();
+        assert!(mine.needs.contains(Needs::RTT));
+        mine.constraints.iter().find(|rule| &*rule.name == "expression").unwrap().hard
+    };
+    assert!(!hard(""));
+    assert!(!hard("relax = true"));
+    assert!(hard("relax = false"));
 }

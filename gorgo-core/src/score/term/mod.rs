@@ -1,6 +1,7 @@
 //! Cost terms, one file each.
 
 mod constant;
+mod expression;
 mod hash;
 mod inflight;
 mod kv_tokens;
@@ -31,6 +32,7 @@ pub const TERMS: &[&TermKind] = &[
     &constant::KIND,
     &hash::KIND,
     &turn::KIND,
+    &expression::KIND,
 ];
 
 #[cfg(test)]

@@ -4,8 +4,16 @@ use proptest::prelude::*;
 
 use super::TERMS;
 use crate::model::arbitrary::{candidates, fixed, fleet, permuted, request, with_order};
-use crate::model::{Candidates, ParamType, Params, RequestView, Value};
+use crate::model::{Candidates, FACT_NAMES, FACTS, Needs, ParamType, Params, RequestView, Value};
 use crate::score::{CostTerm, TermKind};
+
+/// Expressions of every sort; each fact alone comes to them.
+const SIGNALS: [&str; 4] = [
+    "max(0, uncached_tokens - 512) * prefill_ms_per_token + (queued_tokens > 4000 ? 50 : 0)",
+    "report_age_ms < 5000 ? engine_waiting * decode_ms_per_request : 2 * rtt_ms",
+    "inflight > 3 && kv_used_share > 0.5 || rtt_p95_ms > 100",
+    "ln(1 + queued_uncached_tokens) / exp(clamp(kv_used_share, 0, 1)) - sqrt(body_bytes)",
+];
 
 /// The term with each parameter at its default, and with each at its other values.
 fn variants(kind: &TermKind) -> Vec<Box<dyn CostTerm>> {
@@ -20,6 +28,10 @@ fn variants(kind: &TermKind) -> Vec<Box<dyn CostTerm>> {
         kind.params.iter().filter_map(|param| Some((param.name, default(param.ty)?))).collect()
     };
     let mut all = vec![defaults()];
+    if kind.kind == "expression" {
+        all = SIGNALS.iter().map(|text| vec![("signal", Value::Text((*text).to_owned()))]).collect();
+        all.extend(FACT_NAMES.iter().map(|name| vec![("signal", Value::Text((*name).to_owned()))]));
+    }
     for param in kind.params {
         let others: Vec<Value> = match param.ty {
             ParamType::Text { choices, .. } => choices.iter().map(|text| Value::Text((*text).to_owned())).collect(),
@@ -84,7 +96,6 @@ proptest! {
                 let mut bare = facts.clone();
                 let rows = bare.len();
                 let unknown = vec![None; rows];
-                use crate::model::Needs;
                 if !needs.contains(Needs::RTT) {
                     (bare.rtt_ms, bare.rtt_p95_ms) = (unknown.clone(), unknown.clone());
                 }
@@ -102,7 +113,7 @@ proptest! {
                 if !needs.contains(Needs::REPORT) {
                     (bare.engine_running, bare.engine_waiting) = (unknown.clone(), unknown.clone());
                     (bare.kv_used_tokens, bare.kv_used_share) = (unknown.clone(), unknown.clone());
-                    bare.engine_throughput = unknown.clone();
+                    (bare.engine_throughput, bare.report_age_ms) = (unknown.clone(), unknown.clone());
                 }
                 if !needs.contains(Needs::LATENCY) {
                     bare.latency_ms = unknown.clone();
@@ -214,4 +225,53 @@ fn constants_are_by_name_and_strangers_are_refused() {
     let kind = TERMS.iter().find(|kind| kind.kind == "constant").unwrap();
     let refused = (kind.build)(&Params { values: vec![("values", values("nobody"))] }, &fleet(2)).unwrap_err();
     assert_eq!(refused, "`values.nobody`: no replica of that name");
+}
+
+fn expression(text: &str) -> Result<Box<dyn CostTerm>, String> {
+    let kind = TERMS.iter().find(|known| known.kind == "expression").unwrap();
+    (kind.build)(&Params { values: vec![("signal", Value::Text(text.to_owned()))] }, &fleet(8))
+}
+
+#[test]
+fn an_expression_needs_what_it_names_and_no_more() {
+    for fact in FACTS {
+        assert_eq!(expression(fact.name).unwrap().needs(), fact.needs, "{}", fact.name);
+    }
+    let needs = |text| expression(text).unwrap().needs();
+    assert_eq!(needs("rtt_ms + 0.1 * uncached_tokens"), Needs::RTT.and(Needs::PREFIX));
+    assert_eq!(needs("1 ? rtt_ms : report_age_ms"), Needs::RTT, "what cannot make a difference is not needed");
+    assert_eq!(needs("max_tokens"), Needs::NONE);
+    assert_eq!(expression("rtt_ms").unwrap().spreads(), Some(false));
+    assert_eq!(expression("rtt_ms + 2 * inflight").unwrap().spreads(), Some(true));
+}
+
+#[test]
+fn an_expression_of_something_unknown_is_unknown_for_that_replica_alone() {
+    let mut facts = Candidates::default();
+    facts.reset(3, 0);
+    facts.rtt_ms = vec![Some(10.0), None, Some(30.0)];
+    facts.inflight = vec![2, 2, 0];
+    let of = |text| signals(&*expression(text).unwrap(), &plain_request(), &facts);
+    assert_eq!(of("2 * rtt_ms + inflight"), [Some(22.0), None, Some(60.0)]);
+    assert_eq!(of("inflight > 0 ? 7 : rtt_ms"), [Some(7.0), Some(7.0), Some(30.0)]);
+    assert_eq!(of("max_tokens"), [None; 3], "the client did not say");
+    // What is not finite is handed on as it is: `policy::decide` voids it.
+    let odd = of("rtt_ms / inflight");
+    assert_eq!(odd[..2], [Some(5.0), None]);
+    assert!(odd[2].is_some_and(f64::is_infinite));
+}
+
+#[test]
+fn an_expression_that_is_none_says_where() {
+    let refused = |text| expression(text).unwrap_err();
+    assert_eq!(
+        refused("rtt_ms + temperature"),
+        "`signal`: column 10: unknown name `temperature`; known: prompt_tokens, max_tokens, body_bytes, rtt_ms, rtt_p95_ms, \
+         cached_tokens, uncached_tokens, queued_tokens, queued_uncached_tokens, inflight, decoding, engine_running, \
+         engine_waiting, kv_used_tokens, kv_used_share, report_age_ms, prefill_ms_per_token, queue_ms_per_token, \
+         decode_ms_per_request"
+    );
+    assert!(refused("rtt_ms + queued_tokens").starts_with("`signal`: column 10: adds ms and tokens"));
+    let kind = TERMS.iter().find(|known| known.kind == "expression").unwrap();
+    assert_eq!((kind.build)(&Params::default(), &fleet(1)).unwrap_err(), "`signal` is missing");
 }

@@ -1,0 +1,523 @@
+//! Text → steps, in one pass: a parser by precedence that writes each part as it has read it.
+//!
+//! ```text
+//! choice     = or [ "?" choice ":" choice ]
+//! or         = and { "||" and }
+//! and        = equality { "&&" equality }
+//! equality   = comparison [ ("==" | "!=") comparison ]
+//! comparison = sum [ ("<" | "<=" | ">" | ">=") sum ]
+//! sum        = product { ("+" | "-") product }
+//! product    = prefix { ("*" | "/") prefix }
+//! prefix     = ("-" | "!") prefix | primary
+//! primary    = number | name | function "(" choice { "," choice } ")" | "(" choice ")"
+//! ```
+//!
+//! Long sums are loops here and short programs; what nests is bounded by [`MAX_NESTING`], so no text can exhaust the
+//! stack of the thread that reads it. Parts without names become their value at once, and a choice whose condition is
+//! such a part becomes the way that is taken; both ways are checked all the same.
+
+use super::dimension::Dimension;
+use super::error::suggestion;
+use super::lexer::{Lexer, Token};
+use super::program::{Binary, MAX_STACK, Step, Unary};
+use super::{ExprError, MAX_NESTING, MAX_TEXT_BYTES};
+
+/// Functions, with how many arguments they take at least and at most.
+pub(super) const FUNCTIONS: [(&str, usize, usize); 7] = [
+    ("min", 2, usize::MAX),
+    ("max", 2, usize::MAX),
+    ("abs", 1, 1),
+    ("clamp", 3, 3),
+    ("ln", 1, 1),
+    ("exp", 1, 1),
+    ("sqrt", 1, 1),
+];
+
+/// Words of other languages and what stands for them here.
+const STRANGERS: [(&str, &str); 7] = [
+    ("and", "`and` is written `&&`"),
+    ("or", "`or` is written `||`"),
+    ("not", "`not` is written `!`"),
+    ("if", "`if` is written `condition ? then : else`"),
+    ("true", "`true` is written 1"),
+    ("false", "`false` is written 0"),
+    ("pow", "there is no `pow`; write a product, or exp and ln"),
+];
+
+/// A part that was read and written.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    /// The step it begins at.
+    start: usize,
+    /// The byte it begins at.
+    at: usize,
+    dimension: Dimension,
+}
+
+/// A text as it is read.
+pub(super) struct Compiler<'t> {
+    lexer: Lexer<'t>,
+    at: usize,
+    token: Token<'t>,
+    names: &'t [&'t str],
+    /// Of the names; where there are fewer, the others' are not known.
+    units: &'t [&'t str],
+    steps: Vec<Step>,
+    /// How many numbers are on the stack once the steps so far have run.
+    depth: usize,
+    nesting: usize,
+    /// The last step that a jump leads to: what stands before it is not all that comes there.
+    joint: usize,
+}
+
+impl<'t> Compiler<'t> {
+    /// The steps of a whole text. `result`: the unit that it must be in.
+    pub(super) fn compile(
+        text: &'t str,
+        names: &'t [&'t str],
+        units: &'t [&'t str],
+        result: Option<&str>,
+    ) -> Result<Vec<Step>, ExprError> {
+        let lexer = Lexer::new(text);
+        if text.len() > MAX_TEXT_BYTES {
+            return Err(lexer.error(0, format!("{} bytes; at most {MAX_TEXT_BYTES} are allowed", text.len())));
+        }
+        let mut it =
+            Self { lexer, at: 0, token: Token::End, names, units, steps: Vec::new(), depth: 0, nesting: 0, joint: 0 };
+        it.advance()?;
+        let whole = it.choice()?;
+        if it.token != Token::End {
+            return Err(it.unexpected("an operator or the end"));
+        }
+        if let Some(unit) = result
+            && whole.dimension.together(Dimension::parse(unit)).is_none()
+        {
+            let message = format!("the result is in {}, not in {unit}", whole.dimension);
+            return Err(it.lexer.error(whole.at, message));
+        }
+        Ok(it.steps)
+    }
+
+    fn choice(&mut self) -> Result<Part, ExprError> {
+        self.nest()?;
+        let condition = self.or()?;
+        let whole = if self.token == Token::Symbol("?") { self.ways(condition)? } else { condition };
+        self.nesting -= 1;
+        Ok(whole)
+    }
+
+    /// The two ways behind a condition. Where that is a number already, the way that is not taken is read, checked and
+    /// dropped.
+    fn ways(&mut self, condition: Part) -> Result<Part, ExprError> {
+        self.advance()?;
+        let known = self.constant(condition).map(|value| value != 0.0);
+        let branch = self.steps.len();
+        match known {
+            Some(_) => self.steps.truncate(condition.start),
+            None => self.steps.push(Step::Branch { otherwise: 0, end: 0 }),
+        }
+        self.depth -= 1;
+        let before = self.depth;
+        let then = self.choice()?;
+        match known {
+            Some(true) => {}
+            Some(false) => self.steps.truncate(condition.start),
+            None => self.steps.push(Step::Jump { end: 0 }),
+        }
+        self.depth = before;
+        let otherwise = self.place();
+        self.expect(":")?;
+        let alternative = self.choice()?;
+        match known {
+            Some(true) => self.steps.truncate(usize::from(otherwise)),
+            Some(false) => {}
+            None => {
+                let end = self.place();
+                self.steps[branch] = Step::Branch { otherwise, end };
+                self.steps[usize::from(otherwise) - 1] = Step::Jump { end };
+            }
+        }
+        self.depth = before + 1;
+        let dimension = self.together(then, alternative, "chooses between")?;
+        Ok(Part { dimension, ..condition })
+    }
+
+    fn or(&mut self) -> Result<Part, ExprError> {
+        let mut left = self.and()?;
+        while self.token == Token::Symbol("||") {
+            left = self.logical(left, Self::and, true)?;
+        }
+        Ok(left)
+    }
+
+    fn and(&mut self) -> Result<Part, ExprError> {
+        let mut left = self.equality()?;
+        while self.token == Token::Symbol("&&") {
+            left = self.logical(left, Self::equality, false)?;
+        }
+        Ok(left)
+    }
+
+    /// `left && right`, or with `decides` `left || right`: the truth of the left that decides alone.
+    fn logical(
+        &mut self,
+        left: Part,
+        operand: fn(&mut Self) -> Result<Part, ExprError>,
+        decides: bool,
+    ) -> Result<Part, ExprError> {
+        self.advance()?;
+        let known = self.constant(left).map(|value| value != 0.0);
+        let jump = self.steps.len();
+        match known {
+            Some(_) => self.steps.truncate(left.start),
+            None => self.steps.push(Step::Jump { end: 0 }),
+        }
+        self.depth -= 1;
+        let before = self.depth;
+        let right = operand(self)?;
+        self.unary(right, Unary::Truth, right.at)?;
+        match known {
+            Some(known) if known == decides => {
+                self.steps.truncate(left.start);
+                self.steps.push(Step::Number(f64::from(u8::from(decides))));
+            }
+            Some(_) => {}
+            None => {
+                let end = self.place();
+                self.steps[jump] = if decides { Step::Or { end } } else { Step::And { end } };
+            }
+        }
+        self.depth = before + 1;
+        Ok(Part { dimension: Dimension::Truth, ..left })
+    }
+
+    fn equality(&mut self) -> Result<Part, ExprError> {
+        self.comparing(Self::comparison, |symbol| match symbol {
+            "==" => Some(Binary::Equal),
+            "!=" => Some(Binary::NotEqual),
+            _ => None,
+        })
+    }
+
+    fn comparison(&mut self) -> Result<Part, ExprError> {
+        self.comparing(Self::sum, |symbol| match symbol {
+            "<" => Some(Binary::Less),
+            "<=" => Some(Binary::LessOrEqual),
+            ">" => Some(Binary::Greater),
+            ">=" => Some(Binary::GreaterOrEqual),
+            _ => None,
+        })
+    }
+
+    fn comparing(
+        &mut self,
+        operand: fn(&mut Self) -> Result<Part, ExprError>,
+        operator: fn(&str) -> Option<Binary>,
+    ) -> Result<Part, ExprError> {
+        let left = operand(self)?;
+        let Some(binary) = self.operator(operator) else { return Ok(left) };
+        let at = self.at;
+        self.advance()?;
+        let right = operand(self)?;
+        if self.operator(operator).is_some() {
+            let message = "comparisons do not chain; write a < b && b < c";
+            return Err(self.lexer.error(self.at, message));
+        }
+        self.together(left, right, "compares")?;
+        self.binary(left, right, binary, at)?;
+        Ok(Part { dimension: Dimension::Truth, ..left })
+    }
+
+    fn sum(&mut self) -> Result<Part, ExprError> {
+        let operator = |symbol: &str| match symbol {
+            "+" => Some(Binary::Add),
+            "-" => Some(Binary::Subtract),
+            _ => None,
+        };
+        let mut left = self.product()?;
+        while let Some(binary) = self.operator(operator) {
+            let at = self.at;
+            self.advance()?;
+            let right = self.product()?;
+            let does = if binary == Binary::Add { "adds" } else { "takes the difference of" };
+            let dimension = self.together(left, right, does)?;
+            self.binary(left, right, binary, at)?;
+            left.dimension = dimension;
+        }
+        Ok(left)
+    }
+
+    fn product(&mut self) -> Result<Part, ExprError> {
+        let operator = |symbol: &str| match symbol {
+            "*" => Some(Binary::Multiply),
+            "/" => Some(Binary::Divide),
+            _ => None,
+        };
+        let mut left = self.prefix()?;
+        while let Some(binary) = self.operator(operator) {
+            let at = self.at;
+            self.advance()?;
+            let right = self.prefix()?;
+            let sign = if binary == Binary::Multiply { 1 } else { -1 };
+            self.binary(left, right, binary, at)?;
+            left.dimension = left.dimension.times(right.dimension, sign);
+        }
+        Ok(left)
+    }
+
+    fn prefix(&mut self) -> Result<Part, ExprError> {
+        let (unary, at) = match self.token {
+            Token::Symbol("-") => (Unary::Negate, self.at),
+            Token::Symbol("!") => (Unary::Not, self.at),
+            _ => return self.primary(),
+        };
+        self.nest()?;
+        self.advance()?;
+        let part = Part { at, ..self.prefix()? };
+        self.nesting -= 1;
+        self.unary(part, unary, at)?;
+        Ok(if unary == Unary::Not { Part { dimension: Dimension::Truth, ..part } } else { part })
+    }
+
+    fn primary(&mut self) -> Result<Part, ExprError> {
+        let (at, start) = (self.at, self.steps.len());
+        let token = self.token;
+        match token {
+            Token::Number(number) => {
+                self.advance()?;
+                self.push(Step::Number(number))?;
+                Ok(Part { start, at, dimension: Dimension::Free })
+            }
+            Token::Name(name) => {
+                self.advance()?;
+                if self.token == Token::Symbol("(") { self.call(name, at) } else { self.value(name, at) }
+            }
+            Token::Symbol("(") => {
+                self.advance()?;
+                let inner = self.choice()?;
+                self.expect(")")?;
+                Ok(Part { at, ..inner })
+            }
+            _ => Err(self.unexpected("a number, a name, a function or `(`")),
+        }
+    }
+
+    fn value(&mut self, name: &str, at: usize) -> Result<Part, ExprError> {
+        let start = self.steps.len();
+        let Some(slot) = self.names.iter().position(|known| *known == name) else {
+            let message = if FUNCTIONS.iter().any(|(function, ..)| *function == name) {
+                format!("`{name}` is a function; write {name}(…)")
+            } else if let Some((_, advice)) = STRANGERS.iter().find(|(stranger, _)| *stranger == name) {
+                (*advice).to_owned()
+            } else {
+                format!("unknown name `{name}`; {}", suggestion(name, self.names))
+            };
+            return Err(self.lexer.error(at, message));
+        };
+        self.push(Step::Value(to_u16(slot)))?;
+        let dimension = self.units.get(slot).map_or(Dimension::Free, |unit| Dimension::parse(unit));
+        Ok(Part { start, at, dimension })
+    }
+
+    fn call(&mut self, name: &str, at: usize) -> Result<Part, ExprError> {
+        let Some((_, least, most)) = FUNCTIONS.iter().find(|(function, ..)| *function == name).copied() else {
+            let message = if self.names.contains(&name) {
+                format!("`{name}` is a number, not a function")
+            } else if let Some((_, advice)) = STRANGERS.iter().find(|(stranger, _)| *stranger == name) {
+                (*advice).to_owned()
+            } else {
+                let known = FUNCTIONS.map(|(function, ..)| function);
+                format!("unknown function `{name}`; {}", suggestion(name, &known))
+            };
+            return Err(self.lexer.error(at, message));
+        };
+        self.advance()?;
+        let (mut whole, mut given, mut bounds) = (None, 0, [None; 2]);
+        while given == 0 || self.token == Token::Symbol(",") {
+            if given > 0 {
+                self.advance()?;
+            } else if self.token == Token::Symbol(")") {
+                break;
+            }
+            let argument = self.choice()?;
+            given += 1;
+            let Some(first) = whole else {
+                whole = Some(Part { at, ..argument });
+                continue;
+            };
+            let binary = match (name, given) {
+                ("clamp", 2) | ("max", _) => Binary::Max,
+                ("clamp", 3) | ("min", _) => Binary::Min,
+                // One too many: what is said of it below comes first.
+                _ => continue,
+            };
+            if name == "clamp" {
+                bounds[given - 2] = self.constant(argument);
+            }
+            let dimension = self.together(first, argument, "compares")?;
+            self.binary(first, argument, binary, at)?;
+            whole = Some(Part { dimension, ..first });
+        }
+        let Some(whole) = whole.filter(|_| given >= least && given <= most) else {
+            let count = match (least, most) {
+                (1, 1) => "one argument".to_owned(),
+                (least, most) if least == most => format!("{least} arguments"),
+                (least, _) => format!("at least {least} arguments"),
+            };
+            return Err(self.lexer.error(at, format!("`{name}` takes {count}, found {given}")));
+        };
+        if let [Some(low), Some(high)] = bounds
+            && low > high
+        {
+            return Err(self.lexer.error(at, format!("the lower bound of `clamp`, {low}, is above the upper, {high}")));
+        }
+        self.expect(")")?;
+        let unary = match name {
+            "abs" => Unary::Abs,
+            "ln" => Unary::Ln,
+            "exp" => Unary::Exp,
+            "sqrt" => Unary::Sqrt,
+            _ => return Ok(whole),
+        };
+        self.unary(whole, unary, at)?;
+        Ok(if unary == Unary::Abs { whole } else { Part { dimension: Dimension::Free, ..whole } })
+    }
+
+    /// What the last part becomes. `at`: the byte that a fault of it is shown at.
+    fn unary(&mut self, part: Part, unary: Unary, at: usize) -> Result<(), ExprError> {
+        if let Some(value) = self.constant(part) {
+            return self.fold(part, unary.of(value), at);
+        }
+        let done = unary == Unary::Truth && self.joint != self.steps.len() && self.steps.last().is_some_and(is_truth);
+        if !done {
+            self.steps.push(Step::Unary(unary));
+        }
+        Ok(())
+    }
+
+    /// What the last two parts become.
+    fn binary(&mut self, left: Part, right: Part, binary: Binary, at: usize) -> Result<(), ExprError> {
+        self.depth -= 1;
+        let single = self.steps.len() == right.start + 1;
+        let first = if right.start == left.start + 1 { self.steps.get(left.start).copied() } else { None };
+        let last = if single { self.steps.last().copied() } else { None };
+        let step = match (first, last) {
+            (Some(Step::Number(a)), Some(Step::Number(b))) => return self.fold(left, binary.of(a, b), at),
+            (_, Some(Step::Number(number))) => Step::WithNumber(binary, number),
+            (_, Some(Step::Value(slot))) => Step::WithValue(binary, slot),
+            _ => Step::Binary(binary),
+        };
+        if !matches!(step, Step::Binary(_)) {
+            self.steps.truncate(right.start);
+        }
+        self.steps.push(step);
+        Ok(())
+    }
+
+    /// The value that a part of numbers alone was found to have, in its place.
+    fn fold(&mut self, part: Part, value: f64, at: usize) -> Result<(), ExprError> {
+        if !value.is_finite() {
+            let what = if value.is_nan() { "this has no value" } else { "this is infinite" };
+            return Err(self.lexer.error(at, what));
+        }
+        self.steps.truncate(part.start);
+        self.steps.push(Step::Number(value));
+        Ok(())
+    }
+
+    /// The number that the last part is, if it is one.
+    fn constant(&self, part: Part) -> Option<f64> {
+        match self.steps.get(part.start..) {
+            Some([Step::Number(number)]) => Some(*number),
+            _ => None,
+        }
+    }
+
+    fn push(&mut self, step: Step) -> Result<(), ExprError> {
+        if self.depth == MAX_STACK {
+            let message =
+                format!("more than {MAX_STACK} numbers are held at once here; calculate some of them earlier");
+            return Err(self.lexer.error(self.at, message));
+        }
+        self.steps.push(step);
+        self.depth += 1;
+        Ok(())
+    }
+
+    /// The next step's place, as a jump's goal.
+    fn place(&mut self) -> u16 {
+        self.joint = self.steps.len();
+        to_u16(self.joint)
+    }
+
+    fn nest(&mut self) -> Result<(), ExprError> {
+        self.nesting += 1;
+        if self.nesting > MAX_NESTING {
+            return Err(self.lexer.error(self.at, format!("nested more than {MAX_NESTING} deep")));
+        }
+        Ok(())
+    }
+
+    /// The unit of two parts that must have the same.
+    fn together(&self, left: Part, right: Part, does: &str) -> Result<Dimension, ExprError> {
+        left.dimension.together(right.dimension).ok_or_else(|| {
+            let message = format!(
+                "{does} {} and {}; multiply one of them by a rate, or by a number to say what it is worth",
+                left.dimension, right.dimension
+            );
+            self.lexer.error(right.at, message)
+        })
+    }
+
+    /// The operator that stands here, if it is one of these.
+    fn operator(&self, known: fn(&str) -> Option<Binary>) -> Option<Binary> {
+        match self.token {
+            Token::Symbol(symbol) => known(symbol),
+            _ => None,
+        }
+    }
+
+    fn advance(&mut self) -> Result<(), ExprError> {
+        (self.at, self.token) = self.lexer.next()?;
+        Ok(())
+    }
+
+    fn expect(&mut self, symbol: &'static str) -> Result<(), ExprError> {
+        if self.token != Token::Symbol(symbol) {
+            return Err(self.unexpected(&format!("`{symbol}`")));
+        }
+        self.advance()
+    }
+
+    fn unexpected(&self, expected: &str) -> ExprError {
+        if let Token::Name(name) = self.token
+            && let Some((_, advice)) = STRANGERS.iter().find(|(stranger, _)| *stranger == name)
+        {
+            return self.lexer.error(self.at, *advice);
+        }
+        let found = self.token.shown(self.lexer.since(self.at));
+        self.lexer.error(self.at, format!("expected {expected}, found {found}"))
+    }
+}
+
+/// Whether a step leaves 1 or 0.
+const fn is_truth(step: &Step) -> bool {
+    match step {
+        Step::Unary(unary) => matches!(unary, Unary::Not | Unary::Truth),
+        Step::Binary(binary) | Step::WithNumber(binary, _) | Step::WithValue(binary, _) => matches!(
+            binary,
+            Binary::Less
+                | Binary::LessOrEqual
+                | Binary::Greater
+                | Binary::GreaterOrEqual
+                | Binary::Equal
+                | Binary::NotEqual
+        ),
+        _ => false,
+    }
+}
+
+/// Steps are fewer than the text has bytes ([`MAX_TEXT_BYTES`]), and lists of names are far shorter than that.
+fn to_u16(place: usize) -> u16 {
+    u16::try_from(place).unwrap_or(u16::MAX)
+}

@@ -1,0 +1,118 @@
+//! Units of what an expression calculates with, as far as they can be known without being told.
+//!
+//! A number written in the text may mean anything: `50` is milliseconds where milliseconds are added, and a factor of 50
+//! turns anything into anything. So units are known only of what is made of names, and only plain contradictions are
+//! refused: milliseconds plus tokens, or tokens where the policy says ms.
+
+use std::fmt;
+
+/// Base units, as they are written below and above the line.
+const BASES: [(&str, &str); 5] =
+    [("ms", "ms"), ("s", "s"), ("token", "tokens"), ("request", "requests"), ("byte", "bytes")];
+
+/// The unit of a part of an expression.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Dimension {
+    /// A number of the text, or what was multiplied by one: fits everywhere.
+    Free,
+    /// 1 or 0 from a comparison: fits everywhere, and leaves what it is multiplied by as it is.
+    Truth,
+    /// The product of the base units with these exponents.
+    Of([i8; BASES.len()]),
+}
+
+impl Dimension {
+    /// Of `ms`, `tokens`, `ms/token`, `tokens/s`, `share`, `1`. What is not known fits everywhere.
+    pub(super) fn parse(unit: &str) -> Self {
+        let mut exponents = [0; BASES.len()];
+        for (part, step) in unit.split('/').zip([1_i8, -1]) {
+            match BASES.iter().position(|(one, many)| part == *one || part == *many) {
+                Some(base) => exponents[base] += step,
+                None if part == "1" || part == "share" => {}
+                None => return Self::Free,
+            }
+        }
+        Self::Of(exponents)
+    }
+
+    /// Of a sum, a comparison, or two ways of one choice. `None`: they do not go together.
+    pub(super) fn together(self, other: Self) -> Option<Self> {
+        match (self, other) {
+            (Self::Of(a), Self::Of(b)) => (a == b).then_some(self),
+            (Self::Of(_), _) => Some(self),
+            (_, Self::Of(_)) => Some(other),
+            (Self::Truth, Self::Truth) => Some(Self::Truth),
+            _ => Some(Self::Free),
+        }
+    }
+
+    /// Of a product (`sign` 1) or a quotient (−1).
+    pub(super) fn times(self, other: Self, sign: i8) -> Self {
+        match (self, other) {
+            (Self::Free, _) | (_, Self::Free) => Self::Free,
+            (Self::Truth, Self::Truth) => Self::Truth,
+            (Self::Of(_), Self::Truth) => self,
+            (Self::Truth, Self::Of(b)) => Self::Of(b.map(|exponent| exponent.saturating_mul(sign))),
+            (Self::Of(mut a), Self::Of(b)) => {
+                for (a, b) in a.iter_mut().zip(b) {
+                    *a = a.saturating_add(b.saturating_mul(sign));
+                }
+                Self::Of(a)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Dimension {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self::Of(exponents) = self else { return f.write_str("any unit") };
+        let side = |sign: i8, many: bool| -> Vec<String> {
+            let named = BASES.iter().zip(exponents).filter(|(_, exponent)| exponent.signum() == sign);
+            named
+                .map(|((one, plural), exponent)| {
+                    let name = if many { plural } else { one };
+                    match exponent.unsigned_abs() {
+                        1 => (*name).to_owned(),
+                        power => format!("{name}^{power}"),
+                    }
+                })
+                .collect()
+        };
+        let (above, below) = (side(1, true), side(-1, false));
+        match (above.is_empty(), below.is_empty()) {
+            (true, true) => f.write_str("no unit"),
+            (false, true) => f.write_str(&above.join("*")),
+            (true, false) => write!(f, "1/{}", below.join("/")),
+            (false, false) => write!(f, "{}/{}", above.join("*"), below.join("/")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_turn_amounts_into_time() {
+        let of = Dimension::parse;
+        let time = of("tokens").times(of("ms/token"), 1);
+        assert_eq!(time, of("ms"));
+        assert_eq!(time.together(of("ms")), Some(of("ms")));
+        assert_eq!(time.together(of("tokens")), None);
+        assert_eq!(of("tokens").times(of("tokens"), -1), of("share"));
+        assert_eq!(of("ms").times(Dimension::Free, 1), Dimension::Free);
+        assert_eq!(of("ms").times(Dimension::Truth, 1), of("ms"));
+        assert_eq!(of("furlong"), Dimension::Free);
+    }
+
+    #[test]
+    fn they_read_as_they_are_written() {
+        for unit in ["ms", "tokens", "requests", "bytes", "ms/token", "ms/request", "tokens/s"] {
+            assert_eq!(Dimension::parse(unit).to_string(), unit);
+        }
+        assert_eq!(Dimension::parse("share").to_string(), "no unit");
+        let square = Dimension::parse("ms").times(Dimension::parse("ms"), 1);
+        assert_eq!(square.to_string(), "ms^2");
+        assert_eq!(Dimension::parse("1").times(square, -1).to_string(), "1/ms^2");
+    }
+}

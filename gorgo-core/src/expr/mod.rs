@@ -1,0 +1,126 @@
+//! Ring 0: expressions, the small language of terms, constraints and objectives. Imports std only.
+//!
+//! ```text
+//! max(0, uncached_tokens - 512) * prefill_ms_per_token + (queued_tokens > 4000 ? 50 : 0)
+//! ```
+//!
+//! A text is compiled once, when the configuration is read: names become slots, parts without names become numbers, and
+//! length, nesting and memory are bounded. There are no loops, so an evaluation takes as many steps as the text has
+//! operators, at most. `README.md` beside this file is the user's guide.
+//!
+//! Every value is an `f64`. **Unknown** and **nothing** are two things: a name whose value is unknown ends the evaluation
+//! where its value is needed (not in a way of `?:`, `&&`, `||` that is not taken); arithmetic without a result (`0 / 0`) is
+//! NaN, and whatever uses NaN is NaN, comparisons too.
+
+mod compile;
+mod dimension;
+mod error;
+mod lexer;
+mod program;
+
+pub use error::ExprError;
+pub use program::Stack;
+
+use program::Step;
+
+/// Longest text, bytes.
+pub const MAX_TEXT_BYTES: usize = 4_096;
+
+/// How deep brackets, prefixes and choices may nest.
+pub const MAX_NESTING: usize = 64;
+
+/// What objectives may name: statistics of one cohort's requests. Times are in ms; `…_ref` is the same of the other
+/// arm, the incumbent's.
+pub const OBJECTIVE_NAMES: &[&str] = &[
+    "ttft_mean",
+    "ttft_p50",
+    "ttft_p95",
+    "ttft_p99",
+    "e2e_mean",
+    "e2e_p50",
+    "e2e_p95",
+    "e2e_p99",
+    "itl_mean",
+    "itl_p99",
+    "ttft_mean_ref",
+    "ttft_p50_ref",
+    "ttft_p95_ref",
+    "ttft_p99_ref",
+    "e2e_mean_ref",
+    "e2e_p50_ref",
+    "e2e_p95_ref",
+    "e2e_p99_ref",
+    "itl_mean_ref",
+    "itl_p99_ref",
+    "error_share",
+    "share_max",
+    "hhi",
+    "requests",
+    "tokens_per_second",
+];
+
+/// An expression that was read, checked and compiled.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Expression {
+    steps: Vec<Step>,
+}
+
+impl Expression {
+    /// Reads a text whose names are these; a name's slot is its place in the list.
+    ///
+    /// # Errors
+    /// What is wrong first, with its column and what was expected.
+    pub fn compile(text: &str, names: &[&str]) -> Result<Self, ExprError> {
+        Self::compile_in(text, names, &[], None)
+    }
+
+    /// The same, with the units of the names (`ms`, `tokens`, `ms/token`, `tokens/s`, `share`, `1`), in their order, and
+    /// the unit the result must be in: what plainly contradicts them is an error. Units that are not given, or not known,
+    /// fit everywhere.
+    ///
+    /// # Errors
+    /// What is wrong first, with its column and what was expected.
+    pub fn compile_in(text: &str, names: &[&str], units: &[&str], result: Option<&str>) -> Result<Self, ExprError> {
+        compile::Compiler::compile(text, names, units, result).map(|steps| Self { steps })
+    }
+
+    /// The value, given that of each name, in the order of the names; NaN for one that is unknown. NaN where a value that
+    /// was needed is unknown or missing, or where the arithmetic has no result; it may be infinite.
+    #[must_use]
+    pub fn eval(&self, values: &[f64], stack: &mut Stack) -> f64 {
+        let known = |slot| values.get(usize::from(slot)).copied().filter(|value| !value.is_nan());
+        program::run(&self.steps, stack, known).unwrap_or(f64::NAN)
+    }
+
+    /// The value, with the names' values asked for one by one as they are needed, by slot. `None` where one of those is
+    /// unknown; what the arithmetic gives may be infinite or NaN.
+    #[inline]
+    pub fn eval_with(&self, stack: &mut Stack, value: impl FnMut(u16) -> Option<f64>) -> Option<f64> {
+        program::run(&self.steps, stack, value)
+    }
+
+    /// The slots of the names that can make a difference, ascending, each once.
+    #[must_use]
+    pub fn slots(&self) -> Vec<usize> {
+        let slot = |step: &Step| match step {
+            Step::Value(slot) | Step::WithValue(_, slot) => Some(usize::from(*slot)),
+            _ => None,
+        };
+        let mut slots: Vec<usize> = self.steps.iter().filter_map(slot).collect();
+        slots.sort_unstable();
+        slots.dedup();
+        slots
+    }
+
+    /// The number that it always is, if it reads no names.
+    #[must_use]
+    pub fn constant(&self) -> Option<f64> {
+        match self.steps[..] {
+            [Step::Number(number)] => Some(number),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,187 @@
+//! What an expression is compiled to, and how it runs: a flat list of steps over a small stack.
+//!
+//! Each step's arithmetic stands once, here: constants are folded with the very functions that evaluate.
+//! What has no value (`0 / 0`, `ln(-1)`) makes all that uses it have no value: comparisons, `min` and `max` pass NaN on,
+//! where plain IEEE arithmetic would lose it.
+
+/// Most numbers that an expression may hold at once. A power of two: indices are masked, never checked.
+pub(super) const MAX_STACK: usize = 32;
+
+const MASK: usize = MAX_STACK - 1;
+
+/// Where expressions are evaluated; one can be used again and again, by any expression.
+#[derive(Debug, Clone, Copy)]
+pub struct Stack([f64; MAX_STACK]);
+
+impl Default for Stack {
+    fn default() -> Self {
+        Self([0.0; MAX_STACK])
+    }
+}
+
+/// What becomes of one number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unary {
+    Negate,
+    Not,
+    /// 1 for anything but 0.
+    Truth,
+    Abs,
+    Ln,
+    Exp,
+    Sqrt,
+}
+
+/// What becomes of two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Binary {
+    Add,
+    Subtract,
+    Multiply,
+    Divide,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+    Equal,
+    NotEqual,
+    Min,
+    Max,
+}
+
+impl Unary {
+    #[inline]
+    pub(super) fn of(self, x: f64) -> f64 {
+        match self {
+            Self::Negate => -x,
+            Self::Not => truth(x == 0.0, x, x),
+            Self::Truth => truth(x != 0.0, x, x),
+            Self::Abs => x.abs(),
+            Self::Ln => x.ln(),
+            Self::Exp => x.exp(),
+            Self::Sqrt => x.sqrt(),
+        }
+    }
+}
+
+impl Binary {
+    #[inline]
+    #[expect(clippy::float_cmp, reason = "`==` in an expression is exact, as documented")]
+    pub(super) fn of(self, a: f64, b: f64) -> f64 {
+        match self {
+            Self::Add => a + b,
+            Self::Subtract => a - b,
+            Self::Multiply => a * b,
+            Self::Divide => a / b,
+            Self::Less => truth(a < b, a, b),
+            Self::LessOrEqual => truth(a <= b, a, b),
+            Self::Greater => truth(a > b, a, b),
+            Self::GreaterOrEqual => truth(a >= b, a, b),
+            Self::Equal => truth(a == b, a, b),
+            Self::NotEqual => truth(a != b, a, b),
+            Self::Min => chosen(b < a, a, b),
+            Self::Max => chosen(b > a, a, b),
+        }
+    }
+}
+
+/// 1 or 0; nothing where either operand is nothing.
+#[inline]
+fn truth(is: bool, a: f64, b: f64) -> f64 {
+    if a.is_nan() || b.is_nan() { f64::NAN } else { f64::from(u8::from(is)) }
+}
+
+/// The second where it is the one wanted or nothing, else the first.
+#[inline]
+fn chosen(second: bool, a: f64, b: f64) -> f64 {
+    if second || b.is_nan() { b } else { a }
+}
+
+/// One step.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Step {
+    /// Puts a number on the stack.
+    Number(f64),
+    /// Puts the value in that slot on the stack; one that is unknown ends the evaluation.
+    Value(u16),
+    /// Replaces the top.
+    Unary(Unary),
+    /// Replaces the two on top.
+    Binary(Binary),
+    /// The top with a number: two steps in one.
+    WithNumber(Binary, f64),
+    /// The top with a value: two steps in one.
+    WithValue(Binary, u16),
+    /// The left of `&&`: 0 is the result and NaN is, else the right one follows.
+    And { end: u16 },
+    /// The left of `||`: what is not 0 makes 1 the result, else the right one follows.
+    Or { end: u16 },
+    /// The condition of `?:`.
+    Branch { otherwise: u16, end: u16 },
+    /// Goes on elsewhere.
+    Jump { end: u16 },
+}
+
+/// Runs the steps. `None`: a value that was needed is unknown.
+#[inline]
+pub(super) fn run(steps: &[Step], Stack(stack): &mut Stack, mut value: impl FnMut(u16) -> Option<f64>) -> Option<f64> {
+    // The top lies in a register; `below` is how many lie under it on the stack. The first push puts down a top that
+    // was never pushed, which nothing takes up again.
+    let (mut top, mut below) = (0.0, 0_usize);
+    let mut next = 0;
+    while let Some(step) = steps.get(next) {
+        next += 1;
+        match *step {
+            Step::Number(number) => {
+                stack[below & MASK] = top;
+                below = below.wrapping_add(1);
+                top = number;
+            }
+            Step::Value(slot) => {
+                stack[below & MASK] = top;
+                below = below.wrapping_add(1);
+                top = value(slot)?;
+            }
+            Step::Unary(unary) => top = unary.of(top),
+            Step::Binary(binary) => {
+                below = below.wrapping_sub(1);
+                top = binary.of(stack[below & MASK], top);
+            }
+            Step::WithNumber(binary, number) => top = binary.of(top, number),
+            Step::WithValue(binary, slot) => top = binary.of(top, value(slot)?),
+            Step::And { end } => {
+                if top == 0.0 || top.is_nan() {
+                    // −0 and 0 are the same truth, and give the same result.
+                    top += 0.0;
+                    next = usize::from(end);
+                } else {
+                    below = below.wrapping_sub(1);
+                    top = stack[below & MASK];
+                }
+            }
+            Step::Or { end } => {
+                if top == 0.0 {
+                    below = below.wrapping_sub(1);
+                    top = stack[below & MASK];
+                } else {
+                    top = Unary::Truth.of(top);
+                    next = usize::from(end);
+                }
+            }
+            Step::Branch { otherwise, end } => {
+                if top.is_nan() {
+                    next = usize::from(end);
+                } else {
+                    let holds = top != 0.0;
+                    below = below.wrapping_sub(1);
+                    top = stack[below & MASK];
+                    if !holds {
+                        next = usize::from(otherwise);
+                    }
+                }
+            }
+            Step::Jump { end } => next = usize::from(end),
+        }
+    }
+    Some(top)
+}
