@@ -21,6 +21,7 @@ macro_rules! presets {
 /// All presets. A new one is a file in `presets/` and a line here.
 pub const PRESETS: &[Preset] = presets![
     "gorgo",
+    "predicted-latency",
     "random",
     "round-robin",
     "least-request",

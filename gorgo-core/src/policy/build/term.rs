@@ -8,7 +8,7 @@ use crate::model::{Unit, Value};
 use crate::policy::suggest::suggestion;
 use crate::policy::weight::Weight;
 use crate::policy::{PolicyUnit, Rule, Term, Unknown, params};
-use crate::score::TermKind;
+use crate::score::{Slot, TermKind};
 
 /// Keys that every term has.
 const TERM_KEYS: [&str; 4] = ["kind", "name", "weight", "unknown"];
@@ -22,6 +22,13 @@ pub(super) struct Built {
     place: usize,
     kind: &'static TermKind,
     pub(super) term: Term,
+}
+
+impl Built {
+    /// As its policy's cost sees it.
+    pub(super) fn slot(&self) -> Slot<'_> {
+        Slot { name: &self.term.name, kind: self.kind.kind, millis: in_ms(&self.term) }
+    }
 }
 
 impl One<'_> {

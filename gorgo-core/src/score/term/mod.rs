@@ -1,5 +1,8 @@
 //! Cost terms, one file each.
 
+mod answer;
+mod backlog;
+mod compute;
 mod constant;
 mod hash;
 mod inflight;
@@ -10,6 +13,8 @@ mod prefill;
 mod queue;
 mod rtt;
 mod running;
+mod stall;
+mod tail_start;
 mod throughput;
 mod turn;
 mod waiting;
@@ -28,6 +33,11 @@ pub const TERMS: &[&TermKind] = &[
     &kv_tokens::KIND,
     &throughput::KIND,
     &latency::KIND,
+    &backlog::KIND,
+    &compute::KIND,
+    &stall::KIND,
+    &answer::KIND,
+    &tail_start::KIND,
     &constant::KIND,
     &hash::KIND,
     &turn::KIND,
