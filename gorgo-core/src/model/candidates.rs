@@ -211,9 +211,8 @@ impl Candidates {
     #[expect(clippy::cast_precision_loss, reason = "requests in flight stay far below 2^53")]
     pub fn mean_inflight(&self) -> f64 {
         let available = self.inflight.iter().zip(&self.available).filter(|(_, available)| **available);
-        let (requests, replicas) = available.fold((0_u64, 0_u64), |(sum, count), (inflight, _)| {
-            (sum + u64::from(*inflight), count + 1)
-        });
+        let (requests, replicas) =
+            available.fold((0_u64, 0_u64), |(sum, count), (inflight, _)| (sum + u64::from(*inflight), count + 1));
         requests as f64 / replicas.max(1) as f64
     }
 

@@ -159,8 +159,7 @@ impl PrefixIndex {
     /// Whether a use at `last_use` lay in the oldest fifth of the time that the replica's part reaches back, and that
     /// part is all but full.
     fn is_near_tail(&self, replica: ReplicaId, now: u64, last_use: u64) -> bool {
-        let (held, capacity) =
-            (self.held[replica.index()].load(Relaxed), self.capacity[replica.index()].load(Relaxed));
+        let (held, capacity) = (self.held[replica.index()].load(Relaxed), self.capacity[replica.index()].load(Relaxed));
         if held < capacity - capacity / NEAR_FULL {
             return false;
         }

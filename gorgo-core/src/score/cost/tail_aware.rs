@@ -69,9 +69,7 @@ impl TailAware {
         let parts: Vec<Part> = slots.iter().map(part).collect();
         let start = parts.iter().position(|part| *part == Part::TailStart);
         match (start, parts.iter().filter(|part| **part == Part::TailStart).count()) {
-            (Some(start), 1) => {
-                Ok(Self { curve: params.number("curve").unwrap_or(f64::INFINITY), parts, start })
-            }
+            (Some(start), 1) => Ok(Self { curve: params.number("curve").unwrap_or(f64::INFINITY), parts, start }),
             (_, count) => Err(format!("`tail-aware` needs one term of kind \"tail-start\", found {count}")),
         }
     }

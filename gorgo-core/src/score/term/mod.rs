@@ -2,13 +2,18 @@
 
 mod answer;
 mod backlog;
+mod batch_work;
 mod compute;
 mod constant;
+mod drain;
 mod hash;
 mod inflight;
+mod kv_pressure;
 mod kv_tokens;
 mod kv_usage;
 mod latency;
+mod min_max;
+mod miss_share;
 mod prefill;
 mod queue;
 mod rtt;
@@ -38,6 +43,11 @@ pub const TERMS: &[&TermKind] = &[
     &stall::KIND,
     &answer::KIND,
     &tail_start::KIND,
+    &drain::KIND,
+    &kv_pressure::KIND,
+    &min_max::KIND,
+    &miss_share::KIND,
+    &batch_work::KIND,
     &constant::KIND,
     &hash::KIND,
     &turn::KIND,
