@@ -106,12 +106,12 @@ fn a_smaller_cache_than_believed_is_found_out() {
     let capacity = || router.index.replica_stats(ReplicaId(0)).unwrap().capacity;
     let believed = capacity();
     let prompts: Vec<Prompt> = (0..40).map(|number| unique(&router, number, 2_000)).collect();
-    for round in 0..3_u64 {
-        for (number, prompt) in prompts.iter().enumerate() {
-            let at = ms(round * 100_000 + number as u64 * 1_000);
+    for (number, prompt) in prompts.iter().enumerate() {
+        for turn in 0..3 {
+            // Used a moment ago, and yet the engine never has anything.
+            let at = ms(number as u64 * 1_000 + turn);
             let routed = route(&router, "gorgo", prompt, 1, at);
             let tokens = routed.record.prompt_tokens;
-            // The engine never has anything: its cache holds half of what is used in a round.
             router.finish(routed.reservation, prompt, &done(tokens, 0, 100.0), at);
         }
     }
@@ -159,5 +159,5 @@ fn decisions_are_repeated_from_their_rows_while_everything_is_learned() {
         assert_eq!((Some(repeated.replica), repeated.ties), (row.replica, row.ties));
         assert_eq!(repeated.propensity.to_bits(), row.propensity.to_bits());
     }
-    assert!(starts.len() > 2, "the tail's start moved: {starts:?}");
+    assert!(starts.len() >= 2, "the tail's start moved: {starts:?}");
 }
