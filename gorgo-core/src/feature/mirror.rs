@@ -1,8 +1,10 @@
 //! How large each replica's cache really is, as a multiple of what is believed: the index is a mirror of it, and one of
 //! the wrong size promises what was evicted, or does not know what is there.
 //!
-//! ×0.97 whenever the engine had less than 70 % of a predicted hit; ×1.01 whenever a hit among the least recently used
-//! of a full mirror was confirmed. Where no capacity is known at all, the steps start from what the mirror holds at the
+//! ×0.97 whenever the engine had less than 70 % of a predicted hit that was at least half the prompt and had long not
+//! been used; ×1.01 whenever a hit among the least recently used of a full mirror was confirmed. Other misses say nothing
+//! of size: an engine with hybrid attention has nothing of a prompt that merely begins like another, and no engine evicts
+//! what was used a moment ago; taken for evictions, they would shrink the mirror until hits are lost. Where no capacity is known at all, the steps start from what the mirror holds at the
 //! first miss. Source: design study, section 3, "Mirror capacity".
 
 use crate::model::ReplicaId;
@@ -19,10 +21,14 @@ const FACTORS: [f64; 2] = [0.05, 4.0];
 /// One finding.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Finding {
+    /// Tokens of the prompt.
+    pub prompt: u32,
     /// Tokens that the index promised.
     pub predicted: u32,
     /// Tokens that the engine had.
     pub actual: u32,
+    /// Whether they had not been used for at least half the time that the mirror reaches back.
+    pub old: bool,
     /// Whether they were among the least recently used of a full mirror.
     pub near_tail: bool,
 }
@@ -46,10 +52,11 @@ impl Mirror {
             return None;
         }
         let missed = f64::from(finding.actual) < MISSED * f64::from(finding.predicted);
-        let step = match (missed, finding.near_tail) {
-            (true, _) => SHRINK,
-            (false, true) => GROW,
-            (false, false) => return None,
+        let continues = u64::from(finding.predicted) * 2 >= u64::from(finding.prompt);
+        let step = match missed {
+            true if finding.old && continues => SHRINK,
+            false if finding.near_tail => GROW,
+            _ => return None,
         };
         let factor = &mut self.factors[replica.index()];
         let before = *factor;
@@ -71,7 +78,16 @@ mod tests {
     const R: ReplicaId = ReplicaId(0);
 
     fn finding(predicted: u32, actual: u32, near_tail: bool) -> Finding {
-        Finding { predicted, actual, near_tail }
+        Finding { prompt: 1_000, predicted, actual, old: true, near_tail }
+    }
+
+    #[test]
+    fn misses_that_say_nothing_of_size_leave_it() {
+        let mut mirror = Mirror::new(1);
+        let recent = Finding { old: false, ..finding(1_000, 0, false) };
+        let begins_alike = Finding { prompt: 2_001, ..finding(1_000, 0, false) };
+        assert_eq!((mirror.record(R, recent), mirror.record(R, begins_alike)), (None, None));
+        assert_eq!(mirror.factor(R), 1.0);
     }
 
     #[test]

@@ -267,8 +267,9 @@ impl Router {
     pub fn finish(&self, reservation: Reservation, prompt: &Prompt, ending: &Ending, at: At) {
         let Reservation { replica, reserved, prefix } = reservation;
         let read_by_engine = reserved.load.prefilled() || ending.completed || ending.ttft_ms.is_some();
-        let near_tail = prefix.as_ref().is_some_and(prefix::Ticket::near_tail);
-        let step = self.state.lock().finish(replica, reserved, &Ended { ending, at, near_tail });
+        let age = |is: fn(&prefix::Ticket) -> bool| prefix.as_ref().is_some_and(is);
+        let ended = Ended { ending, at, old: age(prefix::Ticket::old), near_tail: age(prefix::Ticket::near_tail) };
+        let step = self.state.lock().finish(replica, reserved, &ended);
         if let Some(ticket) = prefix {
             if ending.completed {
                 let blocks = self.confirmed_blocks(prompt, ending, ticket.held());

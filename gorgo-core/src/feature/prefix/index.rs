@@ -40,6 +40,7 @@ pub struct Ticket {
     decision: DecisionId,
     stamp: u64,
     held: u32,
+    old: bool,
     near_tail: bool,
 }
 
@@ -48,6 +49,12 @@ impl Ticket {
     #[must_use]
     pub const fn held(&self) -> u32 {
         self.held
+    }
+
+    /// Whether these had not been used for at least half the time that the replica's part reaches back.
+    #[must_use]
+    pub const fn old(&self) -> bool {
+        self.old
     }
 
     /// Whether these were about to be evicted: unused for most of the time that the oldest were, at a replica whose
@@ -152,21 +159,20 @@ impl PrefixIndex {
     pub fn insert(&self, chain: &[u64], replica: ReplicaId, decision: DecisionId, at: At) -> Option<Ticket> {
         self.held.get(replica.index())?;
         let (stamp, touched) = self.touch(chain, replica, decision, Some(at))?;
-        let near_tail = touched.held > 0 && self.is_near_tail(replica, stamp, touched.last_use);
-        Some(Ticket { replica, decision, stamp, held: touched.held, near_tail })
+        let (old, near_tail) =
+            if touched.held > 0 { self.age(replica, stamp, touched.last_use) } else { (false, false) };
+        Some(Ticket { replica, decision, stamp, held: touched.held, old, near_tail })
     }
 
-    /// Whether a use at `last_use` lay in the oldest fifth of the time that the replica's part reaches back, and that
-    /// part is all but full.
-    fn is_near_tail(&self, replica: ReplicaId, now: u64, last_use: u64) -> bool {
+    /// Whether a use at `last_use` lay in the older half of the time that the replica's part reaches back; and whether
+    /// in the oldest fifth, while that part is all but full.
+    fn age(&self, replica: ReplicaId, now: u64, last_use: u64) -> (bool, bool) {
         let (held, capacity) = (self.held[replica.index()].load(Relaxed), self.capacity[replica.index()].load(Relaxed));
-        if held < capacity - capacity / NEAR_FULL {
-            return false;
-        }
+        let full = held >= capacity - capacity / NEAR_FULL;
         let row = &self.oldest[self.slot(replica, 0)..self.slot(replica, SHARDS)];
         let oldest = row.iter().map(|stamp| stamp.load(Relaxed)).min().unwrap_or(NEVER);
         let (age, reach) = (now.saturating_sub(last_use), now.saturating_sub(oldest));
-        age >= reach - reach / NEAR_TAIL
+        (age >= reach / 2, full && age >= reach - reach / NEAR_TAIL)
     }
 
     /// Makes a replica's capacity that many times as large; one that is not known yet counts as what is held.

@@ -67,7 +67,9 @@ pub(super) struct Reserved {
 pub(super) struct Ended<'a> {
     pub(super) ending: &'a Ending,
     pub(super) at: At,
-    /// Whether what was believed cached had been among the least recently used.
+    /// Whether what was believed cached had long not been used.
+    pub(super) old: bool,
+    /// Whether it had been among the least recently used.
     pub(super) near_tail: bool,
 }
 
@@ -200,7 +202,8 @@ impl State {
         let predicted = u64::from(reserved.cached_tokens) * u64::from(counted) / u64::from(estimated.max(1));
         let predicted = u32::try_from(predicted).unwrap_or(u32::MAX);
         self.hits.record(replica, counted, predicted, actual);
-        self.mirror.record(replica, Finding { predicted, actual, near_tail: ended.near_tail })
+        let Ended { old, near_tail, .. } = *ended;
+        self.mirror.record(replica, Finding { prompt: counted, predicted, actual, old, near_tail })
     }
 
     /// Takes in an event; answers with the replica whose engine restarted, if it says so.
