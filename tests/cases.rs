@@ -31,7 +31,7 @@ fn cases() -> Vec<Case> {
         let text = fs::read_to_string(&path).unwrap();
         let table: toml::Table = text.parse().unwrap_or_else(|cause| panic!("{file}: {cause}"));
         assert!(text.starts_with('#'), "{file} says what it shows");
-        let known = ["policy", "weights", "request", "window_decisions", "replica", "expect", "excluded"];
+        let known = ["policy", "weights", "request", "fleet", "window_decisions", "replica", "expect", "excluded"];
         for key in table.keys() {
             assert!(known.contains(&&**key), "{file}: unknown key {key}");
         }
@@ -128,6 +128,13 @@ impl Case {
         facts.reset(self.names.len(), 1);
         let decisions = self.table.get("window_decisions").map_or(0, whole);
         facts.window_decisions[0] = decisions;
+        for (key, stated) in self.table.get("fleet").and_then(|fleet| fleet.as_table()).into_iter().flatten() {
+            match &**key {
+                "answer_tokens" => facts.answer_tokens = number(stated),
+                "tail_start_ms" => facts.tail_start_ms = Some(number(stated)),
+                _ => panic!("{}: fleet.{key}", self.file),
+            }
+        }
         for (row, name) in self.names.iter().enumerate() {
             facts.replica[row] = ReplicaId(u16::try_from(row).unwrap());
             // Any hash that is the replica's own will do, and this one can be checked by hand: its first letter.
@@ -159,6 +166,14 @@ impl Case {
                     "prefill_ms_per_token" => facts.prefill_ms_per_token[row] = Some(number(stated)),
                     "queue_ms_per_token" => facts.queue_ms_per_token[row] = Some(number(stated)),
                     "decode_ms_per_request" => facts.decode_ms_per_request[row] = Some(number(stated)),
+                    "decoding" => facts.decoding[row] = whole(stated),
+                    "backlog_ms" => facts.backlog_ms[row] = number(stated),
+                    "likely_uncached_tokens" => facts.likely_uncached_tokens[row] = number(stated),
+                    "service_fixed_ms" => facts.service_fixed_ms[row] = number(stated),
+                    "service_ms_per_token" => facts.service_ms_per_token[row] = number(stated),
+                    "service_ms_per_decoding" => facts.service_ms_per_decoding[row] = number(stated),
+                    "itl_alone_ms" => facts.itl_alone_ms[row] = number(stated),
+                    "itl_ms_per_request" => facts.itl_ms_per_request[row] = number(stated),
                     "capacity_tokens" => facts.capacity_tokens[row] = whole(stated),
                     "window" => facts.windows[0][row] = number(stated),
                     _ => panic!("{}: replica.{name}.{key}", self.file),

@@ -3,6 +3,8 @@
 //! A *hard* constraint (health, regions) rules a replica out for good. The others yield when nobody would be left:
 //! `policy::decide` then lets those back in that are least over their limits, and the exclusions stay recorded.
 
+mod bounded_load;
+mod cache_affinity;
 mod capacity_share;
 mod concentration;
 mod expression;
@@ -28,6 +30,8 @@ pub const CONSTRAINTS: &[&ConstraintKind] = &[
     &regions::KIND,
     &imbalance::KIND,
     &expression::KIND,
+    &bounded_load::KIND,
+    &cache_affinity::KIND,
 ];
 
 /// The kind that every policy has first, written or not.

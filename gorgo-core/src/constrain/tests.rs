@@ -26,6 +26,12 @@ fn settings() -> Vec<(&'static str, Vec<Setting>)> {
         ("regions", vec![("allow", Value::List(vec![text("east"), text("north")]))]),
         ("imbalance", vec![("max_difference", Value::Integer(8))]),
         ("imbalance", vec![("max_sigmas", Value::Float(1.0))]),
+        ("bounded-load", vec![("factor", Value::Float(1.25))]),
+        ("cache-affinity", vec![("max_difference", Value::Float(8.0)), ("max_ratio", Value::Float(1.1))]),
+        (
+            "cache-affinity",
+            vec![("gate", text("match")), ("above_mean", Value::Float(20.0)), ("min_match", Value::Float(0.5))],
+        ),
         ("imbalance", vec![("max_mad", Value::Float(1.0)), ("of", text("load"))]),
         ("expression", vec![("allow", text("inflight < 40 && kv_used_share < 0.9")), ("relax", Value::Bool(true))]),
         (

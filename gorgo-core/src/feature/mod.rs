@@ -1,13 +1,18 @@
 //! Ring 1: facts per replica. Each file is one state machine, pure: it is fed with events and a time argument, and
 //! fills its columns of [`Candidates`](crate::model::Candidates). Whoever holds them decides about locks.
 
+pub mod answer;
+pub mod backlog;
 mod decay;
 pub mod fleet;
+pub mod hit;
 pub mod latency;
 pub mod load;
+pub mod mirror;
 pub mod prefix;
 pub mod rates;
 pub mod report;
 pub mod rtt;
 pub mod share;
 pub mod tokens;
+pub mod ttft_quantile;

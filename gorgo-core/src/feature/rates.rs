@@ -129,6 +129,18 @@ impl Rates {
         }
     }
 
+    /// Fills `service_fixed_ms`, `service_ms_per_token`, `service_ms_per_decoding`: of rates that were only taught by
+    /// requests which waited for nobody, each with a queue of 0.
+    pub fn read_service(&self, candidates: &mut Candidates) {
+        for row in 0..candidates.len() {
+            let fit = &self.replicas[candidates.replica[row].index()];
+            let theta = if fit.samples == 0 { self.newcomer } else { fit.theta };
+            candidates.service_fixed_ms[row] = theta[0] * SCALE[0];
+            candidates.service_ms_per_token[row] = theta[1] * SCALE[1];
+            candidates.service_ms_per_decoding[row] = theta[3] * SCALE[3];
+        }
+    }
+
     /// Predicted TTFT, ms; `None` until the replica has [`MIN_SAMPLES`].
     #[must_use]
     pub fn predict_ms(&self, replica: ReplicaId, facts: &RateFacts) -> Option<f64> {

@@ -56,7 +56,19 @@ pub(crate) fn candidates() -> impl Strategy<Value = Candidates> {
             vec(0.0..1e6_f64, rows),
             0..100_u64,
         );
-        (counts, reports, learned, others).prop_map(move |(counts, reports, learned, others)| {
+        let amounts = move |most: f64| vec(0.0..most, rows);
+        let service = (
+            amounts(5_000.0),
+            amounts(200_000.0),
+            amounts(200.0),
+            amounts(0.3),
+            amounts(5.0),
+            amounts(50.0),
+            amounts(2.0),
+            0.0..2_000.0_f64,
+            option::of(1.0..10_000.0_f64),
+        );
+        (counts, reports, learned, others, service).prop_map(move |(counts, reports, learned, others, service)| {
             let mut all = Candidates::default();
             all.reset(rows, 1);
             for (row, replica) in all.replica.iter_mut().enumerate() {
@@ -71,6 +83,11 @@ pub(crate) fn candidates() -> impl Strategy<Value = Candidates> {
             (all.queue_ms_per_token, all.decode_ms_per_request, all.latency_ms) = (learned.3, learned.4, learned.5);
             (all.available, all.cached_tokens, all.name_hash) = (others.0, others.1, others.2);
             (all.capacity_tokens, all.inflight_since_report) = (others.3, others.4);
+            (all.backlog_ms, all.likely_uncached_tokens) = (service.0, service.1);
+            (all.service_fixed_ms, all.service_ms_per_token, all.service_ms_per_decoding) =
+                (service.2, service.3, service.4);
+            (all.itl_alone_ms, all.itl_ms_per_request) = (service.5, service.6);
+            (all.answer_tokens, all.tail_start_ms) = (service.7, service.8);
             (all.windows, all.window_decisions) = (vec![others.5], vec![others.6]);
             all
         })
@@ -117,6 +134,15 @@ pub(crate) fn permuted(all: &Candidates, order: &[usize]) -> Candidates {
         queue_ms_per_token: column(&all.queue_ms_per_token, order),
         decode_ms_per_request: column(&all.decode_ms_per_request, order),
         intercept_ms: column(&all.intercept_ms, order),
+        backlog_ms: column(&all.backlog_ms, order),
+        likely_uncached_tokens: column(&all.likely_uncached_tokens, order),
+        service_fixed_ms: column(&all.service_fixed_ms, order),
+        service_ms_per_token: column(&all.service_ms_per_token, order),
+        service_ms_per_decoding: column(&all.service_ms_per_decoding, order),
+        itl_alone_ms: column(&all.itl_alone_ms, order),
+        itl_ms_per_request: column(&all.itl_ms_per_request, order),
+        answer_tokens: all.answer_tokens,
+        tail_start_ms: all.tail_start_ms,
         capacity_tokens: column(&all.capacity_tokens, order),
         windows: all.windows.iter().map(|window| column(window, order)).collect(),
         window_decisions: all.window_decisions.clone(),

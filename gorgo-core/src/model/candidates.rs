@@ -80,6 +80,8 @@ impl Needs {
     pub const RATES: Self = Self(1 << 4);
     /// `latency_ms`.
     pub const LATENCY: Self = Self(1 << 5);
+    /// `backlog_ms`, `service_*`, `likely_uncached_tokens`, `itl_*`, `answer_tokens`, `tail_start_ms`.
+    pub const SERVICE: Self = Self(1 << 6);
 
     /// Both sets together.
     #[must_use]
@@ -150,6 +152,25 @@ pub struct Candidates {
     pub decode_ms_per_request: Vec<Option<f64>>,
     /// Learned fixed part of TTFT beyond the round trip, ms.
     pub intercept_ms: Vec<Option<f64>>,
+    /// Prefill work that this router has sent there and that a request sent now would wait for, ms.
+    pub backlog_ms: Vec<f64>,
+    /// Prompt tokens of this request that will most likely have to be computed there, at least 1: what the index says,
+    /// corrected by how often it was right.
+    pub likely_uncached_tokens: Vec<f64>,
+    /// Learned from requests that met no backlog: fixed part of TTFT beyond the round trip, ms.
+    pub service_fixed_ms: Vec<f64>,
+    /// The same: ms per prompt token to compute.
+    pub service_ms_per_token: Vec<f64>,
+    /// The same: ms per request decoding there.
+    pub service_ms_per_decoding: Vec<f64>,
+    /// Learned time between two tokens of an answer where nobody else is served, ms.
+    pub itl_alone_ms: Vec<f64>,
+    /// What each request in flight there adds to it, ms.
+    pub itl_ms_per_request: Vec<f64>,
+    /// Mean length of recent answers, tokens; of the whole fleet.
+    pub answer_tokens: f64,
+    /// Where the tail of recent TTFT begins, ms; of the whole fleet. `None` until enough were seen.
+    pub tail_start_ms: Option<f64>,
     /// KV capacity in tokens, 0 when unknown (`max_ratio` of the concentration constraint).
     pub capacity_tokens: Vec<u64>,
     /// Per share window that the policy asked for: the window's amount per replica, in the window's own unit.
@@ -183,6 +204,16 @@ impl Candidates {
     #[expect(clippy::cast_precision_loss, reason = "requests in flight stay far below 2^53")]
     pub fn running_now(&self, row: usize) -> Option<f64> {
         self.engine_running[row].map(|running| (running + self.inflight_since_report[row] as f64).max(0.0))
+    }
+
+    /// Requests in flight per available candidate.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "requests in flight stay far below 2^53")]
+    pub fn mean_inflight(&self) -> f64 {
+        let available = self.inflight.iter().zip(&self.available).filter(|(_, available)| **available);
+        let (requests, replicas) =
+            available.fold((0_u64, 0_u64), |(sum, count), (inflight, _)| (sum + u64::from(*inflight), count + 1));
+        requests as f64 / replicas.max(1) as f64
     }
 
     /// Makes every column `rows` long with nothing known, keeping the allocations.
@@ -226,6 +257,18 @@ impl Candidates {
         ] {
             fill(column, rows, None);
         }
+        for column in [
+            &mut self.backlog_ms,
+            &mut self.likely_uncached_tokens,
+            &mut self.service_fixed_ms,
+            &mut self.service_ms_per_token,
+            &mut self.service_ms_per_decoding,
+            &mut self.itl_alone_ms,
+            &mut self.itl_ms_per_request,
+        ] {
+            fill(column, rows, 0.0);
+        }
+        (self.answer_tokens, self.tail_start_ms) = (0.0, None);
         self.windows.resize_with(share_windows, Vec::new);
         for window in &mut self.windows {
             fill(window, rows, 0.0);

@@ -5,13 +5,15 @@ mod lowest;
 mod power_of_two;
 mod random;
 mod softmin;
+mod softmin_range;
 
 use std::fmt::Debug;
 
 use crate::model::{Param, Params};
 
 /// All kinds of picker. A new one is a file here and a line in this table.
-pub const PICKERS: &[&PickerKind] = &[&lowest::KIND, &softmin::KIND, &power_of_two::KIND, &random::KIND];
+pub const PICKERS: &[&PickerKind] =
+    &[&lowest::KIND, &softmin::KIND, &softmin_range::KIND, &power_of_two::KIND, &random::KIND];
 
 /// How a policy picks. Pure: the same costs give the same distribution, bit for bit.
 pub trait Picker: Debug + Send + Sync {

@@ -8,13 +8,14 @@ mod term;
 use std::sync::Arc;
 
 use self::digest::digest;
+use self::term::Built;
 use super::presets::{PRESETS, preset};
 use super::suggest::suggestion;
 use super::{Policies, Policy, PolicyUnit, Registry, params};
 use crate::config::table_text;
 use crate::model::{Faults, Needs, Param, Params, PolicyId, Replica, Severity, ShareWindow, Value};
 use crate::pick::PickerKind;
-use crate::score::CostKind;
+use crate::score::{CostKind, Slot};
 
 /// What came of the tables.
 #[derive(Debug)]
@@ -115,7 +116,10 @@ impl One<'_> {
             self.check_terms(unit, &terms, &constraints);
         }
         let picker_kind = picker.as_ref().map(|(_, kind)| kind.kind);
-        let cost = cost.and_then(|(params, kind)| self.made("cost", (kind.build)(&params)));
+        let slots: Vec<Slot<'_>> = terms.iter().map(Built::slot).collect();
+        // A term that was left out for a fault may be just the one that the cost would miss.
+        let cost = cost.filter(|_| !self.faults.any());
+        let cost = cost.and_then(|(params, kind)| self.made("cost", (kind.build)(&params, &slots)));
         let picker = picker.and_then(|(params, kind)| self.made("picker", (kind.build)(&params)));
         let needs = terms
             .iter()

@@ -197,7 +197,7 @@ fn choose(policy: &Policy, weights: &[f64], seed: u64, scratch: &mut Scratch) ->
         let signals = &signals[row * slots..(row + 1) * slots];
         let start = weighted.len();
         weighted.extend(signals.iter().zip(weights).map(|(signal, weight)| weight * signal));
-        totals.push(policy.cost.total(signals, &weighted[start..]));
+        totals.push(policy.cost.total(signals, weights, &weighted[start..]));
     }
     if allowed.is_empty() {
         return None;

@@ -21,6 +21,7 @@ macro_rules! presets {
 /// All presets. A new one is a file in `presets/` and a line here.
 pub const PRESETS: &[Preset] = presets![
     "gorgo",
+    "predicted-latency",
     "random",
     "round-robin",
     "least-request",
@@ -37,6 +38,19 @@ pub const PRESETS: &[Preset] = presets![
     "simple-session-affinity",
     "throughput",
     "pack-load",
+    "gorgo-2d",
+    "smg-cache-aware",
+    "smg-least-load",
+    "prefix-hash",
+    "consistent-hash",
+    "dynamo-kv",
+    "llm-d",
+    "aibrix-prefix-cache",
+    "vtc",
+    "vtc-basic",
+    "lmetric",
+    "skywalker",
+    "dualmap",
 ];
 
 /// The table of the preset of that name.

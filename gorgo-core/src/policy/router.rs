@@ -19,16 +19,14 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
-use self::state::State;
+use self::state::{Ended, Reserved, State};
 use self::workspace::{Workspace, Workspaces};
 use super::decide::{Choice, evaluate, written};
 use super::record::candidate_rows;
 use super::{Policies, Policy};
 use crate::config::{Index, Probe, Scrape};
 use crate::feature::fleet::{ReplicaState, Serves};
-use crate::feature::load;
 use crate::feature::prefix::{self, PrefixIndex, PrefixStats};
-use crate::feature::rates::RateFacts;
 use crate::feature::tokens::TokenRates;
 use crate::model::{
     At, Decision, DecisionId, DecisionRecord, Ending, Event, PolicyId, Prompt, RateRecord, Refusal, Replica, ReplicaId,
@@ -83,10 +81,8 @@ impl From<DecideError> for Refusal {
 #[must_use = "a reservation that is dropped without `finish` would count as load for ever"]
 pub struct Reservation {
     replica: ReplicaId,
-    load: load::Ticket,
+    reserved: Reserved,
     prefix: Option<prefix::Ticket>,
-    /// What the rates learn from; `None` where the round trip was unknown.
-    facts: Option<RateFacts>,
 }
 
 impl Reservation {
@@ -145,7 +141,8 @@ impl Router {
         };
         for replica in &router.fleet {
             if let Some(tokens) = replica.kv_capacity_tokens {
-                router.bound_index(replica.id, tokens, None);
+                #[expect(clippy::cast_precision_loss, reason = "KV caches stay far below 2^53 tokens")]
+                router.bound_index(replica.id, tokens as f64, None);
             }
         }
         router
@@ -185,7 +182,7 @@ impl Router {
         work.begin(reach);
 
         let mut state = self.state.lock();
-        match state.fill(prompt.model.as_deref(), at, &mut work.candidates) {
+        match state.fill(prompt.model.as_deref(), &request, at, &mut work.candidates) {
             Serves::Somebody => {}
             Serves::NoneAvailable => return Err(DecideError::NoReplica),
             Serves::UnknownModel => return Err(DecideError::UnknownModel),
@@ -196,7 +193,7 @@ impl Router {
         request.turn = state.turn(policy.id);
         let choice = evaluate(policy, &weights, &request, &work.candidates, seed, &mut work.scratch)
             .ok_or(DecideError::NoReplica)?;
-        let reserved = state.reserve(choice.row, &request, at, &work.candidates);
+        let reserved = state.reserve(choice.row, &request, prompt.stream, at, &work.candidates);
         state.next_turn(policy.id);
         work.shadow_turns.clear();
         for shadow in &policy.shadows {
@@ -236,8 +233,8 @@ impl Router {
         Ok(Routed {
             decision,
             record,
-            reservation: Reservation { replica, load: reserved.ticket, prefix, facts: reserved.facts },
             predicted_ttft_ms: reserved.predicted_ttft_ms,
+            reservation: Reservation { replica, reserved, prefix },
             predicted_cached_tokens,
         })
     }
@@ -262,15 +259,17 @@ impl Router {
     }
 
     /// The request produced its first content: its prefill is done.
-    pub fn first_token(&self, reservation: &mut Reservation, _at: At) {
-        self.state.lock().load.first_token(&mut reservation.load);
+    pub fn first_token(&self, reservation: &mut Reservation, at: At) {
+        self.state.lock().first_token(&mut reservation.reserved, at);
     }
 
     /// The request ended, well or not; the load is released, the index confirmed or trimmed, the rates taught.
     pub fn finish(&self, reservation: Reservation, prompt: &Prompt, ending: &Ending, at: At) {
-        let Reservation { replica, load, prefix, facts } = reservation;
-        let read_by_engine = load.prefilled() || ending.completed || ending.ttft_ms.is_some();
-        self.state.lock().finish(replica, load, facts, ending, at);
+        let Reservation { replica, reserved, prefix } = reservation;
+        let read_by_engine = reserved.load.prefilled() || ending.completed || ending.ttft_ms.is_some();
+        let age = |is: fn(&prefix::Ticket) -> bool| prefix.as_ref().is_some_and(is);
+        let ended = Ended { ending, at, old: age(prefix::Ticket::old), near_tail: age(prefix::Ticket::near_tail) };
+        let step = self.state.lock().finish(replica, reserved, &ended);
         if let Some(ticket) = prefix {
             if ending.completed {
                 let blocks = self.confirmed_blocks(prompt, ending, ticket.held());
@@ -278,6 +277,9 @@ impl Router {
             } else if !read_by_engine {
                 self.index.retract(&prompt.chain, ticket);
             }
+        }
+        if let Some(step) = step {
+            self.index.scale_capacity(replica, step);
         }
         // Token ids are exact, and their canonical bytes are no text.
         if let (true, None, Some(counted)) = (ending.completed, prompt.exact_tokens, ending.usage.prompt_tokens) {
@@ -321,12 +323,11 @@ impl Router {
     }
 
     /// Bounds a replica's part of the index by its KV capacity.
-    fn bound_index(&self, replica: ReplicaId, capacity_tokens: u64, model: Option<&str>) {
+    fn bound_index(&self, replica: ReplicaId, capacity_tokens: f64, model: Option<&str>) {
         #[expect(clippy::cast_precision_loss, reason = "blocks are small")]
         let block_tokens = self.tokens.tokens_per_byte(model.unwrap_or_default()) * self.block_bytes as f64;
-        #[expect(clippy::cast_precision_loss, reason = "KV caches stay far below 2^53 tokens")]
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates; never negative")]
-        let blocks = (capacity_tokens as f64 / block_tokens.max(1e-3)) as u64;
+        let blocks = (capacity_tokens / block_tokens.max(1e-3)) as u64;
         self.index.set_capacity(replica, blocks.max(1));
     }
 

@@ -56,9 +56,20 @@ pub type BuiltTerm = Result<Box<dyn CostTerm>, String>;
 
 /// How a policy's terms become one number per candidate.
 pub trait Cost: Debug + Send + Sync {
-    /// The cost of one candidate from its signals, each in its term's unit, and the same times their weights; both in
+    /// The cost of one candidate from its signals, each in its term's unit, the weights, and both multiplied; all in
     /// term order. Must add in term order: a decision is repeated bit for bit from stored signals.
-    fn total(&self, signals: &[f64], weighted: &[f64]) -> f64;
+    fn total(&self, signals: &[f64], weights: &[f64], weighted: &[f64]) -> f64;
+}
+
+/// A policy's term as its cost sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct Slot<'a> {
+    /// Its name in the policy.
+    pub name: &'a str,
+    /// Its kind.
+    pub kind: &'a str,
+    /// Whether weight × signal is in ms.
+    pub millis: bool,
 }
 
 /// A kind of cost: its row in [`cost::COSTS`].
@@ -70,6 +81,6 @@ pub struct CostKind {
     pub summary: &'static str,
     /// Its parameters.
     pub params: &'static [Param],
-    /// Makes the cost. The text of an error names the parameter and what is allowed.
-    pub build: fn(&Params) -> Result<Box<dyn Cost>, String>,
+    /// Makes the cost of a policy with these terms. The text of an error names the parameter and what is allowed.
+    pub build: fn(&Params, &[Slot<'_>]) -> Result<Box<dyn Cost>, String>,
 }

@@ -56,19 +56,18 @@ impl Holders {
         }
     }
 
-    /// Notes a use. True where the replica did not hold the block.
-    pub(super) fn touch(&mut self, replica: u16, stamp: u64, words: usize) -> bool {
+    /// Notes a use. The stamp of the one before; `None` where the replica did not hold the block.
+    pub(super) fn touch(&mut self, replica: u16, stamp: u64, words: usize) -> Option<u64> {
         match self {
             Self::Few { len, packed } => {
                 let used = usize::from(*len);
                 if let Some(entry) = packed[..used].iter_mut().find(|entry| holder(**entry) == usize::from(replica)) {
-                    *entry = pack(replica, stamp);
-                    return false;
+                    return Some(std::mem::replace(entry, pack(replica, stamp)) & STAMP_MASK);
                 }
                 if used < FEW {
                     packed[used] = pack(replica, stamp);
                     *len += 1;
-                    return true;
+                    return None;
                 }
                 let mut entries = *packed;
                 entries.sort_unstable();
@@ -82,14 +81,11 @@ impl Holders {
                 self.touch(replica, stamp, words)
             }
             Self::Many(list) => match find(list, replica, words) {
-                Ok(at) => {
-                    list[at] = stamp & STAMP_MASK;
-                    false
-                }
+                Ok(at) => Some(std::mem::replace(&mut list[at], stamp & STAMP_MASK)),
                 Err(at) => {
                     list.insert(at, stamp & STAMP_MASK);
                     list[usize::from(replica) / 64] |= 1 << (replica % 64);
-                    true
+                    None
                 }
             },
         }

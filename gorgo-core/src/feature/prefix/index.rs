@@ -9,11 +9,15 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::shard::Shard;
+use super::shard::{Shard, Touched};
 use crate::model::{At, DecisionId, ReplicaId};
 
 /// Shards. Prompts with the same first block share one, so more would not help a fleet with one system prompt.
 const SHARDS: usize = 16;
+/// A replica's part is all but full when at most one in so many blocks is free.
+const NEAR_FULL: u64 = 20;
+/// The tail is the oldest one in so many of the time it reaches back.
+const NEAR_TAIL: u64 = 5;
 /// In place of a stamp: nothing held.
 const NEVER: u64 = u64::MAX;
 /// Bitmap words that a look-up keeps on the stack: 1,024 replicas.
@@ -36,6 +40,8 @@ pub struct Ticket {
     decision: DecisionId,
     stamp: u64,
     held: u32,
+    old: bool,
+    near_tail: bool,
 }
 
 impl Ticket {
@@ -43,6 +49,19 @@ impl Ticket {
     #[must_use]
     pub const fn held(&self) -> u32 {
         self.held
+    }
+
+    /// Whether these had not been used for at least half the time that the replica's part reaches back.
+    #[must_use]
+    pub const fn old(&self) -> bool {
+        self.old
+    }
+
+    /// Whether these were about to be evicted: unused for most of the time that the oldest were, at a replica whose
+    /// capacity is all but full.
+    #[must_use]
+    pub const fn near_tail(&self) -> bool {
+        self.near_tail
     }
 }
 
@@ -139,8 +158,37 @@ impl PrefixIndex {
     /// must know. `None` for an empty chain, or a replica that the fleet does not have.
     pub fn insert(&self, chain: &[u64], replica: ReplicaId, decision: DecisionId, at: At) -> Option<Ticket> {
         self.held.get(replica.index())?;
-        let (stamp, held) = self.touch(chain, replica, decision, Some(at))?;
-        Some(Ticket { replica, decision, stamp, held })
+        let (stamp, touched) = self.touch(chain, replica, decision, Some(at))?;
+        let (old, near_tail) =
+            if touched.held > 0 { self.age(replica, stamp, touched.last_use) } else { (false, false) };
+        Some(Ticket { replica, decision, stamp, held: touched.held, old, near_tail })
+    }
+
+    /// Whether a use at `last_use` lay in the older half of the time that the replica's part reaches back; and whether
+    /// in the oldest fifth, while that part is all but full.
+    fn age(&self, replica: ReplicaId, now: u64, last_use: u64) -> (bool, bool) {
+        let (held, capacity) = (self.held[replica.index()].load(Relaxed), self.capacity[replica.index()].load(Relaxed));
+        let full = held >= capacity - capacity / NEAR_FULL;
+        let row = &self.oldest[self.slot(replica, 0)..self.slot(replica, SHARDS)];
+        let oldest = row.iter().map(|stamp| stamp.load(Relaxed)).min().unwrap_or(NEVER);
+        let (age, reach) = (now.saturating_sub(last_use), now.saturating_sub(oldest));
+        (age >= reach / 2, full && age >= reach - reach / NEAR_TAIL)
+    }
+
+    /// Makes a replica's capacity that many times as large; one that is not known yet counts as what is held.
+    pub fn scale_capacity(&self, replica: ReplicaId, step: f64) {
+        let Some(capacity) = self.capacity.get(replica.index()) else { return };
+        let known = match capacity.load(Relaxed) {
+            u64::MAX if step < 1.0 => self.held[replica.index()].load(Relaxed),
+            u64::MAX => return,
+            known => known,
+        };
+        #[expect(clippy::cast_precision_loss, reason = "blocks stay far below 2^53")]
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates; never negative")]
+        let blocks = (known as f64 * step).ceil() as u64;
+        // Rounding must not keep a small one where it is.
+        let blocks = if step < 1.0 && blocks == known { known.saturating_sub(1) } else { blocks };
+        self.set_capacity(replica, blocks.max(1));
     }
 
     /// The request ended well: the engine now holds its whole prompt. `actual_blocks` is what it said was cached when
@@ -221,8 +269,8 @@ impl PrefixIndex {
         })
     }
 
-    /// Stamps the chain at a replica. Returns the stamp and how many leading blocks the replica held before.
-    fn touch(&self, chain: &[u64], replica: ReplicaId, decision: DecisionId, at: Option<At>) -> Option<(u64, u32)> {
+    /// Stamps the chain at a replica. Returns the stamp and what it did.
+    fn touch(&self, chain: &[u64], replica: ReplicaId, decision: DecisionId, at: Option<At>) -> Option<(u64, Touched)> {
         let number = shard_of(*chain.first()?);
         let mut shard = self.shards[number].lock();
         if self.bytes.load(Relaxed) > self.max_bytes {
@@ -238,7 +286,7 @@ impl PrefixIndex {
         if touched.added > 0 {
             self.evict(replica);
         }
-        Some((stamp, touched.held))
+        Some((stamp, touched))
     }
 
     /// Evicts a replica's least recently used blocks, over all shards, down to its capacity.

@@ -53,6 +53,8 @@ pub(super) struct Lane {
 pub(super) struct Touched {
     /// Leading blocks that the replica held before.
     pub(super) held: u32,
+    /// The stamp of the last use before of the deepest of them.
+    pub(super) last_use: u64,
     /// Blocks that it holds only now.
     pub(super) added: u32,
 }
@@ -175,12 +177,17 @@ impl Shard {
             let node = self.node_mut(found);
             node.decision = decision;
             let before = node.holders.heap_bytes();
-            if node.holders.touch(replica, stamp, words) {
-                let grown = node.holders.heap_bytes() - before;
-                self.heap_bytes += grown;
-                touched.added += 1;
-            } else if touched.added == 0 {
-                touched.held += 1;
+            match node.holders.touch(replica, stamp, words) {
+                None => {
+                    let grown = node.holders.heap_bytes() - before;
+                    self.heap_bytes += grown;
+                    touched.added += 1;
+                }
+                Some(last_use) if touched.added == 0 => {
+                    touched.held += 1;
+                    touched.last_use = last_use;
+                }
+                Some(_) => {}
             }
             at = found;
         }

@@ -8,7 +8,7 @@ use crate::model::{Unit, Value};
 use crate::policy::suggest::suggestion;
 use crate::policy::weight::Weight;
 use crate::policy::{PolicyUnit, Rule, Term, Unknown, params};
-use crate::score::TermKind;
+use crate::score::{Slot, TermKind};
 
 /// Keys that every term has.
 const TERM_KEYS: [&str; 4] = ["kind", "name", "weight", "unknown"];
@@ -28,6 +28,11 @@ impl Built {
     /// Whether it keeps one replica from getting everything.
     fn spreads(&self) -> bool {
         self.term.signal.spreads().unwrap_or(self.kind.spreads) && self.term.weight.init > 0.0
+    }
+
+    /// As its policy's cost sees it.
+    pub(super) fn slot(&self) -> Slot<'_> {
+        Slot { name: &self.term.name, kind: self.kind.kind, millis: in_ms(&self.term) }
     }
 }
 

@@ -127,7 +127,7 @@ fn all_faults_come_at_once_each_with_its_path() {
     policy.gorgo.term[1].weight.init: 9.0 is above `max`, 2.0
     policy.gorgo.term[1].kind: a term "rtt" stands above already; give one of them another `name`
     policy.gorgo.term[2].kind: unknown term "latncy"; did you mean `latency`?
-    policy.gorgo.term[3]: `kind` is missing; known: rtt, prefill, queue, inflight, running, waiting, kv-usage, kv-tokens, throughput, latency, constant, hash, turn, expression
+    policy.gorgo.term[3]: `kind` is missing; known: rtt, prefill, queue, inflight, running, waiting, kv-usage, kv-tokens, throughput, latency, backlog, compute, stall, answer, tail-start, drain, kv-pressure, min-max, miss-share, batch-work, constant, hash, turn, expression
     policy.gorgo.term[4].unknown: expected "worst" or a number in the term's unit, at most 1e12
     policy.gorgo.term[4].weight: not a number; allowed: -1e9 to 1e9
     policy.gorgo.term[5].weight.rate: the rate `decode` is ms per unit of requests, but the signal is in tokens
@@ -136,10 +136,10 @@ fn all_faults_come_at_once_each_with_its_path() {
     policy.gorgo.term[6]: `values.replica-7`: no replica of that name
     policy.gorgo.constraint.concentration.max_share: 1.4 is above 1.0
     policy.gorgo.constraint.max-inflight.max_requests: expected a whole number, found a number
-    policy.gorgo.constraint.budget: unknown constraint; known: health, concentration, max-inflight, max-queued-tokens, min-share, regions, imbalance, expression
+    policy.gorgo.constraint.budget: unknown constraint; known: health, concentration, max-inflight, max-queued-tokens, min-share, regions, imbalance, expression, bounded-load, cache-affinity
     policy.gorgo.constraint.regions.allow: no enabled replica is in region "moon"; known: east, north, west
-    policy.gorgo.cost: unknown cost "product"; known: sum
-    policy.gorgo.picker: unknown picker "best"; known: lowest, softmin, power-of-two, random
+    policy.gorgo.cost: unknown cost "product"; known: sum, tail-aware
+    policy.gorgo.picker: unknown picker "best"; known: lowest, softmin, softmin-range, power-of-two, random
     "#);
 }
 
@@ -261,7 +261,7 @@ fn shapes_are_checked_too() {
     policy.shapes.shadow: expected an array of strings, found a string
     policy.shapes.term: expected [[…term]] tables, found a whole number
     policy.shapes.constraint: expected a table, found an array
-    policy.shapes.picker: `kind` is missing; known: lowest, softmin, power-of-two, random
+    policy.shapes.picker: `kind` is missing; known: lowest, softmin, softmin-range, power-of-two, random
     policy.softmin.term[0]: expected a table, found a whole number
     policy.softmin.term[1]: `unit` of the signal is missing; known: ms, tokens, requests, share, tokens/s, 1
     policy.softmin.term[2].unit: unknown unit; did you mean `tokens`?

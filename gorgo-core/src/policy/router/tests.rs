@@ -1,5 +1,8 @@
 //! A router as its callers see it: bursts, ties, sizes, refusals, and that all comes back to zero.
 
+mod predicted;
+mod presets;
+
 use super::*;
 use crate::config::parse_toml;
 use crate::model::arbitrary::fleet;

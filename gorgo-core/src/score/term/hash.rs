@@ -16,18 +16,30 @@ pub(super) const KIND: TermKind = TermKind {
     unit: Some(Unit::One),
     summary: "place of the replica in the key's rendezvous order, 0 for its home",
     spreads: true,
-    params: &[Param {
-        name: "key",
-        ty: ParamType::Text { default: Some("session"), choices: &["session", "head"] },
-        unit: "",
-        help: "the session, or the first 256 tokens of the prompt",
-    }],
-    build: |params, _| Ok(Box::new(Hash { head: params.text("key") == Some("head") })),
+    params: &[
+        Param {
+            name: "key",
+            ty: ParamType::Text { default: Some("session"), choices: &["session", "head"] },
+            unit: "",
+            help: "the session, or the first 256 tokens of the prompt",
+        },
+        Param {
+            name: "choices",
+            ty: ParamType::Integer { default: Some(1), min: 1, max: 65_536 },
+            unit: "replicas",
+            help: "how many homes a key has: they are all at place 0",
+        },
+    ],
+    build: |params, _| {
+        let choices = params.integer("choices").and_then(|choices| usize::try_from(choices).ok()).unwrap_or(1);
+        Ok(Box::new(Hash { head: params.text("key") == Some("head"), choices }))
+    },
 };
 
 #[derive(Debug)]
 struct Hash {
     head: bool,
+    choices: usize,
 }
 
 impl CostTerm for Hash {
@@ -44,7 +56,7 @@ impl CostTerm for Hash {
             .collect();
         order.sort_unstable();
         for (place, (_, _, row)) in order.into_iter().enumerate() {
-            out[row] = Some(place as f64);
+            out[row] = Some((place + 1).saturating_sub(self.choices) as f64);
         }
     }
 }

@@ -1,16 +1,26 @@
 //! Cost terms, one file each.
 
+mod answer;
+mod backlog;
+mod batch_work;
+mod compute;
 mod constant;
+mod drain;
 mod expression;
 mod hash;
 mod inflight;
+mod kv_pressure;
 mod kv_tokens;
 mod kv_usage;
 mod latency;
+mod min_max;
+mod miss_share;
 mod prefill;
 mod queue;
 mod rtt;
 mod running;
+mod stall;
+mod tail_start;
 mod throughput;
 mod turn;
 mod waiting;
@@ -29,6 +39,16 @@ pub const TERMS: &[&TermKind] = &[
     &kv_tokens::KIND,
     &throughput::KIND,
     &latency::KIND,
+    &backlog::KIND,
+    &compute::KIND,
+    &stall::KIND,
+    &answer::KIND,
+    &tail_start::KIND,
+    &drain::KIND,
+    &kv_pressure::KIND,
+    &min_max::KIND,
+    &miss_share::KIND,
+    &batch_work::KIND,
     &constant::KIND,
     &hash::KIND,
     &turn::KIND,

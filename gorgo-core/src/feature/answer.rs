@@ -1,0 +1,148 @@
+//! What answers cost while they are written: their mean length (tokens, whole fleet) and, per replica, the time between
+//! two tokens as `a + b·D`, ms, with D the requests in flight there when the request was dispatched.
+//!
+//! The mean is exponential, each answer weighs 2 %. The line is least squares with forgetting 0.998 per answer, drawn
+//! to the prior by as much as ten samples of it weigh, and never negative. Source: design study, section 3, "Learning".
+
+use crate::model::{Candidates, ReplicaId};
+
+/// What a new answer weighs in the mean length.
+const LENGTH_WEIGHT: f64 = 0.02;
+/// Mean length before any answer, tokens: the limit of the study's clients.
+const PRIOR_TOKENS: f64 = 128.0;
+/// What a sample's weight falls to with each later one of its replica.
+const FORGETTING: f64 = 0.998;
+/// Before any answer, ms: calibrated on two L40S.
+const PRIOR_ALONE_MS: f64 = 7.7;
+const PRIOR_PER_REQUEST_MS: f64 = 0.6;
+/// The prior is worth this many samples at each of the two points.
+const PRIOR_SAMPLES: f64 = 5.0;
+const PRIOR_AT: [f64; 2] = [0.0, 10.0];
+/// A gap above this many times the predicted one (and 50 ms) counts as that: one stalled stream must not teach.
+const CLIP_RATIO: f64 = 5.0;
+const CLIP_MS: f64 = 50.0;
+
+/// Σ weight of 1, D, D², gap, D·gap.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sums {
+    one: f64,
+    d: f64,
+    dd: f64,
+    gap: f64,
+    d_gap: f64,
+}
+
+impl Sums {
+    fn add(&mut self, weight: f64, d: f64, gap: f64) {
+        self.one += weight;
+        self.d += weight * d;
+        self.dd += weight * d * d;
+        self.gap += weight * gap;
+        self.d_gap += weight * d * gap;
+    }
+
+    fn fade(&mut self, factor: f64) {
+        for sum in [&mut self.one, &mut self.d, &mut self.dd, &mut self.gap, &mut self.d_gap] {
+            *sum *= factor;
+        }
+    }
+
+    /// `a` and `b` of the line, the prior's samples included.
+    fn line(mut self) -> (f64, f64) {
+        for d in PRIOR_AT {
+            self.add(PRIOR_SAMPLES, d, PRIOR_ALONE_MS + PRIOR_PER_REQUEST_MS * d);
+        }
+        // Positive, since the prior has two points.
+        let spread = self.one * self.dd - self.d * self.d;
+        let slope = ((self.one * self.d_gap - self.d * self.gap) / spread).max(0.0);
+        (((self.gap - slope * self.d) / self.one).max(0.0), slope)
+    }
+}
+
+/// Lengths and gaps of answers.
+#[derive(Debug, Clone)]
+pub struct Answers {
+    mean_tokens: f64,
+    replicas: Vec<Sums>,
+}
+
+impl Answers {
+    /// For a fleet of `replicas`, no answer seen.
+    #[must_use]
+    pub fn new(replicas: usize) -> Self {
+        Self { mean_tokens: PRIOR_TOKENS, replicas: vec![Sums::default(); replicas] }
+    }
+
+    /// An answer of `tokens` was written at a replica in `decode_ms` after its first token; `inflight` were there when
+    /// it was dispatched. `None` where the time is not known.
+    pub fn record(&mut self, replica: ReplicaId, inflight: u32, tokens: u32, decode_ms: Option<f64>) {
+        self.mean_tokens += (f64::from(tokens) - self.mean_tokens) * LENGTH_WEIGHT;
+        let Some(decode_ms) = decode_ms.filter(|ms| tokens > 1 && ms.is_finite() && *ms >= 0.0) else { return };
+        let gap = decode_ms / f64::from(tokens - 1);
+        let sums = &mut self.replicas[replica.index()];
+        let (alone, slope) = sums.line();
+        let d = f64::from(inflight);
+        let most = (CLIP_RATIO * (alone + slope * d)).max(CLIP_MS);
+        sums.fade(FORGETTING);
+        sums.add(1.0, d, gap.min(most));
+    }
+
+    /// Fills `answer_tokens`, `itl_alone_ms`, `itl_ms_per_request`.
+    pub fn read(&self, candidates: &mut Candidates) {
+        candidates.answer_tokens = self.mean_tokens;
+        for row in 0..candidates.len() {
+            let (alone, slope) = self.replicas[candidates.replica[row].index()].line();
+            (candidates.itl_alone_ms[row], candidates.itl_ms_per_request[row]) = (alone, slope);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const R: ReplicaId = ReplicaId(0);
+
+    fn read(answers: &Answers) -> (f64, f64, f64) {
+        let mut candidates = Candidates::default();
+        candidates.reset(1, 0);
+        answers.read(&mut candidates);
+        (candidates.answer_tokens, candidates.itl_alone_ms[0], candidates.itl_ms_per_request[0])
+    }
+
+    #[test]
+    fn the_prior_then_the_truth() {
+        let mut answers = Answers::new(1);
+        let (tokens, alone, slope) = read(&answers);
+        assert_eq!(tokens, 128.0);
+        assert!((alone - 7.7).abs() < 1e-9 && (slope - 0.6).abs() < 1e-9);
+        for number in 0..2_000_u32 {
+            let inflight = number % 21;
+            answers.record(R, inflight, 51, Some(50.0 * (12.0 + 1.5 * f64::from(inflight))));
+        }
+        let (tokens, alone, slope) = read(&answers);
+        assert!((tokens - 51.0).abs() < 0.1);
+        assert!((alone - 12.0).abs() < 0.5 && (slope - 1.5).abs() < 0.05, "{alone} + {slope}·D");
+    }
+
+    #[test]
+    fn one_stalled_stream_teaches_little() {
+        let mut answers = Answers::new(1);
+        answers.record(R, 5, 11, Some(600_000.0));
+        let (_, alone, slope) = read(&answers);
+        assert!(alone + slope * 5.0 < 20.0, "{alone} + {slope}·5");
+    }
+
+    #[test]
+    fn never_negative_and_short_answers_have_no_gap() {
+        let mut answers = Answers::new(1);
+        for _ in 0..500 {
+            answers.record(R, 0, 11, Some(300.0));
+            answers.record(R, 20, 11, Some(10.0));
+            answers.record(R, 20, 1, Some(10.0));
+            answers.record(R, 20, 0, None);
+        }
+        let (_, alone, slope) = read(&answers);
+        assert!(alone >= 0.0 && slope == 0.0);
+    }
+}

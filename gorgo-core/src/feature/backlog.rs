@@ -1,0 +1,226 @@
+//! The prefill work waiting at each replica, ms, by a virtual clock that this router keeps for it.
+//!
+//! ```text
+//! dispatch at t:       V = max(V, t + RTT/2) + 40 ms + work
+//! first token at t:    v = t − RTT/2; for each still without one, oldest first: v = max(v, tₖ + RTT/2) + 40 ms + workₖ; V = v
+//! read at t:           max(0, V − t − RTT/2); a request overdue by o makes it at least min(o, 3 s)
+//! ```
+//!
+//! V is the moment the engine will have nothing left to prefill. Each first token sets it right, since the engine serves
+//! in order; a straggler is assumed to stay one. Work is what was predicted at dispatch, ms. Only this router's requests
+//! are in it. Source: design study, section 3, "Virtual clock".
+
+use std::collections::VecDeque;
+
+use crate::model::{At, Candidates, ReplicaId};
+
+/// Fixed time of a prefill batch that a waiting request sees of the one before it, ms (0.04 s in the study).
+const BATCH_MS: f64 = 40.0;
+/// A straggler is not believed to take longer than this, ms.
+const MOST_OVERDUE_MS: f64 = 3_000.0;
+
+/// One request's place in line. Give it back with [`Backlog::first_token`] or [`Backlog::release`]; else it stays there.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "a request that is never released stands in line for ever"]
+pub struct Ticket {
+    replica: ReplicaId,
+    number: u64,
+}
+
+/// A request without a first token.
+#[derive(Debug, Clone, Copy)]
+struct Waiting {
+    number: u64,
+    /// When it reaches the engine, ms since the epoch.
+    arrives_ms: f64,
+    /// Prefill time of what is not cached, ms.
+    work_ms: f64,
+    /// When its first token is due at the router, ms since the epoch.
+    due_ms: f64,
+    /// Whether its first token will be seen: not where the answer comes in one piece.
+    streams: bool,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Line {
+    /// When the engine began on what is waiting, as far as first tokens tell, ms since the epoch.
+    begun_ms: f64,
+    /// When the engine is done with all of it, ms since the epoch.
+    idle_ms: f64,
+    /// In order of dispatch.
+    waiting: VecDeque<Waiting>,
+}
+
+/// The lines of all replicas.
+#[derive(Debug, Clone)]
+pub struct Backlog {
+    lines: Vec<Line>,
+    next: u64,
+}
+
+impl Backlog {
+    /// For a fleet of `replicas`, nothing waiting.
+    #[must_use]
+    pub fn new(replicas: usize) -> Self {
+        Self { lines: vec![Line::default(); replicas], next: 0 }
+    }
+
+    /// A request with `work_ms` of prefill goes to a replica `rtt_ms` away. `streams`: its first token will be seen;
+    /// else it is believed to be on time, and gone when a later request has its first token.
+    pub fn dispatch(&mut self, at: At, replica: ReplicaId, rtt_ms: f64, work_ms: f64, streams: bool) -> Ticket {
+        let number = self.next;
+        self.next += 1;
+        let half = rtt_ms / 2.0;
+        let waiting = Waiting { number, arrives_ms: millis(at) + half, work_ms, due_ms: 0.0, streams };
+        self.lines[replica.index()].append(waiting, half);
+        Ticket { replica, number }
+    }
+
+    /// The request's first token arrived at the router.
+    pub fn first_token(&mut self, at: At, ticket: &Ticket, rtt_ms: f64) {
+        let line = &mut self.lines[ticket.replica.index()];
+        if line.take(ticket.number) {
+            line.waiting.retain(|waiting| waiting.streams || waiting.number > ticket.number);
+            line.replay(millis(at) - rtt_ms / 2.0, rtt_ms / 2.0);
+        }
+    }
+
+    /// The request is over. Without a first token nothing is known of the engine but that this work is gone from it.
+    pub fn release(&mut self, ticket: Ticket, rtt_ms: f64) {
+        let Ticket { replica, number } = ticket;
+        let line = &mut self.lines[replica.index()];
+        if line.take(number) {
+            line.replay(line.begun_ms, rtt_ms / 2.0);
+        }
+    }
+
+    /// Fills `backlog_ms`; reads `rtt_ms`.
+    pub fn read(&self, at: At, candidates: &mut Candidates) {
+        let now = millis(at);
+        for row in 0..candidates.len() {
+            let line = &self.lines[candidates.replica[row].index()];
+            let half = candidates.rtt_ms[row].unwrap_or(0.0) / 2.0;
+            let first = line.waiting.iter().find(|waiting| waiting.streams);
+            let overdue = first.map_or(0.0, |first| (now - first.due_ms).min(MOST_OVERDUE_MS));
+            candidates.backlog_ms[row] = (line.idle_ms - now - half).max(overdue).max(0.0);
+        }
+    }
+}
+
+impl Line {
+    fn append(&mut self, mut waiting: Waiting, half_rtt_ms: f64) {
+        self.idle_ms = self.idle_ms.max(waiting.arrives_ms) + BATCH_MS + waiting.work_ms;
+        waiting.due_ms = self.idle_ms + half_rtt_ms;
+        self.waiting.push_back(waiting);
+    }
+
+    fn take(&mut self, number: u64) -> bool {
+        let place = self.waiting.iter().position(|waiting| waiting.number == number);
+        place.and_then(|place| self.waiting.remove(place)).is_some()
+    }
+
+    /// The engine begins on the oldest request at `start_ms`.
+    fn replay(&mut self, start_ms: f64, half_rtt_ms: f64) {
+        (self.begun_ms, self.idle_ms) = (start_ms, start_ms);
+        for waiting in &mut self.waiting {
+            self.idle_ms = self.idle_ms.max(waiting.arrives_ms) + BATCH_MS + waiting.work_ms;
+            waiting.due_ms = self.idle_ms + half_rtt_ms;
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "µs since the epoch stay below 2^53 for two centuries")]
+fn millis(at: At) -> f64 {
+    at.0 as f64 / 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const R: ReplicaId = ReplicaId(0);
+
+    fn at(ms: u64) -> At {
+        At(1_000_000_000 + ms * 1_000)
+    }
+
+    fn read(backlog: &Backlog, ms: u64, rtt_ms: f64) -> f64 {
+        let mut candidates = Candidates::default();
+        candidates.reset(1, 0);
+        candidates.rtt_ms[0] = Some(rtt_ms);
+        backlog.read(at(ms), &mut candidates);
+        candidates.backlog_ms[0]
+    }
+
+    #[test]
+    fn work_adds_up_and_drains_with_time() {
+        let mut backlog = Backlog::new(1);
+        assert_eq!(read(&backlog, 0, 100.0), 0.0);
+        let first = backlog.dispatch(at(0), R, 100.0, 460.0, true);
+        assert_eq!(read(&backlog, 0, 100.0), 500.0, "a request sent now arrives just behind it");
+        let second = backlog.dispatch(at(100), R, 100.0, 160.0, true);
+        assert_eq!(read(&backlog, 100, 100.0), 600.0);
+        assert_eq!(read(&backlog, 400, 100.0), 300.0);
+        for ticket in [first, second] {
+            backlog.release(ticket, 100.0);
+        }
+        assert_eq!(read(&backlog, 400, 100.0), 0.0);
+    }
+
+    #[test]
+    fn a_first_token_sets_the_clock_right() {
+        let mut backlog = Backlog::new(1);
+        let first = backlog.dispatch(at(0), R, 20.0, 960.0, true);
+        let _second = backlog.dispatch(at(0), R, 20.0, 160.0, true);
+        assert_eq!(read(&backlog, 0, 20.0), 1_200.0);
+        // Due at 1,020 ms, here at 320: the second began at 310 and has 200 ms of work.
+        backlog.first_token(at(320), &first, 20.0);
+        assert_eq!(read(&backlog, 320, 20.0), 180.0);
+        backlog.first_token(at(400), &first, 20.0);
+        assert_eq!(read(&backlog, 320, 20.0), 180.0, "once");
+        backlog.release(first, 20.0);
+        assert_eq!(read(&backlog, 320, 20.0), 180.0);
+    }
+
+    #[test]
+    fn a_straggler_is_assumed_to_stay_one() {
+        let mut backlog = Backlog::new(1);
+        let ticket = backlog.dispatch(at(0), R, 100.0, 60.0, true);
+        assert_eq!(read(&backlog, 200, 100.0), 0.0, "due at 200");
+        assert_eq!(read(&backlog, 900, 100.0), 700.0);
+        assert_eq!(read(&backlog, 60_000, 100.0), 3_000.0);
+        backlog.first_token(at(60_000), &ticket, 100.0);
+        assert_eq!(read(&backlog, 60_000, 100.0), 0.0);
+        backlog.release(ticket, 100.0);
+    }
+
+    #[test]
+    fn an_answer_in_one_piece_is_no_straggler() {
+        let mut backlog = Backlog::new(1);
+        let whole = backlog.dispatch(at(0), R, 0.0, 60.0, false);
+        assert_eq!((read(&backlog, 0, 0.0), read(&backlog, 5_000, 0.0)), (100.0, 0.0));
+        let later = backlog.dispatch(at(10), R, 0.0, 60.0, true);
+        let last = backlog.dispatch(at(10), R, 0.0, 60.0, true);
+        assert_eq!(read(&backlog, 10, 0.0), 290.0);
+        backlog.first_token(at(150), &later, 0.0);
+        assert_eq!(read(&backlog, 150, 0.0), 100.0, "the engine serves in order: the first is done too");
+        for ticket in [whole, later, last] {
+            backlog.release(ticket, 0.0);
+        }
+    }
+
+    #[test]
+    fn a_request_that_goes_without_a_token_takes_its_work_along() {
+        let mut backlog = Backlog::new(1);
+        let first = backlog.dispatch(at(0), R, 0.0, 960.0, true);
+        let second = backlog.dispatch(at(0), R, 0.0, 460.0, true);
+        let third = backlog.dispatch(at(0), R, 0.0, 60.0, true);
+        assert_eq!(read(&backlog, 0, 0.0), 1_600.0);
+        backlog.release(second, 0.0);
+        assert_eq!(read(&backlog, 10, 0.0), 1_090.0);
+        backlog.release(first, 0.0);
+        backlog.release(third, 0.0);
+        assert_eq!(read(&backlog, 10, 0.0), 0.0);
+        assert!(backlog.lines[0].waiting.is_empty());
+    }
+}

@@ -1,0 +1,108 @@
+//! Where the tail of TTFT begins, ms: the running 88 % quantile of what the whole fleet's requests met, over the last
+//! 1,024 of them. A predicted TTFT beyond it would make the tail worse. Source: design study, section 3, T0.
+//!
+//! Nearest rank, ceil(0.88·n), of a window of samples, not of time: a quiet night does not forget what slow is.
+
+use std::collections::VecDeque;
+
+use crate::model::{Candidates, Ending};
+
+const QUANTILE: f64 = 0.88;
+/// Large enough that 120 samples lie beyond the quantile, small enough to follow the hour.
+const WINDOW: usize = 1_024;
+/// Fewer say nothing of a tail.
+const LEAST_SAMPLES: usize = 32;
+
+/// The window, in order of arrival and in order of size.
+#[derive(Debug, Clone, Default)]
+pub struct TtftQuantile {
+    arrived: VecDeque<f64>,
+    sorted: Vec<f64>,
+}
+
+impl TtftQuantile {
+    /// Nothing seen.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes in how a request ended; one that failed says nothing.
+    pub fn record(&mut self, ending: &Ending) {
+        let Some(ttft_ms) = ending.ttft_ms.filter(|ms| ending.completed && ms.is_finite() && *ms >= 0.0) else {
+            return;
+        };
+        if self.arrived.len() == WINDOW
+            && let Some(oldest) = self.arrived.pop_front()
+        {
+            let place = self.sorted.partition_point(|sample| *sample < oldest);
+            self.sorted.remove(place);
+        }
+        self.arrived.push_back(ttft_ms);
+        let place = self.sorted.partition_point(|sample| *sample < ttft_ms);
+        self.sorted.insert(place, ttft_ms);
+    }
+
+    /// The quantile, ms; `None` before there are enough samples.
+    #[must_use]
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "at most 1,024"
+    )]
+    pub fn value_ms(&self) -> Option<f64> {
+        let samples = self.sorted.len();
+        let rank = (QUANTILE * samples as f64).ceil() as usize;
+        (samples >= LEAST_SAMPLES).then(|| self.sorted[rank.clamp(1, samples) - 1])
+    }
+
+    /// Fills `tail_start_ms`.
+    pub fn read(&self, candidates: &mut Candidates) {
+        candidates.tail_start_ms = self.value_ms();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::model::arbitrary::fixed;
+
+    fn seen(samples: impl IntoIterator<Item = f64>) -> TtftQuantile {
+        let mut quantile = TtftQuantile::new();
+        for ttft_ms in samples {
+            quantile.record(&Ending { ttft_ms: Some(ttft_ms), completed: true, ..Ending::default() });
+        }
+        quantile
+    }
+
+    #[test]
+    fn unknown_at_first_and_then_nearest_rank() {
+        assert_eq!(seen((1..=31).map(f64::from)).value_ms(), None);
+        assert_eq!(seen((1..=100).map(f64::from)).value_ms(), Some(88.0));
+    }
+
+    #[test]
+    fn failures_and_nonsense_say_nothing() {
+        let mut quantile = seen((1..=100).map(f64::from));
+        for (ttft_ms, completed) in [(Some(9e9), false), (None, true), (Some(f64::NAN), true), (Some(-1.0), true)] {
+            quantile.record(&Ending { ttft_ms, completed, ..Ending::default() });
+        }
+        assert_eq!(quantile.value_ms(), Some(88.0));
+    }
+
+    proptest! {
+        #![proptest_config(fixed(32))]
+
+        #[test]
+        fn it_is_the_quantile_of_the_last_ones(samples in prop::collection::vec(0.0..1e5_f64, 32..3_000)) {
+            let quantile = seen(samples.iter().copied());
+            let mut last = samples[samples.len().saturating_sub(WINDOW)..].to_vec();
+            last.sort_by(f64::total_cmp);
+            let rank = (QUANTILE * last.len() as f64).ceil() as usize;
+            prop_assert_eq!(quantile.value_ms(), Some(last[rank - 1]));
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! A sum that bends upwards where the tail begins, so that it is the slow requests that get the fast replicas:
+//!
+//! `J = T + T² / (curve·T0) + w·max(0, T − T0) + rest`   (ms)
+//!
+//! T, the predicted time to first token, is the sum of all terms that are not named below; T0 is the signal of the
+//! policy's one term of kind `tail-start`, and w its weight. Terms of kind `stall` and `answer`, and those listed in
+//! `outside`, are the rest: prices that have no tail. All of it is read from signals and weights, as stored. Source:
+//! design study, section 3, J_r.
+
+use crate::model::{Param, ParamType, Params};
+use crate::score::{Cost, CostKind, Slot};
+
+pub(super) const KIND: CostKind = CostKind {
+    kind: "tail-aware",
+    summary: "predicted TTFT, bent upwards from the term `tail-start` on, + what others lose",
+    params: &[
+        Param {
+            name: "curve",
+            ty: ParamType::Number { default: Some(3.0), min: 0.01, max: 1e9 },
+            unit: "",
+            help: "T² / (curve × tail start) is added; the larger, the flatter",
+        },
+        Param {
+            name: "outside",
+            ty: ParamType::TextList,
+            unit: "",
+            help: "names of further terms that are no part of TTFT: they are only added",
+        },
+    ],
+    build: |params, slots| Ok(Box::new(TailAware::new(params, slots)?)),
+};
+
+/// Kinds of term that are never part of TTFT.
+const OUTSIDE: [&str; 2] = ["stall", "answer"];
+
+/// No tail begins below this, ms.
+const LEAST_START_MS: f64 = 1.0;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Ttft,
+    TailStart,
+    Outside,
+}
+
+#[derive(Debug)]
+struct TailAware {
+    curve: f64,
+    /// By slot.
+    parts: Vec<Part>,
+    /// The slot of `tail-start`.
+    start: usize,
+}
+
+impl TailAware {
+    fn new(params: &Params, slots: &[Slot<'_>]) -> Result<Self, String> {
+        let outside = params.texts("outside");
+        if let Some(name) = outside.iter().find(|name| slots.iter().all(|slot| slot.name != **name)) {
+            return Err(format!("`outside`: no term \"{name}\""));
+        }
+        if let Some(slot) = slots.iter().find(|slot| !slot.millis) {
+            return Err(format!("the term \"{}\" is not in ms: `tail-aware` needs all terms in ms", slot.name));
+        }
+        let part = |slot: &Slot<'_>| match slot.kind {
+            "tail-start" => Part::TailStart,
+            kind if OUTSIDE.contains(&kind) || outside.contains(&slot.name) => Part::Outside,
+            _ => Part::Ttft,
+        };
+        let parts: Vec<Part> = slots.iter().map(part).collect();
+        let start = parts.iter().position(|part| *part == Part::TailStart);
+        match (start, parts.iter().filter(|part| **part == Part::TailStart).count()) {
+            (Some(start), 1) => Ok(Self { curve: params.number("curve").unwrap_or(f64::INFINITY), parts, start }),
+            (_, count) => Err(format!("`tail-aware` needs one term of kind \"tail-start\", found {count}")),
+        }
+    }
+
+    fn sum(&self, part: Part, weighted: &[f64]) -> f64 {
+        let of_part = self.parts.iter().zip(weighted).filter(|(own, _)| **own == part);
+        of_part.fold(0.0, |total, (_, cost)| total + cost)
+    }
+}
+
+impl Cost for TailAware {
+    fn total(&self, signals: &[f64], weights: &[f64], weighted: &[f64]) -> f64 {
+        let ttft = self.sum(Part::Ttft, weighted);
+        let start = signals[self.start].max(LEAST_START_MS);
+        let bent = ttft.max(0.0);
+        ttft + bent * bent / (self.curve * start)
+            + weights[self.start] * (ttft - start).max(0.0)
+            + self.sum(Part::Outside, weighted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Value;
+
+    const SLOTS: [Slot<'static>; 4] = [
+        Slot { name: "rtt", kind: "rtt", millis: true },
+        Slot { name: "tail-start", kind: "tail-start", millis: true },
+        Slot { name: "harm", kind: "stall", millis: true },
+        Slot { name: "backlog", kind: "backlog", millis: true },
+    ];
+
+    fn params(outside: &[&str]) -> Params {
+        let list = outside.iter().map(|name| Value::Text((*name).to_owned())).collect();
+        Params { values: vec![("curve", Value::Float(3.0)), ("outside", Value::List(list))] }
+    }
+
+    fn total(cost: &TailAware, signals: [f64; 4], weights: [f64; 4]) -> f64 {
+        let weighted: Vec<f64> = signals.iter().zip(&weights).map(|(signal, weight)| signal * weight).collect();
+        cost.total(&signals, &weights, &weighted)
+    }
+
+    #[test]
+    fn the_formula_of_the_study() {
+        let cost = TailAware::new(&params(&[]), &SLOTS).unwrap();
+        let weights = [1.0, 1.5, 0.5, 1.0];
+        // T = 300 + 300, T0 = 1,000: no hinge. 600 + 600² / 3,000 + 0.5 · 80.
+        assert_eq!(total(&cost, [300.0, 1_000.0, 80.0, 300.0], weights), 600.0 + 120.0 + 40.0);
+        // T = 2,000: 2,000 + 2,000² / 3,000 + 1.5 · 1,000 + 40.
+        let bent = total(&cost, [300.0, 1_000.0, 80.0, 1_700.0], weights);
+        assert!((bent - (2_000.0 + 4_000.0 / 3.0 + 1_500.0 + 40.0)).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_is_outside_has_no_tail() {
+        let cost = TailAware::new(&params(&["rtt"]), &SLOTS).unwrap();
+        let weights = [1.0, 1.5, 0.5, 1.0];
+        let at = |rtt| total(&cost, [rtt, 1_000.0, 0.0, 0.0], weights);
+        assert_eq!((at(0.0), at(50_000.0)), (0.0, 50_000.0));
+    }
+
+    #[test]
+    fn any_start_gives_a_finite_cost() {
+        let cost = TailAware::new(&params(&[]), &SLOTS).unwrap();
+        for start in [0.0, -5.0, 9e12] {
+            assert!(total(&cost, [9e12, start, 9e12, 9e12], [1e3; 4]).is_finite());
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_said() {
+        let error = |slots: &[Slot<'_>], outside: &[&str]| TailAware::new(&params(outside), slots).unwrap_err();
+        assert_eq!(error(&SLOTS[..1], &[]), "`tail-aware` needs one term of kind \"tail-start\", found 0");
+        assert_eq!(error(&[SLOTS[1], SLOTS[1]], &[]), "`tail-aware` needs one term of kind \"tail-start\", found 2");
+        assert_eq!(error(&SLOTS, &["carbon"]), "`outside`: no term \"carbon\"");
+        let tokens = Slot { name: "queue", kind: "queue", millis: false };
+        assert_eq!(
+            error(&[SLOTS[1], tokens], &[]),
+            "the term \"queue\" is not in ms: `tail-aware` needs all terms in ms"
+        );
+    }
+}

@@ -1,0 +1,32 @@
+//! Writing: the time that the rest of an answer of mean length takes at a replica, ms: `n̂·(a + b·D)`.
+//!
+//! Reads `answer_tokens`, `itl_alone_ms`, `itl_ms_per_request`, `inflight`. For policies that lean to end-to-end time;
+//! the study's weight is λ, 0 by default and 0.5 there. Source: design study, section 3, λ.
+
+use crate::model::{Candidates, Needs, RequestView, Unit};
+use crate::score::{CostTerm, TermKind};
+
+pub(super) const KIND: TermKind = TermKind {
+    kind: "answer",
+    unit: Some(Unit::Millis),
+    summary: "predicted time from the first to the last token of an answer of mean length",
+    spreads: true,
+    params: &[],
+    build: |_, _| Ok(Box::new(Answer)),
+};
+
+#[derive(Debug)]
+struct Answer;
+
+impl CostTerm for Answer {
+    fn needs(&self) -> Needs {
+        Needs::SERVICE.and(Needs::LOAD)
+    }
+
+    fn signal(&self, _request: &RequestView, candidates: &Candidates, out: &mut [Option<f64>]) {
+        for (row, signal) in out.iter_mut().enumerate() {
+            let gap = candidates.itl_ms_per_request[row] * f64::from(candidates.inflight[row]);
+            *signal = Some(candidates.answer_tokens * (candidates.itl_alone_ms[row] + gap));
+        }
+    }
+}

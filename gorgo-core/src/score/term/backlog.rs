@@ -1,0 +1,31 @@
+//! Waiting: the prefill work that this router has sent to a replica and that a request sent now would wait for, ms.
+//!
+//! Reads `backlog_ms` (`feature::backlog`, a virtual clock corrected by each first token). Source: design study,
+//! section 3, B_r.
+
+use crate::model::{Candidates, Needs, RequestView, Unit};
+use crate::score::{CostTerm, TermKind};
+
+pub(super) const KIND: TermKind = TermKind {
+    kind: "backlog",
+    unit: Some(Unit::Millis),
+    summary: "prefill work ahead of the request at the replica, by a virtual clock",
+    spreads: true,
+    params: &[],
+    build: |_, _| Ok(Box::new(Backlog)),
+};
+
+#[derive(Debug)]
+struct Backlog;
+
+impl CostTerm for Backlog {
+    fn needs(&self) -> Needs {
+        Needs::SERVICE
+    }
+
+    fn signal(&self, _request: &RequestView, candidates: &Candidates, out: &mut [Option<f64>]) {
+        for (signal, backlog) in out.iter_mut().zip(&candidates.backlog_ms) {
+            *signal = Some(*backlog);
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! Computing: the time from a request's turn at a replica to its first token, ms: `θ0 + θ1·u + θ3·d`.
+//!
+//! Reads `service_*` (learned per replica from requests that met no backlog), `likely_uncached_tokens` (u) and
+//! `decoding` (d). With the round trip and the backlog it makes the predicted time to first token. Source: design study,
+//! section 3, T_r.
+
+use crate::model::{Candidates, Needs, RequestView, Unit};
+use crate::score::{CostTerm, TermKind};
+
+pub(super) const KIND: TermKind = TermKind {
+    kind: "compute",
+    unit: Some(Unit::Millis),
+    summary: "predicted time from the request's turn at the replica to its first token",
+    spreads: false,
+    params: &[],
+    build: |_, _| Ok(Box::new(Compute)),
+};
+
+#[derive(Debug)]
+struct Compute;
+
+impl CostTerm for Compute {
+    fn needs(&self) -> Needs {
+        Needs::SERVICE.and(Needs::PREFIX).and(Needs::LOAD)
+    }
+
+    fn signal(&self, _request: &RequestView, candidates: &Candidates, out: &mut [Option<f64>]) {
+        for (row, signal) in out.iter_mut().enumerate() {
+            let prefill = candidates.service_ms_per_token[row] * candidates.likely_uncached_tokens[row];
+            let decoding = candidates.service_ms_per_decoding[row] * f64::from(candidates.decoding[row]);
+            *signal = Some(candidates.service_fixed_ms[row] + prefill + decoding);
+        }
+    }
+}

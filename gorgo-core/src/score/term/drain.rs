@@ -1,0 +1,42 @@
+//! Time to work off what waits, ms: the queued uncached tokens of this router's requests without a first token, divided
+//! by what the engine says it generates.
+//!
+//! Reads `queued_uncached_tokens`, `engine_throughput`. Source: SMG, `least_load`: queued tokens ÷ throughput, where a
+//! silent engine counts as 2,000 tokens/s. The gauge counts generated tokens while the queue is of prompt tokens, so the
+//! time is nominal; that is the baseline.
+
+use crate::model::{Candidates, Needs, Param, ParamType, RequestView, Unit};
+use crate::score::{CostTerm, TermKind};
+
+pub(super) const KIND: TermKind = TermKind {
+    kind: "drain",
+    unit: Some(Unit::Millis),
+    summary: "queued uncached tokens ÷ the engine's reported throughput",
+    spreads: true,
+    params: &[Param {
+        name: "nominal_tokens_per_second",
+        ty: ParamType::Number { default: Some(2_000.0), min: 1.0, max: 1e9 },
+        unit: "tokens/s",
+        help: "of an engine that reports none, or 0 because it is idle",
+    }],
+    build: |params, _| Ok(Box::new(Drain { nominal: params.number("nominal_tokens_per_second").unwrap_or(2_000.0) })),
+};
+
+#[derive(Debug)]
+struct Drain {
+    nominal: f64,
+}
+
+impl CostTerm for Drain {
+    fn needs(&self) -> Needs {
+        Needs::LOAD.and(Needs::REPORT)
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "queued tokens stay far below 2^53")]
+    fn signal(&self, _request: &RequestView, candidates: &Candidates, out: &mut [Option<f64>]) {
+        for (row, signal) in out.iter_mut().enumerate() {
+            let throughput = candidates.engine_throughput[row].filter(|rate| *rate >= 1.0).unwrap_or(self.nominal);
+            *signal = Some(candidates.queued_uncached_tokens[row] as f64 / throughput * 1e3);
+        }
+    }
+}

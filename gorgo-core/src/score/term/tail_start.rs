@@ -1,0 +1,37 @@
+//! Where the tail of recent TTFT begins, ms; the same for every replica. The cost `tail-aware` reads it: a predicted
+//! TTFT beyond it costs `weight` times its excess more. In a `sum` it changes nothing.
+//!
+//! Reads `tail_start_ms` (`feature::ttft_quantile`, the running 88 % quantile). A term, so that what a decision was made
+//! with stands in its row and can be decided again. Source: design study, section 3, T0 and w.
+
+use crate::model::{Candidates, Needs, Param, ParamType, RequestView, Unit};
+use crate::score::{CostTerm, TermKind};
+
+pub(super) const KIND: TermKind = TermKind {
+    kind: "tail-start",
+    unit: Some(Unit::Millis),
+    summary: "88 % quantile of recent times to first token, for the cost `tail-aware`",
+    spreads: false,
+    params: &[Param {
+        name: "initial_ms",
+        ty: ParamType::Number { default: Some(1_000.0), min: 1.0, max: 600_000.0 },
+        unit: "ms",
+        help: "until enough requests were seen",
+    }],
+    build: |params, _| Ok(Box::new(TailStart { initial_ms: params.number("initial_ms").unwrap_or(1_000.0) })),
+};
+
+#[derive(Debug)]
+struct TailStart {
+    initial_ms: f64,
+}
+
+impl CostTerm for TailStart {
+    fn needs(&self) -> Needs {
+        Needs::SERVICE
+    }
+
+    fn signal(&self, _request: &RequestView, candidates: &Candidates, out: &mut [Option<f64>]) {
+        out.fill(Some(candidates.tail_start_ms.unwrap_or(self.initial_ms)));
+    }
+}
