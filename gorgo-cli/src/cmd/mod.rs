@@ -5,6 +5,7 @@ mod engine;
 mod kinds;
 mod replay;
 mod serve;
+mod trace;
 
 use std::ffi::OsString;
 
@@ -17,6 +18,7 @@ const COMMANDS: &[Row] = &[
     row::<serve::Serve>(),
     row::<check::Check>(),
     row::<replay::Replay>(),
+    row::<trace::Trace>(),
     row::<kinds::Kinds>(),
     row::<engine::Engine>(),
 ];

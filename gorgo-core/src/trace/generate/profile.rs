@@ -36,10 +36,10 @@ impl GeneratedProfile {
 
 /// What the three windows have in common. Fitted, unless said otherwise.
 const ART_CHAT: Conversations = Conversations {
-    probe_rate: 1.275,              // measured: 2,295 rows of 1,800 s
-    probe_cv: 1.2,                  // measured: 1.21
-    probe_tokens: 17.0,             // measured
-    micro_rate: 0.067,              // measured: 119 rows of fewer than 30 tokens
+    probe_rate: 1.275,  // measured: 2,295 rows of 1,800 s
+    probe_cv: 1.2,      // measured: 1.21
+    probe_tokens: 17.0, // measured
+    micro_rate: 0.067,  // measured: 119 rows of fewer than 30 tokens
     micro_users: 20.0,
     micro_tokens: 11.0,
     conversation_rate: 0.60,
@@ -56,19 +56,19 @@ const ART_CHAT: Conversations = Conversations {
     own_prompt_most: 6000.0,
     root_scale: 0.99,
     root_skew: 1.0,
-    root_least: 121.0,              // measured: the shortest row that is neither probe nor tiny
+    root_least: 121.0, // measured: the shortest row that is neither probe nor tiny
     turn_mu: 0.66,
     turn_sigma: 1.25,
     turn_most: 120.0,
-    gap_mu: 1.974_081_026_022_01,   // ln 7.2 s: measured on the Apr 1 reconstruction
+    gap_mu: 1.974_081_026_022_01, // ln 7.2 s: measured on the Apr 1 reconstruction
     gap_sigma: 1.6,
-    grow_p: 0.45,                   // the Apr 1 reconstruction: half of the later requests add nothing
+    grow_p: 0.45, // the Apr 1 reconstruction: half of the later requests add nothing
     grow_mu: 4.4,
     grow_sigma: 1.2,
-    input_most: 24_000.0,           // the windows' filter
-    output_least: 16.0,             // the release: near uniform 16 to 128
+    input_most: 24_000.0, // the windows' filter
+    output_least: 16.0,   // the release: near uniform 16 to 128
     output_most: 128.0,
-    block_tokens: 256.0,            // the release
+    block_tokens: 256.0, // the release
 };
 
 /// All profiles, in documentation order.
@@ -114,19 +114,19 @@ pub const GENERATED: &[GeneratedProfile] = &[
         summary: "WildChat-4.8M, the first window that GORGO's authors replayed: hardly any reuse",
         requests: 20_520.0, // 11.4/s
         workload: Workload::Independent(Independent {
-            rate: 11.4,             // published
-            input_mu: 5.25,         // 5.20 solved from the published mean and blocks per row; +0.05 for the pool
-            input_sigma: 1.78,      // solved
-            input_most: 24_000.0,   // the filter
-            pool_p: 0.075,          // from the published block reuse and share of unique tokens
+            rate: 11.4,           // published
+            input_mu: 5.25,       // 5.20 solved from the published mean and blocks per row; +0.05 for the pool
+            input_sigma: 1.78,    // solved
+            input_most: 24_000.0, // the filter
+            pool_p: 0.075,        // from the published block reuse and share of unique tokens
             pool: 400.0,
             pool_mu: 5.2,
             pool_sigma: 1.5,
             pool_exponent: 1.0,
-            output_mean: 329.0,     // published
-            output_sigma: 0.9,      // not published: the spread of chat answers is of this order
+            output_mean: 329.0, // published
+            output_sigma: 0.9,  // not published: the spread of chat answers is of this order
             output_most: 4096.0,
-            block_tokens: 512.0,    // the published windows' blocks
+            block_tokens: 512.0, // the published windows' blocks
         }),
     },
     GeneratedProfile {
@@ -134,17 +134,17 @@ pub const GENERATED: &[GeneratedProfile] = &[
         summary: "LMSYS-Chat-1M, the first window that GORGO's authors replayed: many short prompts",
         requests: 108_000.0, // 60/s
         workload: Workload::Independent(Independent {
-            rate: 60.0,             // published
-            input_mu: 4.45,         // 4.40 solved; +0.05 for the pool
-            input_sigma: 1.54,      // solved
+            rate: 60.0,        // published
+            input_mu: 4.45,    // 4.40 solved; +0.05 for the pool
+            input_sigma: 1.54, // solved
             input_most: 24_000.0,
             pool_p: 0.11,
             pool: 1500.0,
             pool_mu: 3.6,
             pool_sigma: 1.0,
             pool_exponent: 1.0,
-            output_mean: 182.0,     // published
-            output_sigma: 0.9,      // as above
+            output_mean: 182.0, // published
+            output_sigma: 0.9,  // as above
             output_most: 4096.0,
             block_tokens: 512.0,
         }),

