@@ -43,6 +43,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("constrain", &["model"]),
     ("pick", &["model"]),
     ("trace", &["model"]),
+    ("calibrate", &["model"]),
     ("policy", &["model", "config", "parse", "feature", "score", "constrain", "pick"]),
     ("sim", &["model", "config", "parse", "feature", "score", "constrain", "pick", "policy", "trace"]),
     ("observe", &["model", "config"]),

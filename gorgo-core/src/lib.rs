@@ -12,6 +12,7 @@
 // ring 0: the words all share; no I/O, no clock, no runtime
 pub mod model;
 // ring 1: each knows only ring 0
+pub mod calibrate;
 pub mod config;
 pub mod constrain;
 pub mod feature;
