@@ -1,5 +1,6 @@
 //! The commands. A new one is a file here, with a type that implements [`Command`], and a line in [`COMMANDS`].
 
+mod calibrate;
 mod check;
 mod engine;
 mod kinds;
@@ -19,6 +20,7 @@ const COMMANDS: &[Row] = &[
     row::<check::Check>(),
     row::<replay::Replay>(),
     row::<trace::Trace>(),
+    row::<calibrate::Calibrate>(),
     row::<kinds::Kinds>(),
     row::<engine::Engine>(),
 ];

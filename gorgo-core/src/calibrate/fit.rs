@@ -101,7 +101,9 @@ pub enum HoldOut {
 /// The fitted constants.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Calibration {
-    /// Time to first token: an offset per replica, `prefill`, `ahead-tokens`, `ahead-requests`. `None` with too few rows.
+    /// Time to first token: an offset per replica, `prefill`, `ahead-tokens`, `ahead-requests`, and where the cache is
+    /// known `prompt`, what a token costs cached or not (upload, tokenizer, prefixes believed cached that were not).
+    /// `None` with too few rows.
     pub first_token: Option<Fitted>,
     /// Time between tokens: `step`, `batch`, `prefills`, `prefilled-tokens`. `None` with too few rows.
     pub between_tokens: Option<Fitted>,
@@ -129,9 +131,10 @@ pub fn calibrate(measurements: &Measurements, hold_out: &HoldOut, seed: u64) -> 
     let loads = loads(measurements);
     let rows = &measurements.observations;
     let (parts, held_out) = parts(measurements, hold_out);
+    let knows_cache = rows.iter().any(|row| row.uncached_tokens.is_some());
     let used: Vec<usize> = (0..measurements.replicas.len())
         .filter(|replica| rows.iter().any(|row| row.replica == Some(*replica)))
-        .take(COLUMNS - 4)
+        .take(COLUMNS - 5)
         .collect();
 
     let first_token = {
@@ -144,11 +147,17 @@ pub fn calibrate(measurements: &Measurements, hold_out: &HoldOut, seed: u64) -> 
         names.push(("prefill".to_owned(), "token"));
         names.push(("ahead-tokens".to_owned(), "token"));
         names.push(("ahead-requests".to_owned(), "request"));
+        if knows_cache {
+            names.push(("prompt".to_owned(), "token"));
+        }
         model(&names, rows, &loads, &parts, seed, |row, load| {
             let mut values = vec![0.0; offsets];
             let column = row.replica.map_or(Some(0), |replica| used.iter().position(|known| *known == replica))?;
             *values.get_mut(column)? = 1.0;
             values.extend([computed(row), load.ahead_tokens, load.ahead]);
+            if knows_cache {
+                values.push(row.prompt_tokens);
+            }
             Some((values, row.ttft_ms))
         })
     };
@@ -172,7 +181,7 @@ pub fn calibrate(measurements: &Measurements, hold_out: &HoldOut, seed: u64) -> 
                 median(own.filter_map(|row| row.rtt_ms).collect())
             })
             .collect(),
-        knows_cache: rows.iter().any(|row| row.uncached_tokens.is_some()),
+        knows_cache,
         held_out,
     }
 }
@@ -226,13 +235,11 @@ fn model(
     }
     let coefficients = design.fit(&vec![1.0; design.rows()], None, ROUNDS);
     let intervals = intervals(&design, &coefficients, seed);
-    let constants = names.iter().zip(&coefficients).zip(intervals).map(|(((name, per), value), (low, high))| Constant {
-        name: name.clone(),
-        per,
-        value: *value,
-        low,
-        high,
-    });
+    let constants = names
+        .iter()
+        .zip(&coefficients)
+        .zip(intervals)
+        .map(|(((name, per), value), (low, high))| Constant { name: name.clone(), per, value: *value, low, high });
     let quality = |part, least| Quality::of(&select(part, least), &coefficients);
     Some(Fitted {
         constants: constants.collect(),

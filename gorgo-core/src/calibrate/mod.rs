@@ -4,8 +4,8 @@
 //! measured requests → Load (who was ahead, who was decoding) → two linear models, fitted robustly → Calibration
 //! ```
 //!
-//! Time to first token = offset of the replica + uncached tokens × prefill + what was ahead of it; only facts that were
-//! known when the request was sent. Time between tokens = step + batch × per request + prefills that came between.
+//! Time to first token = offset of the replica + uncached tokens × prefill + all tokens × what each costs anyway + what
+//! was ahead of it; only facts that were known when the request was sent. Time between tokens = step + batch × per request + prefills that came between.
 //! Each constant has a 95 % interval by a block bootstrap, and each model its error on rows and on runs that it was not
 //! fitted on. Nothing here reads a file or a clock.
 

@@ -94,11 +94,8 @@ impl Design {
         let sizes: Vec<f64> = (0..n).map(|i| products[i][i].sqrt()).collect();
         for i in 0..n {
             for j in 0..=i {
-                products[i][j] = if sizes[i] > 0.0 && sizes[j] > 0.0 {
-                    products[i][j] / sizes[i] / sizes[j]
-                } else {
-                    0.0
-                };
+                products[i][j] =
+                    if sizes[i] > 0.0 && sizes[j] > 0.0 { products[i][j] / sizes[i] / sizes[j] } else { 0.0 };
             }
             // Also makes an empty column's coefficient 0, and tells apart what is collinear.
             products[i][i] += 1e-9;

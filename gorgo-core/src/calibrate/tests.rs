@@ -67,6 +67,7 @@ fn made() -> Measurements {
         let sent = f64::from(number) * 20_000.0 + random.random_range(0.0..5000.0);
         let mut one = row(replica, sent, ttft, ttft + 10.0 * 9.0 * random.random_range(0.95..1.05), uncached);
         one.run = usize::from(number >= 3000);
+        one.prompt_tokens = uncached + random.random_range(0.0..6000.0);
         rows.push(one);
     }
     measurements(rows)
@@ -83,6 +84,7 @@ fn constants_put_in_come_out_in_spite_of_outliers() {
         assert!(constant.low < expected * 1.01 && constant.high > expected * 0.99, "{constant:?}");
         assert!(constant.high - constant.low < 0.05 * expected, "{constant:?}");
     }
+    assert!(first.constant("prompt").unwrap().value.abs() < 0.001, "{first:?}");
     let step = found.between_tokens.as_ref().unwrap().constant("step").unwrap().value;
     let batch = found.between_tokens.as_ref().unwrap().constant("batch").unwrap().value;
     // Alone in every batch, so only their sum can be told.
@@ -135,20 +137,26 @@ fn shared(name: &str) -> Option<Vec<u8>> {
 fn the_decisions_of_april_1_give_the_published_floors() {
     let Some(bytes) = shared("artchat_apr1_0030_decisions.csv.gz") else { return };
     let found = calibrate(&decisions(&bytes).unwrap(), &HoldOut::Last, 1);
-    println!("{found:#?}");
     let first = found.first_token.unwrap();
     // Medians of the probe's time to first token: 108, 189, 285 ms.
     for (name, floor) in [("offset us-ashburn", 108.0), ("offset eu-frankfurt", 189.0), ("offset ap-seoul", 285.0)] {
         let offset = first.constant(name).unwrap().value;
-        assert!((offset / floor - 1.0).abs() < 0.15, "{name} {offset}");
+        assert!((offset / floor - 1.0).abs() < 0.10, "{name} {offset}");
     }
+    // Two ways to the same figure: what a request's own tokens cost it, and what others' cost those decoding.
+    let between = found.between_tokens.unwrap();
+    let (own, others) = (first.constant("prefill").unwrap(), between.constant("prefilled-tokens").unwrap());
+    assert!((own.value / others.value - 1.0).abs() < 0.10, "{own:?} {others:?}");
+    assert!(
+        (0.050..0.065).contains(&own.value) && (60.0..100.0).contains(&between.constant("prefills").unwrap().value)
+    );
+    assert!(first.held_out.median_log_error.unwrap() < 0.25 && between.held_out.median_log_error.unwrap() < 0.10);
 }
 
 #[test]
 fn the_measurements_of_april_5_are_fitted() {
     let Some(bytes) = shared("artchat_apr5_1615_measured.csv.gz") else { return };
     let found = calibrate(&measured(&bytes, 3).unwrap(), &HoldOut::Named(vec!["2d_v8".into()]), 1);
-    println!("{found:#?}");
     let between = found.between_tokens.unwrap();
     assert!(between.held_out.rows > 30_000 && between.constant("step").unwrap().value > 0.0);
 }

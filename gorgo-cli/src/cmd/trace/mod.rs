@@ -16,6 +16,7 @@ use gorgo_core::store::StoreError;
 use gorgo_core::trace::generate::{ParameterError, ServeGenError};
 use gorgo_core::trace::{self, TraceError};
 
+pub(super) use self::from_db::read as stored_requests;
 use super::Command;
 use crate::exit::Exit;
 
