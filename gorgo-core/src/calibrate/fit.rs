@@ -61,7 +61,7 @@ pub struct Fitted {
     pub fitted: Quality,
     /// Of these, on prompts of 100 tokens and more.
     pub fitted_long: Quality,
-    /// On every second row of the same runs, which it was not fitted on.
+    /// On the other half of the same runs' rows, which it was not fitted on.
     pub other_rows: Quality,
     /// On the runs (or the stretch of time) held out whole.
     pub held_out: Quality,
@@ -132,10 +132,13 @@ pub fn calibrate(measurements: &Measurements, hold_out: &HoldOut, seed: u64) -> 
     let rows = &measurements.observations;
     let (parts, held_out) = parts(measurements, hold_out);
     let knows_cache = rows.iter().any(|row| row.uncached_tokens.is_some());
-    let used: Vec<usize> = (0..measurements.replicas.len())
-        .filter(|replica| rows.iter().any(|row| row.replica == Some(*replica)))
-        .take(COLUMNS - 5)
-        .collect();
+    // A replica that no row to fit on names has no offset; its rows are left out.
+    let names_it = |replica: usize| {
+        let mut fitted = rows.iter().zip(&parts).filter(|(_, part)| **part == Part::Fit);
+        fitted.any(|(row, _)| row.replica == Some(replica))
+    };
+    let used: Vec<usize> =
+        (0..measurements.replicas.len()).filter(|replica| names_it(*replica)).take(COLUMNS - 5).collect();
 
     let first_token = {
         let mut names: Vec<(String, &'static str)> =
@@ -186,6 +189,11 @@ pub fn calibrate(measurements: &Measurements, hold_out: &HoldOut, seed: u64) -> 
     }
 }
 
+/// Half of all positions, in no pattern: every second one would be one replica's where requests take turns.
+const fn is_even(position: usize) -> bool {
+    position.wrapping_mul(0x9E37_79B9) & 0x80_0000 == 0
+}
+
 fn parts(measurements: &Measurements, hold_out: &HoldOut) -> (Vec<Part>, String) {
     let rows = &measurements.observations;
     let runs = &measurements.runs;
@@ -198,10 +206,10 @@ fn parts(measurements: &Measurements, hold_out: &HoldOut) -> (Vec<Part>, String)
     let from = rows.len() - rows.len() / 3;
     let part = |position: usize, row: &Observation| {
         let whole = held.get(row.run) == Some(&true) || (by_time && position >= from);
-        match (whole, position % 2) {
+        match (whole, is_even(position)) {
             (true, _) => Part::HeldOut,
-            (false, 0) => Part::Fit,
-            (false, _) => Part::OtherRows,
+            (false, true) => Part::Fit,
+            (false, false) => Part::OtherRows,
         }
     };
     let names: Vec<&str> = runs.iter().zip(&held).filter(|(_, held)| **held).map(|(run, _)| run.as_str()).collect();
