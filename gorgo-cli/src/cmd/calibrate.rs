@@ -250,6 +250,9 @@ fn text(measurements: &Measurements, found: &Calibration, profile: &Profile) -> 
     if !found.knows_cache {
         out += "the cache is not known: \"token\" below means any token of a prompt, cached or not\n";
     }
+    if measurements.replicas.is_empty() {
+        out += "the replicas are not known: the load is divided evenly among them, so that what is uneven sits in the constants\n";
+    }
     let models = [("time to first token", &found.first_token), ("time between tokens", &found.between_tokens)];
     for (title, fitted) in models {
         out += &format!("\n{title}\n");

@@ -229,10 +229,9 @@ fn model(
     let select = |wanted: Part, least_tokens: f64| {
         let mut design = Design::new(names.len());
         for ((row, load), part) in rows.iter().zip(loads).zip(parts) {
-            if *part == wanted && row.prompt_tokens >= least_tokens {
-                if let Some((values, target)) = values(row, load) {
-                    design.push(&values, target);
-                }
+            let is_wanted = *part == wanted && row.prompt_tokens >= least_tokens;
+            if let Some((values, target)) = is_wanted.then(|| values(row, load)).flatten() {
+                design.push(&values, target);
             }
         }
         design

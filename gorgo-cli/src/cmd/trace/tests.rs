@@ -1,5 +1,7 @@
 //! The commands on small files.
 
+mod history;
+
 use clap::{Args, FromArgMatches};
 
 use super::*;
@@ -70,4 +72,28 @@ fn what_is_wrong_is_said() {
 #[test]
 fn profiles_and_their_numbers_are_listed() {
     insta::assert_snapshot!(trace(&["profiles"]).unwrap() + "\n" + &trace(&["profiles", "wildchat"]).unwrap());
+}
+
+#[test]
+fn a_history_is_written_as_a_trace_of_the_time_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let (database, out) = (folder.path().join("history.db"), folder.path().join("trace.jsonl.gz"));
+    // The third is of a parent that the part asked for does not have; the last has no prompt.
+    let requests =
+        [(90, None, 0, 1), (300, None, 0, 5), (400, Some(1), 300, 6), (410, Some(2), 400, 7), (0, None, 0, 0)];
+    tokio::runtime::Runtime::new().unwrap().block_on(history::write(&database, &requests));
+    let (database, out) = (database.to_string_lossy().into_owned(), out.to_string_lossy().into_owned());
+    trace(&["from-db", &database, "--out", &out, "--from", "2026-11-30T03:12:07Z"]).unwrap();
+    let rows = read(Path::new(&out), None).unwrap().rows;
+    let facts: Vec<_> = rows
+        .iter()
+        .map(|row| (row.at_ms, row.input_tokens, row.parent.as_deref(), row.shared_tokens, row.output_tokens))
+        .collect();
+    assert_eq!(facts, [(0.0, 400, None, Some(300), 6), (1000.0, 410, Some("0"), Some(400), 7)]);
+    assert_eq!(rows[0].blocks[..25], rows[1].blocks[..25]);
+    trace(&["from-db", &database, "--out", &out, "--block", "256"]).unwrap();
+    assert_eq!(read(Path::new(&out), None).unwrap().rows.len(), 4);
+    let said = trace(&["from-db", &database, "--to", "2026-01-01T00:00:00Z"]).unwrap_err();
+    assert_eq!((said.exit(), said.to_string().as_str()), (Exit::Usage, "no request is left to write"));
+    assert_eq!(trace(&["from-db", "no-such.db"]).unwrap_err().exit(), Exit::Store);
 }
