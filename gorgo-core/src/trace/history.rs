@@ -187,13 +187,13 @@ mod tests {
 
     /// A forest: each request shares some of an earlier one.
     fn history() -> impl Strategy<Value = Vec<HistoryRow>> {
-        let one = (any::<proptest::sample::Index>(), 0.0_f64..1.2, 1_u32..500);
+        let one = (any::<proptest::sample::Index>(), 0_u32..12, 1_u32..500);
         proptest::collection::vec(one, 1..40).prop_map(|drawn| {
             let mut history: Vec<HistoryRow> = Vec::new();
             for (id, (parent, share, prompt)) in (0_i64..).zip(drawn) {
-                let parent = (!history.is_empty() && share > 0.1).then(|| history[parent.index(history.len())]);
+                let parent = (!history.is_empty() && share > 0).then(|| history[parent.index(history.len())]);
                 let longest = parent.map_or(0, |parent| parent.prompt_tokens.min(prompt));
-                let shared = (f64::from(longest) * share.min(1.0)) as u32;
+                let shared = longest * share.min(10) / 10;
                 history.push(request(id, parent.map(|parent| parent.id), shared, prompt));
             }
             history
@@ -214,10 +214,10 @@ mod tests {
                 let parent = request.parent.map(|parent| &rows[usize::try_from(parent).unwrap()]);
                 prop_assert_eq!(row.parent.as_deref(), parent.and_then(|parent| parent.id.as_deref()));
                 if let Some(parent) = parent {
-                    let equal = row.blocks.iter().zip(&parent.blocks).take_while(|(a, b)| a == b).count() as u32;
-                    let whole = request.shared_tokens / 16;
+                    let equal = row.blocks.iter().zip(&parent.blocks).take_while(|(a, b)| a == b).count();
+                    let whole = request.shared_tokens as usize / 16;
                     let resent = request.shared_tokens == row.input_tokens && row.input_tokens == parent.input_tokens;
-                    prop_assert_eq!(equal, if resent { row.input_tokens.div_ceil(16) } else { whole });
+                    prop_assert_eq!(equal, if resent { row.blocks.len() } else { whole });
                 }
             }
         }
