@@ -44,6 +44,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("constrain", &["model", "expr"]),
     ("pick", &["model"]),
     ("trace", &["model", "expr"]),
+    ("calibrate", &["model"]),
     ("policy", &["model", "expr", "config", "parse", "feature", "score", "constrain", "pick"]),
     ("sim", &["model", "config", "parse", "feature", "score", "constrain", "pick", "policy", "trace"]),
     ("observe", &["model", "config"]),

@@ -13,6 +13,7 @@
 pub mod expr;
 pub mod model;
 // ring 1: each knows only ring 0
+pub mod calibrate;
 pub mod config;
 pub mod constrain;
 pub mod feature;

@@ -1,10 +1,12 @@
 //! The commands. A new one is a file here, with a type that implements [`Command`], and a line in [`COMMANDS`].
 
+mod calibrate;
 mod check;
 mod engine;
 mod kinds;
 mod replay;
 mod serve;
+mod trace;
 
 use std::ffi::OsString;
 
@@ -17,6 +19,8 @@ const COMMANDS: &[Row] = &[
     row::<serve::Serve>(),
     row::<check::Check>(),
     row::<replay::Replay>(),
+    row::<trace::Trace>(),
+    row::<calibrate::Calibrate>(),
     row::<kinds::Kinds>(),
     row::<engine::Engine>(),
 ];

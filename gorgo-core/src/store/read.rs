@@ -144,18 +144,22 @@ impl Reader {
         self.pool.close().await;
     }
 
-    fn failed(&self, cause: sqlx::Error) -> StoreError {
+    pub(super) const fn pool(&self) -> &SqlitePool {
+        &self.pool
+    }
+
+    pub(super) fn failed(&self, cause: sqlx::Error) -> StoreError {
         schema::opening(&self.path, cause)
     }
 
-    fn get<'r, T>(&self, row: &'r SqliteRow, column: usize) -> Result<T, StoreError>
+    pub(super) fn get<'r, T>(&self, row: &'r SqliteRow, column: usize) -> Result<T, StoreError>
     where
         T: sqlx::Decode<'r, sqlx::Sqlite> + sqlx::Type<sqlx::Sqlite>,
     {
         row.try_get(column).map_err(|cause| self.failed(cause))
     }
 
-    fn code<C: Code>(&self, row: &SqliteRow, column: usize) -> Result<Option<C>, StoreError> {
+    pub(super) fn code<C: Code>(&self, row: &SqliteRow, column: usize) -> Result<Option<C>, StoreError> {
         let code: Option<i64> = self.get(row, column)?;
         code.map(|value| {
             let unknown =
@@ -165,7 +169,7 @@ impl Reader {
         .transpose()
     }
 
-    fn needed<T>(
+    pub(super) fn needed<T>(
         &self,
         value: Option<T>,
         table: &'static str,
@@ -175,7 +179,7 @@ impl Reader {
         value.ok_or_else(|| StoreError::UnknownCode { path: self.path.clone(), table, column, value: code })
     }
 
-    async fn names(&self, list: &'static str) -> Result<HashMap<i64, Arc<str>>, StoreError> {
+    pub(super) async fn names(&self, list: &'static str) -> Result<HashMap<i64, Arc<str>>, StoreError> {
         let rows: Vec<(i64, String)> =
             sqlx::query_as(list).fetch_all(&self.pool).await.map_err(|cause| self.failed(cause))?;
         Ok(rows.into_iter().map(|(id, name)| (id, name.into())).collect())

@@ -192,6 +192,13 @@ pub(super) const READ_OUTCOMES: &str = "SELECT decision_id, status, error, ttft_
      FROM outcomes WHERE decision_id >= ? ORDER BY decision_id LIMIT ?";
 pub(super) const READ_ATTEMPTS: &str = "SELECT decision_id, attempt, replica_id, connection, connect_us, sent_us, first_byte_us, ended_us, status, error \
      FROM attempts WHERE decision_id >= ? ORDER BY decision_id, attempt LIMIT ?";
+/// One row per request. The chosen replica's candidate row says what round trip was reckoned with.
+pub(super) const READ_REQUESTS: &str = "SELECT d.decision_id, d.run_id, d.received_at_us, d.path, d.session_hash, d.prompt_tokens, d.parent_decision_id, \
+     d.shared_tokens, d.replica_id, (SELECT count(*) FROM attempts a WHERE a.decision_id = d.decision_id), c.rtt_us, \
+     o.error, o.ttft_us, o.e2e_us, o.prompt_tokens, o.cached_tokens, o.predicted_cached_tokens, o.completion_tokens \
+     FROM decisions d LEFT JOIN outcomes o ON o.decision_id = d.decision_id \
+     LEFT JOIN candidates c ON c.decision_id = d.decision_id AND c.attempt = 1 AND c.replica_id = d.replica_id \
+     WHERE d.decision_id >= ? ORDER BY d.decision_id LIMIT ?";
 pub(super) const READ_POLICIES: &str = "SELECT policy_id, name, sha256, text FROM policies";
 pub(super) const READ_TERMS: &str =
     "SELECT policy_id, name, kind, unit, plugin_sha256 FROM terms ORDER BY policy_id, slot";
@@ -241,6 +248,7 @@ pub(super) const SINGLE: &[&str] = &[
     READ_SHADOWS,
     READ_OUTCOMES,
     READ_ATTEMPTS,
+    READ_REQUESTS,
     READ_POLICIES,
     READ_TERMS,
     READ_REPLICAS,

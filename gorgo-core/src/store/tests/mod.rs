@@ -4,6 +4,7 @@ mod crash;
 mod opening;
 mod overload;
 mod pruning;
+mod requests;
 mod round_trip;
 mod schema;
 

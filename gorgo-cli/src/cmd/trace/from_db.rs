@@ -1,0 +1,81 @@
+//! `gorgo trace from-db`: a router's history as a trace. It holds times, lengths and who shares what with whom, and
+//! nothing of any prompt: the database has none either.
+
+use std::path::{Path, PathBuf};
+
+use gorgo_core::model::{ApiPath, At, DecisionId};
+use gorgo_core::store::{Reader, StoreError, StoredRequest};
+use gorgo_core::trace::{HistoryRow, from_history};
+use jiff::Timestamp;
+
+use super::TraceCommandError;
+use super::output::Output;
+
+/// Requests read at once.
+const PAGE: u32 = 10_000;
+
+/// Arguments of `gorgo trace from-db`.
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct FromDb {
+    /// History database, as `store.path` names it; a router may be writing it
+    database: PathBuf,
+    /// Begin at this time, such as 2026-04-05T16:15:00Z
+    #[arg(long, value_name = "TIME")]
+    from: Option<Timestamp>,
+    /// End before this time
+    #[arg(long, value_name = "TIME")]
+    to: Option<Timestamp>,
+    /// Tokens per block id of the trace
+    #[arg(long = "block", value_name = "TOKENS", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    block: u32,
+    #[command(flatten)]
+    output: Output,
+}
+
+impl FromDb {
+    pub(super) fn run(self) -> Result<String, TraceCommandError> {
+        let micros = |time: Timestamp| At(u64::try_from(time.as_microsecond()).unwrap_or(0));
+        let span = (self.from.map_or(At(0), micros), self.to.map_or(At(u64::MAX), micros));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(TraceCommandError::Output)?;
+        let requests = runtime.block_on(read(&self.database, span))?;
+        let history = requests.iter().filter(|request| request.path != ApiPath::Other).map(row);
+        let trace = from_history(history, self.block);
+        self.output.write(&trace.rows)?;
+        let left_out = requests.len() - trace.rows.len();
+        anstream::eprintln!("{} requests; {left_out} without a prompt left out", trace.rows.len());
+        Ok(String::new())
+    }
+}
+
+/// All requests that arrived from the first time on and before the second.
+pub(crate) async fn read(database: &Path, (from, to): (At, At)) -> Result<Vec<StoredRequest>, StoreError> {
+    let reader = Reader::open(database).await?;
+    let mut all = Vec::new();
+    let mut next = DecisionId(i64::MIN);
+    loop {
+        let page = reader.requests(next, PAGE).await?;
+        let Some(last) = page.last() else { break };
+        next = DecisionId(last.decision.0.saturating_add(1));
+        let full = page.len() == usize::try_from(PAGE).unwrap_or(usize::MAX);
+        all.extend(page.into_iter().filter(|request| request.received >= from && request.received < to));
+        if !full {
+            break;
+        }
+    }
+    reader.close().await;
+    Ok(all)
+}
+
+fn row(request: &StoredRequest) -> HistoryRow {
+    HistoryRow {
+        id: request.decision.0,
+        parent: request.parent.map(|parent| parent.0),
+        shared_tokens: request.shared_tokens,
+        at_us: request.received.0,
+        prompt_tokens: request.prompt_tokens,
+        engine_prompt_tokens: request.engine_prompt_tokens,
+        output_tokens: request.completion_tokens.unwrap_or_default(),
+        session_hash: request.session_hash,
+    }
+}

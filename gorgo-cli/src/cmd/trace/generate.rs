@@ -1,0 +1,108 @@
+//! `gorgo trace generate`: a profile, a seed → a trace file.
+
+use std::path::{Path, PathBuf};
+
+use gorgo_core::trace::Trace;
+use gorgo_core::trace::generate::{GENERATED, GeneratedProfile, MINUTES, ServeGen, generate};
+
+use super::TraceCommandError;
+use super::output::Output;
+
+/// Start of the day whose lengths ServeGen's tables give, s.
+const SERVEGEN_START: f64 = 86_400.0;
+
+/// Arguments of `gorgo trace generate`.
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct Generate {
+    /// What to make: a name of `gorgo trace profiles`, or servegen:MODEL with --tables
+    #[arg(long, value_name = "NAME")]
+    profile: String,
+    /// Seed: equal seeds make equal traces
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+    /// Length of the trace
+    #[arg(long, value_name = "MINUTES", default_value_t = MINUTES, value_parser = above_zero)]
+    minutes: f64,
+    /// Requests per second, on average [default: the profile's]
+    #[arg(long, value_name = "PER_SECOND", value_parser = above_zero)]
+    rate: Option<f64>,
+    /// Sets one number of the profile, such as global_prompt_p=1; may stand several times
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = assignment)]
+    set: Vec<(String, f64)>,
+    /// Folder with ServeGen's tables: MODEL_client_arrivals.csv[.gz], MODEL_client_lengths.jsonl[.gz]
+    #[arg(long, value_name = "FOLDER")]
+    tables: Option<PathBuf>,
+    /// Where in ServeGen's two weeks to begin, s
+    #[arg(long, value_name = "SECONDS", default_value_t = SERVEGEN_START)]
+    from_s: f64,
+    #[command(flatten)]
+    output: Output,
+}
+
+fn above_zero(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value.is_finite() && value > 0.0 => Ok(value),
+        _ => Err("not a number above 0".to_owned()),
+    }
+}
+
+fn assignment(text: &str) -> Result<(String, f64), String> {
+    let (name, value) = text.split_once('=').ok_or("not NAME=VALUE")?;
+    let value = value.trim().parse().map_err(|_| format!("{value:?} is not a number"))?;
+    Ok((name.trim().to_owned(), value))
+}
+
+impl Generate {
+    pub(super) fn run(self) -> Result<String, TraceCommandError> {
+        let trace = match self.profile.strip_prefix("servegen:") {
+            Some(model) => self.servegen(model)?,
+            None => self.profile()?,
+        };
+        self.output.write(&trace.rows)?;
+        if let Some(path) = &self.output.out {
+            anstream::eprintln!("{}: {} requests", path.display(), trace.rows.len());
+        }
+        Ok(String::new())
+    }
+
+    fn profile(&self) -> Result<Trace, TraceCommandError> {
+        let profile = GeneratedProfile::find(&self.profile).ok_or_else(|| {
+            let known: Vec<&str> = GENERATED.iter().map(|profile| profile.name).collect();
+            TraceCommandError::Profile { name: self.profile.clone(), known: known.join(", ") }
+        })?;
+        let mut workload = profile.workload.clone();
+        if let Some(rate) = self.rate {
+            workload.scale_rate(rate / profile.rate());
+        }
+        for (name, value) in &self.set {
+            workload.set(name, *value)?;
+        }
+        Ok(generate(&workload, self.seed, self.minutes))
+    }
+
+    fn servegen(&self, model: &str) -> Result<Trace, TraceCommandError> {
+        if !self.set.is_empty() {
+            return Err(TraceCommandError::Arguments("--set is for profiles; ServeGen's numbers stand in its tables"));
+        }
+        let folder = self.tables.as_deref();
+        let folder = folder.ok_or(TraceCommandError::Arguments("servegen:MODEL needs --tables FOLDER"))?;
+        let arrivals = table(folder, &format!("{model}_client_arrivals.csv"))?;
+        let lengths = table(folder, &format!("{model}_client_lengths.jsonl"))?;
+        let tables = ServeGen::read(&arrivals, &lengths)
+            .map_err(|cause| TraceCommandError::Tables { path: folder.to_owned(), cause })?;
+        if tables.without_lengths > 0 {
+            let (without, clients) = (tables.without_lengths, tables.clients.len());
+            anstream::eprintln!("{without} of {clients} clients have no lengths in the table and borrow a neighbour's");
+        }
+        let own = tables.rate(self.from_s, self.minutes);
+        let factor = self.rate.map_or(1.0, |rate| if own > 0.0 { rate / own } else { 1.0 });
+        Ok(tables.generate(self.seed, self.from_s, self.minutes, factor))
+    }
+}
+
+/// A table, packed or not.
+fn table(folder: &Path, name: &str) -> Result<Vec<u8>, TraceCommandError> {
+    let packed = folder.join(format!("{name}.gz"));
+    let path = if packed.exists() { packed } else { folder.join(name) };
+    std::fs::read(&path).map_err(|cause| TraceCommandError::File { path, cause })
+}

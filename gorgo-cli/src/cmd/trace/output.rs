@@ -1,0 +1,38 @@
+//! Where a trace is written: a file, packed where its name ends in `.gz`, or standard output.
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::PathBuf;
+
+use gorgo_core::trace::{Packing, TraceRow, write};
+
+use super::TraceCommandError;
+
+/// Where to.
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct Output {
+    /// File to write; gzip where its name ends in .gz [default: standard output]
+    #[arg(long, value_name = "FILE")]
+    pub(super) out: Option<PathBuf>,
+}
+
+impl Output {
+    /// Writes the rows.
+    pub(super) fn write(&self, rows: &[TraceRow]) -> Result<(), TraceCommandError> {
+        if rows.is_empty() {
+            return Err(TraceCommandError::Nothing);
+        }
+        match &self.out {
+            Some(path) => {
+                let file = |cause| TraceCommandError::File { path: path.clone(), cause };
+                let packing = Packing::of_name(&path.to_string_lossy());
+                write(rows, packing, BufWriter::new(File::create(path).map_err(file)?)).map_err(file)
+            }
+            None => match write(rows, Packing::Plain, BufWriter::new(std::io::stdout().lock())) {
+                // A reader that has seen enough, such as `head`.
+                Err(cause) if cause.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+                written => written.map_err(TraceCommandError::Output),
+            },
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Measured tables → [`Measurements`]: CSV with a header, gzip or plain, columns found by name.
+
+use std::collections::HashMap;
+use std::io::Read;
+
+use flate2::read::MultiGzDecoder;
+
+use super::{Measurements, Observation};
+
+/// First bytes of a gzip member (RFC 1952).
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+
+/// Why a table could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum TableError {
+    /// Damaged gzip, or not text.
+    #[error("damaged data: {0}")]
+    Data(#[source] std::io::Error),
+    /// A column is missing.
+    #[error("no column {0:?} in its first line")]
+    Column(String),
+    /// A line that is not as it should be.
+    #[error("line {line}: {message}")]
+    Line {
+        /// Line in the (unpacked) file, from 1.
+        line: usize,
+        /// What is wrong.
+        message: String,
+    },
+}
+
+/// Routing decisions with what the proxy knew of each replica: `policy`, `decision_s`, `target`, `request_tokens`,
+/// `status`, `ttft_ms`, `total_ms`, `prompt_tokens`, `completion_tokens`, and per replica `XXX_cached_tokens`, where
+/// `XXX` are the first three letters of the last part of its name (`us-ashburn`: `ash`). Each policy is a run.
+///
+/// Cached tokens are counted by the proxy, prompts by the engine, which adds template and tools: the cached share is
+/// taken to be the same.
+///
+/// # Errors
+/// Damaged data, a missing column, or a bad line.
+pub fn decisions(bytes: &[u8]) -> Result<Measurements, TableError> {
+    let text = text(bytes)?;
+    let table = Table::new(&text);
+    let columns = ["policy", "decision_s", "target", "request_tokens", "status"].map(|name| table.column(name));
+    let [policy, decision_s, target, request_tokens, status] = columns.map(Column::checked);
+    let (policy, decision_s, target) = (policy?, decision_s?, target?);
+    let (request_tokens, status) = (request_tokens?, status?);
+    let times = Times::of(&table, "prompt_tokens", "completion_tokens")?;
+    let mut found = Measurements { shared_by: 1.0, ..Measurements::default() };
+    for line in table.lines() {
+        let name = line.text(target)?;
+        let city: String = name.rsplit('-').next().unwrap_or(name).chars().take(3).collect();
+        let cached = table.column(&format!("{city}_cached_tokens")).checked()?;
+        let Some(times) = times.read(&line, status)? else {
+            found.left_out += 1;
+            continue;
+        };
+        let (cached, request) = (line.number(cached)?, line.number(request_tokens)?);
+        let uncached_share = if request > 0.0 { (1.0 - cached / request).clamp(0.0, 1.0) } else { 1.0 };
+        let run = place(&mut found.runs, line.text(policy)?);
+        let replica = Some(place(&mut found.replicas, name));
+        let sent_ms = line.number(decision_s)? * 1e3;
+        let uncached_tokens = Some(times.prompt_tokens * uncached_share);
+        found.observations.push(Observation { run, replica, sent_ms, uncached_tokens, ..times });
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// A client's measurements: `run`, `policy`, `sent_ms`, `ttft_ms`, `total_ms`, `input_tokens`, `output_tokens`,
+/// `status`. Neither the replica nor the cache is known, so the load is divided among `replicas`. Each policy of each
+/// run is a run.
+///
+/// # Errors
+/// Damaged data, a missing column, or a bad line.
+pub fn measured(bytes: &[u8], replicas: u32) -> Result<Measurements, TableError> {
+    let text = text(bytes)?;
+    let table = Table::new(&text);
+    let (run, policy) = (table.column("run").checked()?, table.column("policy").checked()?);
+    let (sent_ms, status) = (table.column("sent_ms").checked()?, table.column("status").checked()?);
+    let times = Times::of(&table, "input_tokens", "output_tokens")?;
+    let mut found = Measurements { shared_by: f64::from(replicas.max(1)), ..Measurements::default() };
+    for line in table.lines() {
+        let Some(times) = times.read(&line, status)? else {
+            found.left_out += 1;
+            continue;
+        };
+        let run = place(&mut found.runs, &format!("{}/{}", line.text(run)?, line.text(policy)?));
+        found.observations.push(Observation { run, sent_ms: line.number(sent_ms)?, ..times });
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// The columns that all tables have under some name.
+struct Times {
+    ttft_ms: usize,
+    total_ms: usize,
+    prompt_tokens: usize,
+    output_tokens: usize,
+}
+
+impl Times {
+    fn of(table: &Table<'_>, prompt_tokens: &str, output_tokens: &str) -> Result<Self, TableError> {
+        Ok(Self {
+            ttft_ms: table.column("ttft_ms").checked()?,
+            total_ms: table.column("total_ms").checked()?,
+            prompt_tokens: table.column(prompt_tokens).checked()?,
+            output_tokens: table.column(output_tokens).checked()?,
+        })
+    }
+
+    /// A row that succeeded; what these columns do not say is left empty.
+    fn read(&self, line: &Line<'_>, status: usize) -> Result<Option<Observation>, TableError> {
+        if line.text(status)? != "200" || line.text(self.ttft_ms)?.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(Observation {
+            run: 0,
+            replica: None,
+            sent_ms: 0.0,
+            ttft_ms: line.number(self.ttft_ms)?,
+            e2e_ms: line.number(self.total_ms)?,
+            prompt_tokens: line.number(self.prompt_tokens)?,
+            uncached_tokens: None,
+            output_tokens: line.number(self.output_tokens)?,
+            rtt_ms: None,
+        }))
+    }
+}
+
+/// Number of a name, which is added where it is new.
+fn place(names: &mut Vec<String>, name: &str) -> usize {
+    names.iter().position(|known| known == name).unwrap_or_else(|| {
+        names.push(name.to_owned());
+        names.len() - 1
+    })
+}
+
+fn text(bytes: &[u8]) -> Result<String, TableError> {
+    let mut text = String::new();
+    let mut plain = bytes;
+    let read = if bytes.starts_with(&GZIP_MAGIC) {
+        MultiGzDecoder::new(bytes).read_to_string(&mut text)
+    } else {
+        plain.read_to_string(&mut text)
+    };
+    read.map_err(TableError::Data)?;
+    Ok(text)
+}
+
+/// A table's text and its columns by name. Fields are not quoted.
+struct Table<'a> {
+    text: &'a str,
+    columns: HashMap<&'a str, usize>,
+}
+
+/// A column that may be missing.
+struct Column<'a> {
+    name: &'a str,
+    place: Option<usize>,
+}
+
+impl Column<'_> {
+    fn checked(self) -> Result<usize, TableError> {
+        self.place.ok_or_else(|| TableError::Column(self.name.to_owned()))
+    }
+}
+
+impl<'a> Table<'a> {
+    fn new(text: &'a str) -> Self {
+        let head = text.lines().next().unwrap_or_default();
+        let columns = head.split(',').enumerate().map(|(place, name)| (name.trim(), place)).collect();
+        Self { text, columns }
+    }
+
+    fn column<'n>(&self, name: &'n str) -> Column<'n> {
+        Column { name, place: self.columns.get(name).copied() }
+    }
+
+    fn lines(&self) -> impl Iterator<Item = Line<'a>> {
+        let lines = self.text.lines().enumerate().skip(1).filter(|(_, line)| !line.trim().is_empty());
+        lines.map(|(index, line)| Line { number: index + 1, fields: line.split(',').map(str::trim).collect() })
+    }
+}
+
+/// A line cut into fields.
+struct Line<'a> {
+    number: usize,
+    fields: Vec<&'a str>,
+}
+
+impl<'a> Line<'a> {
+    fn text(&self, column: usize) -> Result<&'a str, TableError> {
+        let missing = || TableError::Line { line: self.number, message: format!("only {} fields", self.fields.len()) };
+        self.fields.get(column).copied().ok_or_else(missing)
+    }
+
+    fn number(&self, column: usize) -> Result<f64, TableError> {
+        let text = self.text(column)?;
+        let bad = || TableError::Line {
+            line: self.number,
+            message: format!("field {}: {text:?} is not a number from 0 up", column + 1),
+        };
+        text.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0).ok_or_else(bad)
+    }
+}

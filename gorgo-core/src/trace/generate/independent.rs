@@ -1,0 +1,71 @@
+//! Independent requests: Poisson arrivals, fresh prompts, and a pool of prompts that come again. The model of the
+//! WildChat and LMSYS windows that GORGO's authors replayed, which have no usable arrivals and hardly any reuse.
+
+use super::blocks::BlockIds;
+use super::draw::{Draw, micros, millis, whole};
+use super::parameter::parameters;
+use super::trace;
+use crate::trace::{Trace, TraceRow};
+
+parameters! {
+    /// The numbers of a workload of independent requests. Counts and token numbers are rounded to whole ones.
+    Independent {
+        rate: "/s", 1e-6, 1e6, "arrivals (Poisson)";
+        input_mu: "ln tokens", 0.0, 16.0, "prompt: logarithm of its median";
+        input_sigma: "1", 0.0, 10.0, "and its spread (lognormal)";
+        input_most: "tokens", 1.0, 1e6, "and its largest";
+        pool_p: "share", 0.0, 1.0, "requests whose prompt is from the pool";
+        pool: "prompts", 1.0, 1e7, "prompts in the pool";
+        pool_mu: "ln tokens", 0.0, 16.0, "their length: logarithm of its median";
+        pool_sigma: "1", 0.0, 10.0, "and its spread (lognormal)";
+        pool_exponent: "1", 0.0, 10.0, "how much more often the first of them are asked (Zipf)";
+        output_mean: "tokens", 0.0, 1e6, "answer: its mean";
+        output_sigma: "1", 0.0, 10.0, "and its spread (lognormal)";
+        output_most: "tokens", 1.0, 1e6, "and its largest";
+        block_tokens: "tokens", 1.0, 1e6, "tokens per block id";
+    }
+}
+
+/// Whose prompt it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Creator {
+    Pool(u32),
+    Fresh(usize),
+}
+
+pub(super) fn generate(numbers: &Independent, seed: u64, minutes: f64) -> Trace {
+    let mut draw = Draw::new(seed);
+    let length = |draw: &mut Draw, mu, sigma| whole(draw.lognormal(mu, sigma).min(numbers.input_most)).max(1);
+    let pool: Vec<u32> =
+        (0..whole(numbers.pool)).map(|_| length(&mut draw, numbers.pool_mu, numbers.pool_sigma)).collect();
+    let prompts = u32::try_from(pool.len()).unwrap_or(u32::MAX);
+    // The median that gives the mean: mean = exp(mu + sigma²/2).
+    let output_mu = numbers.output_mean.max(1e-9).ln() - numbers.output_sigma.powi(2) / 2.0;
+    let mut ids = BlockIds::new(whole(numbers.block_tokens));
+    let mut rows = Vec::new();
+    let mut at = 0.0;
+    loop {
+        at += draw.exponential(1.0 / numbers.rate);
+        if at >= minutes * 60.0 {
+            return trace(rows, whole(numbers.block_tokens));
+        }
+        let (creator, input_tokens) = if draw.chance(numbers.pool_p) {
+            let prompt = draw.zipf(prompts, numbers.pool_exponent);
+            let tokens = usize::try_from(prompt).ok().and_then(|prompt| pool.get(prompt)).copied();
+            (Creator::Pool(prompt), tokens.unwrap_or(1))
+        } else {
+            (Creator::Fresh(rows.len()), length(&mut draw, numbers.input_mu, numbers.input_sigma))
+        };
+        let output = draw.lognormal(output_mu, numbers.output_sigma).min(numbers.output_most);
+        rows.push(TraceRow {
+            at_ms: millis(micros(at)),
+            input_tokens,
+            output_tokens: whole(output),
+            blocks: ids.of(input_tokens, creator, input_tokens, creator),
+            // Nearly every conversation of these corpora is one request, so each row is its own.
+            conversation: Some(rows.len().to_string().into()),
+            turn: Some(1),
+            ..TraceRow::default()
+        });
+    }
+}

@@ -1,0 +1,125 @@
+//! Rows → a trace file in the form of Mooncake's FAST'25 traces, which [`super::read()`] reads back as it was.
+//!
+//! Times are written in ms with at most three decimals. Optional fields are written where a row has them; a name that
+//! is a number is written as one.
+
+use std::io::{self, Write};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use serde::{Serialize, Serializer};
+
+use super::TraceRow;
+
+/// Whether the file is compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Packing {
+    /// Text as it is.
+    Plain,
+    /// gzip, without name and time: equal rows give equal bytes.
+    Gzip,
+}
+
+impl Packing {
+    /// What a file's name asks for: gzip where it ends in `.gz`.
+    #[must_use]
+    pub fn of_name(name: &str) -> Self {
+        if name.ends_with(".gz") { Self::Gzip } else { Self::Plain }
+    }
+}
+
+/// Writes the rows, one JSON object per line, in the order given.
+///
+/// # Errors
+/// What `out` says.
+pub fn write(rows: &[TraceRow], packing: Packing, mut out: impl Write) -> io::Result<()> {
+    match packing {
+        Packing::Plain => lines(rows, &mut out)?,
+        Packing::Gzip => {
+            let mut packed = GzEncoder::new(&mut out, Compression::default());
+            lines(rows, &mut packed)?;
+            packed.finish()?;
+        }
+    }
+    out.flush()
+}
+
+fn lines(rows: &[TraceRow], out: &mut impl Write) -> io::Result<()> {
+    for row in rows {
+        serde_json::to_writer(&mut *out, &Line::of(row))?;
+        out.write_all(b"\n")?;
+    }
+    Ok(())
+}
+
+/// One line as it stands in the file.
+#[derive(Serialize)]
+struct Line<'a> {
+    timestamp: Millis,
+    input_length: u32,
+    output_length: u32,
+    hash_ids: &'a [u64],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<Label<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parent: Option<Label<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shared_tokens: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    engine_prompt_tokens: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user: Option<Label<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    conversation: Option<Label<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    turn: Option<u32>,
+}
+
+impl<'a> Line<'a> {
+    fn of(row: &'a TraceRow) -> Self {
+        Self {
+            timestamp: Millis(row.at_ms),
+            input_length: row.input_tokens,
+            output_length: row.output_tokens,
+            hash_ids: &row.blocks,
+            id: row.id.as_deref().map(Label),
+            parent: row.parent.as_deref().map(Label),
+            shared_tokens: row.shared_tokens,
+            engine_prompt_tokens: row.engine_prompt_tokens,
+            user: row.user.as_deref().map(Label),
+            conversation: row.conversation.as_deref().map(Label),
+            turn: row.turn,
+        }
+    }
+}
+
+/// A time, ms, rounded to µs; a whole number is written as one.
+struct Millis(f64);
+
+impl Serialize for Millis {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let micros = (self.0 * 1e3).round();
+        let millis = micros / 1e3;
+        if millis.fract() == 0.0 && (0.0..9e15).contains(&millis) {
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole and in range")]
+            serializer.serialize_u64(millis as u64)
+        } else {
+            serializer.serialize_f64(millis)
+        }
+    }
+}
+
+/// A name; a number where it is written as Rust would write that number.
+struct Label<'a>(&'a str);
+
+impl Serialize for Label<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0.parse::<u64>() {
+            Ok(number) if number.to_string() == self.0 => serializer.serialize_u64(number),
+            _ => serializer.serialize_str(self.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
