@@ -5,6 +5,7 @@ mod engine;
 mod kinds;
 mod replay;
 mod serve;
+mod simulate;
 
 use std::ffi::OsString;
 
@@ -17,6 +18,7 @@ const COMMANDS: &[Row] = &[
     row::<serve::Serve>(),
     row::<check::Check>(),
     row::<replay::Replay>(),
+    row::<simulate::Simulate>(),
     row::<kinds::Kinds>(),
     row::<engine::Engine>(),
 ];

@@ -186,7 +186,9 @@ impl Path {
 
 /// A time in ms as virtual time counts it, whole µs.
 pub(super) fn micros(millis: f64) -> Duration {
-    Duration::from_micros((millis.clamp(0.0, 1e12) * 1e3).round() as u64)
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped on the same line")]
+    let micros = (millis.clamp(0.0, 1e12) * 1e3).round() as u64;
+    Duration::from_micros(micros)
 }
 
 #[cfg(test)]
