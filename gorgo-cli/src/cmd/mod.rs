@@ -6,6 +6,7 @@ mod engine;
 mod kinds;
 mod replay;
 mod serve;
+mod simulate;
 mod trace;
 
 use std::ffi::OsString;
@@ -18,6 +19,7 @@ use crate::exit::Exit;
 const COMMANDS: &[Row] = &[
     row::<serve::Serve>(),
     row::<check::Check>(),
+    row::<simulate::Simulate>(),
     row::<replay::Replay>(),
     row::<trace::Trace>(),
     row::<calibrate::Calibrate>(),

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 /// The whole answer.
 #[derive(Debug, Serialize)]
 pub(crate) struct Comparison {
-    /// The policy that ratios are taken to.
+    /// The policy that serves by default.
     pub(crate) default: String,
     /// The trace file as it was named.
     pub(crate) trace: String,
@@ -32,7 +32,7 @@ pub(crate) struct PolicyEntry {
 
 impl PolicyEntry {
     /// Of these runs, one per seed. `bounds` are lower bounds of p95 TTFT, one per run where known; `ratio_ttft_p95`
-    /// is to the default policy's.
+    /// is to the best baseline's.
     pub(crate) fn of(policy: &str, runs: &[&Summary], bounds: &[f64], ratio_ttft_p95: Option<f64>) -> Self {
         let each = |of: &dyn Fn(&Summary) -> Option<f64>| runs.iter().filter_map(|run| of(run)).collect::<Vec<_>>();
         let statistics = vec![
@@ -125,7 +125,7 @@ fn whole(count: usize) -> Option<f64> {
 }
 
 /// Sample standard deviation; `None` below two values.
-fn standard_deviation(values: &[f64]) -> Option<f64> {
+pub(crate) fn standard_deviation(values: &[f64]) -> Option<f64> {
     let middle = mean(values)?;
     let degrees = u32::try_from(values.len()).ok()?.checked_sub(1).filter(|degrees| *degrees > 0)?;
     let squares: f64 = values.iter().map(|value| (value - middle).powi(2)).sum();

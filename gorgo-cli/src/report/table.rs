@@ -41,7 +41,7 @@ pub(crate) fn replicas(traffic: &[ReplicaTraffic]) -> Table {
 
 /// A table whose first column is text and the others numbers. Its width is its contents', whatever the terminal, so
 /// that what is printed and what is piped are the same.
-fn numbers(header: &[&str]) -> Table {
+pub(crate) fn numbers(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(header);

@@ -214,7 +214,7 @@ fn index(at: u32) -> usize {
 
 /// Page hashes are hashes already; one multiplication spreads those of tests that are not.
 #[derive(Debug, Default)]
-struct PageHasher(u64);
+pub(super) struct PageHasher(u64);
 
 impl Hasher for PageHasher {
     fn write(&mut self, bytes: &[u8]) {

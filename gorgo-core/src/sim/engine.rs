@@ -143,6 +143,48 @@ impl Engine {
         &self.profile
     }
 
+    /// What divides its times.
+    #[must_use]
+    pub const fn speed(&self) -> f64 {
+        self.speed
+    }
+
+    /// Changes the speed of all steps that begin from now on.
+    ///
+    /// # Errors
+    /// The speed makes no sense.
+    pub fn set_speed(&mut self, speed: f64) -> Result<(), EngineError> {
+        if !(1e-6..=1e6).contains(&speed) {
+            return Err(EngineError::Speed(speed));
+        }
+        self.speed = speed;
+        Ok(())
+    }
+
+    /// Tokens of a prompt that a job with these pages would find cached if it were admitted now.
+    #[must_use]
+    pub fn would_find(&self, pages: &[u64], prompt_tokens: u32) -> u32 {
+        let searchable = usize::try_from(prompt_tokens.saturating_sub(1) / PAGE_TOKENS).unwrap_or(usize::MAX);
+        self.cache.find(&pages[..searchable.min(pages.len())]).0 * PAGE_TOKENS
+    }
+
+    /// Prompt tokens that are to be computed before a job submitted now gets its turn, beyond the running step.
+    #[must_use]
+    pub fn prefill_ahead(&self) -> u64 {
+        let computing = self.step.iter().flat_map(|(_, plan)| &plan.prefill).map(|(_, tokens)| u64::from(*tokens));
+        let running =
+            self.batch.running.iter().map(|request| u64::from(request.target - request.computed.min(request.target)));
+        let queued = self.arriving.iter().map(|(_, request)| request).chain(&self.batch.waiting);
+        let queued = queued.map(|one| u64::from(one.target - self.would_find(&one.chain, one.target)));
+        (running.sum::<u64>() + queued.sum::<u64>()).saturating_sub(computing.sum())
+    }
+
+    /// When the running step ends; `None` while idle.
+    #[must_use]
+    pub fn step_ends(&self) -> Option<At> {
+        self.step.as_ref().map(|(ends, _)| *ends)
+    }
+
     /// Takes a job at `at`. A time before the last [`Engine::advance`] counts as that.
     ///
     /// # Errors

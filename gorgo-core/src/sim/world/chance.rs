@@ -1,0 +1,47 @@
+//! Randomness by place instead of by order: a number drawn for (seed, request, replica) is the same whatever else was
+//! drawn before it, so two policies meet the same network.
+
+/// Spreads the bits of a number one to one (the finaliser of splitmix64).
+pub(super) const fn mix(number: u64) -> u64 {
+    let mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+/// Bits for a place: a stream's number, then a number in it.
+pub(super) const fn bits(seed: u64, stream: u64, number: u64) -> u64 {
+    mix(mix(mix(seed) ^ stream) ^ number)
+}
+
+/// From 0 to below 1.
+#[expect(clippy::cast_precision_loss, reason = "53 bits, which f64 holds exactly")]
+pub(super) const fn unit(bits: u64) -> f64 {
+    (bits >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+/// Standard normal, from one draw of bits (Box and Muller's transform of two numbers made of it).
+pub(super) fn normal(bits: u64) -> f64 {
+    let radius = (-2.0 * (1.0 - unit(bits)).ln()).sqrt();
+    radius * (std::f64::consts::TAU * unit(mix(bits))).cos()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_normal_has_mean_0_and_deviation_1() {
+        let drawn: Vec<f64> = (0..20_000).map(|number| normal(bits(1, 2, number))).collect();
+        let mean = drawn.iter().sum::<f64>() / 20_000.0;
+        let variance = drawn.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / 20_000.0;
+        assert!(mean.abs() < 0.03 && (variance - 1.0).abs() < 0.05, "{mean} {variance}");
+    }
+
+    #[test]
+    fn places_differ_by_each_of_their_numbers() {
+        let drawn = [bits(1, 2, 3), bits(2, 1, 3), bits(1, 3, 2), bits(0, 2, 3)];
+        assert!((1..4).all(|at| !drawn[..at].contains(&drawn[at])), "{drawn:?}");
+        assert!((0.0..1.0).contains(&unit(u64::MAX)));
+    }
+}
