@@ -3,6 +3,7 @@
 mod check;
 mod engine;
 mod kinds;
+mod plugin;
 mod replay;
 mod serve;
 
@@ -17,6 +18,7 @@ const COMMANDS: &[Row] = &[
     row::<serve::Serve>(),
     row::<check::Check>(),
     row::<replay::Replay>(),
+    row::<plugin::Plugin>(),
     row::<kinds::Kinds>(),
     row::<engine::Engine>(),
 ];

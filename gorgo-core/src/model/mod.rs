@@ -8,6 +8,7 @@ mod decision;
 mod event;
 mod fault;
 mod param;
+mod plugin;
 mod prompt;
 mod record;
 mod replica;
@@ -22,6 +23,7 @@ pub use decision::{Decision, DecisionId, Exclusion, Generation, Refusal};
 pub use event::{Ending, EngineReport, Event};
 pub use fault::{Fault, Faults, Severity};
 pub use param::{KindDoc, Param, ParamType, Params};
+pub use plugin::PluginCount;
 pub use prompt::{Prompt, Splice, Usage};
 pub use record::{
     AttemptRecord, CandidateRecord, Connection, DecisionRecord, ErrorClass, EventKind, EventRecord, OutcomeRecord,
