@@ -3,3 +3,4 @@
 
 mod cases;
 mod layout;
+mod plugins;

@@ -7,8 +7,8 @@ use crate::bench::root;
 /// The code blocks of the guide in this language.
 fn blocks(language: &str) -> Vec<String> {
     let guide = fs::read_to_string(root().join("gorgo-plugins/README.md")).unwrap();
-    let parts = guide.split(&format!("```{language}\n")).skip(1);
-    parts.map(|rest| rest.split("```").next().unwrap().to_owned()).collect()
+    let fence = format!("```{language}\n");
+    guide.split(&fence).skip(1).map(|rest| rest.split("```").next().unwrap().to_owned()).collect()
 }
 
 #[test]

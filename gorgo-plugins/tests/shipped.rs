@@ -37,7 +37,7 @@ fn the_kit_finds_what_is_wrong() {
         let wrong = reports[0].found.iter().filter(|(_, verdict)| matches!(verdict, Verdict::Wrong(_)));
         wrong.map(|(check, _)| *check).collect::<Vec<_>>()
     };
-    assert_eq!(wrong("slow"), ["ties", "permuted rows", "time per call"]);
+    assert_eq!(wrong("slow"), ["no replica", "ties", "permuted rows", "time per call"]);
     assert!(wrong("panic").contains(&"one replica"));
     assert!(wrong("nan").contains(&"extreme values"));
     let library = crate::bench::hostile_c(folder.path(), &["-DVALUE=NAN"]);

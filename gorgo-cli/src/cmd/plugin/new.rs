@@ -30,7 +30,8 @@ fn name(text: &str) -> Result<String, String> {
 
 impl New {
     pub(super) fn run(&self) -> Exit {
-        let folder = self.within.join(&self.name);
+        let within = if self.within == Path::new(".") { Path::new("") } else { &*self.within };
+        let folder = within.join(&self.name);
         match self.write(&folder) {
             Ok(()) => {
                 anstream::print!("{}", self.farewell(&folder));

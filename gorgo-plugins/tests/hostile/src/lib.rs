@@ -60,7 +60,7 @@ impl Scorer for Hostile {
             "no-opinion" => return Ok(Answer::NoOpinion),
             "slow" => {
                 let mut sum = 0.0_f64;
-                for turn in 0..3_000_000 {
+                for turn in 0..400_000 {
                     sum = std::hint::black_box(sum + f64::from(turn).sqrt());
                 }
                 out[0] = Some(sum);
