@@ -5,6 +5,7 @@
 //! thread-local of an unloaded library would crash its thread later.
 #![expect(unsafe_code, reason = "binding a library, and calling its entries")]
 
+use std::error::Error;
 use std::ffi::CString;
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -78,8 +79,9 @@ impl Image {
         let bound = unsafe { Bound::open(Some(&name), RTLD_NOW | RTLD_LOCAL) };
         let bound = bound.map_err(|cause| {
             // The loader names the memory, which tells nobody anything.
+            let said = cause.source().map_or_else(|| cause.to_string(), ToString::to_string);
             let shown = name.to_string_lossy();
-            refused(cause.to_string().replace(&format!("{shown}: "), "").replace(&*shown, "the file"))
+            refused(said.replace(&format!("{shown}: "), "").replace(&*shown, "the file"))
         })?;
         Ok(Library { path: self.path, sha256: self.sha256, bound: mem::ManuallyDrop::new(bound) })
     }
