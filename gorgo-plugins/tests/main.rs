@@ -1,5 +1,5 @@
 //! Plugins as they are built and loaded: the shipped ones, the examples, and those that misbehave.
-#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests may fail loudly")]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests may fail loudly")]
 
 mod agree;
 mod bench;
