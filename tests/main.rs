@@ -4,5 +4,6 @@
 mod cases;
 mod documents;
 mod layout;
+mod plugins;
 mod program;
 mod serve;

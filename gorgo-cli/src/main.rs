@@ -3,6 +3,7 @@
 mod args;
 mod cmd;
 mod exit;
+mod plugins;
 mod report;
 mod runtime;
 

@@ -5,12 +5,12 @@ use std::io::Write;
 
 use gorgo_core::config::{Look, effective, render, schema, summary};
 use gorgo_core::model::KindDoc;
-use gorgo_core::policy::Registry;
 use gorgo_core::run::load;
 
 use super::Command;
 use crate::args::{ConfigArgs, environment, look};
 use crate::exit::Exit;
+use crate::plugins::registry;
 
 /// Arguments of `gorgo check`.
 #[derive(Debug, clap::Args)]
@@ -53,7 +53,7 @@ impl Command for Check {
 
 impl Check {
     fn verdict(&self, environment: &[(OsString, OsString)], look: Look) -> Verdict {
-        let registry = Registry::built_in();
+        let registry = registry(&self.config.config);
         if self.schema {
             let kinds: Vec<KindDoc> = registry.rows().collect();
             return Verdict { exit: Exit::Done, out: format!("{:#}\n", schema(&kinds)), report: String::new() };

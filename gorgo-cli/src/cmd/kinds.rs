@@ -2,13 +2,15 @@
 
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::path::Path;
 
 use gorgo_core::model::{KindDoc, Param, ParamType};
-use gorgo_core::policy::{PRESETS, Registry};
+use gorgo_core::policy::PRESETS;
 use serde_json::{Value, json};
 
 use super::Command;
 use crate::exit::Exit;
+use crate::plugins::registry;
 
 /// Arguments of `gorgo kinds`.
 #[derive(Debug, clap::Args)]
@@ -31,7 +33,7 @@ impl Command for Kinds {
 
 /// The list, for people or as JSON.
 fn listed(as_json: bool) -> String {
-    let rows: Vec<KindDoc> = Registry::built_in().rows().collect();
+    let rows: Vec<KindDoc> = registry(Path::new("")).rows().collect();
     if as_json { format!("{:#}\n", documents(&rows)) } else { text(&rows) }
 }
 
@@ -146,7 +148,7 @@ mod tests {
     fn json_has_every_kind_with_every_key() {
         let all: Value = serde_json::from_str(&listed(true)).unwrap();
         let all = all.as_array().unwrap();
-        assert_eq!(all.len(), Registry::built_in().rows().count());
+        assert_eq!(all.len(), registry(Path::new("")).rows().count());
         let concentration = all.iter().find(|row| row["kind"] == "concentration").unwrap();
         assert_eq!(
             concentration["params"][0],

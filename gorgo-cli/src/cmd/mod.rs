@@ -4,6 +4,7 @@ mod calibrate;
 mod check;
 mod engine;
 mod kinds;
+mod plugin;
 mod replay;
 mod serve;
 mod simulate;
@@ -23,6 +24,7 @@ const COMMANDS: &[Row] = &[
     row::<replay::Replay>(),
     row::<trace::Trace>(),
     row::<calibrate::Calibrate>(),
+    row::<plugin::Plugin>(),
     row::<kinds::Kinds>(),
     row::<engine::Engine>(),
 ];

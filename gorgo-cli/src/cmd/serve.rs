@@ -4,12 +4,12 @@ use std::io::Write;
 
 use gorgo_core::config::{Setting, effective, render, summary};
 use gorgo_core::observe::log;
-use gorgo_core::policy::Registry;
 use gorgo_core::run::{ServeError, ServeSetup, load, serve};
 
 use super::Command;
 use crate::args::{ConfigArgs, environment, look};
 use crate::exit::Exit;
+use crate::plugins::registry;
 use crate::runtime::block_on;
 
 /// Arguments of `gorgo serve`.
@@ -33,7 +33,7 @@ impl Command for Serve {
     const ABOUT: &'static str = "Serve: route requests to the replicas, write down every decision";
 
     fn run(self) -> Exit {
-        let loading = load(&self.config.config, &environment(), &self.settings(), &Registry::built_in());
+        let loading = load(&self.config.config, &environment(), &self.settings(), &registry(&self.config.config));
         let Some((config, policies)) = loading.ready else {
             let name = loading.origins.source().name();
             let report = render(&loading.faults, &loading.origins, look());

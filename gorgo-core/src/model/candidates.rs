@@ -83,6 +83,21 @@ impl Needs {
     /// `backlog_ms`, `service_*`, `likely_uncached_tokens`, `itl_*`, `answer_tokens`, `tail_start_ms`.
     pub const SERVICE: Self = Self(1 << 6);
 
+    /// All facts there are.
+    pub const ALL: Self = Self((1 << 6) - 1);
+
+    /// The set of these bits, as plugins state it; `None` where one of them is no fact of this version.
+    #[must_use]
+    pub const fn from_bits(bits: u32) -> Option<Self> {
+        if bits & !Self::ALL.0 == 0 { Some(Self(bits)) } else { None }
+    }
+
+    /// The set as bits.
+    #[must_use]
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+
     /// Both sets together.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {

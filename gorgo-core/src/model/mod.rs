@@ -9,6 +9,7 @@ mod event;
 mod facts;
 mod fault;
 mod param;
+mod plugin;
 mod prompt;
 mod record;
 mod replica;
@@ -24,6 +25,7 @@ pub use event::{Ending, EngineReport, Event};
 pub use facts::{FACT_NAMES, FACT_UNITS, FACTS, Fact, FactOf};
 pub use fault::{Fault, Faults, Severity};
 pub use param::{KindDoc, Param, ParamType, Params};
+pub use plugin::PluginCount;
 pub use prompt::{Prompt, Splice, Usage};
 pub use record::{
     AttemptRecord, CandidateRecord, Connection, DecisionRecord, ErrorClass, EventKind, EventRecord, OutcomeRecord,

@@ -327,11 +327,13 @@ pub enum EventKind {
     ConfigChange,
     /// An engine does not report something a policy needs, and which flag would make it.
     MissingSignal,
+    /// A plugin was taken out: it failed or was slow too often.
+    PluginQuarantined,
 }
 
 impl EventKind {
     /// All kinds, in documentation order.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Start,
         Self::Drain,
         Self::Stop,
@@ -340,6 +342,7 @@ impl EventKind {
         Self::ReplicaRestarted,
         Self::ConfigChange,
         Self::MissingSignal,
+        Self::PluginQuarantined,
     ];
 
     /// The text stored in the database.
@@ -354,6 +357,7 @@ impl EventKind {
             Self::ReplicaRestarted => "replica-restarted",
             Self::ConfigChange => "config-change",
             Self::MissingSignal => "missing-signal",
+            Self::PluginQuarantined => "plugin-quarantined",
         }
     }
 }

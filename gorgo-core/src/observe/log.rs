@@ -76,7 +76,10 @@ pub fn event(record: &EventRecord, replica: Option<&str>) {
     let kind = record.kind.name();
     let text = record.text.as_str();
     match record.kind {
-        EventKind::ReplicaDown | EventKind::ReplicaRestarted | EventKind::MissingSignal => {
+        EventKind::ReplicaDown
+        | EventKind::ReplicaRestarted
+        | EventKind::MissingSignal
+        | EventKind::PluginQuarantined => {
             warn!(kind, replica, text, "event");
         }
         _ => info!(kind, replica, text, "event"),

@@ -12,7 +12,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::model::{ErrorClass, OutcomeRecord, Route};
+use crate::model::{ErrorClass, OutcomeRecord, PluginCount, Route};
 
 /// Load of one replica, as the gauges show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +44,10 @@ pub trait Gauges: Send + Sync + fmt::Debug {
     fn loads(&self) -> Vec<ReplicaLoad>;
     /// The store's counters.
     fn store(&self) -> StoreState;
+    /// The plugins' counters; none where no policy has any.
+    fn plugins(&self) -> Vec<PluginCount> {
+        Vec::new()
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -56,6 +60,11 @@ struct RequestLabels {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ReplicaLabel {
     replica: Arc<str>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PluginLabel {
+    plugin: Arc<str>,
 }
 
 /// The router's metrics.
@@ -200,7 +209,46 @@ impl Collector for AtScrape {
             None,
             queued.metric_type(),
         )?;
-        queued.encode(metric)
+        queued.encode(metric)?;
+        self.plugins(&mut encoder)
+    }
+}
+
+impl AtScrape {
+    /// One series per plugin and counter; no family at all where there is no plugin.
+    fn plugins(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let plugins = self.gauges.plugins();
+        if plugins.is_empty() {
+            return Ok(());
+        }
+        let mut family = |name: &str, help: &str, unit: Option<&Unit>, value: &dyn Fn(&PluginCount) -> f64| {
+            let counter = ConstCounter::new(0.0);
+            let mut metric = encoder.encode_descriptor(name, help, unit, counter.metric_type())?;
+            for plugin in &plugins {
+                let label = PluginLabel { plugin: Arc::clone(&plugin.plugin) };
+                ConstCounter::new(value(plugin)).encode(metric.encode_family(&label)?)?;
+            }
+            Ok::<_, fmt::Error>(())
+        };
+        #[expect(clippy::cast_precision_loss, reason = "calls stay far below 2^53")]
+        {
+            family("gorgo_plugin_calls", "Calls of the plugin", None, &|plugin| plugin.calls as f64)?;
+            family("gorgo_plugin_failures", "Calls whose answer could not be used", None, &|plugin| {
+                plugin.failures as f64
+            })?;
+            family("gorgo_plugin_over_budget", "Measured calls over the time budget", None, &|plugin| {
+                plugin.over_budget as f64
+            })?;
+        }
+        family("gorgo_plugin", "Time spent in the plugin", Some(&Unit::Seconds), &|plugin| plugin.seconds)?;
+        let gauge = ConstGauge::new(0_i64);
+        let (name, help) = ("gorgo_plugin_quarantined", "1 where the plugin was taken out");
+        let mut metric = encoder.encode_descriptor(name, help, None, gauge.metric_type())?;
+        for plugin in &plugins {
+            let label = PluginLabel { plugin: Arc::clone(&plugin.plugin) };
+            ConstGauge::new(i64::from(plugin.quarantined)).encode(metric.encode_family(&label)?)?;
+        }
+        Ok(())
     }
 }
 
@@ -215,6 +263,11 @@ pub const METRICS: &[&str] = &[
     "gorgo_replica_available",
     "gorgo_store_dropped_rows_total",
     "gorgo_store_queued_records",
+    "gorgo_plugin_calls_total",
+    "gorgo_plugin_failures_total",
+    "gorgo_plugin_over_budget_total",
+    "gorgo_plugin_seconds_total",
+    "gorgo_plugin_quarantined",
 ];
 
 #[cfg(test)]
@@ -238,6 +291,11 @@ mod tests {
 
         fn store(&self) -> StoreState {
             StoreState { dropped_rows: 3, queued_records: 4 }
+        }
+
+        fn plugins(&self) -> Vec<PluginCount> {
+            let plugin = Arc::from("carbon");
+            vec![PluginCount { plugin, calls: 9, failures: 2, over_budget: 1, seconds: 0.5, quarantined: true }]
         }
     }
 
@@ -272,5 +330,8 @@ mod tests {
             "{page}"
         );
         assert!(page.contains("gorgo_store_dropped_rows_total 3"), "{page}");
+        assert!(page.contains("gorgo_plugin_failures_total{plugin=\"carbon\"} 2"), "{page}");
+        assert!(page.contains("gorgo_plugin_seconds_total{plugin=\"carbon\"} 0.5"), "{page}");
+        assert!(page.contains("gorgo_plugin_quarantined{plugin=\"carbon\"} 1"), "{page}");
     }
 }

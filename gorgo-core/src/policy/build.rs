@@ -65,7 +65,12 @@ pub fn build(registry: &Registry, tables: &[(String, Value)], default: &str, fle
         faults.fault("default_policy", format!("unknown policy \"{default}\"; {near}"));
     }
     let default = default_id.and_then(|index| u16::try_from(index).ok()).map(PolicyId);
-    let policies = default.filter(|_| !faults.any()).map(|default| Policies { list, default, windows });
+    let policies = default.filter(|_| !faults.any()).map(|default| Policies {
+        list,
+        default,
+        windows,
+        loader: registry.loader.clone(),
+    });
     Checked { policies, faults }
 }
 

@@ -55,7 +55,8 @@ pub struct Choice {
     pub ties: u32,
 }
 
-/// Decides who serves a request. `None`: every candidate is ruled out by a hard constraint.
+/// Decides who serves a request. `None`: every candidate is ruled out by a hard constraint, or a plugin that the policy
+/// must not do without cannot be had.
 #[must_use]
 pub fn decide(
     policy: &Policy,
@@ -79,6 +80,9 @@ pub(super) fn evaluate(
     scratch: &mut Scratch,
 ) -> Option<Choice> {
     score(policy, weights, request, candidates, scratch);
+    if policy.terms.iter().any(|term| term.signal.refuses()) {
+        return None;
+    }
     constrain(policy, request, candidates, scratch);
     choose(policy, &weights.values, seed, scratch)
 }

@@ -5,6 +5,7 @@
 
 mod build;
 mod decide;
+mod loader;
 mod params;
 mod presets;
 mod record;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 
 pub use build::{Checked, build};
 pub use decide::{Again, Choice, Scratch, again, decide};
+pub use loader::{LoadedConstraint, LoadedTerm, Loader};
 pub use presets::{PRESETS, Preset, preset};
 pub use registry::Registry;
 pub use router::{DecideError, ReadError, Reservation, Routed, Router, RouterSetup};
@@ -36,6 +38,8 @@ pub struct Policies {
     pub default: PolicyId,
     /// The windows of routed work that constraints ask for; a constraint holds its place here.
     pub windows: Vec<ShareWindow>,
+    /// Whoever loaded the plugins among the kinds: it has their counts and tells what becomes of them.
+    pub loader: Option<Arc<dyn Loader>>,
 }
 
 impl Policies {
@@ -118,6 +122,8 @@ pub struct Term {
     pub weight: Weight,
     /// What stands in for an unknown signal.
     pub unknown: Unknown,
+    /// SHA-256 of the library, hexadecimal, where the term is a plugin.
+    pub plugin_sha256: Option<Arc<str>>,
     signal: Box<dyn CostTerm>,
 }
 

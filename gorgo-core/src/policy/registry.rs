@@ -1,7 +1,9 @@
 //! All kinds that a policy can be composed of. The built-in tables; plugins add theirs at start.
 
 use std::iter;
+use std::sync::Arc;
 
+use super::loader::{DECLARED, Loader, PLUGIN_CONSTRAINT, PLUGIN_TERM};
 use crate::constrain::{CONSTRAINTS, ConstraintKind};
 use crate::model::{EngineKind, KindDoc};
 use crate::pick::{PICKERS, PickerKind};
@@ -20,6 +22,8 @@ pub struct Registry {
     pub constraints: Vec<&'static ConstraintKind>,
     /// Pickers.
     pub pickers: Vec<&'static PickerKind>,
+    /// What loads the kind `plugin`; without it there is no such kind.
+    pub loader: Option<Arc<dyn Loader>>,
 }
 
 impl Default for Registry {
@@ -37,7 +41,17 @@ impl Registry {
             costs: COSTS.to_vec(),
             constraints: CONSTRAINTS.to_vec(),
             pickers: PICKERS.to_vec(),
+            loader: None,
         }
+    }
+
+    /// The same with the kind `plugin` among the terms and the constraints, loaded by `loader`.
+    #[must_use]
+    pub fn with_loader(mut self, loader: Arc<dyn Loader>) -> Self {
+        self.terms.push(&PLUGIN_TERM);
+        self.constraints.push(&PLUGIN_CONSTRAINT);
+        self.loader = Some(loader);
+        self
     }
 
     /// Every kind of every family.
@@ -45,7 +59,8 @@ impl Registry {
         let row = |family, kind, unit, summary, params| KindDoc { family, kind, unit, summary, params };
         iter::empty()
             .chain(self.terms.iter().map(move |it| {
-                row("term", it.kind, it.unit.map_or("stated", crate::model::Unit::name), it.summary, it.params)
+                let unit = if it.kind == PLUGIN_TERM.kind { DECLARED } else { "stated" };
+                row("term", it.kind, it.unit.map_or(unit, crate::model::Unit::name), it.summary, it.params)
             }))
             .chain(self.costs.iter().map(move |it| row("cost", it.kind, "", it.summary, it.params)))
             .chain(self.constraints.iter().map(move |it| row("constraint", it.kind, "", it.summary, it.params)))

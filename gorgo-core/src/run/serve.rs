@@ -18,15 +18,17 @@ use crate::edge::{self, Data, DataSetup, DecisionIds, Readiness, RouterChoice, U
 use crate::engine::probe::probe_loop;
 use crate::engine::scrape::scrape_loop;
 use crate::engine::{Senses, Vitals};
-use crate::model::{Clock, DecisionId, Event, EventKind, EventRecord, Record, ReplicaId};
+use crate::model::{Clock, DecisionId, Event, EventKind, EventRecord, PluginCount, Record, ReplicaId};
 use crate::observe::fan::Fan;
 use crate::observe::meter::{Gauges, Meter, ReplicaLoad, StoreState};
 use crate::observe::{Listener, log};
-use crate::policy::{Policies, Router, RouterSetup};
+use crate::policy::{Loader, Policies, Router, RouterSetup};
 use crate::store::{self, PolicyInfo, ReplicaInfo, RunInfo, Sink, StoreError, TermInfo, Trouble};
 
 /// How often learned rates are written down.
 const RATES_EVERY: Duration = Duration::from_secs(30);
+/// How often plugins are asked for news.
+const PLUGIN_NEWS_EVERY: Duration = Duration::from_secs(1);
 /// How long background tasks may take to notice the end.
 const TASKS_GRACE: Duration = Duration::from_secs(5);
 
@@ -107,10 +109,11 @@ pub async fn serve(setup: ServeSetup) -> Result<(), ServeError> {
     let (sink, writer) = store.begin_run(&run, &setup.config.store, Arc::clone(&clock), Box::new(tell)).await?;
     tasks.spawn(writer.run());
 
+    let loader = setup.policies.loader.clone();
     let (policy, policy_name) = (setup.policies.default, default_name(&setup.policies));
     let router = Arc::new(Router::new(router_setup(&setup.config, secret, &members), setup.policies));
     let names: Vec<Arc<str>> = members.iter().map(|member| Arc::clone(&member.replica.name)).collect();
-    let gauges = Arc::new(Live { router: Arc::clone(&router), sink: sink.clone() });
+    let gauges = Arc::new(Live { router: Arc::clone(&router), sink: sink.clone(), loader: loader.clone() });
     let meter = Arc::new(Meter::new(&names, gauges));
     let records: Arc<dyn Listener> = Arc::new(Fan::new(names.clone(), Arc::clone(&meter), Arc::new(sink.clone())));
     let vitals = Arc::new(Vitals::new(members.len()));
@@ -148,6 +151,9 @@ pub async fn serve(setup: ServeSetup) -> Result<(), ServeError> {
         tasks.spawn(scrape_loop(member.watched, senses.clone(), setup.config.scrape));
     }
     tasks.spawn(write_rates(Arc::clone(&router), Arc::clone(&records), Arc::clone(&clock), stop.clone()));
+    if let Some(loader) = loader.clone() {
+        tasks.spawn(tell_of_plugins(loader, Arc::clone(&records), Arc::clone(&clock), stop.clone()));
+    }
     let pages = Pages {
         meter,
         ready: {
@@ -243,7 +249,7 @@ fn run_info(setup: &ServeSetup, members: &[Member], clock: &Arc<dyn Clock>) -> R
                         name: term.name.to_string(),
                         kind: term.kind.to_owned(),
                         unit: term.unit.name().to_owned(),
-                        plugin_sha256: None,
+                        plugin_sha256: term.plugin_sha256.as_ref().map(ToString::to_string),
                     })
                     .collect(),
                 weights: policy.weights(),
@@ -291,6 +297,24 @@ async fn write_rates(router: Arc<Router>, records: Arc<dyn Listener>, clock: Arc
     }
 }
 
+/// Writes down what became of plugins. A decision only leaves word; it is fetched here.
+async fn tell_of_plugins(
+    loader: Arc<dyn Loader>,
+    records: Arc<dyn Listener>,
+    clock: Arc<dyn Clock>,
+    stop: CancellationToken,
+) {
+    loop {
+        let stopped = tokio::time::timeout(PLUGIN_NEWS_EVERY, stop.cancelled()).await.is_ok();
+        for text in loader.take_news() {
+            note(&*records, &*clock, EventKind::PluginQuarantined, text);
+        }
+        if stopped {
+            return;
+        }
+    }
+}
+
 fn note(records: &dyn Listener, clock: &dyn Clock, kind: EventKind, text: String) {
     records.record(Record::Event(EventRecord { at: clock.now(), kind, replica: None, text }));
 }
@@ -311,6 +335,7 @@ fn tell(trouble: Trouble) {
 struct Live {
     router: Arc<Router>,
     sink: Sink,
+    loader: Option<Arc<dyn Loader>>,
 }
 
 impl Gauges for Live {
@@ -329,6 +354,10 @@ impl Gauges for Live {
                 }
             })
             .collect()
+    }
+
+    fn plugins(&self) -> Vec<PluginCount> {
+        self.loader.as_ref().map_or_else(Vec::new, |loader| loader.counts())
     }
 
     fn store(&self) -> StoreState {

@@ -32,6 +32,11 @@ pub trait CostTerm: Debug + Send + Sync {
     /// Writes the signal of row *i* to `out[i]`, in the kind's unit; `None` where it is unknown. `out` is as long as
     /// the candidates and comes full of `None`. Row order means nothing: permuted rows give permuted signals.
     fn signal(&self, request: &RequestView, candidates: &Candidates, out: &mut [Option<f64>]);
+
+    /// Whether the policy must not decide without this term and it cannot be had now. No built-in term refuses.
+    fn refuses(&self) -> bool {
+        false
+    }
 }
 
 /// A kind of term: its row in [`term::TERMS`].

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::One;
 use crate::constrain::{ConstraintKind, HEALTH};
 use crate::model::{ShareWindow, Value};
+use crate::policy::loader::{LoadedConstraint, PLUGIN_CONSTRAINT};
 use crate::policy::suggest::suggestion;
 use crate::policy::{RELAXED, Rule, params};
 
@@ -53,8 +54,17 @@ impl One<'_> {
             // What is missing because it was wrong is not reported as missing as well.
             return None;
         }
-        let limit = match (kind.build)(&params, self.fleet) {
-            Ok(limit) => limit,
+        let loader = self.registry.loader.as_ref().filter(|_| kind.kind == PLUGIN_CONSTRAINT.kind);
+        let built = match loader {
+            Some(loader) => loader.constraint(&params, self.fleet),
+            None => (kind.build)(&params, self.fleet).map(|limit| LoadedConstraint {
+                name: Arc::from(kind.kind),
+                hard: kind.hard,
+                limit,
+            }),
+        };
+        let LoadedConstraint { name, hard, limit } = match built {
+            Ok(loaded) => loaded,
             Err(message) => {
                 self.refused(path, members, &message);
                 return None;
@@ -66,12 +76,7 @@ impl One<'_> {
                 windows.len() - 1
             })
         });
-        Some(Rule {
-            name: Arc::from(kind.kind),
-            relaxed_name: Arc::from(format!("{RELAXED}{}", kind.kind)),
-            hard: limit.hard().unwrap_or(kind.hard),
-            window,
-            limit,
-        })
+        let hard = limit.hard().unwrap_or(hard);
+        Some(Rule { relaxed_name: Arc::from(format!("{RELAXED}{name}")), name, hard, window, limit })
     }
 }

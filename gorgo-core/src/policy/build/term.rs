@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use super::One;
 use crate::model::{Unit, Value};
+use crate::policy::loader::{LoadedTerm, PLUGIN_TERM};
 use crate::policy::suggest::suggestion;
 use crate::policy::weight::Weight;
 use crate::policy::{PolicyUnit, Rule, Term, Unknown, params};
-use crate::score::{Slot, TermKind};
+use crate::score::Slot;
 
 /// Keys that every term has.
 const TERM_KEYS: [&str; 4] = ["kind", "name", "weight", "unknown"];
@@ -20,19 +21,20 @@ const TERM_KEYS_WITH_UNIT: [&str; 5] = ["kind", "name", "weight", "unknown", "un
 pub(super) struct Built {
     /// Its place in the file.
     place: usize,
-    kind: &'static TermKind,
+    /// Whether it rises with the work a replica was given.
+    spreads: bool,
     pub(super) term: Term,
 }
 
 impl Built {
     /// Whether it keeps one replica from getting everything.
     fn spreads(&self) -> bool {
-        self.term.signal.spreads().unwrap_or(self.kind.spreads) && self.term.weight.init > 0.0
+        self.term.signal.spreads().unwrap_or(self.spreads) && self.term.weight.init > 0.0
     }
 
     /// As its policy's cost sees it.
     pub(super) fn slot(&self) -> Slot<'_> {
-        Slot { name: &self.term.name, kind: self.kind.kind, millis: in_ms(&self.term) }
+        Slot { name: &self.term.name, kind: self.term.kind, millis: in_ms(&self.term) }
     }
 }
 
@@ -51,26 +53,39 @@ impl One<'_> {
         let mut terms = Vec::new();
         for (index, entry) in list.iter().enumerate() {
             let path = format!("{}.term[{index}]", self.path);
-            let Some((term, kind)) = self.term(entry, &path) else { continue };
+            let Some((term, spreads)) = self.term(entry, &path) else { continue };
             if !used.insert(Arc::clone(&term.name)) {
                 // Where no name is written, the kind is the name, and the kind's key is what stands in the file.
                 let key = if entry.get("name").is_some() { "name" } else { "kind" };
                 let message = format!("a term \"{}\" stands above already; give one of them another `name`", term.name);
                 self.faults.fault(format!("{path}.{key}"), message);
             }
-            terms.push(Built { place: index, kind, term });
+            terms.push(Built { place: index, spreads, term });
         }
         terms
     }
 
-    fn term(&mut self, entry: &Value, path: &str) -> Option<(Term, &'static TermKind)> {
+    /// The term, and whether it rises with load.
+    fn term(&mut self, entry: &Value, path: &str) -> Option<(Term, bool)> {
         let known = self.registry.terms.clone();
         let (members, kind) = self.kind_of(entry, path, "term", false, known.iter().map(|kind| (kind.kind, *kind)))?;
-        let shared: &[&str] = if kind.unit.is_some() { &TERM_KEYS } else { &TERM_KEYS_WITH_UNIT };
+        let unit_is_stated = kind.unit.is_none() && kind.kind != PLUGIN_TERM.kind;
+        let shared: &[&str] = if unit_is_stated { &TERM_KEYS_WITH_UNIT } else { &TERM_KEYS };
         let params = params::read(members, kind.params, shared, path, self.faults);
-        let unit = kind.unit.or_else(|| self.stated_unit(entry.get("unit"), path));
+        let loader = self.registry.loader.as_ref().filter(|_| kind.kind == PLUGIN_TERM.kind);
+        let loaded = match loader.map(|loader| loader.term(&params, self.fleet)).transpose() {
+            Ok(loaded) => loaded,
+            Err(message) => {
+                self.faults.fault(path, message);
+                return None;
+            }
+        };
+        let unit = match &loaded {
+            Some(loaded) => Some(loaded.unit),
+            None => kind.unit.or_else(|| self.stated_unit(entry.get("unit"), path)),
+        };
         let name = match entry.get("name") {
-            None => Some(kind.kind),
+            None => Some(loaded.as_ref().map_or(kind.kind, |loaded| &*loaded.name)),
             Some(Value::Text(name)) if !name.is_empty() => Some(&**name),
             Some(_) => {
                 self.faults.fault(format!("{path}.name"), "expected a string that is not empty");
@@ -91,8 +106,13 @@ impl One<'_> {
         };
         let weight =
             Weight::read(entry.get("weight"), unit.unwrap_or(Unit::One), &format!("{path}.weight"), self.faults);
-        let signal = match (kind.build)(&params, self.fleet) {
-            Ok(signal) => signal,
+        let name = name.map(Arc::from);
+        let built = match loaded {
+            Some(LoadedTerm { signal, sha256, spreads, .. }) => Ok((signal, Some(sha256), spreads)),
+            None => (kind.build)(&params, self.fleet).map(|signal| (signal, None, kind.spreads)),
+        };
+        let (signal, plugin_sha256, spreads) = match built {
+            Ok(built) => built,
             Err(message) => {
                 self.refused(path, members, &message);
                 return None;
@@ -102,7 +122,7 @@ impl One<'_> {
             self.refused(path, members, &message);
         }
         let unit = if weight.rate.is_some() { Unit::Millis } else { unit? };
-        Some((Term { name: Arc::from(name?), kind: kind.kind, unit, weight, unknown, signal }, kind))
+        Some((Term { name: name?, kind: kind.kind, unit, weight, unknown, plugin_sha256, signal }, spreads))
     }
 
     /// The unit of a term whose kind has none of its own.

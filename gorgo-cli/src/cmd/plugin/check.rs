@@ -1,0 +1,178 @@
+//! `gorgo plugin check FILE`: the conformance kit in a process of its own, and what it found as a table.
+
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader, Write as _};
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus, Stdio};
+
+use comfy_table::{ContentArrangement, Table, presets};
+use gorgo_core::model::Value;
+use gorgo_plugins::conform::{self, Report, Verdict};
+use serde_json::json;
+
+use crate::exit::Exit;
+
+/// Arguments of `gorgo plugin check`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Check {
+    #[command(flatten)]
+    what: Conform,
+}
+
+/// Arguments of the process that does the checks.
+#[derive(Debug, clap::Args)]
+pub(super) struct Conform {
+    /// The library
+    file: PathBuf,
+    /// Options as in a policy, a TOML table such as "malus_ms = 5" [default: each option's own]
+    #[arg(long, value_name = "TOML", value_parser = options)]
+    options: Option<Options>,
+}
+
+/// Options as text, which can be handed on, and as a value.
+#[derive(Debug, Clone)]
+struct Options {
+    text: String,
+    value: Value,
+}
+
+fn options(text: &str) -> Result<Options, String> {
+    let table: toml::Table = text.parse().map_err(|cause: toml::de::Error| cause.message().to_owned())?;
+    Ok(Options { text: text.to_owned(), value: value(toml::Value::Table(table))? })
+}
+
+/// The same value without TOML's types.
+fn value(toml: toml::Value) -> Result<Value, String> {
+    Ok(match toml {
+        toml::Value::Boolean(truth) => Value::Bool(truth),
+        toml::Value::Integer(whole) => Value::Integer(whole),
+        toml::Value::Float(number) => Value::Float(number),
+        toml::Value::String(text) => Value::Text(text),
+        toml::Value::Array(list) => Value::List(list.into_iter().map(value).collect::<Result<_, _>>()?),
+        toml::Value::Table(table) => Value::Table(
+            table.into_iter().map(|(key, member)| Ok((key, value(member)?))).collect::<Result<_, String>>()?,
+        ),
+        toml::Value::Datetime(_) => return Err("no option takes a date".to_owned()),
+    })
+}
+
+impl Check {
+    pub(super) fn run(&self) -> Exit {
+        let (right, text) = self.checked();
+        // A closed pipe is not worth an error.
+        let _ = std::io::stdout().write_all(text.as_bytes());
+        if right { Exit::Done } else { Exit::No }
+    }
+
+    /// Whether all is right, and the report.
+    fn checked(&self) -> (bool, String) {
+        let failed = |cause: std::io::Error| (false, format!("gorgo: the checks could not be run: {cause}\n"));
+        let program = match std::env::current_exe() {
+            Ok(program) => program,
+            Err(cause) => return failed(cause),
+        };
+        let mut command = Command::new(program);
+        command.args(["plugin", "conform"]).arg(&self.what.file);
+        if let Some(options) = &self.what.options {
+            command.arg(format!("--options={}", options.text));
+        }
+        let mut child = match command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn() {
+            Ok(child) => child,
+            Err(cause) => return failed(cause),
+        };
+        let mut lines = Lines::default();
+        if let Some(stdout) = child.stdout.take() {
+            BufReader::new(stdout).lines().map_while(Result::ok).for_each(|line| lines.take(&line));
+        }
+        match child.wait() {
+            Ok(status) => lines.told(&self.what.file.display().to_string(), status),
+            Err(cause) => failed(cause),
+        }
+    }
+}
+
+/// What the process that does the checks writes, a line of JSON each: `{"began": check}`, then at the end
+/// `{"report": text, "right": bool}` or `{"refused": text}`.
+#[derive(Debug, Default)]
+struct Lines {
+    began: String,
+    report: Option<(bool, String)>,
+}
+
+impl Lines {
+    fn take(&mut self, line: &str) {
+        // A library may write to standard output, too.
+        let Ok(line) = serde_json::from_str::<serde_json::Value>(line) else { return };
+        if let Some(began) = line["began"].as_str() {
+            began.clone_into(&mut self.began);
+        }
+        if let Some(report) = line["report"].as_str() {
+            self.report = Some((line["right"] == true, report.to_owned()));
+        }
+        if let Some(refused) = line["refused"].as_str() {
+            self.report = Some((false, format!("{refused}\n")));
+        }
+    }
+
+    fn told(self, file: &str, status: ExitStatus) -> (bool, String) {
+        match (self.report, status.signal()) {
+            (Some((right, report)), None) => (right, report),
+            (Some((_, report)), Some(signal)) => {
+                (false, format!("{report}\n{file}: the process ended by signal {signal} after the last check\n"))
+            }
+            (None, signal) => {
+                let how = match signal {
+                    Some(6) => "aborted".to_owned(),
+                    Some(11) => "crashed (segmentation fault)".to_owned(),
+                    Some(signal) => format!("ended by signal {signal}"),
+                    None => "ended".to_owned(),
+                };
+                (false, format!("{file}: the process {how} in check `{}`\n", self.began))
+            }
+        }
+    }
+}
+
+impl Conform {
+    /// Does the checks in this process.
+    pub(super) fn run(&self) -> Exit {
+        let say = |line: serde_json::Value| {
+            let mut out = std::io::stdout().lock();
+            // Who started this process is gone: nobody is there to be told.
+            let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+        };
+        let given = self.options.as_ref().map(|options| &options.value);
+        match conform::check(&self.file, given, |check| say(json!({ "began": check }))) {
+            Ok(reports) => {
+                let right = reports.iter().all(Report::is_right);
+                let text: String = reports.iter().map(shown).collect();
+                say(json!({ "right": right, "report": text }));
+            }
+            Err(cause) => say(json!({ "refused": cause.to_string() })),
+        }
+        Exit::Done
+    }
+}
+
+/// A report as people read it.
+fn shown(report: &Report) -> String {
+    let about = &report.about;
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(["check", "", "what was seen"]);
+    for (check, verdict) in &report.found {
+        let (sign, seen) = match verdict {
+            Verdict::Right(seen) => ("ok", seen),
+            Verdict::Wrong(what) => ("WRONG", what),
+        };
+        table.add_row([check, sign, &**seen]);
+    }
+    let wrong = report.found.iter().filter(|(_, verdict)| matches!(verdict, Verdict::Wrong(_))).count();
+    let verdict = if wrong == 0 { "as the contract says".to_owned() } else { format!("{wrong} checks are wrong") };
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ =
+        writeln!(text, "{} {} ({}): {}\n{table}\n{verdict}", about.name, about.version, report.symbol, about.summary);
+    text
+}

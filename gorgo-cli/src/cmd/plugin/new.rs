@@ -1,0 +1,120 @@
+//! `gorgo plugin new NAME`: a crate that builds without a network, with a term that works.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use gorgo_plugins::host::{KIT, TEMPLATE};
+
+use crate::exit::Exit;
+
+/// Arguments of `gorgo plugin new`.
+#[derive(Debug, clap::Args)]
+pub(super) struct New {
+    /// The plugin's name: a-z, 0-9 and -, beginning with a letter
+    #[arg(value_parser = name)]
+    name: String,
+    /// Where to make its folder
+    #[arg(long, value_name = "FOLDER", default_value = ".")]
+    within: PathBuf,
+}
+
+fn name(text: &str) -> Result<String, String> {
+    let plain = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
+    let right = text.len() <= 48
+        && text.starts_with(|letter: char| letter.is_ascii_lowercase())
+        && text.ends_with(|letter| letter != '-')
+        && text.chars().all(plain);
+    if right { Ok(text.to_owned()) } else { Err("a-z, 0-9 and -, beginning with a letter, at most 48".to_owned()) }
+}
+
+impl New {
+    pub(super) fn run(&self) -> Exit {
+        let within = if self.within == Path::new(".") { Path::new("") } else { &*self.within };
+        let folder = within.join(&self.name);
+        match self.write(&folder) {
+            Ok(()) => {
+                anstream::print!("{}", self.farewell(&folder));
+                Exit::Done
+            }
+            Err(cause) => {
+                anstream::eprintln!("gorgo: {}: {cause}", folder.display());
+                Exit::Usage
+            }
+        }
+    }
+
+    fn write(&self, folder: &Path) -> io::Result<()> {
+        // Fails where it exists: nothing of anybody's is written over.
+        fs::create_dir(folder)?;
+        let mut files = vec![
+            ("Cargo.toml".to_owned(), self.manifest()),
+            (".gitignore".to_owned(), "/target\n".to_owned()),
+            ("src/lib.rs".to_owned(), self.source()),
+        ];
+        files.extend(KIT.iter().map(|(file, text)| (format!("gorgo-plugins/{file}"), (*text).to_owned())));
+        for (file, text) in files {
+            let path = folder.join(file);
+            if let Some(parent) = path.parent() {
+                fs::create_dir_all(parent)?;
+            }
+            fs::write(path, text)?;
+        }
+        Ok(())
+    }
+
+    /// A workspace of its own, wherever it stands.
+    fn manifest(&self) -> String {
+        format!(
+            r#"[package]
+name = "gorgo-scorer-{}"
+version = "0.1.0"
+edition = "2024"
+publish = false
+
+[lib]
+crate-type = ["cdylib"]
+
+[dependencies]
+gorgo-plugins = {{ path = "gorgo-plugins" }}
+
+[workspace]
+
+# A panic must come back as a status: `panic = "abort"` would end the router.
+[profile.release]
+panic = "unwind"
+"#,
+            self.name
+        )
+    }
+
+    /// The example under the new name.
+    fn source(&self) -> String {
+        let mut type_name = String::new();
+        for word in self.name.split('-') {
+            let mut letters = word.chars();
+            type_name.extend(letters.next().map(|first| first.to_ascii_uppercase()));
+            type_name.push_str(letters.as_str());
+        }
+        TEMPLATE
+            .replace("Prefer {", &format!("{type_name} {{"))
+            .replace("(Prefer)", &format!("({type_name})"))
+            .replace("\"prefer\"", &format!("\"{}\"", self.name))
+    }
+
+    fn farewell(&self, folder: &Path) -> String {
+        let (name, folder) = (&self.name, folder.display());
+        let library = format!("{folder}/target/release/libgorgo_scorer_{}.so", name.replace('-', "_"));
+        format!(
+            "{folder}: a term that works; src/lib.rs is yours\n\n  \
+             cargo build --release --offline --manifest-path {folder}/Cargo.toml\n  \
+             gorgo plugin check {library}\n\n\
+             then in a policy:\n\n  \
+             [[policy.NAME.term]]\n  \
+             kind = \"plugin\"\n  \
+             library = \"{library}\"   # relative to the configuration file\n  \
+             weight = 1.0\n  \
+             options = {{ regions = [\"us-east\"] }}\n"
+        )
+    }
+}

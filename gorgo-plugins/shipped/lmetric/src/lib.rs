@@ -1,0 +1,38 @@
+//! Prefill work times batch size: the tokens that a replica would have to prefill, its queue included, times the
+//! requests it would then hold.
+//!
+//! Source: LMetric (arXiv 2603.15202). A product needs no weight between its two parts; as a term it is in a unit
+//! of its own, and is best the only one.
+
+use gorgo_plugins::{Answer, Columns, Declared, Need, Request, Scorer, Setup, Unit};
+
+struct Lmetric;
+
+impl Declared for Lmetric {
+    const NAME: &'static str = "lmetric";
+    const VERSION: &'static str = env!("CARGO_PKG_VERSION");
+    const SUMMARY: &'static str = "tokens to prefill times requests there";
+}
+
+impl Scorer for Lmetric {
+    const UNIT: Unit = Unit::One;
+    const NEEDS: Need = Need::PREFIX.and(Need::LOAD);
+    const SPREADS: bool = true;
+
+    fn create(_setup: &Setup<'_>) -> Result<Self, String> {
+        Ok(Self)
+    }
+
+    fn score(&self, request: &Request, columns: &Columns<'_>, out: &mut [Option<f64>]) -> Result<Answer, String> {
+        let facts = columns.cached_tokens().iter().zip(columns.queued_uncached_tokens()).zip(columns.inflight());
+        for (signal, ((cached, queued), inflight)) in out.iter_mut().zip(facts) {
+            let own = f64::from(request.prompt_tokens.saturating_sub(*cached));
+            #[expect(clippy::cast_precision_loss, reason = "queued tokens stay far below 2^53")]
+            let tokens = own + *queued as f64;
+            *signal = Some(tokens * (f64::from(*inflight) + 1.0));
+        }
+        Ok(Answer::Given)
+    }
+}
+
+gorgo_plugins::export_scorer!(Lmetric);

@@ -1,0 +1,50 @@
+//! Only replicas where data may go: regions that are allowed, less those that are denied. Never relaxed: nobody is
+//! better than somebody elsewhere.
+
+use gorgo_plugins::{Answer, Columns, Constraint, Declared, Need, OptionDecl, OptionKind, Request, Setup};
+
+struct Residency {
+    /// By replica id.
+    allowed: Vec<bool>,
+}
+
+const fn regions(name: &'static str, help: &'static str) -> OptionDecl {
+    OptionDecl { name, unit: "", help, kind: OptionKind::Texts }
+}
+
+impl Declared for Residency {
+    const NAME: &'static str = "residency";
+    const VERSION: &'static str = env!("CARGO_PKG_VERSION");
+    const SUMMARY: &'static str = "only replicas where data may go";
+    const OPTIONS: &'static [OptionDecl] = &[
+        regions("allow", "regions that may be used; none: all that are not denied"),
+        regions("deny", "regions that may not be used"),
+    ];
+}
+
+impl Constraint for Residency {
+    const NEEDS: Need = Need::NONE;
+    const HARD: bool = true;
+
+    fn create(setup: &Setup<'_>) -> Result<Self, String> {
+        let (allow, deny): (Vec<&str>, Vec<&str>) = (setup.texts("allow").collect(), setup.texts("deny").collect());
+        let mut allowed = Vec::new();
+        for replica in setup.replicas() {
+            let place = replica.id as usize;
+            allowed.resize(allowed.len().max(place + 1), false);
+            allowed[place] = (allow.is_empty() || allow.contains(&replica.region)) && !deny.contains(&replica.region);
+        }
+        Ok(Self { allowed })
+    }
+
+    fn judge(&self, _request: &Request, columns: &Columns<'_>, out: &mut [f64]) -> Result<Answer, String> {
+        for (excess, replica) in out.iter_mut().zip(columns.replica()) {
+            // A replica that the fleet did not have when this was made is nowhere.
+            let allowed = self.allowed.get(*replica as usize).copied().unwrap_or(false);
+            *excess = if allowed { 0.0 } else { f64::INFINITY };
+        }
+        Ok(Answer::Given)
+    }
+}
+
+gorgo_plugins::export_constraint!(Residency);

@@ -1,0 +1,403 @@
+//! The plugin contract as data: what crosses between gorgo and a library. `repr(C)`, no logic; `include/gorgo_plugin.h`
+//! says the same in C, and a test compiles it against this file.
+//!
+//! 1. A library exports one or more of the symbols below, each a function `const descriptor *(void)`. The descriptor is
+//!    static. A second version of the contract will be other symbols.
+//! 2. `abi_major` and `struct_size` are read first. A wrong major is refused with both numbers; fields beyond
+//!    `struct_size` are absent; fields are only ever appended. Each struct that is handed in says its size, too.
+//! 3. `needs` is a bit set of [`need`]; an unknown bit is refused. A column that was not asked for is null.
+//! 4. Columns are borrowed for the call. Row *i* is one replica in all of them; the order of rows means nothing.
+//! 5. Output goes to the caller's columns, in the unit that the descriptor declares.
+//! 6. Each function returns a [`status`]; with an error it may leave UTF-8 text in the caller's buffer.
+//! 7. `create` once, `destroy` once, each side frees its own. Calls of one instance may come from several threads at
+//!    once. No input or output, no blocking.
+//! 8. A panic or an exception must not leave a function: it would end the router.
+
+use std::ffi::{c_char, c_void};
+
+/// Version of the contract. Another one is another contract.
+pub const ABI_MAJOR: u32 = 1;
+
+/// The symbol of a term: gives a signal per replica.
+pub const SCORER_SYMBOL: &str = "gorgo_scorer_v1";
+/// The symbol of a constraint: says how far a replica is over a limit.
+pub const CONSTRAINT_SYMBOL: &str = "gorgo_constraint_v1";
+/// The symbol of an objective: makes one number of a cohort of requests.
+pub const OBJECTIVE_SYMBOL: &str = "gorgo_objective_v1";
+
+/// What a function returns.
+pub mod status {
+    /// It did what was asked.
+    pub const DONE: i32 = 0;
+    /// What was handed in is not what the contract says.
+    pub const BAD_INPUT: i32 = 1;
+    /// It cannot do it; the text says why.
+    pub const ERROR: i32 = 2;
+    /// It panicked; the instance is not called again.
+    pub const PANICKED: i32 = 3;
+    /// It has no opinion on this request: the term counts for nothing in this decision, which is no failure.
+    pub const NO_OPINION: i32 = 4;
+}
+
+/// Facts that a plugin reads, as bits. Only what is asked for is handed in.
+pub mod need {
+    /// `rtt_ms`, `rtt_p95_ms`.
+    pub const RTT: u32 = 1;
+    /// `cached_tokens`.
+    pub const PREFIX: u32 = 1 << 1;
+    /// `queued_tokens` and the like, `inflight`, `decoding`.
+    pub const LOAD: u32 = 1 << 2;
+    /// `engine_*`, `kv_*`, `report_age_ms`, `inflight_since_report`.
+    pub const REPORT: u32 = 1 << 3;
+    /// `prefill_ms_per_token`, `queue_ms_per_token`, `decode_ms_per_request`, `intercept_ms`.
+    pub const RATES: u32 = 1 << 4;
+    /// `latency_ms`.
+    pub const LATENCY: u32 = 1 << 5;
+}
+
+/// The unit of a signal.
+pub mod unit {
+    /// Milliseconds.
+    pub const MILLIS: u32 = 0;
+    /// Prompt tokens.
+    pub const TOKENS: u32 = 1;
+    /// Requests.
+    pub const REQUESTS: u32 = 2;
+    /// A fraction, 0 to 1.
+    pub const SHARE: u32 = 3;
+    /// Tokens per second.
+    pub const TOKENS_PER_SECOND: u32 = 4;
+    /// None: a price, a hash, grams.
+    pub const ONE: u32 = 5;
+}
+
+/// What else a plugin declares of itself, as bits.
+pub mod flag {
+    /// A scorer's signal rises with the work that a replica was given.
+    pub const SPREADS: u32 = 1;
+    /// A constraint is never relaxed, even when nobody is left.
+    pub const HARD: u32 = 1 << 1;
+}
+
+/// The kind of an option or a setting.
+pub mod kind {
+    /// A number within bounds.
+    pub const NUMBER: u32 = 0;
+    /// Text.
+    pub const TEXT: u32 = 1;
+    /// True or false: `number` is 1 or 0.
+    pub const BOOL: u32 = 2;
+    /// Numbers by name: settings `option.name`, each within the bounds.
+    pub const NUMBERS: u32 = 3;
+    /// Several texts: settings of the same key, in order.
+    pub const TEXTS: u32 = 4;
+}
+
+/// What else an option declares, as bits.
+pub mod option_flag {
+    /// It has no default and must be given.
+    pub const REQUIRED: u32 = 1;
+    /// An optimizer may move it within its bounds.
+    pub const TUNABLE: u32 = 1 << 1;
+}
+
+/// UTF-8 text, not ended by a zero. Borrowed: from a descriptor for ever, else for the call.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Text {
+    /// First byte; may be null when `len` is 0.
+    pub ptr: *const c_char,
+    /// Bytes.
+    pub len: usize,
+}
+
+/// Where a failing function may leave text. Owned by the caller.
+#[repr(C)]
+#[derive(Debug)]
+pub struct ErrorText {
+    /// Where the text goes; may be null when `cap` is 0.
+    pub ptr: *mut c_char,
+    /// Room, bytes.
+    pub cap: usize,
+    /// Bytes written, at most `cap`.
+    pub len: usize,
+}
+
+/// An option that a plugin declares: a key of `options` in the policy.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct OptionSpec {
+    /// The key, with its unit in the name where it has one.
+    pub name: Text,
+    /// The unit for people; empty where there is none.
+    pub unit: Text,
+    /// What it does, one line.
+    pub help: Text,
+    /// One of [`kind`].
+    pub kind: u32,
+    /// Bits of [`option_flag`].
+    pub flags: u32,
+    /// The number where it is not given; for booleans 1 or 0. NaN: none.
+    pub default: f64,
+    /// Smallest number allowed.
+    pub min: f64,
+    /// Largest number allowed.
+    pub max: f64,
+}
+
+/// What an option was set to.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Setting {
+    /// The option's name; of numbers by name `option.name`.
+    pub key: Text,
+    /// [`kind::NUMBER`], [`kind::TEXT`] or [`kind::BOOL`].
+    pub kind: u32,
+    /// 0.
+    pub reserved: u32,
+    /// The number; 1 or 0 for a boolean.
+    pub number: f64,
+    /// The text.
+    pub text: Text,
+}
+
+/// A replica of the fleet.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Replica {
+    /// What the column `replica` calls it.
+    pub id: u32,
+    /// 0.
+    pub reserved: u32,
+    /// Its unique name.
+    pub name: Text,
+    /// Its region.
+    pub region: Text,
+    /// Its engine, as the configuration calls it.
+    pub engine: Text,
+}
+
+/// What `create` is given.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Setup {
+    /// Bytes of this struct.
+    pub struct_size: u32,
+    /// Bytes from one replica to the next.
+    pub replica_size: u32,
+    /// Bytes from one setting to the next.
+    pub setting_size: u32,
+    /// 0.
+    pub reserved: u32,
+    /// The fleet. A later fleet may have others, which a plugin must bear.
+    pub replicas: *const Replica,
+    /// How many.
+    pub replica_count: usize,
+    /// The options as set, checked, defaults filled in.
+    pub settings: *const Setting,
+    /// How many.
+    pub setting_count: usize,
+}
+
+/// A request.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Request {
+    /// Bytes of this struct.
+    pub struct_size: u32,
+    /// Prompt tokens, estimated.
+    pub prompt_tokens: u32,
+    /// The answer limit that the client asked for, tokens; 0: none.
+    pub max_tokens: u32,
+    /// 0.
+    pub reserved: u32,
+    /// Request body, bytes.
+    pub body_bytes: u64,
+    /// Hash of the session key.
+    pub session_hash: u64,
+    /// Hash of the prompt's first 256 tokens.
+    pub head_hash: u64,
+    /// Decisions of this policy before this one.
+    pub turn: u64,
+}
+
+/// The facts of the candidates, column by column. A number that is not known is NaN.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Columns {
+    /// Bytes of this struct.
+    pub struct_size: u32,
+    /// Bits of [`need`] whose columns are there.
+    pub present: u32,
+    /// Rows; may be 0.
+    pub count: usize,
+    /// Always there: [`Replica::id`].
+    pub replica: *const u32,
+    /// Always there: 1 where the replica may be used at all, else 0.
+    pub available: *const u8,
+    /// Always there: a hash of the replica's name, the same in every process.
+    pub name_hash: *const u64,
+    /// Always there: KV capacity, tokens; 0: not known.
+    pub capacity_tokens: *const u64,
+    /// RTT: smoothed round trip, ms.
+    pub rtt_ms: *const f64,
+    /// RTT: 95th percentile of recent round trips, ms.
+    pub rtt_p95_ms: *const f64,
+    /// PREFIX: prompt tokens of this request believed cached there.
+    pub cached_tokens: *const u32,
+    /// LOAD: prompt tokens of this router's requests there that are not complete.
+    pub queued_tokens: *const u64,
+    /// LOAD: the same, of requests without a first token.
+    pub queued_tokens_first: *const u64,
+    /// LOAD: uncached prompt tokens of requests there that are not complete.
+    pub queued_uncached_tokens_completion: *const u64,
+    /// LOAD: the same, of requests without a first token.
+    pub queued_uncached_tokens: *const u64,
+    /// LOAD: this router's requests there.
+    pub inflight: *const u32,
+    /// LOAD: those past their first token.
+    pub decoding: *const u32,
+    /// REPORT: this router's requests sent there since the last report, less those that ended since.
+    pub inflight_since_report: *const i64,
+    /// REPORT: running requests.
+    pub engine_running: *const f64,
+    /// REPORT: waiting requests.
+    pub engine_waiting: *const f64,
+    /// REPORT: KV tokens in use.
+    pub kv_used_tokens: *const f64,
+    /// REPORT: share of the KV cache in use, 0 to 1.
+    pub kv_used_share: *const f64,
+    /// REPORT: generation throughput, tokens/s.
+    pub engine_throughput: *const f64,
+    /// REPORT: age of the report, ms.
+    pub report_age_ms: *const f64,
+    /// LATENCY: smoothed TTFT, ms.
+    pub latency_ms: *const f64,
+    /// RATES: learned prefill time, ms per uncached token.
+    pub prefill_ms_per_token: *const f64,
+    /// RATES: learned waiting time, ms per queued uncached token.
+    pub queue_ms_per_token: *const f64,
+    /// RATES: learned slow-down, ms per request decoding there.
+    pub decode_ms_per_request: *const f64,
+    /// RATES: learned fixed part of TTFT beyond the round trip, ms.
+    pub intercept_ms: *const f64,
+}
+
+/// Where the answer goes. `value` comes full of NaN: what is left out, or is not finite, voids the whole answer.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Output {
+    /// Bytes of this struct.
+    pub struct_size: u32,
+    /// 0.
+    pub reserved: u32,
+    /// Rows, as many as there are candidates.
+    pub count: usize,
+    /// A scorer's signal, in its unit. A constraint's excess over its limit as a ratio, 0 where within; infinite: never
+    /// to be picked.
+    pub value: *mut f64,
+    /// Comes full of 1. 0: this row's signal is not known, and the policy's `unknown` stands in; `value` is not read.
+    pub known: *mut u8,
+}
+
+/// The requests of one cohort that ended well, column by column, in order of arrival. A number that is not known is
+/// NaN.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Cohort {
+    /// Bytes of this struct.
+    pub struct_size: u32,
+    /// 0.
+    pub reserved: u32,
+    /// Requests; may be 0.
+    pub count: usize,
+    /// Time from arrival to the first generated content, ms.
+    pub ttft_ms: *const f64,
+    /// Time from arrival to the last byte, ms.
+    pub e2e_ms: *const f64,
+    /// Mean time between tokens, ms.
+    pub itl_ms: *const f64,
+    /// Prompt tokens.
+    pub prompt_tokens: *const f64,
+    /// Tokens generated.
+    pub completion_tokens: *const f64,
+    /// From the first arrival to the last end, s.
+    pub span_secs: f64,
+    /// Requests of the cohort that failed, beyond those above.
+    pub failed: u64,
+}
+
+/// Makes an instance. `*instance` may stay null where there is no state.
+pub type CreateFn = unsafe extern "C" fn(setup: *const Setup, instance: *mut *mut c_void, error: *mut ErrorText) -> i32;
+/// Frees an instance. Called once, with what `create` made.
+pub type DestroyFn = unsafe extern "C" fn(instance: *mut c_void);
+/// Judges all candidates of a decision.
+pub type CallFn = unsafe extern "C" fn(
+    instance: *const c_void,
+    request: *const Request,
+    columns: *const Columns,
+    output: *mut Output,
+    error: *mut ErrorText,
+) -> i32;
+/// Makes a number of a cohort; smaller is better.
+pub type MeasureFn =
+    unsafe extern "C" fn(instance: *const c_void, cohort: *const Cohort, value: *mut f64, error: *mut ErrorText) -> i32;
+
+/// What all descriptors begin with.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Head {
+    /// [`ABI_MAJOR`] of the contract that the library was written for.
+    pub abi_major: u32,
+    /// Bytes of the whole descriptor.
+    pub struct_size: u32,
+    /// Its name: lower case, digits, `-`.
+    pub name: Text,
+    /// Its version, for people.
+    pub version: Text,
+    /// What it is, one line.
+    pub summary: Text,
+    /// One of [`unit`].
+    pub unit: u32,
+    /// Bits of [`need`].
+    pub needs: u32,
+    /// Bits of [`flag`].
+    pub flags: u32,
+    /// Bytes from one option to the next.
+    pub option_size: u32,
+    /// The options.
+    pub options: *const OptionSpec,
+    /// How many.
+    pub option_count: usize,
+}
+
+/// What [`SCORER_SYMBOL`] and [`CONSTRAINT_SYMBOL`] return.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Judge {
+    /// What it is.
+    pub head: Head,
+    /// Makes an instance.
+    pub create: Option<CreateFn>,
+    /// Frees it.
+    pub destroy: Option<DestroyFn>,
+    /// Judges.
+    pub call: Option<CallFn>,
+}
+
+/// What [`OBJECTIVE_SYMBOL`] returns.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Objective {
+    /// What it is. `needs` is 0.
+    pub head: Head,
+    /// Makes an instance; the fleet is empty.
+    pub create: Option<CreateFn>,
+    /// Frees it.
+    pub destroy: Option<DestroyFn>,
+    /// Measures.
+    pub measure: Option<MeasureFn>,
+}
+
+/// The type of all exported symbols.
+pub type EntryFn<D> = unsafe extern "C" fn() -> *const D;

@@ -1,0 +1,19 @@
+//! An error where there is no room for its text: the status alone.
+
+use super::facts::{invented, request};
+use super::subject::Subject;
+use crate::abi::status;
+use crate::host::columns::{Room, request as words};
+
+pub(super) fn check(subject: &Subject) -> Result<String, String> {
+    let mut room = Room::default();
+    let mut columns = room.columns(&invented(3), subject.about.needs);
+    columns.struct_size = 16;
+    let mut output = room.output();
+    let status = subject.instance.call_without_room(subject.functions.call, &words(&request()), &columns, &mut output);
+    if status == status::BAD_INPUT {
+        Ok("lives".to_owned())
+    } else {
+        Err(format!("status {status}, not bad input (1)"))
+    }
+}

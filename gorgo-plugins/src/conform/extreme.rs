@@ -1,0 +1,38 @@
+//! Nothing known, and everything as large as it can be: an answer, or none, but no number that is not finite.
+
+use gorgo_core::model::RequestView;
+
+use super::facts::{invented, request};
+use super::subject::Subject;
+
+pub(super) fn check(subject: &Subject) -> Result<String, String> {
+    let mut unknown = invented(0);
+    unknown.reset(3, 0);
+    for row in 0..3_u16 {
+        unknown.replica[usize::from(row)] = gorgo_core::model::ReplicaId(row);
+    }
+    subject.ask(&request(), &unknown).map_err(|cause| format!("nothing known: {cause}"))?;
+
+    let mut largest = invented(3);
+    for row in 0..3 {
+        largest.cached_tokens[row] = u32::MAX;
+        largest.queued_tokens[row] = u64::MAX;
+        largest.queued_tokens_first[row] = u64::MAX;
+        largest.queued_uncached_tokens[row] = u64::MAX;
+        largest.queued_uncached_tokens_completion[row] = u64::MAX;
+        largest.inflight[row] = u32::MAX;
+        largest.decoding[row] = u32::MAX;
+        largest.inflight_since_report[row] = i64::MIN;
+        largest.capacity_tokens[row] = u64::MAX;
+        largest.rtt_ms[row] = Some(1e12);
+        largest.latency_ms[row] = Some(1e12);
+        largest.kv_used_tokens[row] = Some(1e15);
+        largest.engine_throughput[row] = Some(0.0);
+        largest.report_age_ms[row] = Some(1e12);
+    }
+    let view = RequestView { prompt_tokens: u32::MAX, max_tokens: Some(u32::MAX), turn: u64::MAX, ..request() };
+    subject.ask(&view, &largest).map_err(|cause| format!("all as large as can be: {cause}"))?;
+    let view = RequestView { prompt_tokens: 0, max_tokens: None, body_bytes: 0, turn: 0, ..request() };
+    subject.ask(&view, &invented(3)).map_err(|cause| format!("an empty prompt: {cause}"))?;
+    Ok("finite numbers".to_owned())
+}

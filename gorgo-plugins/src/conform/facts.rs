@@ -1,0 +1,85 @@
+//! Facts that the checks invent: different in every row and column, the same each time.
+
+use std::sync::Arc;
+
+use gorgo_core::model::{Candidates, EngineKind, Replica, ReplicaId, RequestView};
+
+/// The fleet that the checks invent: as many replicas in three regions.
+#[must_use]
+pub fn fleet(replicas: u16) -> Vec<Replica> {
+    let regions = ["ap-seoul", "eu-frankfurt", "us-ashburn"];
+    let replica = |id: u16| Replica {
+        id: ReplicaId(id),
+        name: Arc::from(format!("replica-{id}")),
+        region: Arc::from(regions[usize::from(id) % regions.len()]),
+        engine: EngineKind::OpenAi,
+        kv_capacity_tokens: None,
+    };
+    (0..replicas).map(replica).collect()
+}
+
+/// The request that the checks invent.
+#[must_use]
+pub const fn request() -> RequestView {
+    RequestView {
+        prompt_tokens: 3000,
+        max_tokens: Some(256),
+        body_bytes: 12_000,
+        session_hash: 7,
+        head_hash: 11,
+        turn: 5,
+    }
+}
+
+/// Facts of the first `replicas` of the fleet; every seventh number is unknown.
+#[must_use]
+pub fn invented(replicas: u16) -> Candidates {
+    let mut facts = Candidates::default();
+    facts.reset(usize::from(replicas), 0);
+    let mut drawn = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut draw = || {
+        // xorshift: what is wanted is variety, not chance.
+        drawn ^= drawn << 13;
+        drawn ^= drawn >> 7;
+        drawn ^= drawn << 17;
+        drawn >> 40
+    };
+    #[expect(clippy::cast_precision_loss, reason = "24 bits")]
+    let share = |drawn: u64| drawn as f64 / f64::from(1 << 24);
+    for row in 0..replicas {
+        let place = usize::from(row);
+        facts.replica[place] = ReplicaId(row);
+        facts.name_hash[place] = draw() << 24 | draw();
+        facts.region[place] = row % 3;
+        facts.available[place] = true;
+        facts.cached_tokens[place] = u32::try_from(draw() % 3001).unwrap_or(0);
+        facts.queued_uncached_tokens[place] = draw() % 20_000;
+        facts.queued_tokens_first[place] = facts.queued_uncached_tokens[place] + draw() % 9000;
+        facts.queued_uncached_tokens_completion[place] = facts.queued_uncached_tokens[place] + draw() % 5000;
+        facts.queued_tokens[place] = facts.queued_tokens_first[place] + draw() % 9000;
+        facts.inflight[place] = u32::try_from(draw() % 40).unwrap_or(0);
+        facts.decoding[place] = facts.inflight[place] / 2;
+        facts.inflight_since_report[place] = 1;
+        facts.capacity_tokens[place] = 400_000;
+        let numbers: [(&mut Option<f64>, f64); 13] = [
+            (&mut facts.rtt_ms[place], 300.0),
+            (&mut facts.rtt_p95_ms[place], 400.0),
+            (&mut facts.engine_running[place], 40.0),
+            (&mut facts.engine_waiting[place], 20.0),
+            (&mut facts.kv_used_tokens[place], 400_000.0),
+            (&mut facts.kv_used_share[place], 1.0),
+            (&mut facts.engine_throughput[place], 5000.0),
+            (&mut facts.report_age_ms[place], 1000.0),
+            (&mut facts.latency_ms[place], 2000.0),
+            (&mut facts.prefill_ms_per_token[place], 0.3),
+            (&mut facts.queue_ms_per_token[place], 0.3),
+            (&mut facts.decode_ms_per_request[place], 4.0),
+            (&mut facts.intercept_ms[place], 30.0),
+        ];
+        for (number, most) in numbers {
+            let known = draw() % 7 != 0;
+            *number = known.then(|| share(draw()) * most);
+        }
+    }
+    facts
+}

@@ -1,0 +1,36 @@
+//! An objective: cohorts of no request, one, many, and of unknown numbers give a finite number or a reason.
+
+use super::subject::Measured;
+use crate::abi::Cohort;
+use crate::host::columns::size;
+
+pub(super) fn check(subject: &Measured) -> Result<String, String> {
+    let ttft_ms: Vec<f64> = (1..=100_u8).map(|place| f64::from(place) * 12.5).collect();
+    let unknown = vec![f64::NAN; ttft_ms.len()];
+    let cohort = |column: &[f64], count: usize| Cohort {
+        struct_size: size::<Cohort>(),
+        reserved: 0,
+        count,
+        ttft_ms: column.as_ptr(),
+        e2e_ms: column.as_ptr(),
+        itl_ms: column.as_ptr(),
+        prompt_tokens: column.as_ptr(),
+        completion_tokens: column.as_ptr(),
+        span_secs: 60.0,
+        failed: 1,
+    };
+    let ask = |cohort: &Cohort| subject.instance.measure(subject.measure, cohort);
+    // These may be without a number; they must not end the process.
+    let _ = (ask(&cohort(&ttft_ms, 0)), ask(&cohort(&unknown, 3)));
+    ask(&cohort(&ttft_ms, 1)).map_err(|cause| format!("one request: {cause}"))?;
+    let first = ask(&cohort(&ttft_ms, 100)).map_err(|cause| format!("a hundred requests: {cause}"))?;
+    if ask(&cohort(&ttft_ms, 100)) != Ok(first) {
+        return Err("the second time the number is another".to_owned());
+    }
+    let mut short = cohort(&ttft_ms, 100);
+    short.struct_size = 16;
+    if ask(&short).is_ok() {
+        return Err("a cohort of 16 bytes is taken".to_owned());
+    }
+    Ok(format!("{first:.3} {} for 12.5 ms to 1250 ms", subject.about.unit))
+}

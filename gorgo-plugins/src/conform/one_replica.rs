@@ -1,0 +1,17 @@
+//! One candidate, and one that the fleet did not have when the instance was made.
+
+use gorgo_core::model::ReplicaId;
+
+use super::facts::{invented, request};
+use super::subject::{FLEET, Subject};
+
+pub(super) fn check(subject: &Subject) -> Result<String, String> {
+    let mut facts = invented(1);
+    let known = subject.ask(&request(), &facts)?;
+    facts.replica[0] = ReplicaId(FLEET + 1000);
+    subject.ask(&request(), &facts).map_err(|cause| format!("a replica that is new to the fleet: {cause}"))?;
+    Ok(match known {
+        Some(rows) => rows[0].map_or_else(|| "unknown".to_owned(), |value| format!("{value:.3}")),
+        None => "no opinion".to_owned(),
+    })
+}

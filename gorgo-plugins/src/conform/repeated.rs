@@ -1,0 +1,28 @@
+//! The same input gives the same output, also from another instance: a decision must be repeatable.
+
+use super::facts::{invented, request};
+use super::subject::Subject;
+use crate::host::instance::Instance;
+
+pub(super) fn check(subject: &Subject) -> Result<String, String> {
+    let facts = invented(9);
+    let first = subject.ask(&request(), &facts)?;
+    subject.ask(&request(), &invented(4))?;
+    if subject.ask(&request(), &facts)? != first {
+        return Err("the second time the numbers are others".to_owned());
+    }
+    let instance = Instance::create(&subject.about.name, &subject.functions, &subject.fleet, &subject.settings)
+        .map_err(|cause| cause.to_string())?;
+    let other = Subject {
+        symbol: subject.symbol,
+        about: subject.about.clone(),
+        functions: subject.functions,
+        settings: Vec::new(),
+        fleet: Vec::new(),
+        instance,
+    };
+    if other.ask(&request(), &facts)? != first {
+        return Err("another instance gives other numbers".to_owned());
+    }
+    Ok("the same numbers".to_owned())
+}

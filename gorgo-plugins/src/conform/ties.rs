@@ -1,0 +1,22 @@
+//! Equal replicas get equal numbers, as far as they can be equal: who they are may count, so each is asked alone.
+
+use super::facts::{invented, request};
+use super::subject::Subject;
+
+pub(super) fn check(subject: &Subject) -> Result<String, String> {
+    let alone = invented(1);
+    let mut facts = invented(0);
+    facts.reset(3, 0);
+    let one = subject.ask(&request(), &alone)?;
+    // Three times the same replica: same facts, same name.
+    for row in 0..3 {
+        super::permuted::copy_row(&alone, 0, &mut facts, row);
+    }
+    match (one, subject.ask(&request(), &facts)?) {
+        (Some(one), Some(three)) if three.iter().any(|value| *value != three[0]) => {
+            Err(format!("the same replica three times gets {three:?}; alone {:?}", one[0]))
+        }
+        (Some(_), Some(_)) => Ok("equal".to_owned()),
+        _ => Ok("no opinion".to_owned()),
+    }
+}

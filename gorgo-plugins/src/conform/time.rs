@@ -1,0 +1,31 @@
+//! The time of a call with many replicas is within the budget that the router grants by default.
+
+use super::facts::{invented, request};
+use super::subject::{FLEET, Subject};
+use crate::host::clock::thread_ns;
+use crate::host::columns::Room;
+
+const CALLS: u32 = 200;
+/// The default of `budget_us`, µs.
+const BUDGET_US: f64 = 200.0;
+
+pub(super) fn check(subject: &Subject) -> Result<String, String> {
+    let [few, many] = [3, FLEET].map(|replicas| micros_per_call(subject, replicas));
+    let seen = format!("{few:.2} µs with 3 replicas, {many:.2} µs with {FLEET}");
+    if many <= BUDGET_US { Ok(seen) } else { Err(format!("{seen}; the budget is {BUDGET_US} µs")) }
+}
+
+/// Mean over some calls, of which the first, which fills caches, does not count.
+fn micros_per_call(subject: &Subject, replicas: u16) -> f64 {
+    let facts = invented(replicas);
+    let mut room = Room::default();
+    let columns = room.columns(&facts, subject.about.needs);
+    subject.raw(&request(), &columns, &mut room);
+    let began = thread_ns();
+    for _ in 0..CALLS {
+        subject.raw(&request(), &columns, &mut room);
+    }
+    #[expect(clippy::cast_precision_loss, reason = "a few seconds at most")]
+    let spent_us = thread_ns().saturating_sub(began) as f64 / 1e3;
+    spent_us / f64::from(CALLS)
+}

@@ -1,0 +1,155 @@
+//! Facts of a decision → the contract's columns: only those that were asked for, in memory that is used again.
+
+use std::mem;
+
+use gorgo_core::model::{Candidates, Needs, RequestView};
+
+use crate::abi;
+
+/// A column of numbers that may be unknown, and where the contract's pointer to it goes.
+type Wanted<'a> = (&'a [Option<f64>], &'a mut *const f64);
+
+/// Columns whose type differs from the router's, and the answer's.
+#[derive(Debug, Default)]
+pub(crate) struct Room {
+    replica: Vec<u32>,
+    available: Vec<u8>,
+    /// Numbers that may be unknown, column after column.
+    numbers: Vec<f64>,
+    pub(crate) value: Vec<f64>,
+    pub(crate) known: Vec<u8>,
+}
+
+/// Bytes of a struct of the contract.
+pub(crate) const fn size<T>() -> u32 {
+    #[expect(clippy::cast_possible_truncation, reason = "the contract's structs are far below 4 GiB")]
+    let size = mem::size_of::<T>() as u32;
+    size
+}
+
+/// The request in the contract's words.
+pub(crate) fn request(view: &RequestView) -> abi::Request {
+    abi::Request {
+        struct_size: size::<abi::Request>(),
+        prompt_tokens: view.prompt_tokens,
+        max_tokens: view.max_tokens.unwrap_or(0),
+        reserved: 0,
+        body_bytes: view.body_bytes,
+        session_hash: view.session_hash,
+        head_hash: view.head_hash,
+        turn: view.turn,
+    }
+}
+
+/// Columns without any row or fact.
+pub(crate) const fn none() -> abi::Columns {
+    use std::ptr::null;
+    abi::Columns {
+        struct_size: size::<abi::Columns>(),
+        present: 0,
+        count: 0,
+        replica: null(),
+        available: null(),
+        name_hash: null(),
+        capacity_tokens: null(),
+        rtt_ms: null(),
+        rtt_p95_ms: null(),
+        cached_tokens: null(),
+        queued_tokens: null(),
+        queued_tokens_first: null(),
+        queued_uncached_tokens_completion: null(),
+        queued_uncached_tokens: null(),
+        inflight: null(),
+        decoding: null(),
+        inflight_since_report: null(),
+        engine_running: null(),
+        engine_waiting: null(),
+        kv_used_tokens: null(),
+        kv_used_share: null(),
+        engine_throughput: null(),
+        report_age_ms: null(),
+        latency_ms: null(),
+        prefill_ms_per_token: null(),
+        queue_ms_per_token: null(),
+        decode_ms_per_request: null(),
+        intercept_ms: null(),
+    }
+}
+
+impl Room {
+    /// The columns of `facts` that `needs` asks for. They point into `facts` and into this room, and hold until either
+    /// changes.
+    pub(crate) fn columns(&mut self, facts: &Candidates, needs: Needs) -> abi::Columns {
+        let count = facts.len();
+        self.replica.clear();
+        self.replica.extend(facts.replica.iter().map(|replica| u32::from(replica.0)));
+        self.available.clear();
+        self.available.extend(facts.available.iter().map(|available| u8::from(*available)));
+        self.value.clear();
+        self.value.resize(count, f64::NAN);
+        self.known.clear();
+        self.known.resize(count, 1);
+        let mut columns = none();
+        columns.present = needs.bits();
+        columns.count = count;
+        columns.replica = self.replica.as_ptr();
+        columns.available = self.available.as_ptr();
+        columns.name_hash = facts.name_hash.as_ptr();
+        columns.capacity_tokens = facts.capacity_tokens.as_ptr();
+        if needs.contains(Needs::PREFIX) {
+            columns.cached_tokens = facts.cached_tokens.as_ptr();
+        }
+        if needs.contains(Needs::LOAD) {
+            columns.queued_tokens = facts.queued_tokens.as_ptr();
+            columns.queued_tokens_first = facts.queued_tokens_first.as_ptr();
+            columns.queued_uncached_tokens_completion = facts.queued_uncached_tokens_completion.as_ptr();
+            columns.queued_uncached_tokens = facts.queued_uncached_tokens.as_ptr();
+            columns.inflight = facts.inflight.as_ptr();
+            columns.decoding = facts.decoding.as_ptr();
+        }
+        if needs.contains(Needs::REPORT) {
+            columns.inflight_since_report = facts.inflight_since_report.as_ptr();
+        }
+        let mut wanted: [Option<Wanted<'_>>; 13] = [const { None }; 13];
+        let mut last = 0;
+        let mut want = |needed, from, to| {
+            if needs.contains(needed) {
+                wanted[last] = Some((from, to));
+                last += 1;
+            }
+        };
+        want(Needs::RTT, &*facts.rtt_ms, &mut columns.rtt_ms);
+        want(Needs::RTT, &facts.rtt_p95_ms, &mut columns.rtt_p95_ms);
+        want(Needs::REPORT, &facts.engine_running, &mut columns.engine_running);
+        want(Needs::REPORT, &facts.engine_waiting, &mut columns.engine_waiting);
+        want(Needs::REPORT, &facts.kv_used_tokens, &mut columns.kv_used_tokens);
+        want(Needs::REPORT, &facts.kv_used_share, &mut columns.kv_used_share);
+        want(Needs::REPORT, &facts.engine_throughput, &mut columns.engine_throughput);
+        want(Needs::REPORT, &facts.report_age_ms, &mut columns.report_age_ms);
+        want(Needs::LATENCY, &facts.latency_ms, &mut columns.latency_ms);
+        want(Needs::RATES, &facts.prefill_ms_per_token, &mut columns.prefill_ms_per_token);
+        want(Needs::RATES, &facts.queue_ms_per_token, &mut columns.queue_ms_per_token);
+        want(Needs::RATES, &facts.decode_ms_per_request, &mut columns.decode_ms_per_request);
+        want(Needs::RATES, &facts.intercept_ms, &mut columns.intercept_ms);
+        self.numbers.clear();
+        // All at once: a pointer into it must not move when the next column is added.
+        self.numbers.reserve(last * count);
+        for (from, to) in wanted.into_iter().flatten() {
+            let start = self.numbers.len();
+            self.numbers.extend(from.iter().map(|number| number.unwrap_or(f64::NAN)));
+            *to = self.numbers[start..].as_ptr();
+        }
+        columns
+    }
+
+    /// Where the answer goes.
+    pub(crate) fn output(&mut self) -> abi::Output {
+        abi::Output {
+            struct_size: size::<abi::Output>(),
+            reserved: 0,
+            count: self.value.len(),
+            value: self.value.as_mut_ptr(),
+            known: self.known.as_mut_ptr(),
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! A library's descriptor, read with suspicion: sizes first, then text, bits and functions; from there on owned.
+#![expect(unsafe_code, reason = "the descriptor is memory of the library")]
+
+use std::path::Path;
+use std::{mem, slice, str};
+
+use gorgo_core::model::{Needs, Unit};
+
+use super::error::PluginError;
+use crate::abi::{self, Head, Judge, OptionSpec, Text, option_flag};
+
+/// More options than this are no plugin's.
+const MOST_OPTIONS: usize = 256;
+/// Longer texts are no descriptor's, bytes.
+const LONGEST_TEXT: usize = 4096;
+
+/// An option as declared.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Spec {
+    /// The key.
+    pub name: String,
+    /// The unit for people.
+    pub unit: String,
+    /// What it does.
+    pub help: String,
+    /// One of [`abi::kind`].
+    pub kind: u32,
+    /// Bits of [`option_flag`].
+    pub flags: u32,
+    /// Where it is not given; NaN: none.
+    pub default: f64,
+    /// Smallest allowed.
+    pub min: f64,
+    /// Largest allowed.
+    pub max: f64,
+}
+
+impl Spec {
+    /// Whether it must be given.
+    #[must_use]
+    pub const fn required(&self) -> bool {
+        self.flags & option_flag::REQUIRED != 0
+    }
+
+    /// Whether an optimizer may move it.
+    #[must_use]
+    pub const fn tunable(&self) -> bool {
+        self.flags & option_flag::TUNABLE != 0
+    }
+}
+
+/// What a plugin says of itself.
+#[derive(Debug, Clone, PartialEq)]
+pub struct About {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// What it is, one line.
+    pub summary: String,
+    /// The unit of its number.
+    pub unit: Unit,
+    /// The facts that it reads.
+    pub needs: Needs,
+    /// Bits of [`abi::flag`].
+    pub flags: u32,
+    /// Its options.
+    pub options: Vec<Spec>,
+}
+
+/// The three functions of a scorer or a constraint.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Functions<F> {
+    pub(crate) create: abi::CreateFn,
+    pub(crate) destroy: abi::DestroyFn,
+    pub(crate) call: F,
+}
+
+/// Reads the descriptor of a scorer or a constraint.
+///
+/// # Safety
+/// `at` is what the library's symbol returned; the library stays loaded for ever.
+pub(crate) unsafe fn judge(at: *const Judge, path: &Path) -> Result<(About, Functions<abi::CallFn>), PluginError> {
+    // SAFETY: this function's own promise.
+    let (about, judge) = unsafe { read(at, path, |judge: &Judge| judge.head) }?;
+    let functions = match (judge.create, judge.destroy, judge.call) {
+        (Some(create), Some(destroy), Some(call)) => Functions { create, destroy, call },
+        _ => return Err(wrong(path, "one of `create`, `destroy`, `call` is null")),
+    };
+    Ok((about, functions))
+}
+
+/// Reads the descriptor of an objective.
+///
+/// # Safety
+/// As of [`judge`].
+pub(crate) unsafe fn objective(
+    at: *const abi::Objective,
+    path: &Path,
+) -> Result<(About, Functions<abi::MeasureFn>), PluginError> {
+    // SAFETY: this function's own promise.
+    let (about, objective) = unsafe { read(at, path, |objective: &abi::Objective| objective.head) }?;
+    let functions = match (objective.create, objective.destroy, objective.measure) {
+        (Some(create), Some(destroy), Some(call)) => Functions { create, destroy, call },
+        _ => return Err(wrong(path, "one of `create`, `destroy`, `measure` is null")),
+    };
+    Ok((about, functions))
+}
+
+fn wrong(path: &Path, what: impl Into<String>) -> PluginError {
+    PluginError::Descriptor { path: path.to_owned(), what: what.into() }
+}
+
+/// Version and size, then all the rest.
+///
+/// # Safety
+/// As of [`judge`]; `D` begins with a [`Head`].
+unsafe fn read<'a, D>(
+    at: *const D,
+    path: &Path,
+    head: impl FnOnce(&'a D) -> Head,
+) -> Result<(About, &'a D), PluginError> {
+    if at.is_null() || !at.is_aligned() {
+        return Err(wrong(path, "it is null or not aligned to 8 bytes"));
+    }
+    // SAFETY: every version of the contract begins with these two numbers.
+    let [abi_major, struct_size] = unsafe { *at.cast::<[u32; 2]>() };
+    if abi_major != abi::ABI_MAJOR {
+        return Err(PluginError::Version { path: path.to_owned(), found: abi_major });
+    }
+    let (size, least) = (usize::try_from(struct_size).unwrap_or(usize::MAX), mem::size_of::<D>());
+    if size < least || !size.is_multiple_of(mem::align_of::<D>()) {
+        let what = format!("`struct_size` is {size}, not a multiple of 8 of at least {least} bytes");
+        return Err(wrong(path, what));
+    }
+    // SAFETY: aligned, of this version, and long enough, as it says itself; never freed, as the library stays.
+    let descriptor = unsafe { &*at };
+    // SAFETY: the same.
+    let about = unsafe { about(&head(descriptor)) }.map_err(|what| wrong(path, what))?;
+    Ok((about, descriptor))
+}
+
+/// # Safety
+/// The pointers of `head` are as the contract says.
+unsafe fn about(head: &Head) -> Result<About, String> {
+    // SAFETY: this function's own promise.
+    let [name, version, summary] =
+        unsafe { [text(head.name, "name")?, text(head.version, "version")?, text(head.summary, "summary")?] };
+    let plain = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
+    if name.is_empty() || name.len() > 64 || !name.chars().all(plain) {
+        return Err(format!("its name {name:?} is not 1 to 64 of a-z, 0-9 and -"));
+    }
+    let unit = usize::try_from(head.unit).ok().and_then(|code| Unit::ALL.get(code).copied());
+    let unit = unit.ok_or_else(|| format!("unit {} is unknown", head.unit))?;
+    let needs = Needs::from_bits(head.needs).ok_or_else(|| {
+        let unknown = head.needs & !Needs::ALL.bits();
+        format!("`needs` has bits that this gorgo does not know ({unknown:#x}); it may be built for a newer one")
+    })?;
+    let stride = usize::try_from(head.option_size).unwrap_or(usize::MAX);
+    let whole = stride >= mem::size_of::<OptionSpec>() && stride.is_multiple_of(mem::align_of::<OptionSpec>());
+    if head.option_count > 0 && (head.options.is_null() || !head.options.is_aligned() || !whole) {
+        return Err("`options` is null, not aligned, or `option_size` is too small".to_owned());
+    }
+    if head.option_count > MOST_OPTIONS {
+        return Err(format!("{} options are more than {MOST_OPTIONS}", head.option_count));
+    }
+    let mut options = Vec::with_capacity(head.option_count);
+    for place in 0..head.option_count {
+        // SAFETY: `option_count` rows of `stride` bytes stand there, each beginning with what this version knows.
+        let spec = unsafe { &*head.options.cast::<u8>().add(place * stride).cast::<OptionSpec>() };
+        // SAFETY: this function's own promise.
+        options.push(unsafe { option(spec) }?);
+    }
+    Ok(About { name, version, summary, unit, needs, flags: head.flags, options })
+}
+
+/// # Safety
+/// The pointers of `spec` are as the contract says.
+unsafe fn option(spec: &OptionSpec) -> Result<Spec, String> {
+    // SAFETY: this function's own promise.
+    let [name, unit, help] = unsafe {
+        [
+            text(spec.name, "an option's name")?,
+            text(spec.unit, "an option's unit")?,
+            text(spec.help, "an option's help")?,
+        ]
+    };
+    if name.is_empty() || spec.kind > abi::kind::TEXTS {
+        return Err(format!("option {name:?} has no name, or the unknown kind {}", spec.kind));
+    }
+    let number = matches!(spec.kind, abi::kind::NUMBER | abi::kind::NUMBERS);
+    if number && (spec.min.is_nan() || spec.max.is_nan() || spec.min > spec.max) {
+        return Err(format!("option {name}: {} to {} is no range", spec.min, spec.max));
+    }
+    if spec.kind == abi::kind::NUMBER && !spec.default.is_nan() && !(spec.min..=spec.max).contains(&spec.default) {
+        return Err(format!("option {name}: its default {} is out of its range", spec.default));
+    }
+    if spec.flags & option_flag::TUNABLE != 0 && !(number && spec.min.is_finite() && spec.max.is_finite()) {
+        return Err(format!("option {name}: only numbers within finite bounds can be tuned"));
+    }
+    Ok(Spec {
+        name,
+        unit,
+        help,
+        kind: spec.kind,
+        flags: spec.flags,
+        default: spec.default,
+        min: spec.min,
+        max: spec.max,
+    })
+}
+
+/// # Safety
+/// `text` is borrowed memory as it says.
+unsafe fn text(text: Text, what: &str) -> Result<String, String> {
+    if text.len == 0 {
+        return Ok(String::new());
+    }
+    if text.ptr.is_null() || text.len > LONGEST_TEXT {
+        return Err(format!("{what} is null or longer than {LONGEST_TEXT} bytes"));
+    }
+    // SAFETY: this function's own promise; not null, and of a length that is no accident.
+    let bytes = unsafe { slice::from_raw_parts(text.ptr.cast::<u8>(), text.len) };
+    str::from_utf8(bytes).map(ToOwned::to_owned).map_err(|_| format!("{what} is not UTF-8"))
+}

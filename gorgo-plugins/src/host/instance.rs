@@ -1,0 +1,241 @@
+//! One instance of a plugin: made, called, freed.
+#![expect(unsafe_code, reason = "calls into the library")]
+
+use std::cell::RefCell;
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+use std::{ptr, slice};
+
+use gorgo_core::model::{Candidates, Needs, Replica, RequestView};
+
+use super::clock::monotonic_ns;
+use super::columns::{Room, request, size};
+use super::descriptor::Functions;
+use super::error::PluginError;
+use super::options::{Set, To};
+use super::watch::{Failure, Watch};
+use crate::abi::{self, CallFn, DestroyFn, ErrorText, Text, status};
+
+/// Room for what a plugin says when it fails, bytes.
+const ERROR_ROOM: usize = 512;
+
+/// State of a plugin, freed by it.
+#[derive(Debug)]
+pub(crate) struct Instance {
+    state: *mut c_void,
+    destroy: DestroyFn,
+}
+
+// SAFETY: by the contract (rule 7) an instance may be called from several threads at once, and be freed by any.
+unsafe impl Send for Instance {}
+// SAFETY: the same.
+unsafe impl Sync for Instance {}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        // SAFETY: `create` made it, it is freed once, and no call runs: nobody has a reference any more.
+        unsafe { (self.destroy)(self.state) }
+    }
+}
+
+fn text(text: &str) -> Text {
+    Text { ptr: text.as_ptr().cast(), len: text.len() }
+}
+
+/// Calls `function` with room for an error, and gives its status and what it said.
+fn with_error(function: impl FnOnce(*mut ErrorText) -> i32) -> (i32, String) {
+    // Not cleared for each call: only what the plugin says it wrote is read.
+    let mut room = [MaybeUninit::<u8>::uninit(); ERROR_ROOM];
+    let mut error = ErrorText { ptr: room.as_mut_ptr().cast(), cap: room.len(), len: 0 };
+    let status = function(&raw mut error);
+    if status == status::DONE || error.len == 0 || error.len > room.len() {
+        return (status, String::new());
+    }
+    // SAFETY: by the contract (rule 6) the plugin wrote this many bytes, and there is room for them.
+    let said = unsafe { slice::from_raw_parts(room.as_ptr().cast::<u8>(), error.len) };
+    (status, String::from_utf8_lossy(said).into_owned())
+}
+
+impl Instance {
+    /// Makes an instance for this fleet with these settings.
+    pub(crate) fn create<F>(
+        plugin: &str,
+        functions: &Functions<F>,
+        fleet: &[Replica],
+        settings: &[Set],
+    ) -> Result<Self, PluginError> {
+        let replicas: Vec<abi::Replica> = fleet
+            .iter()
+            .map(|replica| abi::Replica {
+                id: u32::from(replica.id.0),
+                reserved: 0,
+                name: text(&replica.name),
+                region: text(&replica.region),
+                engine: text(replica.engine.name()),
+            })
+            .collect();
+        let settings: Vec<abi::Setting> = settings
+            .iter()
+            .map(|set| {
+                let (kind, number, said) = match &set.to {
+                    To::Number(number) => (abi::kind::NUMBER, *number, ""),
+                    To::Bool(truth) => (abi::kind::BOOL, f64::from(u8::from(*truth)), ""),
+                    To::Text(said) => (abi::kind::TEXT, 0.0, &**said),
+                };
+                abi::Setting { key: text(&set.key), kind, reserved: 0, number, text: text(said) }
+            })
+            .collect();
+        let setup = abi::Setup {
+            struct_size: size::<abi::Setup>(),
+            replica_size: size::<abi::Replica>(),
+            setting_size: size::<abi::Setting>(),
+            reserved: 0,
+            replicas: replicas.as_ptr(),
+            replica_count: replicas.len(),
+            settings: settings.as_ptr(),
+            setting_count: settings.len(),
+        };
+        let mut state = ptr::null_mut();
+        // SAFETY: the function is of a library that stays for ever; setup and place live for the call.
+        let (status, said) = with_error(|error| unsafe { (functions.create)(&raw const setup, &raw mut state, error) });
+        if status != status::DONE {
+            return Err(PluginError::Create { plugin: plugin.to_owned(), cause: described(status, &said) });
+        }
+        Ok(Self { state, destroy: functions.destroy })
+    }
+
+    /// Calls `function` with what is handed in.
+    pub(crate) fn call(
+        &self,
+        function: CallFn,
+        request: &abi::Request,
+        columns: &abi::Columns,
+        output: &mut abi::Output,
+    ) -> (i32, String) {
+        // SAFETY: the function is of the library that made the state; all else lives for the call, and the columns that
+        // are not null have `count` rows.
+        with_error(|error| unsafe { function(self.state, request, columns, output, error) })
+    }
+
+    /// The same with no room for an error at all.
+    #[cfg(feature = "conform")]
+    pub(crate) fn call_without_room(
+        &self,
+        function: CallFn,
+        request: &abi::Request,
+        columns: &abi::Columns,
+        output: &mut abi::Output,
+    ) -> i32 {
+        let mut error = ErrorText { ptr: ptr::null_mut(), cap: 0, len: 0 };
+        // SAFETY: as above.
+        unsafe { function(self.state, request, columns, output, &raw mut error) }
+    }
+
+    /// Measures a cohort.
+    pub(crate) fn measure(&self, function: abi::MeasureFn, cohort: &abi::Cohort) -> Result<f64, String> {
+        let mut value = f64::NAN;
+        // SAFETY: as above.
+        let (status, said) = with_error(|error| unsafe { function(self.state, cohort, &raw mut value, error) });
+        match status {
+            status::DONE if value.is_finite() => Ok(value),
+            status::DONE => Err(format!("its number is {value}")),
+            status => Err(described(status, &said)),
+        }
+    }
+}
+
+/// A status in words.
+pub(crate) fn described(code: i32, said: &str) -> String {
+    let what = match code {
+        status::DONE => "done".to_owned(),
+        status::BAD_INPUT => "bad input".to_owned(),
+        status::ERROR if !said.is_empty() => return said.to_owned(),
+        status::ERROR => "an error".to_owned(),
+        status::PANICKED => "a panic".to_owned(),
+        status::NO_OPINION => "no opinion".to_owned(),
+        other => format!("the unknown status {other}"),
+    };
+    if said.is_empty() { what } else { format!("{what}: {said}") }
+}
+
+/// What came of a call, when it can be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Came {
+    /// Rows of `value` and `known`.
+    Rows,
+    /// It counts for nothing in this decision.
+    Nothing,
+}
+
+/// An instance that decides, and the watch over it.
+#[derive(Debug)]
+pub(super) struct Judging {
+    instance: Instance,
+    call: CallFn,
+    needs: Needs,
+    /// Whether an infinite value is an answer.
+    infinite: bool,
+    pub(super) watch: Watch,
+}
+
+thread_local! {
+    static ROOM: RefCell<Room> = RefCell::default();
+}
+
+impl Judging {
+    pub(super) const fn new(instance: Instance, call: CallFn, needs: Needs, infinite: bool, watch: Watch) -> Self {
+        Self { instance, call, needs, infinite, watch }
+    }
+
+    pub(super) const fn needs(&self) -> Needs {
+        self.needs
+    }
+
+    /// Mean time of `calls` calls, µs, whatever they answer.
+    pub(super) fn micros_per_call(&self, view: &RequestView, facts: &Candidates, calls: u32) -> f64 {
+        let mut room = Room::default();
+        let began = monotonic_ns();
+        for _ in 0..calls {
+            let (request, columns) = (request(view), room.columns(facts, self.needs));
+            let mut output = room.output();
+            self.instance.call(self.call, &request, &columns, &mut output);
+        }
+        #[expect(clippy::cast_precision_loss, reason = "a few seconds at most")]
+        let spent_us = monotonic_ns().saturating_sub(began) as f64 / 1e3;
+        spent_us / f64::from(calls.max(1))
+    }
+
+    /// Asks the plugin, unless it was taken out, and hands its answer to `read`, all rows or none.
+    pub(super) fn judge(&self, view: &RequestView, facts: &Candidates, read: impl FnOnce(&[f64], &[u8])) {
+        if self.watch.is_out() {
+            return;
+        }
+        ROOM.with_borrow_mut(|room| {
+            let (request, columns) = (request(view), room.columns(facts, self.needs));
+            let mut output = room.output();
+            let began = self.watch.begin();
+            let (status, said) = self.instance.call(self.call, &request, &columns, &mut output);
+            let came = came(status, &said, &room.value, &room.known, self.infinite);
+            self.watch.end(&began, came.as_ref().err());
+            if came == Ok(Came::Rows) {
+                read(&room.value, &room.known);
+            }
+        });
+    }
+}
+
+/// Whether an answer can be used: one number that is none voids all of it.
+pub(crate) fn came(code: i32, said: &str, value: &[f64], known: &[u8], infinite: bool) -> Result<Came, Failure> {
+    match code {
+        status::DONE => {
+            let usable = |number: f64| number.is_finite() || (infinite && number == f64::INFINITY);
+            let bad = value.iter().zip(known).position(|(value, known)| *known != 0 && !usable(*value));
+            match bad {
+                None => Ok(Came::Rows),
+                Some(row) => Err(Failure { text: format!("its number for row {row} is {}", value[row]), fatal: false }),
+            }
+        }
+        status::NO_OPINION => Ok(Came::Nothing),
+        code => Err(Failure { text: described(code, said), fatal: code == status::PANICKED }),
+    }
+}

@@ -1,0 +1,217 @@
+//! Loads plugins: file → bytes → library → descriptor → instance → a term or a constraint of a policy.
+//!
+//! [`Host`] is what the program hands to the router's registry of kinds. All that can be wrong shows while policies are
+//! built; what goes wrong later is counted by `watch`, told as an event, and never ends a request by itself.
+
+pub(crate) mod clock;
+pub(crate) mod columns;
+mod constraint;
+pub(crate) mod descriptor;
+mod error;
+pub(crate) mod instance;
+mod kit;
+pub(crate) mod library;
+mod objective;
+pub(crate) mod options;
+mod term;
+mod trial;
+pub(crate) mod watch;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use gorgo_core::model::{Candidates, Params, PluginCount, Replica, RequestView};
+use gorgo_core::policy::{LoadedConstraint, LoadedTerm, Loader};
+use parking_lot::Mutex;
+
+use self::constraint::PluginConstraint;
+pub use self::descriptor::{About, Spec};
+pub use self::error::PluginError;
+use self::instance::{Instance, Judging};
+pub use self::kit::{KIT, TEMPLATE};
+use self::library::{Image, Library};
+pub use self::objective::{CohortColumns, PluginObjective};
+use self::term::PluginTerm;
+pub use self::trial::Trial;
+pub use self::watch::Conduct;
+use self::watch::{News, Watch};
+use crate::abi::{self, CONSTRAINT_SYMBOL, SCORER_SYMBOL, flag};
+
+/// Loads the plugins of one configuration.
+#[derive(Debug)]
+pub struct Host {
+    base: PathBuf,
+    trial: Option<Trial>,
+    conduct: Conduct,
+    news: Arc<News>,
+    /// By hash: two terms of the same build share it.
+    libraries: Mutex<HashMap<Arc<str>, Arc<Library>>>,
+    loaded: Mutex<Vec<Use>>,
+}
+
+/// One use of a plugin in the policies.
+#[derive(Debug, Clone)]
+pub struct Use {
+    /// The file.
+    pub path: PathBuf,
+    /// Its SHA-256, hexadecimal.
+    pub sha256: Arc<str>,
+    /// `term` or `constraint`.
+    pub family: &'static str,
+    /// What it says of itself.
+    pub about: Arc<About>,
+    judging: Arc<Judging>,
+}
+
+impl Use {
+    /// Mean time of `calls` calls on these facts, µs; they do not count.
+    #[must_use]
+    pub fn micros_per_call(&self, request: &RequestView, facts: &Candidates, calls: u32) -> f64 {
+        self.judging.micros_per_call(request, facts, calls)
+    }
+
+    /// Its counts.
+    #[must_use]
+    pub fn count(&self) -> PluginCount {
+        self.judging.watch.count()
+    }
+}
+
+impl Host {
+    /// Loads plugins relative to the folder `base`. `trial`: who loads each for trial first.
+    #[must_use]
+    pub fn new(base: &Path, trial: Option<Trial>, conduct: Conduct) -> Self {
+        Self {
+            base: base.to_owned(),
+            trial,
+            conduct,
+            news: Arc::default(),
+            libraries: Mutex::default(),
+            loaded: Mutex::default(),
+        }
+    }
+
+    /// What was loaded, in the order of the policies.
+    #[must_use]
+    pub fn loaded(&self) -> Vec<Use> {
+        self.loaded.lock().clone()
+    }
+
+    fn library(&self, path: &Path, pinned: Option<&str>) -> Result<Arc<Library>, PluginError> {
+        let image = Image::read(path, pinned)?;
+        let mut libraries = self.libraries.lock();
+        if let Some(library) = libraries.get(&image.sha256) {
+            return Ok(Arc::clone(library));
+        }
+        if let Some(trial) = &self.trial {
+            trial.run(path)?;
+        }
+        let library = Arc::new(image.bind()?);
+        libraries.insert(Arc::clone(&library.sha256), Arc::clone(&library));
+        Ok(library)
+    }
+
+    /// The objective that a table asks for; its keys are those of a term, without weight and budget.
+    ///
+    /// # Errors
+    /// What is wrong with the file or with its options.
+    pub fn objective(&self, params: &Params) -> Result<PluginObjective, PluginError> {
+        let path = self.base.join(params.text("library").ok_or(PluginError::NoLibrary)?);
+        let library = self.library(&path, params.text("sha256"))?;
+        let (about, functions) = library.objective()?;
+        let settings = options::settings(&about.options, params.table("options"))?;
+        let instance = Instance::create(&about.name, &functions, &[], &settings)?;
+        let sha256 = Arc::clone(&library.sha256);
+        Ok(PluginObjective { instance, measure: functions.call, about: Arc::new(about), sha256 })
+    }
+
+    /// The use that a table asks for; `symbol` says as what.
+    fn used(&self, params: &Params, fleet: &[Replica], symbol: &'static str) -> Result<Use, PluginError> {
+        let path = self.base.join(params.text("library").ok_or(PluginError::NoLibrary)?);
+        let library = self.library(&path, params.text("sha256"))?;
+        let (about, functions) = library.judge(symbol)?;
+        let settings = options::settings(&about.options, params.table("options"))?;
+        let instance = Instance::create(&about.name, &functions, fleet, &settings)?;
+        let budget_us = params.number("budget_us").unwrap_or(f64::INFINITY);
+        let watch = Watch::new(Arc::from(&*about.name), budget_us, self.conduct, Arc::clone(&self.news));
+        let is_term = symbol == SCORER_SYMBOL;
+        let judging = Judging::new(instance, functions.call, about.needs, !is_term, watch);
+        let using = Use {
+            path,
+            sha256: Arc::clone(&library.sha256),
+            family: if is_term { "term" } else { "constraint" },
+            about: Arc::new(about),
+            judging: Arc::new(judging),
+        };
+        self.loaded.lock().push(using.clone());
+        Ok(using)
+    }
+}
+
+fn indispensable(params: &Params) -> bool {
+    params.text("on_fault") == Some("refuse")
+}
+
+impl Loader for Host {
+    fn term(&self, params: &Params, fleet: &[Replica]) -> Result<LoadedTerm, String> {
+        let Use { about, sha256, judging, .. } =
+            self.used(params, fleet, SCORER_SYMBOL).map_err(|cause| cause.to_string())?;
+        Ok(LoadedTerm {
+            name: Arc::from(&*about.name),
+            unit: about.unit,
+            spreads: about.flags & flag::SPREADS != 0,
+            sha256,
+            signal: Box::new(PluginTerm { judging, indispensable: indispensable(params) }),
+        })
+    }
+
+    fn constraint(&self, params: &Params, fleet: &[Replica]) -> Result<LoadedConstraint, String> {
+        let Use { about, judging, .. } =
+            self.used(params, fleet, CONSTRAINT_SYMBOL).map_err(|cause| cause.to_string())?;
+        Ok(LoadedConstraint {
+            name: Arc::from(&*about.name),
+            hard: about.flags & flag::HARD != 0,
+            limit: Box::new(PluginConstraint { judging, indispensable: indispensable(params) }),
+        })
+    }
+
+    fn take_news(&self) -> Vec<String> {
+        self.news.take()
+    }
+
+    fn counts(&self) -> Vec<PluginCount> {
+        // Two uses of one plugin are one series.
+        let mut counts: Vec<PluginCount> = Vec::new();
+        for count in self.loaded.lock().iter().map(Use::count) {
+            match counts.iter_mut().find(|known| known.plugin == count.plugin) {
+                None => counts.push(count),
+                Some(known) => {
+                    known.calls += count.calls;
+                    known.failures += count.failures;
+                    known.over_budget += count.over_budget;
+                    known.seconds += count.seconds;
+                    known.quarantined |= count.quarantined;
+                }
+            }
+        }
+        counts
+    }
+}
+
+/// Loads a library the way a trial does: binds it, reads all it exports.
+///
+/// # Errors
+/// Why it cannot be used.
+pub fn inspect(path: &Path) -> Result<Vec<(&'static str, About)>, PluginError> {
+    let library = Image::read(path, None)?.bind()?;
+    let mut found = Vec::new();
+    for symbol in library.symbols() {
+        let about = if symbol == abi::OBJECTIVE_SYMBOL { library.objective()?.0 } else { library.judge(symbol)?.0 };
+        found.push((symbol, about));
+    }
+    if found.is_empty() {
+        return Err(PluginError::Symbol { path: path.to_owned(), symbol: SCORER_SYMBOL, has: Vec::new() });
+    }
+    Ok(found)
+}

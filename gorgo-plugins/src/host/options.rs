@@ -1,0 +1,162 @@
+//! The `options` table of a policy → settings as the contract hands them in, checked against what the plugin declares.
+
+use gorgo_core::model::Value;
+
+use super::descriptor::Spec;
+use super::error::PluginError;
+use crate::abi;
+
+/// One setting, owned by the host.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Set {
+    pub(crate) key: String,
+    pub(crate) to: To,
+}
+
+/// What an option is set to.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum To {
+    Number(f64),
+    Bool(bool),
+    Text(String),
+}
+
+/// The settings in the order of declaration; or all that is wrong, in one text.
+pub(crate) fn settings(declared: &[Spec], given: Option<&Value>) -> Result<Vec<Set>, PluginError> {
+    let members: &[(String, Value)] = match given {
+        Some(Value::Table(members)) => members,
+        _ => &[],
+    };
+    let mut wrong = Vec::new();
+    for (key, _) in members.iter().filter(|(key, _)| declared.iter().all(|spec| spec.name != *key)) {
+        let known: Vec<_> = declared.iter().map(|spec| &*spec.name).collect();
+        let known =
+            if known.is_empty() { "the plugin has none".to_owned() } else { format!("known: {}", known.join(", ")) };
+        wrong.push(format!("`options.{key}` is unknown; {known}"));
+    }
+    let mut settings = Vec::new();
+    for spec in declared {
+        match members.iter().find(|(key, _)| *key == spec.name) {
+            Some((_, value)) => {
+                if let Err(message) = read(spec, value, &mut settings) {
+                    wrong.push(message);
+                }
+            }
+            None if spec.required() => wrong.push(format!("`options.{}` is missing: {}", spec.name, spec.help)),
+            None if spec.default.is_finite() => {
+                let to =
+                    if spec.kind == abi::kind::BOOL { To::Bool(spec.default > 0.0) } else { To::Number(spec.default) };
+                settings.push(Set { key: spec.name.clone(), to });
+            }
+            None => {}
+        }
+    }
+    if wrong.is_empty() { Ok(settings) } else { Err(PluginError::Options(wrong.join("; "))) }
+}
+
+fn read(spec: &Spec, value: &Value, settings: &mut Vec<Set>) -> Result<(), String> {
+    let key = || spec.name.clone();
+    let expected = match (spec.kind, value) {
+        (abi::kind::NUMBER, Value::Integer(_) | Value::Float(_)) => {
+            settings.push(Set { key: key(), to: To::Number(within(spec, &spec.name, value)?) });
+            return Ok(());
+        }
+        (abi::kind::NUMBERS, Value::Table(members)) => {
+            for (name, value) in members {
+                let key = format!("{}.{name}", spec.name);
+                let number = within(spec, &key, value)?;
+                settings.push(Set { key, to: To::Number(number) });
+            }
+            return Ok(());
+        }
+        (abi::kind::TEXT, Value::Text(text)) => {
+            settings.push(Set { key: key(), to: To::Text(text.clone()) });
+            return Ok(());
+        }
+        (abi::kind::TEXTS, Value::List(list)) if list.iter().all(|entry| entry.text().is_some()) => {
+            let texts = list.iter().filter_map(Value::text);
+            settings.extend(texts.map(|text| Set { key: key(), to: To::Text(text.to_owned()) }));
+            return Ok(());
+        }
+        (abi::kind::BOOL, Value::Bool(truth)) => {
+            settings.push(Set { key: key(), to: To::Bool(*truth) });
+            return Ok(());
+        }
+        (abi::kind::NUMBER, _) => "a number",
+        (abi::kind::NUMBERS, _) => "a table of numbers",
+        (abi::kind::TEXT, _) => "a string",
+        (abi::kind::TEXTS, _) => "an array of strings",
+        _ => "true or false",
+    };
+    Err(format!("`options.{}`: expected {expected}, found {}", spec.name, value.type_name()))
+}
+
+/// The number, if it is in the declared bounds; written so that NaN is not.
+fn within(spec: &Spec, key: &str, value: &Value) -> Result<f64, String> {
+    match value.number() {
+        Some(number) if number >= spec.min && number <= spec.max => Ok(number),
+        Some(number) => Err(format!("`options.{key}`: {number} is not between {} and {}", spec.min, spec.max)),
+        None => Err(format!("`options.{key}`: expected a number, found {}", value.type_name())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(name: &str, kind: u32, flags: u32, default: f64) -> Spec {
+        let (unit, help) = (String::new(), "what it is for".to_owned());
+        Spec { name: name.to_owned(), unit, help, kind, flags, default, min: 0.0, max: 10.0 }
+    }
+
+    fn specs() -> Vec<Spec> {
+        vec![
+            spec("share", abi::kind::NUMBER, abi::option_flag::REQUIRED, f64::NAN),
+            spec("grams", abi::kind::NUMBERS, 0, f64::NAN),
+            spec("allow", abi::kind::TEXTS, 0, f64::NAN),
+            spec("base", abi::kind::NUMBER, 0, 2.5),
+            spec("strict", abi::kind::BOOL, 0, 1.0),
+        ]
+    }
+
+    fn table(members: Vec<(&str, Value)>) -> Value {
+        Value::Table(members.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
+    }
+
+    #[test]
+    fn settings_are_flat_in_order_and_complete() {
+        let given = table(vec![
+            ("grams", table(vec![("us-east", Value::Integer(4)), ("eu", Value::Float(0.5))])),
+            ("allow", Value::List(vec![Value::Text("eu".to_owned()), Value::Text("us".to_owned())])),
+            ("share", Value::Integer(1)),
+        ]);
+        let shown: Vec<_> =
+            settings(&specs(), Some(&given)).unwrap().iter().map(|it| format!("{} {:?}", it.key, it.to)).collect();
+        let expected = [
+            "share Number(1.0)",
+            "grams.us-east Number(4.0)",
+            "grams.eu Number(0.5)",
+            "allow Text(\"eu\")",
+            "allow Text(\"us\")",
+            "base Number(2.5)",
+            "strict Bool(true)",
+        ];
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn all_that_is_wrong_is_told_at_once() {
+        let given = table(vec![
+            ("gram", Value::Integer(1)),
+            ("grams", table(vec![("eu", Value::Float(f64::NAN))])),
+            ("base", Value::Integer(11)),
+            ("strict", Value::Integer(1)),
+        ]);
+        let message = settings(&specs(), Some(&given)).unwrap_err().to_string();
+        let expected = "`options.gram` is unknown; known: share, grams, allow, base, strict; `options.share` is missing: \
+                        what it is for; `options.grams.eu`: NaN is not between 0 and 10; `options.base`: 11 is not \
+                        between 0 and 10; `options.strict`: expected true or false, found a whole number";
+        assert_eq!(message, expected);
+        assert!(settings(&[], None).unwrap().is_empty());
+    }
+}

@@ -1,0 +1,34 @@
+//! A plugin as a term of a policy.
+
+use std::sync::Arc;
+
+use gorgo_core::model::{Candidates, Needs, RequestView};
+use gorgo_core::score::CostTerm;
+
+use super::instance::Judging;
+
+/// A scorer that was loaded.
+#[derive(Debug)]
+pub(super) struct PluginTerm {
+    pub(super) judging: Arc<Judging>,
+    /// Whether no decision is made once it was taken out.
+    pub(super) indispensable: bool,
+}
+
+impl CostTerm for PluginTerm {
+    fn needs(&self) -> Needs {
+        self.judging.needs()
+    }
+
+    fn signal(&self, request: &RequestView, candidates: &Candidates, out: &mut [Option<f64>]) {
+        self.judging.judge(request, candidates, |values, known| {
+            for ((signal, value), known) in out.iter_mut().zip(values).zip(known) {
+                *signal = (*known != 0).then_some(*value);
+            }
+        });
+    }
+
+    fn refuses(&self) -> bool {
+        self.indispensable && self.judging.watch.is_out()
+    }
+}

@@ -1,0 +1,255 @@
+//! How a plugin behaves: counts, the time budget, quarantine.
+//!
+//! A call over its budget of thread time, or without an answer that can be used, is a strike; five strikes within a
+//! hundred calls take the plugin out for good. The thread's clock is dear to read (a call into the system), so calls are
+//! timed by the cheap clock, which never shows less; only after a call that took too long by that one are the next
+//! hundred measured by the thread's.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use gorgo_core::model::PluginCount;
+use parking_lot::Mutex;
+
+use super::clock::{monotonic_ns, thread_ns};
+
+/// Strikes that take a plugin out.
+const STRIKES: usize = 5;
+/// Within this many calls.
+const WITHIN: u64 = 100;
+
+/// Where word is left for operators: fetched by the router now and then.
+#[derive(Debug, Default)]
+pub(super) struct News(Mutex<Vec<String>>);
+
+impl News {
+    pub(super) fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock())
+    }
+}
+
+/// Whether bad behaviour has consequences.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Conduct {
+    /// A plugin that fails or is slow too often is taken out.
+    Enforced,
+    /// It is only reported: the same seed must give the same result on every machine.
+    Reported,
+}
+
+/// The watch over one instance.
+#[derive(Debug)]
+pub(super) struct Watch {
+    plugin: Arc<str>,
+    budget_ns: u64,
+    conduct: Conduct,
+    news: Arc<News>,
+    calls: AtomicU64,
+    failures: AtomicU64,
+    over_budget: AtomicU64,
+    total_ns: AtomicU64,
+    /// Calls until which the thread's clock is read.
+    measured_until: AtomicU64,
+    told: AtomicBool,
+    out: AtomicBool,
+    /// The calls of the last strikes, oldest first.
+    strikes: Mutex<Vec<u64>>,
+}
+
+/// A call that has begun.
+#[derive(Debug)]
+pub(super) struct Began {
+    call: u64,
+    wall_ns: u64,
+    thread_ns: Option<u64>,
+}
+
+impl Watch {
+    pub(super) fn new(plugin: Arc<str>, budget_us: f64, conduct: Conduct, news: Arc<News>) -> Self {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a checked option, 1 to 1e6")]
+        let budget_ns = (budget_us * 1e3) as u64;
+        Self {
+            plugin,
+            budget_ns,
+            conduct,
+            news,
+            calls: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+            over_budget: AtomicU64::new(0),
+            total_ns: AtomicU64::new(0),
+            measured_until: AtomicU64::new(0),
+            told: AtomicBool::new(false),
+            out: AtomicBool::new(false),
+            strikes: Mutex::new(Vec::with_capacity(STRIKES)),
+        }
+    }
+
+    /// Whether it was taken out.
+    pub(super) fn is_out(&self) -> bool {
+        self.out.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn begin(&self) -> Began {
+        let call = self.calls.fetch_add(1, Ordering::Relaxed);
+        let thread_ns = (call < self.measured_until.load(Ordering::Relaxed)).then(thread_ns);
+        Began { call, wall_ns: monotonic_ns(), thread_ns }
+    }
+
+    /// The call is over; `failure` says why its answer cannot be used.
+    pub(super) fn end(&self, began: &Began, failure: Option<&Failure>) {
+        let wall_ns = monotonic_ns().saturating_sub(began.wall_ns);
+        self.total_ns.fetch_add(wall_ns, Ordering::Relaxed);
+        if wall_ns > self.budget_ns {
+            match began.thread_ns.map(|began| thread_ns().saturating_sub(began)) {
+                None => self.measured_until.store(began.call + 1 + WITHIN, Ordering::Relaxed),
+                Some(spent) if spent > self.budget_ns => {
+                    self.over_budget.fetch_add(1, Ordering::Relaxed);
+                    let (budget, spent) = (self.budget_ns / 1000, spent / 1000);
+                    self.strike(began.call, || format!("{spent} µs of thread time in a call, over its {budget} µs"));
+                }
+                Some(_) => {}
+            }
+        }
+        if let Some(failure) = failure {
+            self.failures.fetch_add(1, Ordering::Relaxed);
+            if failure.fatal {
+                self.take_out(&failure.text);
+            } else {
+                self.strike(began.call, || failure.text.clone());
+            }
+        }
+    }
+
+    fn strike(&self, call: u64, why: impl FnOnce() -> String) {
+        let mut strikes = self.strikes.lock();
+        if strikes.len() == STRIKES {
+            strikes.remove(0);
+        }
+        strikes.push(call);
+        let full = strikes.len() == STRIKES && call.saturating_sub(strikes[0]) < WITHIN;
+        drop(strikes);
+        if full {
+            self.take_out(&format!("{STRIKES} of {WITHIN} calls went wrong, the last: {}", why()));
+        }
+    }
+
+    fn take_out(&self, why: &str) {
+        let taken = self.conduct == Conduct::Enforced;
+        if taken {
+            self.out.store(true, Ordering::Relaxed);
+        }
+        if !self.told.swap(true, Ordering::Relaxed) {
+            let what = if taken { "is quarantined" } else { "would be quarantined" };
+            self.news.0.lock().push(format!("plugin {} {what}: {why}", self.plugin));
+        }
+    }
+
+    pub(super) fn count(&self) -> PluginCount {
+        #[expect(clippy::cast_precision_loss, reason = "a sum of nanoseconds stays below 2^53 for a hundred days")]
+        let seconds = self.total_ns.load(Ordering::Relaxed) as f64 / 1e9;
+        PluginCount {
+            plugin: Arc::clone(&self.plugin),
+            calls: self.calls.load(Ordering::Relaxed),
+            failures: self.failures.load(Ordering::Relaxed),
+            over_budget: self.over_budget.load(Ordering::Relaxed),
+            seconds,
+            quarantined: self.is_out(),
+        }
+    }
+}
+
+/// Why an answer cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) text: String,
+    /// Whether the instance must not be called again.
+    pub(crate) fatal: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn watch(conduct: Conduct, budget_us: f64) -> Watch {
+        Watch::new(Arc::from("test"), budget_us, conduct, Arc::default())
+    }
+
+    fn failure(fatal: bool) -> Failure {
+        Failure { text: "row 0 is NaN".to_owned(), fatal }
+    }
+
+    fn calls(watch: &Watch, count: usize, failure: Option<&Failure>) {
+        (0..count).for_each(|_| watch.end(&watch.begin(), failure));
+    }
+
+    #[test]
+    fn five_failures_in_a_hundred_calls_are_enough_and_spread_wider_they_are_not() {
+        let patient = watch(Conduct::Enforced, 1e6);
+        for _ in 0..50 {
+            calls(&patient, 1, Some(&failure(false)));
+            calls(&patient, 24, None);
+        }
+        assert!(!patient.is_out());
+        assert_eq!(patient.count().failures, 50);
+
+        let strict = watch(Conduct::Enforced, 1e6);
+        for _ in 0..4 {
+            calls(&strict, 1, Some(&failure(false)));
+            calls(&strict, 23, None);
+        }
+        assert!(!strict.is_out());
+        calls(&strict, 1, Some(&failure(false)));
+        assert!(strict.is_out());
+        let news = ["plugin test is quarantined: 5 of 100 calls went wrong, the last: row 0 is NaN"];
+        assert_eq!(strict.news.take(), news);
+        calls(&strict, 10, Some(&failure(false)));
+        assert!(strict.news.take().is_empty(), "told once");
+    }
+
+    #[test]
+    fn one_panic_is_enough() {
+        let strict = watch(Conduct::Enforced, 1e6);
+        calls(&strict, 1, Some(&failure(true)));
+        assert!(strict.is_out());
+    }
+
+    #[test]
+    fn a_simulation_only_reports() {
+        let reporting = watch(Conduct::Reported, 1e6);
+        calls(&reporting, 9, Some(&failure(true)));
+        assert!(!reporting.is_out());
+        assert_eq!(reporting.news.take(), ["plugin test would be quarantined: row 0 is NaN"]);
+    }
+
+    #[test]
+    fn slow_calls_are_measured_by_the_threads_clock_and_count() {
+        let strict = watch(Conduct::Enforced, 50.0);
+        let spin = |watch: &Watch| {
+            let began = watch.begin();
+            let from = thread_ns();
+            while thread_ns() - from < 100_000 {}
+            watch.end(&began, None);
+        };
+        spin(&strict);
+        assert_eq!(strict.count().over_budget, 0, "the first only starts the measuring");
+        (0..4).for_each(|_| spin(&strict));
+        assert!(!strict.is_out());
+        spin(&strict);
+        assert!(strict.is_out());
+        assert_eq!(strict.count().over_budget, 5);
+    }
+
+    #[test]
+    fn who_waits_without_computing_is_not_slow() {
+        let strict = watch(Conduct::Enforced, 50.0);
+        for _ in 0..20 {
+            let began = strict.begin();
+            let from = monotonic_ns();
+            // Another thread computes for this one: the wall runs, this thread's clock does not.
+            std::thread::spawn(move || while monotonic_ns() - from < 200_000 {}).join().unwrap();
+            strict.end(&began, None);
+        }
+        // Starting a thread costs this one something; far less than the budget is not promised on a busy machine.
+        assert!(strict.count().over_budget <= 20);
+    }
+}

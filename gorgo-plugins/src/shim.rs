@@ -1,0 +1,620 @@
+//! The foreign functions of plugins in Rust: pointers in, safe types out, and the panic barrier. Authors never see it;
+//! the macros of `sdk` name it.
+#![expect(unsafe_code, reason = "the boundary of the contract: raw pointers become borrowed slices here")]
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Once;
+use std::{mem, slice, str};
+
+use crate::abi::{self, ErrorText, OptionSpec, Text, flag, option_flag, status};
+use crate::sdk::{Answer, Constraint, Objective, OptionDecl, OptionKind, Scorer};
+
+/// A descriptor in static memory.
+#[derive(Debug)]
+pub struct Static<D>(D);
+
+// SAFETY: a descriptor is never written, and all its pointers are to static memory that is never written either.
+unsafe impl<D> Sync for Static<D> {}
+
+impl<D> Static<D> {
+    /// Its address.
+    pub const fn get(&'static self) -> *const D {
+        &raw const self.0
+    }
+}
+
+const fn text(text: &'static str) -> Text {
+    Text { ptr: text.as_ptr().cast(), len: text.len() }
+}
+
+/// Declared options in the contract's words.
+#[must_use]
+pub const fn options<const COUNT: usize>(declared: &'static [OptionDecl]) -> [OptionSpec; COUNT] {
+    let nothing = text("");
+    let none = OptionSpec {
+        name: nothing,
+        unit: nothing,
+        help: nothing,
+        kind: 0,
+        flags: 0,
+        default: f64::NAN,
+        min: f64::NEG_INFINITY,
+        max: f64::INFINITY,
+    };
+    let mut specs = [none; COUNT];
+    let mut place = 0;
+    while place < COUNT {
+        let OptionDecl { name, unit, help, kind } = declared[place];
+        let spec = &mut specs[place];
+        spec.name = text(name);
+        spec.unit = text(unit);
+        spec.help = text(help);
+        match kind {
+            OptionKind::Number { default, min, max, tunable } => {
+                spec.kind = abi::kind::NUMBER;
+                spec.min = min;
+                spec.max = max;
+                match default {
+                    Some(number) => spec.default = number,
+                    None => spec.flags |= option_flag::REQUIRED,
+                }
+                if tunable {
+                    spec.flags |= option_flag::TUNABLE;
+                }
+            }
+            OptionKind::Numbers { min, max } => {
+                spec.kind = abi::kind::NUMBERS;
+                spec.min = min;
+                spec.max = max;
+            }
+            OptionKind::Text => spec.kind = abi::kind::TEXT,
+            OptionKind::Texts => spec.kind = abi::kind::TEXTS,
+            OptionKind::Bool { default } => {
+                spec.kind = abi::kind::BOOL;
+                spec.default = if default { 1.0 } else { 0.0 };
+            }
+        }
+        place += 1;
+    }
+    specs
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the contract's structs are far below 4 GiB")]
+const fn size<T>() -> u32 {
+    mem::size_of::<T>() as u32
+}
+
+const fn head<P: crate::Declared, D>(options: &'static [OptionSpec], unit: u32, needs: u32, flags: u32) -> abi::Head {
+    abi::Head {
+        abi_major: abi::ABI_MAJOR,
+        struct_size: size::<D>(),
+        name: text(P::NAME),
+        version: text(P::VERSION),
+        summary: text(P::SUMMARY),
+        unit,
+        needs,
+        flags,
+        option_size: size::<OptionSpec>(),
+        options: options.as_ptr(),
+        option_count: options.len(),
+    }
+}
+
+/// The descriptor of a scorer.
+#[must_use]
+pub const fn scorer<S: Scorer>(options: &'static [OptionSpec]) -> Static<abi::Judge> {
+    let flags = if S::SPREADS { flag::SPREADS } else { 0 };
+    Static(abi::Judge {
+        head: head::<S, abi::Judge>(options, S::UNIT.code(), S::NEEDS.0, flags),
+        create: Some(create_scorer::<S>),
+        destroy: Some(destroy::<S>),
+        call: Some(score::<S>),
+    })
+}
+
+/// The descriptor of a constraint.
+#[must_use]
+pub const fn constraint<C: Constraint>(options: &'static [OptionSpec]) -> Static<abi::Judge> {
+    let flags = if C::HARD { flag::HARD } else { 0 };
+    Static(abi::Judge {
+        head: head::<C, abi::Judge>(options, abi::unit::ONE, C::NEEDS.0, flags),
+        create: Some(create_constraint::<C>),
+        destroy: Some(destroy::<C>),
+        call: Some(judge::<C>),
+    })
+}
+
+/// The descriptor of an objective.
+#[must_use]
+pub const fn objective<O: Objective>(options: &'static [OptionSpec]) -> Static<abi::Objective> {
+    Static(abi::Objective {
+        head: head::<O, abi::Objective>(options, O::UNIT.code(), 0, 0),
+        create: Some(create_objective::<O>),
+        destroy: Some(destroy::<O>),
+        measure: Some(measure::<O>),
+    })
+}
+
+/// How a call went wrong.
+enum Wrong {
+    Input(&'static str),
+    Error(String),
+}
+
+/// What `create` is given.
+#[derive(Debug, Clone, Copy)]
+pub struct Setup<'a> {
+    replicas: &'a [abi::Replica],
+    settings: &'a [abi::Setting],
+}
+
+/// A replica of the fleet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Replica<'a> {
+    /// What the column `replica` calls it.
+    pub id: u32,
+    /// Its unique name.
+    pub name: &'a str,
+    /// Its region.
+    pub region: &'a str,
+    /// Its engine, as the configuration calls it.
+    pub engine: &'a str,
+}
+
+impl<'a> Setup<'a> {
+    /// The fleet. Decisions may later be among others, too.
+    pub fn replicas(&self) -> impl Iterator<Item = Replica<'a>> + use<'a> {
+        self.replicas.iter().map(|replica| Replica {
+            id: replica.id,
+            name: read(replica.name),
+            region: read(replica.region),
+            engine: read(replica.engine),
+        })
+    }
+
+    /// The number of an option; of a boolean 1 or 0. `None`: not given and without a default.
+    #[must_use]
+    pub fn number(&self, name: &str) -> Option<f64> {
+        self.settings.iter().find(|it| it.kind != abi::kind::TEXT && read(it.key) == name).map(|it| it.number)
+    }
+
+    /// Whether a boolean option is true.
+    #[must_use]
+    pub fn bool(&self, name: &str) -> bool {
+        self.number(name) == Some(1.0)
+    }
+
+    /// The numbers of an option that takes them by name.
+    pub fn numbers(&self, name: &str) -> impl Iterator<Item = (&'a str, f64)> {
+        self.settings.iter().filter_map(move |it| {
+            let inner = read(it.key).strip_prefix(name)?.strip_prefix('.')?;
+            (it.kind == abi::kind::NUMBER).then_some((inner, it.number))
+        })
+    }
+
+    /// The texts of an option; one of them for an option that takes one.
+    pub fn texts(&self, name: &str) -> impl Iterator<Item = &'a str> {
+        self.settings
+            .iter()
+            .filter(move |it| it.kind == abi::kind::TEXT && read(it.key) == name)
+            .map(|it| read(it.text))
+    }
+}
+
+/// Text of the caller; what is not UTF-8 reads as empty. Only reached through a checked [`Setup`].
+fn read<'a>(text: Text) -> &'a str {
+    if text.ptr.is_null() || text.len == 0 {
+        return "";
+    }
+    // SAFETY: the caller of `create` keeps all text of the setup alive for the call (abi.rs, `Text`), and instances
+    // cannot keep it: `Setup` is borrowed for the call.
+    let bytes = unsafe { slice::from_raw_parts(text.ptr.cast::<u8>(), text.len) };
+    str::from_utf8(bytes).unwrap_or_default()
+}
+
+/// A request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Request {
+    /// Prompt tokens, estimated.
+    pub prompt_tokens: u32,
+    /// The answer limit that the client asked for, tokens.
+    pub max_tokens: Option<u32>,
+    /// Request body, bytes.
+    pub body_bytes: u64,
+    /// Hash of the session key.
+    pub session_hash: u64,
+    /// Hash of the prompt's first 256 tokens.
+    pub head_hash: u64,
+    /// Decisions of this policy before this one.
+    pub turn: u64,
+}
+
+/// The facts of the candidates: row *i* is one replica in every column. A column that was not asked for is empty; a
+/// number that is not known is NaN.
+#[derive(Debug, Clone, Copy)]
+pub struct Columns<'a>(&'a abi::Columns);
+
+macro_rules! columns {
+    ($($(#[doc = $doc:literal])+ $name:ident: $ty:ty,)*) => {
+        impl<'a> Columns<'a> {
+            $(
+                $(#[doc = $doc])+
+                #[must_use]
+                pub fn $name(&self) -> &'a [$ty] {
+                    column(self.0.$name, self.0.count)
+                }
+            )*
+        }
+    };
+}
+
+columns! {
+    /// What the fleet of `create` calls each replica.
+    replica: u32,
+    /// 1 where the replica may be used at all, else 0.
+    available: u8,
+    /// A hash of the replica's name, the same in every process.
+    name_hash: u64,
+    /// KV capacity, tokens; 0: not known.
+    capacity_tokens: u64,
+    /// Smoothed round trip, ms. Needs `RTT`.
+    rtt_ms: f64,
+    /// 95th percentile of recent round trips, ms. Needs `RTT`.
+    rtt_p95_ms: f64,
+    /// Prompt tokens of this request believed cached there. Needs `PREFIX`.
+    cached_tokens: u32,
+    /// Prompt tokens of this router's requests there that are not complete. Needs `LOAD`.
+    queued_tokens: u64,
+    /// The same, of requests without a first token. Needs `LOAD`.
+    queued_tokens_first: u64,
+    /// Uncached prompt tokens of requests there that are not complete. Needs `LOAD`.
+    queued_uncached_tokens_completion: u64,
+    /// The same, of requests without a first token. Needs `LOAD`.
+    queued_uncached_tokens: u64,
+    /// This router's requests there. Needs `LOAD`.
+    inflight: u32,
+    /// Those past their first token. Needs `LOAD`.
+    decoding: u32,
+    /// This router's requests sent there since the last report, less those that ended since. Needs `REPORT`.
+    inflight_since_report: i64,
+    /// Running requests. Needs `REPORT`.
+    engine_running: f64,
+    /// Waiting requests. Needs `REPORT`.
+    engine_waiting: f64,
+    /// KV tokens in use. Needs `REPORT`.
+    kv_used_tokens: f64,
+    /// Share of the KV cache in use, 0 to 1. Needs `REPORT`.
+    kv_used_share: f64,
+    /// Generation throughput, tokens/s. Needs `REPORT`.
+    engine_throughput: f64,
+    /// Age of the report, ms. Needs `REPORT`.
+    report_age_ms: f64,
+    /// Smoothed TTFT, ms. Needs `LATENCY`.
+    latency_ms: f64,
+    /// Learned prefill time, ms per uncached token. Needs `RATES`.
+    prefill_ms_per_token: f64,
+    /// Learned waiting time, ms per queued uncached token. Needs `RATES`.
+    queue_ms_per_token: f64,
+    /// Learned slow-down, ms per request decoding there. Needs `RATES`.
+    decode_ms_per_request: f64,
+    /// Learned fixed part of TTFT beyond the round trip, ms. Needs `RATES`.
+    intercept_ms: f64,
+}
+
+/// The requests of one cohort that ended well, in order of arrival. A number that is not known is NaN.
+#[derive(Debug, Clone, Copy)]
+pub struct Cohort<'a>(&'a abi::Cohort);
+
+impl<'a> Cohort<'a> {
+    /// Time from arrival to the first generated content, ms.
+    #[must_use]
+    pub fn ttft_ms(&self) -> &'a [f64] {
+        column(self.0.ttft_ms, self.0.count)
+    }
+
+    /// Time from arrival to the last byte, ms.
+    #[must_use]
+    pub fn e2e_ms(&self) -> &'a [f64] {
+        column(self.0.e2e_ms, self.0.count)
+    }
+
+    /// Mean time between tokens, ms.
+    #[must_use]
+    pub fn itl_ms(&self) -> &'a [f64] {
+        column(self.0.itl_ms, self.0.count)
+    }
+
+    /// Prompt tokens.
+    #[must_use]
+    pub fn prompt_tokens(&self) -> &'a [f64] {
+        column(self.0.prompt_tokens, self.0.count)
+    }
+
+    /// Tokens generated.
+    #[must_use]
+    pub fn completion_tokens(&self) -> &'a [f64] {
+        column(self.0.completion_tokens, self.0.count)
+    }
+
+    /// From the first arrival to the last end, s.
+    #[must_use]
+    pub const fn span_secs(&self) -> f64 {
+        self.0.span_secs
+    }
+
+    /// Requests of the cohort that failed, beyond those in the columns.
+    #[must_use]
+    pub const fn failed(&self) -> u64 {
+        self.0.failed
+    }
+}
+
+/// A column of a struct that was checked.
+fn column<'a, T>(ptr: *const T, count: usize) -> &'a [T] {
+    if ptr.is_null() || count == 0 {
+        return &[];
+    }
+    // SAFETY: the caller keeps each column that is not null alive for the call, `count` rows long and aligned (abi.rs,
+    // rule 4); the types that hand it out borrow for the call.
+    unsafe { slice::from_raw_parts(ptr, count) }
+}
+
+/// The struct behind a pointer, if it is there, aligned and as large as this version knows it.
+///
+/// # Safety
+/// `ptr` is null, or points to a struct that begins with its size in bytes and lives for `'a`.
+unsafe fn sized<'a, T>(ptr: *const T, what: &'static str) -> Result<&'a T, Wrong> {
+    if ptr.is_null() || !ptr.is_aligned() {
+        return Err(Wrong::Input(what));
+    }
+    // SAFETY: the caller's promise; each of the contract's structs begins with its size, a `u32`.
+    let struct_size = unsafe { *ptr.cast::<u32>() };
+    if struct_size < size::<T>() {
+        return Err(Wrong::Input(what));
+    }
+    // SAFETY: there, aligned, and all its bytes are, as the size says.
+    Ok(unsafe { &*ptr })
+}
+
+thread_local! {
+    /// Whether this thread is inside a plugin: its panics are answers, not news.
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+    /// Signals of one call, before they are written out.
+    static SIGNALS: RefCell<Vec<Option<f64>>> = const { RefCell::new(Vec::new()) };
+}
+
+static QUIET: Once = Once::new();
+
+/// Runs `body` so that no panic leaves it, and turns what came of it into a status and text.
+fn barrier(error: *mut ErrorText, body: impl FnOnce() -> Result<Answer, Wrong>) -> i32 {
+    // A panic that is printed with its backtrace takes most of a second; its text goes to the caller instead.
+    QUIET.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |news| {
+            if !INSIDE.get() {
+                before(news);
+            }
+        }));
+    });
+    INSIDE.set(true);
+    let done = catch_unwind(AssertUnwindSafe(body));
+    INSIDE.set(false);
+    match done {
+        Ok(Ok(Answer::Given)) => status::DONE,
+        Ok(Ok(Answer::NoOpinion)) => status::NO_OPINION,
+        Ok(Err(Wrong::Input(what))) => {
+            tell(error, what);
+            status::BAD_INPUT
+        }
+        Ok(Err(Wrong::Error(cause))) => {
+            tell(error, &cause);
+            status::ERROR
+        }
+        Err(payload) => {
+            tell(error, said(&*payload));
+            // Dropping a payload may panic in its turn.
+            mem::forget(payload);
+            status::PANICKED
+        }
+    }
+}
+
+fn said(payload: &(dyn Any + Send)) -> &str {
+    match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
+        (Some(text), _) => text,
+        (_, Some(text)) => text,
+        _ => "a panic without text",
+    }
+}
+
+/// Leaves text in the caller's buffer, cut at the end of a character.
+fn tell(error: *mut ErrorText, text: &str) {
+    if error.is_null() || !error.is_aligned() {
+        return;
+    }
+    // SAFETY: the caller's error buffer lives for the call and is this call's alone (abi.rs, rule 6).
+    let error = unsafe { &mut *error };
+    error.len = 0;
+    if error.ptr.is_null() || error.cap == 0 {
+        return;
+    }
+    let len = text.floor_char_boundary(error.cap.min(text.len()));
+    // SAFETY: `cap` bytes are writable at `ptr`, `len` is not more, and the text is not in the buffer.
+    unsafe { error.ptr.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), len) };
+    error.len = len;
+}
+
+fn create<P>(
+    setup: *const abi::Setup,
+    instance: *mut *mut c_void,
+    error: *mut ErrorText,
+    make: impl FnOnce(&Setup<'_>) -> Result<P, String>,
+) -> i32 {
+    barrier(error, || {
+        // SAFETY: the contract's caller hands in a setup that lives for the call.
+        let setup = unsafe { sized(setup, "the setup is missing or shorter than this plugin knows it") }?;
+        let strides = setup.replica_size == size::<abi::Replica>() && setup.setting_size == size::<abi::Setting>();
+        if !strides || instance.is_null() || !instance.is_aligned() {
+            return Err(Wrong::Input("the setup has rows of other sizes, or there is no place for the instance"));
+        }
+        let setup = Setup {
+            replicas: column(setup.replicas, setup.replica_count),
+            settings: column(setup.settings, setup.setting_count),
+        };
+        let made = Box::new(make(&setup).map_err(Wrong::Error)?);
+        // SAFETY: not null and aligned as checked, and the caller's for the call.
+        unsafe { *instance = Box::into_raw(made).cast() };
+        Ok(Answer::Given)
+    })
+}
+
+unsafe extern "C" fn create_scorer<S: Scorer>(
+    setup: *const abi::Setup,
+    instance: *mut *mut c_void,
+    error: *mut ErrorText,
+) -> i32 {
+    create(setup, instance, error, S::create)
+}
+
+unsafe extern "C" fn create_constraint<C: Constraint>(
+    setup: *const abi::Setup,
+    instance: *mut *mut c_void,
+    error: *mut ErrorText,
+) -> i32 {
+    create(setup, instance, error, C::create)
+}
+
+unsafe extern "C" fn create_objective<O: Objective>(
+    setup: *const abi::Setup,
+    instance: *mut *mut c_void,
+    error: *mut ErrorText,
+) -> i32 {
+    create(setup, instance, error, O::create)
+}
+
+unsafe extern "C" fn destroy<P>(instance: *mut c_void) {
+    if instance.is_null() {
+        return;
+    }
+    barrier(std::ptr::null_mut(), || {
+        // SAFETY: `create` made it of a box of this type, and the caller destroys it once.
+        drop(unsafe { Box::from_raw(instance.cast::<P>()) });
+        Ok(Answer::Given)
+    });
+}
+
+/// The parts of a call, checked.
+///
+/// # Safety
+/// The pointers are as the contract says, for `'a`; the output is this call's alone.
+unsafe fn parts<'a, P>(
+    instance: *const c_void,
+    request: *const abi::Request,
+    columns: *const abi::Columns,
+    output: *mut abi::Output,
+) -> Result<(&'a P, Request, Columns<'a>, &'a abi::Output), Wrong> {
+    if instance.is_null() {
+        return Err(Wrong::Input("there is no instance"));
+    }
+    // SAFETY: `create` made it of a box of this type; it is only destroyed when no call runs.
+    let plugin = unsafe { &*instance.cast::<P>() };
+    // SAFETY: this function's own promise.
+    let request = unsafe { sized(request, "the request is missing or shorter than this plugin knows it") }?;
+    // SAFETY: the same.
+    let columns = unsafe { sized(columns, "the columns are missing or shorter than this plugin knows them") }?;
+    // SAFETY: the same.
+    let output = unsafe { sized(output.cast_const(), "the output is missing or shorter than this plugin knows it") }?;
+    if output.count != columns.count || (output.count > 0 && output.value.is_null()) {
+        return Err(Wrong::Input("the output has another number of rows than the columns"));
+    }
+    let request = Request {
+        prompt_tokens: request.prompt_tokens,
+        max_tokens: Some(request.max_tokens).filter(|tokens| *tokens > 0),
+        body_bytes: request.body_bytes,
+        session_hash: request.session_hash,
+        head_hash: request.head_hash,
+        turn: request.turn,
+    };
+    Ok((plugin, request, Columns(columns), output))
+}
+
+/// A writable column of the output.
+///
+/// # Safety
+/// `ptr` is `count` writable rows that are this call's alone.
+unsafe fn column_mut<'a, T>(ptr: *mut T, count: usize) -> &'a mut [T] {
+    if ptr.is_null() || count == 0 {
+        return &mut [];
+    }
+    // SAFETY: this function's own promise.
+    unsafe { slice::from_raw_parts_mut(ptr, count) }
+}
+
+unsafe extern "C" fn score<S: Scorer>(
+    instance: *const c_void,
+    request: *const abi::Request,
+    columns: *const abi::Columns,
+    output: *mut abi::Output,
+    error: *mut ErrorText,
+) -> i32 {
+    barrier(error, || {
+        // SAFETY: the contract's caller hands in what `parts` asks for.
+        let (scorer, request, columns, output) = unsafe { parts::<S>(instance, request, columns, output) }?;
+        // Taken, not borrowed: a panic must not leave it locked.
+        let mut signals = SIGNALS.take();
+        signals.clear();
+        signals.resize(output.count, None);
+        let answer = scorer.score(&request, &columns, &mut signals).map_err(Wrong::Error)?;
+        // SAFETY: both columns have `count` rows and are this call's alone (abi.rs, rule 5).
+        let (values, known) =
+            unsafe { (column_mut(output.value, output.count), column_mut(output.known, output.count)) };
+        for (row, signal) in signals.iter().enumerate() {
+            values[row] = signal.unwrap_or(f64::NAN);
+            if let Some(known) = known.get_mut(row) {
+                *known = u8::from(signal.is_some());
+            }
+        }
+        SIGNALS.set(signals);
+        Ok(answer)
+    })
+}
+
+unsafe extern "C" fn judge<C: Constraint>(
+    instance: *const c_void,
+    request: *const abi::Request,
+    columns: *const abi::Columns,
+    output: *mut abi::Output,
+    error: *mut ErrorText,
+) -> i32 {
+    barrier(error, || {
+        // SAFETY: the contract's caller hands in what `parts` asks for.
+        let (constraint, request, columns, output) = unsafe { parts::<C>(instance, request, columns, output) }?;
+        // SAFETY: the column has `count` rows and is this call's alone (abi.rs, rule 5).
+        let values = unsafe { column_mut(output.value, output.count) };
+        constraint.judge(&request, &columns, values).map_err(Wrong::Error)
+    })
+}
+
+unsafe extern "C" fn measure<O: Objective>(
+    instance: *const c_void,
+    cohort: *const abi::Cohort,
+    value: *mut f64,
+    error: *mut ErrorText,
+) -> i32 {
+    barrier(error, || {
+        if instance.is_null() || value.is_null() || !value.is_aligned() {
+            return Err(Wrong::Input("there is no instance, or no place for the number"));
+        }
+        // SAFETY: `create` made it of a box of this type; it is only destroyed when no call runs.
+        let objective = unsafe { &*instance.cast::<O>() };
+        // SAFETY: the contract's caller hands in a cohort that lives for the call.
+        let cohort = unsafe { sized(cohort, "the cohort is missing or shorter than this plugin knows it") }?;
+        let number = objective.measure(&Cohort(cohort)).map_err(Wrong::Error)?;
+        // SAFETY: not null and aligned as checked, and the caller's for the call.
+        unsafe { *value = number };
+        Ok(Answer::Given)
+    })
+}

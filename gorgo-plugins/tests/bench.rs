@@ -1,0 +1,116 @@
+//! What the tests stand on: libraries, built once; policies with plugins in them; decisions.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, OnceLock};
+
+use gorgo_core::model::{Candidates, Decision, Value};
+use gorgo_core::policy::{Policies, Policy, Registry, Scratch, build, decide};
+use gorgo_plugins::conform::{fleet, request};
+use gorgo_plugins::host::{Conduct, Host};
+
+pub(crate) fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_owned()
+}
+
+/// The folder with all plugins of the workspace. They are built without features, as an author builds, into a folder of
+/// their own, so that nobody waits for anybody's lock.
+fn built() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let target = root().join("target/plugins-of-tests");
+        let packages = [
+            "gorgo-scorer-prefer",
+            "gorgo-scorer-carbon",
+            "gorgo-scorer-price",
+            "gorgo-scorer-lmetric",
+            "gorgo-constraint-residency",
+            "gorgo-objective-slo-misses",
+            "gorgo-scorer-hostile",
+        ];
+        let built = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+            .current_dir(root())
+            .args(["build", "--quiet", "--offline", "--target-dir"])
+            .arg(&target)
+            .args(packages.iter().flat_map(|package| ["-p", package]))
+            .status();
+        assert!(built.expect("cargo runs").success(), "the plugins do not build");
+        target.join("debug")
+    })
+}
+
+/// A plugin in Rust, by the name of its library without `libgorgo_` and `.so`.
+pub(crate) fn rust(name: &str) -> PathBuf {
+    built().join(format!("libgorgo_{name}.so"))
+}
+
+/// A plugin in C or C++, compiled with all warnings on, with these definitions.
+pub(crate) fn c(source: &Path, folder: &Path, definitions: &[&str]) -> PathBuf {
+    let stem = source.file_stem().unwrap().to_string_lossy();
+    let library = folder.join(format!("lib{stem}{}.so", definitions.concat().replace(['-', '=', '"'], "_")));
+    let (compiler, standard) = if source.extension().is_some_and(|ending| ending == "cpp") {
+        ("c++", "-std=c++17")
+    } else {
+        ("cc", "-std=c11")
+    };
+    let compiled = Command::new(compiler)
+        .args([standard, "-Wall", "-Wextra", "-Werror", "-O2", "-shared", "-fPIC"])
+        .args(definitions)
+        .arg("-I")
+        .arg(root().join("gorgo-plugins/include"))
+        .arg("-o")
+        .args([&library, source])
+        .status();
+    assert!(compiled.expect("a C compiler").success(), "{} does not compile", source.display());
+    library
+}
+
+/// The C plugin that misbehaves as it was compiled to.
+pub(crate) fn hostile_c(folder: &Path, definitions: &[&str]) -> PathBuf {
+    c(&root().join("gorgo-plugins/tests/c/hostile.c"), folder, definitions)
+}
+
+pub(crate) fn text(text: &str) -> Value {
+    Value::Text(text.to_owned())
+}
+
+pub(crate) fn table(members: &[(&str, Value)]) -> Value {
+    Value::Table(members.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect())
+}
+
+/// The table of a term that is a plugin.
+pub(crate) fn term(library: &Path, more: &[(&str, Value)]) -> Value {
+    let mut members = vec![("kind", text("plugin")), ("library", text(&library.display().to_string()))];
+    members.extend_from_slice(more);
+    table(&members)
+}
+
+/// Policies of one table, and the host that loaded its plugins; or the faults.
+pub(crate) fn policies(policy: Value, conduct: Conduct) -> Result<(Policies, Arc<Host>), String> {
+    let host = Arc::new(Host::new(Path::new(""), None, conduct));
+    let registry = Registry::built_in().with_loader(Arc::<Host>::clone(&host));
+    let checked = build(&registry, &[("tested".to_owned(), policy)], "tested", &fleet(64));
+    let faults: Vec<String> =
+        checked.faults.list.iter().map(|fault| format!("{}: {}", fault.path, fault.message)).collect();
+    checked.policies.map(|policies| (policies, host)).ok_or_else(|| faults.join("\n"))
+}
+
+/// A policy with these terms.
+pub(crate) fn with_terms(terms: Vec<Value>) -> Value {
+    table(&[("unit", text("raw")), ("term", Value::List(terms))])
+}
+
+pub(crate) fn tested(policies: &Policies) -> &Policy {
+    policies.named("tested").unwrap()
+}
+
+pub(crate) fn decided(policies: &Policies, facts: &Candidates) -> Option<Decision> {
+    let policy = tested(policies);
+    decide(policy, &policy.weights(), &request(), facts, 1, &mut Scratch::default())
+}
+
+/// The signals of the first term.
+pub(crate) fn signals(policies: &Policies, facts: &Candidates) -> Vec<f64> {
+    let slots = tested(policies).terms.len();
+    decided(policies, facts).unwrap().signals.iter().step_by(slots).copied().collect()
+}

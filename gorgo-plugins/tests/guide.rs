@@ -1,0 +1,24 @@
+//! The guide's code is the examples' code.
+
+use std::fs;
+
+use crate::bench::root;
+
+/// The code blocks of the guide in this language.
+fn blocks(language: &str) -> Vec<String> {
+    let guide = fs::read_to_string(root().join("gorgo-plugins/README.md")).unwrap();
+    let fence = format!("```{language}\n");
+    guide.split(&fence).skip(1).map(|rest| rest.split("```").next().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn the_guide_shows_what_is_compiled_and_tested() {
+    for (language, file) in [("rust", "examples/scorer_rust/src/lib.rs"), ("c", "examples/scorer_c/queue.c")] {
+        let source = fs::read_to_string(root().join("gorgo-plugins").join(file)).unwrap();
+        let blocks = blocks(language);
+        assert!(!blocks.is_empty(), "no {language} in the guide");
+        for block in blocks {
+            assert!(source.contains(block.trim_end()), "not in {file}:\n{block}");
+        }
+    }
+}
