@@ -107,6 +107,10 @@ pub struct Server {
     /// Time to connect to a replica, ms.
     #[schemars(range(min = 1, max = 600_000))]
     pub connect_timeout_ms: u64,
+    /// Connections to each replica that are opened before they are needed, so that a burst after a pause is spared the
+    /// handshake. One that has carried a request is preferred to them.
+    #[schemars(range(min = 0, max = 256))]
+    pub ready_connections: u16,
     /// Hard limit until the first byte of the answer's body, ms.
     #[schemars(range(min = 1, max = 86_400_000))]
     pub first_byte_timeout_ms: u64,
@@ -127,6 +131,7 @@ impl Default for Server {
             max_body_bytes: 64 << 20,
             max_buffered_bytes: 1 << 30,
             connect_timeout_ms: 2_000,
+            ready_connections: 2,
             first_byte_timeout_ms: 120_000,
             idle_timeout_ms: 60_000,
             drain_secs: 30,
@@ -284,10 +289,11 @@ impl Default for Scrape {
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Failover {
-    /// Attempts per request, the first included.
+    /// Attempts per request that may cost an engine work, the first included; those whose connection failed are not
+    /// counted. 1: nothing is sent twice.
     #[schemars(range(min = 1, max = 10))]
     pub max_attempts: u32,
-    /// Retries / requests over 10 s, 0 to 1.
+    /// (Retries + raced attempts) / requests over 10 s, 0 to 1; ten in 10 s are always allowed.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub budget_share: f64,
     /// When a second replica is raced.
@@ -304,7 +310,7 @@ impl Default for Failover {
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Hedge {
-    /// × the predicted p99 to the first byte.
+    /// × the predicted p99 to the first byte. Only streams are raced.
     #[schemars(range(min = 0.1, max = 1_000.0))]
     pub after: f64,
     /// Never before this, ms.

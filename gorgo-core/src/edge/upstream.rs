@@ -71,7 +71,7 @@ struct CachedTokens {
 /// A replica.
 #[derive(Debug)]
 pub(super) struct Upstream {
-    name: Arc<str>,
+    pub(super) name: Arc<str>,
     adapter: &'static Adapter,
     cached_tokens: CachedTokens,
     pub(super) name_header: HeaderValue,
@@ -82,7 +82,7 @@ pub(super) struct Upstream {
     pub(super) http: HttpVersion,
     pub(super) key: Option<HeaderValue>,
     pub(super) models: Vec<Arc<str>>,
-    pub(super) pool: Pool,
+    pub(super) pool: Arc<Pool>,
     usage_option: AtomicU8,
 }
 
@@ -90,6 +90,7 @@ impl Upstream {
     pub(super) fn new(
         setup: &UpstreamSetup,
         connect_timeout: Duration,
+        ready_connections: usize,
         tracker: TaskTracker,
     ) -> Result<Self, UpstreamError> {
         let bad_url = || UpstreamError::Url(setup.url.clone());
@@ -119,7 +120,7 @@ impl Upstream {
             http: setup.http,
             key: key.transpose()?,
             models: setup.models.clone(),
-            pool: Pool::new(target, connect_timeout, tracker),
+            pool: Pool::new(target, connect_timeout, ready_connections, tracker),
             usage_option: AtomicU8::new(UNKNOWN),
         })
     }
@@ -177,7 +178,7 @@ mod tests {
             key: key.map(str::to_owned),
             models: Vec::new(),
         };
-        Upstream::new(&setup, Duration::from_secs(1), TaskTracker::new())
+        Upstream::new(&setup, Duration::from_secs(1), 0, TaskTracker::new())
     }
 
     #[test]

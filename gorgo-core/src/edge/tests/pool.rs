@@ -190,3 +190,49 @@ async fn the_kernels_round_trip_reaches_the_facts_once_a_second() {
     let most = usize::try_from(span_ms / 1_000 + 2).unwrap();
     assert!(events.len() <= most, "{} in {span_ms} ms", events.len());
 }
+
+#[tokio::test]
+async fn connections_are_ready_before_they_are_needed_and_used_ones_come_first() {
+    for http in [HttpVersion::Http1, HttpVersion::Http2] {
+        let tasks = TaskTracker::new();
+        let (address, scripted) = match http {
+            HttpVersion::Http1 => {
+                let engine = Engine::start(|_| whole(200, "{}")).await;
+                (engine.address, Some(engine))
+            }
+            HttpVersion::Http2 => (http2_engine(&tasks).await, None),
+        };
+        let bench = Bench::start_with(&[address], |settings| {
+            settings.server.ready_connections = 2;
+            settings.http = http;
+        })
+        .await;
+        let ready = if scripted.is_some() { 2 } else { 1 };
+        let upstream = bench.data.upstream(ReplicaId(0)).unwrap();
+        soon(async {
+            while upstream.pool.open_and_idle().await < ready {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        for _ in 0..3 {
+            bench.ask(CHAT, PLAIN).await;
+        }
+        bench.rows.outcomes_are(3).await;
+        // The first one is spared the handshake, but its connection has carried nothing yet.
+        assert_eq!(kinds(&bench), [Some(Connection::Fresh), Some(Connection::Warm), Some(Connection::Warm)]);
+        assert!(bench.rows.attempts().iter().all(|row| row.connect_us == Some(0)));
+        if let Some(engine) = scripted {
+            assert!(engine.asked().iter().all(|asked| asked.connection == engine.asked()[0].connection));
+        }
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_opened_at_a_replica_that_is_gone() {
+    let bench = Bench::start_with(&[Engine::nowhere().await], |settings| settings.server.ready_connections = 2).await;
+    let upstream = bench.data.upstream(ReplicaId(0)).unwrap();
+    (0..10).for_each(|_| upstream.pool.top_up(&bench.data.clock));
+    assert_eq!(bench.ask(CHAT, PLAIN).await.status, 502);
+    assert_eq!(upstream.pool.open_and_idle().await, 0);
+}
