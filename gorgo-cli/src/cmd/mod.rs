@@ -1,6 +1,7 @@
 //! The commands. A new one is a file here, with a type that implements [`Command`], and a line in [`COMMANDS`].
 
 mod check;
+mod doctor;
 mod engine;
 mod kinds;
 mod replay;
@@ -19,6 +20,7 @@ const COMMANDS: &[Row] = &[
     row::<replay::Replay>(),
     row::<kinds::Kinds>(),
     row::<engine::Engine>(),
+    row::<doctor::Doctor>(),
 ];
 
 /// A command: its arguments, and what it does with them.

@@ -107,8 +107,7 @@ pub struct Server {
     /// Time to connect to a replica, ms.
     #[schemars(range(min = 1, max = 600_000))]
     pub connect_timeout_ms: u64,
-    /// Connections to each replica that are opened before they are needed, so that a burst after a pause is spared the
-    /// handshake. One that has carried a request is preferred to them.
+    /// Connections kept open to each replica before they are needed; those that carried a request are preferred.
     #[schemars(range(min = 0, max = 256))]
     pub ready_connections: u16,
     /// Hard limit until the first byte of the answer's body, ms.
@@ -289,8 +288,7 @@ impl Default for Scrape {
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Failover {
-    /// Attempts per request that may cost an engine work, the first included; those whose connection failed are not
-    /// counted. 1: nothing is sent twice.
+    /// Attempts per request, the first included; those whose connection failed are not counted, but where it is 1.
     #[schemars(range(min = 1, max = 10))]
     pub max_attempts: u32,
     /// (Retries + raced attempts) / requests over 10 s, 0 to 1; ten in 10 s are always allowed.

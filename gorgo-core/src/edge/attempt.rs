@@ -4,6 +4,7 @@
 //! written once. Several attempts of one request may be alive at the same time.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use super::Data;
@@ -34,6 +35,21 @@ pub(super) struct Attempt {
     /// The client gets this answer.
     answered: bool,
     first_content: Option<At>,
+    fate: Fate,
+}
+
+/// Says from outside how a running attempt will have ended when it is dropped: else its client left.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Fate(Arc<AtomicU8>);
+
+const LOST: u8 = 1;
+const LOST_LATE: u8 = 2;
+
+impl Fate {
+    /// Another attempt was faster. `late`: this one had its time.
+    pub(super) fn lost(&self, late: bool) {
+        self.0.store(if late { LOST_LATE } else { LOST }, Ordering::Relaxed);
+    }
 }
 
 impl Attempt {
@@ -66,6 +82,7 @@ impl Attempt {
             head: None,
             status: None,
             first_content: None,
+            fate: Fate::default(),
         }
     }
 
@@ -108,19 +125,23 @@ impl Attempt {
         self.close(error, usage);
     }
 
-    /// Another replica was faster. `was_late`: this one had its time, so what was waited is taken for its time to the
+    /// What decides how the attempt ends when it is dropped.
+    pub(super) fn fate(&self) -> Fate {
+        self.fate.clone()
+    }
+
+    /// Another replica was faster. `late`: this one had its time, so what was waited is taken for its time to the
     /// first token; that is less than the truth, and more than to learn nothing of replicas that always lose.
-    pub(super) fn lost(mut self, was_late: bool) {
+    fn lose(&mut self, late: bool) {
+        let Some(lease) = self.lease.take() else { return };
         let now = self.data.clock.now();
-        if was_late && let Some(lease) = self.lease.take() {
-            let ttft_ms = Some(now.millis_since(self.trip.sent.unwrap_or(self.began)));
-            lease.finish(&self.prompt, &Ending { usage: Usage::default(), ttft_ms, completed: true }, now);
-            // Late and silent on every stream, while another one answered: it hangs, or its link is cut.
-            let silent = self.data.vitals.last(self.replica) < self.began;
-            self.settle_standing(Some(ErrorClass::LostRace), silent.then_some(Failure::Unanswered));
-            self.write(Some(ErrorClass::LostRace));
-        }
-        self.close(Some(ErrorClass::LostRace), Usage::default());
+        let waited_ms = now.millis_since(self.trip.sent.unwrap_or(self.began));
+        let ending = Ending { usage: Usage::default(), ttft_ms: late.then_some(waited_ms), completed: late };
+        lease.finish(&self.prompt, &ending, now);
+        // Late, and silent on every stream while another one answered: it hangs, or its link is cut.
+        let silent = late && self.data.vitals.last(self.replica) < self.began;
+        self.settle_standing(Some(ErrorClass::LostRace), silent.then_some(Failure::Unanswered));
+        self.write(Some(ErrorClass::LostRace));
     }
 
     /// Writes the row of this try and begins another one at the same replica, with the same load.
@@ -190,6 +211,11 @@ impl Attempt {
 
 impl Drop for Attempt {
     fn drop(&mut self) {
+        match self.fate.0.load(Ordering::Relaxed) {
+            LOST => self.lose(false),
+            LOST_LATE => self.lose(true),
+            _ => {}
+        }
         let abandoned = self.data.abandoned();
         self.close(Some(abandoned), Usage::default());
     }

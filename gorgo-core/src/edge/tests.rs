@@ -2,6 +2,7 @@
 //! a row, a byte or a close.
 
 mod bench;
+mod chaos;
 mod ejection;
 mod input;
 mod load;
