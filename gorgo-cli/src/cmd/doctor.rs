@@ -42,10 +42,13 @@ enum Found {
     Unknown,
 }
 
+/// Reads a file as text, where it can be.
+type Read<'a> = &'a dyn Fn(&str) -> Option<String>;
+
 /// A setting: its name, what it is good for, and how to judge it.
 struct Setting {
     name: &'static str,
-    judge: fn(&dyn Fn(&str) -> Option<String>) -> Found,
+    judge: fn(Read<'_>) -> Found,
     gain: &'static str,
 }
 
@@ -75,7 +78,7 @@ const SETTINGS: &[Setting] = &[
     Setting {
         name: "send buffer",
         judge: |read| {
-            let most = value(read, "/proc/sys/net/ipv4/tcp_wmem")
+            let most: Option<u64> = value(read, "/proc/sys/net/ipv4/tcp_wmem")
                 .and_then(|text| text.split_whitespace().nth(2)?.parse().ok());
             match most {
                 Some(bytes) if bytes >= SEND_BUFFER => Found::Good(format!("up to {bytes} bytes")),
@@ -118,7 +121,7 @@ const SETTINGS: &[Setting] = &[
     },
 ];
 
-fn value(read: &dyn Fn(&str) -> Option<String>, path: &str) -> Option<String> {
+fn value(read: Read<'_>, path: &str) -> Option<String> {
     read(path).map(|text| text.trim().to_owned())
 }
 
