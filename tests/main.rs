@@ -2,4 +2,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests may fail loudly")]
 
 mod cases;
+mod documents;
 mod layout;
+mod program;
+mod serve;

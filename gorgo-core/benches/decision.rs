@@ -4,10 +4,14 @@
 //! `cargo bench -p gorgo-core --bench decision`
 #![expect(clippy::unwrap_used, reason = "a benchmark may stop")]
 
+use std::sync::Arc;
+
 use divan::{Bencher, black_box};
+use gorgo_core::config::{Index, Probe, Scrape};
 use gorgo_core::feature::prefix::{Chain, ChainKey, Chainer, PrefixIndex};
-use gorgo_core::model::{ApiPath, At, DecisionId, ReplicaId};
+use gorgo_core::model::{ApiPath, At, DecisionId, Ending, EngineKind, Event, Replica, ReplicaId};
 use gorgo_core::parse;
+use gorgo_core::policy::{Registry, Router, RouterSetup, build};
 use xxhash_rust::xxh3::xxh3_64;
 
 const REPLICAS: [usize; 3] = [3, 64, 1000];
@@ -122,6 +126,54 @@ fn stage_4_insert_new_at_a_full_replica(bencher: Bencher<'_, '_>, replicas: usiz
             (0..280_u64).map(|block| xxh3_64(&(number * 1000 + block).to_le_bytes())).collect::<Vec<u64>>()
         })
         .bench_local_refs(|chain| index.insert(chain, ReplicaId(1), DecisionId(1), At(5000)));
+}
+
+/// The whole of it: request bytes → replica, through the router, with its row for the store; and the end of the request,
+/// which gives the load back. The preset `gorgo`, under some load.
+#[divan::bench(args = REPLICAS)]
+fn whole_request_bytes_to_replica(bencher: Bencher<'_, '_>, replicas: usize) {
+    let fleet: Vec<Replica> = (0..u16::try_from(replicas).unwrap())
+        .map(|id| Replica {
+            id: ReplicaId(id),
+            name: Arc::from(format!("replica-{id}")),
+            region: Arc::from("region"),
+            engine: EngineKind::Sglang,
+            kv_capacity_tokens: Some(700_000),
+        })
+        .collect();
+    let policies = build(&Registry::built_in(), &[], "gorgo", &fleet).policies.unwrap();
+    let policy = policies.default;
+    let setup = RouterSetup {
+        models: vec![vec![Arc::from("qwen")]; replicas],
+        fleet,
+        secret: 7,
+        index: Index::default(),
+        probe: Probe::default(),
+        scrape: Scrape::default(),
+    };
+    let router = Router::new(setup, policies);
+    for id in 0..u16::try_from(replicas).unwrap() {
+        let replica = ReplicaId(id);
+        let _ = router.apply(&Event::Up { replica });
+        let _ = router.apply(&Event::Probe { replica, at: At(1), rtt_ms: Some(20.0 + f64::from(id) * 1.7) });
+    }
+    let path = ApiPath::ChatCompletions.name();
+    let mut count = 0_i64;
+    for turn in 0..200 {
+        count += 1;
+        let prompt = router.read(path, &body(turn), None, None).unwrap();
+        let routed = router.decide(&prompt, policy, DecisionId(count), 1, At(1_000_000), &[]).unwrap();
+        router.finish(routed.reservation, &prompt, &Ending { completed: true, ..Ending::default() }, At(1_000_001));
+    }
+    let body = body(1);
+    bencher.bench_local(|| {
+        count += 1;
+        let prompt = router.read(path, black_box(&body), None, None).unwrap();
+        let seed = count.cast_unsigned();
+        let routed = router.decide(&prompt, policy, DecisionId(count), seed, At(2_000_000), &[]).unwrap();
+        router.finish(routed.reservation, &prompt, &Ending { completed: true, ..Ending::default() }, At(2_000_001));
+        routed.record
+    });
 }
 
 #[divan::bench(args = REPLICAS)]

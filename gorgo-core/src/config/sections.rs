@@ -107,9 +107,10 @@ pub struct Server {
     /// Time to connect to a replica, ms.
     #[schemars(range(min = 1, max = 600_000))]
     pub connect_timeout_ms: u64,
-    /// Connections kept open to each replica before they are needed; those that carried a request are preferred.
+    /// Connections to each replica that are open beyond those lately busy at once, so that a request need not dial and
+    /// pay a round trip more; 0: none is opened ahead.
     #[schemars(range(min = 0, max = 256))]
-    pub ready_connections: u16,
+    pub spare_connections: u64,
     /// Hard limit until the first byte of the answer's body, ms.
     #[schemars(range(min = 1, max = 86_400_000))]
     pub first_byte_timeout_ms: u64,
@@ -130,7 +131,7 @@ impl Default for Server {
             max_body_bytes: 64 << 20,
             max_buffered_bytes: 1 << 30,
             connect_timeout_ms: 2_000,
-            ready_connections: 2,
+            spare_connections: 4,
             first_byte_timeout_ms: 120_000,
             idle_timeout_ms: 60_000,
             drain_secs: 30,

@@ -30,8 +30,8 @@ const MAX_HEAD: usize = 64 << 10;
 const MAX_HEADERS: usize = 128;
 /// Wait after an accept that failed for want of something.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Old engine connections are closed, and new ones made ready, this often.
-const PRUNE_INTERVAL: Duration = Duration::from_millis(250);
+/// Old engine connections are closed this often.
+const PRUNE_INTERVAL: Duration = Duration::from_secs(1);
 /// Time that answers get to say that they were cut.
 const CUT_GRACE: Duration = Duration::from_secs(2);
 /// HTTP/2 receive window for request bodies; the default of 64 KiB costs a round trip per 64 KiB.
@@ -85,10 +85,7 @@ pub async fn serve(data: Arc<Data>, listener: TcpListener, shutdown: Cancellatio
             },
             _ = prune.tick() => {
                 let now = data.clock.now();
-                for upstream in &data.upstreams {
-                    upstream.pool.prune(now);
-                    upstream.pool.top_up(&data.clock);
-                }
+                data.upstreams.iter().for_each(|upstream| upstream.pool.tend(now));
             }
         }
     }

@@ -134,9 +134,9 @@ impl Data {
     /// The first address, key or header name that cannot be used.
     pub fn new(setup: DataSetup, tracker: &TaskTracker) -> Result<Arc<Self>, UpstreamError> {
         let connect_timeout = Duration::from_millis(setup.server.connect_timeout_ms);
-        let ready = usize::from(setup.server.ready_connections);
+        let spare = usize::try_from(setup.server.spare_connections).unwrap_or(usize::MAX);
         let upstreams =
-            setup.replicas.iter().map(|replica| Upstream::new(replica, connect_timeout, ready, tracker.clone()));
+            setup.replicas.iter().map(|replica| Upstream::new(replica, connect_timeout, spare, tracker.clone()));
         let upstreams = upstreams.collect::<Result<Vec<_>, _>>()?;
         let session_header = HeaderName::from_bytes(setup.server.session_header.as_bytes())
             .map_err(|_| UpstreamError::SessionHeader(setup.server.session_header.clone()))?;

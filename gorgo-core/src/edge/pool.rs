@@ -2,16 +2,16 @@
 //!
 //! HTTP/1.1: idle connections are reused last in, first out, while they are younger than [`IDLE_MAX`] (engines close
 //! theirs after 5 s, and a request that meets the close is lost) and younger than what the engine itself states in
-//! `Keep-Alive: timeout`. Some are opened before they are needed (`server.ready_connections`), which saves a request the
-//! handshake; one that has carried a request is preferred to them, since its congestion window is open: 70 KB over
-//! 279 ms take 280 ms there, 839 ms on an open but unused connection, 1,118 ms on a new one. HTTP/2: one shared
-//! connection. A request is sent again by itself only where not a byte of it can
+//! `Keep-Alive: timeout`. HTTP/2: one shared connection. A request is sent again by itself only where not a byte of it can
 //! have left: hyper gives it back then. A connection that is dropped instead of given back is closed at once, so that
 //! the engine stops working for nobody.
+//!
+//! HTTP/1.1 connections are opened before they are needed: a request that has to dial pays one round trip more, which
+//! at 456 ms is worth more than most choices of a replica. See [`Kept::wanted`] for how many.
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use hyper::body::Incoming;
@@ -38,10 +38,13 @@ use crate::model::{At, Clock, Connection, ErrorClass};
 const IDLE_MAX: Duration = Duration::from_secs(4);
 /// How long before the end of the engine's own limit a connection is given up.
 const KEEP_ALIVE_MARGIN: Duration = Duration::from_secs(1);
-/// Connections that were never used are closed at this age; engines start their clock with the first answer.
-const UNUSED_MAX: Duration = Duration::from_secs(30);
 /// Idle connections kept per replica.
 const MAX_IDLE: usize = 256;
+/// No connection is opened ahead for so long after one could not be.
+const AHEAD_PAUSE: Duration = Duration::from_secs(1);
+/// By which part the remembered peak of busy connections comes down at each [`Pool::tend`], towards those busy now: with
+/// one call a second it halves in some 40 s.
+const PEAK_DECAY: f64 = 1.0 / 60.0;
 /// Connections per replica, busy and idle.
 const MAX_CONNECTIONS: usize = 4_096;
 /// Bytes read ahead per connection.
@@ -102,8 +105,6 @@ pub(super) struct Http1 {
     socket: SocketView,
     idle_since: At,
     idle_max: Duration,
-    /// Whether it carried a request.
-    used: bool,
 }
 
 impl Drop for Http1 {
@@ -132,16 +133,44 @@ pub(super) struct Pool {
     target: Target,
     connect_timeout: Duration,
     tracker: TaskTracker,
-    /// Oldest first.
-    idle: Mutex<Vec<Http1>>,
+    kept: Mutex<Kept>,
+    /// Connections to have beyond those that were lately busy at once; 0: none is opened ahead.
+    spare: usize,
     shared: tokio::sync::Mutex<Option<Shared>>,
     room: Arc<Semaphore>,
     /// When the kernel was last asked about a connection, µs.
     sampled: AtomicU64,
-    /// Idle connections to be had at any time.
-    ready: usize,
-    /// Connections being opened for that.
-    opening: AtomicUsize,
+}
+
+/// What is known of the HTTP/1.1 connections.
+#[derive(Debug, Default)]
+struct Kept {
+    /// Those that carry nothing. Opened ahead and never used first, then the longest unused.
+    idle: Vec<Http1>,
+    /// Those being opened ahead.
+    opening: usize,
+    /// How many were busy at once lately.
+    peak: f64,
+    /// When one could not be opened ahead.
+    failed: Option<At>,
+}
+
+impl Kept {
+    /// How many to open now, where `alive` are open or being opened: enough for the recent peak, and `spare` more.
+    fn wanted(&self, alive: usize, spare: usize, now: At) -> usize {
+        if spare == 0 || self.failed.is_some_and(|failed| now.since(failed) < AHEAD_PAUSE) {
+            return 0;
+        }
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to MAX_CONNECTIONS")]
+        let peak = self.peak.ceil() as usize;
+        let room = MAX_IDLE.saturating_sub(self.idle.len() + self.opening);
+        (peak + spare).saturating_sub(alive).min(room)
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "from 0 to MAX_CONNECTIONS")]
+    fn busy(&self, alive: usize) -> f64 {
+        alive.saturating_sub(self.idle.len() + self.opening) as f64
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -149,59 +178,25 @@ struct Shared {
     sender: http2::SendRequest<Payload>,
     task: AbortHandle,
     socket: SocketView,
-    /// Whether it carried a request.
-    used: Arc<AtomicBool>,
 }
 
 impl Pool {
-    /// `ready`: idle connections to be had at any time, once [`Pool::top_up`] was called.
-    pub(super) fn new(target: Target, connect_timeout: Duration, ready: usize, tracker: TaskTracker) -> Arc<Self> {
+    pub(super) fn new(target: Target, connect_timeout: Duration, spare: usize, tracker: TaskTracker) -> Arc<Self> {
         Arc::new(Self {
             target,
             connect_timeout,
             tracker,
-            idle: Mutex::new(Vec::new()),
+            kept: Mutex::default(),
+            spare,
             shared: tokio::sync::Mutex::new(None),
             room: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
             sampled: AtomicU64::new(0),
-            ready,
-            opening: AtomicUsize::new(0),
         })
-    }
-
-    /// Opens connections until as many are ready as there shall be. They come when they come; a replica that cannot be
-    /// reached is for others to notice.
-    pub(super) fn top_up(self: &Arc<Self>, clock: &Arc<dyn Clock>) {
-        let wanted = match self.target.http {
-            HttpVersion::Http1 => self.ready.saturating_sub(self.idle.lock().len()),
-            // One connection carries all requests.
-            HttpVersion::Http2 => usize::from(self.ready > 0),
-        };
-        while self.opening.fetch_add(1, Ordering::Relaxed) < wanted {
-            let (pool, clock) = (Arc::clone(self), Arc::clone(clock));
-            self.tracker.spawn(async move {
-                pool.open_one(&*clock).await;
-                pool.opening.fetch_sub(1, Ordering::Relaxed);
-            });
-        }
-        self.opening.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    async fn open_one(&self, clock: &dyn Clock) {
-        let mut trip = Trip::default();
-        match self.target.http {
-            HttpVersion::Http1 => {
-                if let Ok(connection) = self.dial_http1(clock, &mut trip).await {
-                    self.keep(connection, clock.now());
-                }
-            }
-            HttpVersion::Http2 => drop(self.shared_http2(clock, &mut trip).await),
-        }
     }
 
     /// Sends a request and waits for the response's head. Cancel-safe: dropping the future closes the connection.
     pub(super) async fn send(
-        &self,
+        self: &Arc<Self>,
         request: Request<Payload>,
         clock: &dyn Clock,
         trip: &mut Trip,
@@ -213,20 +208,21 @@ impl Pool {
     }
 
     async fn send_http1(
-        &self,
+        self: &Arc<Self>,
         mut request: Request<Payload>,
         clock: &dyn Clock,
         trip: &mut Trip,
     ) -> Result<(Response<Incoming>, Carrier), SendError> {
-        let mut kept = self.take_idle(clock.now());
+        let began = clock.now();
+        let mut kept = self.take_idle(began);
+        self.open_ahead(began);
         loop {
             let warm = kept.is_some();
-            let used = kept.as_ref().is_some_and(|connection| connection.used);
             let mut connection = match kept.take() {
                 Some(connection) => connection,
                 None => self.dial_http1(clock, trip).await?,
             };
-            trip.connection = Some(if used { Connection::Warm } else { Connection::Fresh });
+            trip.connection = Some(if warm { Connection::Warm } else { Connection::Fresh });
             trip.connect.get_or_insert(Duration::ZERO);
             let sent = clock.now();
             trip.sent = Some(sent);
@@ -257,10 +253,7 @@ impl Pool {
     ) -> Result<(Response<Incoming>, Carrier), SendError> {
         loop {
             let mut shared = self.shared_http2(clock, trip).await?;
-            let warm = trip.connect == Some(Duration::ZERO);
-            if !shared.used.swap(true, Ordering::Relaxed) {
-                trip.connection = Some(Connection::Fresh);
-            }
+            let warm = trip.connection == Some(Connection::Warm);
             let sent = clock.now();
             trip.sent = Some(sent);
             let sampled = self.sample(&shared.socket, sent);
@@ -293,65 +286,111 @@ impl Pool {
     }
 
     fn take_idle(&self, now: At) -> Option<Http1> {
-        let mut idle = self.idle.lock();
-        idle.retain(|connection| connection.usable(now));
+        let mut kept = self.kept.lock();
+        kept.idle.retain(|connection| connection.usable(now));
+        // This request's own connection counts, whether it is kept or must be dialled.
+        kept.peak = kept.peak.max(kept.busy(self.alive()) + 1.0);
         // One that is not ready still uploads a body that its engine refused early: it is left to its age.
-        let used = idle.iter().rposition(|connection| connection.used && connection.sender.is_ready());
-        let at = used.or_else(|| idle.iter().rposition(|connection| connection.sender.is_ready()))?;
-        Some(idle.remove(at))
+        let at = kept.idle.iter().rposition(|connection| connection.sender.is_ready())?;
+        Some(kept.idle.remove(at))
+    }
+
+    /// Connections that are open or being opened.
+    fn alive(&self) -> usize {
+        MAX_CONNECTIONS - self.room.available_permits()
+    }
+
+    /// Opens connections for requests to come. One that cannot be opened is not reported here: the request that needs
+    /// one dials for itself and says so, and the probe has its own connection.
+    fn open_ahead(self: &Arc<Self>, now: At) {
+        if self.target.http != HttpVersion::Http1 {
+            return;
+        }
+        let mut kept = self.kept.lock();
+        for _ in 0..kept.wanted(self.alive(), self.spare, now) {
+            let Ok(permit) = Arc::clone(&self.room).try_acquire_owned() else { return };
+            kept.opening += 1;
+            let pool = Arc::clone(self);
+            self.tracker.spawn(async move {
+                let opened = timeout(pool.connect_timeout, pool.connect()).await;
+                let opened = match opened {
+                    Ok(Ok(stream)) => pool.handshake(stream, permit, now).await,
+                    _ => None,
+                };
+                let mut kept = pool.kept.lock();
+                kept.opening -= 1;
+                match opened {
+                    Some(connection) if !pool.room.is_closed() => kept.idle.insert(0, connection),
+                    Some(_) => {}
+                    None => kept.failed = Some(now),
+                }
+            });
+        }
     }
 
     /// Takes a connection back whose response was read to its end.
     pub(super) fn give_back(&self, carrier: Carrier, now: At) {
         let Carrier::Http1(mut connection) = carrier else { return };
-        connection.used = true;
-        self.keep(connection, now);
-    }
-
-    fn keep(&self, mut connection: Http1, now: At) {
         connection.idle_since = now;
         if !connection.usable(now) {
             return;
         }
-        let mut idle = self.idle.lock();
-        if idle.len() == MAX_IDLE {
-            idle.remove(0);
+        let mut kept = self.kept.lock();
+        if kept.idle.len() == MAX_IDLE {
+            kept.idle.remove(0);
         }
-        idle.push(connection);
+        kept.idle.push(connection);
     }
 
-    /// Closes idle connections that are too old, and forgets those that the engine closed.
-    pub(super) fn prune(&self, now: At) {
-        self.idle.lock().retain(|connection| connection.usable(now));
+    /// Closes idle connections that are too old, forgets those that the engine closed, and opens what may be needed.
+    /// Called once a second.
+    pub(super) fn tend(self: &Arc<Self>, now: At) {
+        {
+            let mut kept = self.kept.lock();
+            kept.idle.retain(|connection| connection.usable(now));
+            let busy = kept.busy(self.alive());
+            kept.peak = busy.max(kept.peak - (kept.peak - busy) * PEAK_DECAY);
+        }
+        self.open_ahead(now);
     }
 
-    /// Closes all connections that carry nothing; the tasks of the others end with their requests.
+    /// Closes all connections that carry nothing; the tasks of the others end with their requests. None is opened after.
     pub(super) async fn close(&self) {
-        self.idle.lock().clear();
+        self.room.close();
+        self.kept.lock().idle.clear();
         if let Some(shared) = self.shared.lock().await.take() {
             shared.task.abort();
         }
     }
 
-    /// Connections that carry nothing now.
-    #[cfg(test)]
-    pub(super) async fn open_and_idle(&self) -> usize {
-        let shared = self.shared.lock().await.is_some();
-        self.idle.lock().len() + usize::from(shared)
-    }
-
     async fn dial(&self) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
         let dialled = timeout(self.connect_timeout, async {
             let permit = Arc::clone(&self.room).acquire_owned().await.map_err(io::Error::other)?;
-            let stream = TcpStream::connect((self.target.host.as_str(), self.target.port)).await?;
-            Ok::<_, io::Error>((stream, permit))
+            Ok::<_, io::Error>((self.connect().await?, permit))
         });
-        let (stream, permit) = dialled.await??;
+        dialled.await?
+    }
+
+    async fn connect(&self) -> io::Result<TcpStream> {
+        let stream = TcpStream::connect((self.target.host.as_str(), self.target.port)).await?;
         // Without it the last piece of each request waits for a delayed acknowledgement.
         stream.set_nodelay(true)?;
         SockRef::from(&stream)
             .set_tcp_keepalive(&TcpKeepalive::new().with_time(TCP_KEEPALIVE).with_interval(TCP_KEEPALIVE))?;
-        Ok((stream, permit))
+        Ok(stream)
+    }
+
+    /// An HTTP/1.1 connection over `stream`; `None` where hyper refuses it.
+    async fn handshake(&self, stream: TcpStream, permit: OwnedSemaphorePermit, began: At) -> Option<Http1> {
+        let (stream, socket) = EngineSocket::new(stream);
+        let handshake = http1::Builder::new().max_buf_size(READ_BUFFER).handshake(TokioIo::new(stream));
+        let (sender, connection) = handshake.await.ok()?;
+        let task = self.tracker.spawn(async move {
+            // How it ended is known to whoever waits for the response.
+            let _ = connection.await;
+            drop(permit);
+        });
+        Some(Http1 { sender, task: task.abort_handle(), socket, idle_since: began, idle_max: IDLE_MAX })
     }
 
     async fn dial_http1(&self, clock: &dyn Clock, trip: &mut Trip) -> Result<Http1, SendError> {
@@ -359,18 +398,7 @@ impl Pool {
         let dialled = self.dial().await;
         trip.connect = Some(clock.now().since(began));
         let (stream, permit) = dialled.map_err(|_| SendError::connect())?;
-        let (stream, socket) = EngineSocket::new(stream);
-        let (sender, connection) = http1::Builder::new()
-            .max_buf_size(READ_BUFFER)
-            .handshake(TokioIo::new(stream))
-            .await
-            .map_err(|_| SendError::connect())?;
-        let task = self.tracker.spawn(async move {
-            // How it ended is known to whoever waits for the response.
-            let _ = connection.await;
-            drop(permit);
-        });
-        Ok(Http1 { sender, task: task.abort_handle(), socket, idle_since: began, idle_max: UNUSED_MAX, used: false })
+        self.handshake(stream, permit, began).await.ok_or_else(SendError::connect)
     }
 
     async fn shared_http2(&self, clock: &dyn Clock, trip: &mut Trip) -> Result<Shared, SendError> {
@@ -397,7 +425,7 @@ impl Pool {
             let _ = connection.await;
             drop(permit);
         });
-        let shared = Shared { sender, task: task.abort_handle(), socket, used: Arc::default() };
+        let shared = Shared { sender, task: task.abort_handle(), socket };
         *slot = Some(shared.clone());
         trip.connection = Some(Connection::Fresh);
         Ok(shared)
@@ -452,5 +480,19 @@ mod tests {
             headers.insert(&KEEP_ALIVE, HeaderValue::from_static(stated));
             assert_eq!(idle_max(&headers), Duration::from_secs(kept), "{stated}");
         }
+    }
+    #[test]
+    fn as_many_are_kept_as_were_lately_busy_and_some_more() {
+        let mut kept = Kept { peak: 10.0, ..Kept::default() };
+        let now = At(5_000_000);
+        assert_eq!(kept.wanted(0, 4, now), 14);
+        assert_eq!(kept.wanted(12, 4, now), 2);
+        assert_eq!(kept.wanted(30, 4, now), 0);
+        assert_eq!(kept.wanted(0, 0, now), 0, "none is opened ahead");
+        kept.opening = MAX_IDLE - 1;
+        assert_eq!(kept.wanted(0, 4, now), 1, "idle ones are bounded");
+        kept = Kept { failed: Some(now), ..kept };
+        assert_eq!(kept.wanted(0, 4, now), 0, "a replica that cannot be reached is left alone for a while");
+        assert!(kept.wanted(0, 4, now.plus(AHEAD_PAUSE)) > 0);
     }
 }

@@ -90,7 +90,7 @@ impl Upstream {
     pub(super) fn new(
         setup: &UpstreamSetup,
         connect_timeout: Duration,
-        ready_connections: usize,
+        spare_connections: usize,
         tracker: TaskTracker,
     ) -> Result<Self, UpstreamError> {
         let bad_url = || UpstreamError::Url(setup.url.clone());
@@ -120,7 +120,7 @@ impl Upstream {
             http: setup.http,
             key: key.transpose()?,
             models: setup.models.clone(),
-            pool: Pool::new(target, connect_timeout, ready_connections, tracker),
+            pool: Pool::new(target, connect_timeout, spare_connections, tracker),
             usage_option: AtomicU8::new(UNKNOWN),
         })
     }

@@ -1,3 +1,5 @@
+//! Reading requests: formats, the canonical prompt, the usage option, and arbitrary bytes.
+
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use serde_json::{Value, json};

@@ -1,11 +1,10 @@
 //! "Did you mean": the nearest known name, and the list of known ones where none is near.
 
+use crate::config::nearest;
+
 /// The text after an unknown name: the nearest known one, else all.
 pub(super) fn suggestion<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
-    // Two letters swapped, missing or wrong in a short word; more in a long one.
-    let reach = 2.max(name.len() / 4);
-    let distance = |other: &&str| strsim::damerau_levenshtein(&name.to_lowercase(), other);
-    match known.clone().min_by_key(distance).filter(|nearest| distance(nearest) <= reach) {
+    match nearest(name, known.clone()) {
         Some(nearest) => format!("did you mean `{nearest}`?"),
         None => format!("known: {}", known.collect::<Vec<_>>().join(", ")),
     }

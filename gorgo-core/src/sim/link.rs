@@ -44,6 +44,12 @@ impl Link {
         if fresh { half + self.round_trip } else { half }
     }
 
+    /// Time that opening a connection at `_at` takes.
+    #[must_use]
+    pub fn handshake(&self, _at: At) -> Duration {
+        self.round_trip
+    }
+
     /// Time from a write of the engine at `_at` to the router reading it.
     #[must_use]
     pub fn answer_delay(&self, _at: At) -> Duration {

@@ -603,8 +603,8 @@ impl Bench {
 
     pub(super) async fn start_with(engines: &[SocketAddr], change: impl FnOnce(&mut Settings)) -> Self {
         let mut settings = Settings {
-            // Tests count connections: none is opened but by requests.
-            server: Server { ready_connections: 0, ..Server::default() },
+            // Tests count connections; those of opening ahead ask for it.
+            server: Server { spare_connections: 0, ..Server::default() },
             failover: Failover::default(),
             http: HttpVersion::Http1,
             key: None,

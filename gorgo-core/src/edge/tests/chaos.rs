@@ -63,7 +63,7 @@ async fn no_request_fails_that_could_be_served_elsewhere() {
     let addresses: Vec<_> = engines.iter().map(|engine| engine.address).collect();
     let bench = Bench::start_with(&addresses, |settings| {
         settings.engine = EngineKind::OpenAi;
-        settings.server.ready_connections = 2;
+        settings.server.spare_connections = 2;
         settings.failover.max_attempts = 6;
         settings.failover.budget_share = 1.0;
         settings.failover.hedge.after = 0.1;

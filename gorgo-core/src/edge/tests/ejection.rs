@@ -1,3 +1,5 @@
+//! Replicas held back for how requests end there, and their return.
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 

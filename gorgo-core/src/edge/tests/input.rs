@@ -1,3 +1,5 @@
+//! Requests that are malformed, too large, packed, or leave in the middle.
+
 use std::io::Write;
 
 use flate2::Compression;

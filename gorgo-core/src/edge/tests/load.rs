@@ -1,3 +1,5 @@
+//! Load is counted while a request runs, and given back once, however it ends.
+
 use std::sync::atomic::Ordering;
 
 use crate::model::{ApiPath, ErrorClass};

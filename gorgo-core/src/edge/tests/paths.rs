@@ -1,3 +1,5 @@
+//! Paths: which are served, merged, passed through or refused.
+
 use serde_json::Value;
 
 use super::bench::*;

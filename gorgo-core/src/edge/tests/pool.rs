@@ -1,3 +1,5 @@
+//! Upstream connections: kept, given up in time, opened ahead, and in step after early answers.
+
 use std::convert::Infallible;
 
 use bytes::Bytes;
@@ -173,6 +175,27 @@ async fn http2_clients_are_served_and_an_aborted_stream_frees_its_load() {
     assert_eq!(bench.load(), 0);
 }
 
+/// The engine closes each connection after one answer, so that one which is not dialled for its request was opened ahead.
+async fn kinds_with(spare_connections: u64) -> Vec<Option<Connection>> {
+    let engine = Engine::start(|_| [whole(200, "{}"), vec![Step::Close]].concat()).await;
+    let bench = Bench::start_with(&[engine.address], |settings| {
+        settings.server.spare_connections = spare_connections;
+    })
+    .await;
+    for _ in 0..50 {
+        assert_eq!(bench.ask(CHAT, PLAIN).await.status, 200);
+    }
+    bench.rows.outcomes_are(50).await;
+    kinds(&bench)
+}
+
+#[tokio::test]
+async fn connections_are_opened_ahead_of_need() {
+    assert!(kinds_with(0).await.iter().all(|kind| *kind == Some(Connection::Fresh)));
+    let ahead = kinds_with(3).await;
+    assert!(ahead.contains(&Some(Connection::Warm)), "{ahead:?}");
+}
+
 #[tokio::test]
 async fn the_kernels_round_trip_reaches_the_facts_once_a_second() {
     let engine = Engine::start(good_stream).await;
@@ -189,50 +212,4 @@ async fn the_kernels_round_trip_reaches_the_facts_once_a_second() {
     let span_ms = u64::try_from(last).unwrap().saturating_sub(at.0 / 1_000);
     let most = usize::try_from(span_ms / 1_000 + 2).unwrap();
     assert!(events.len() <= most, "{} in {span_ms} ms", events.len());
-}
-
-#[tokio::test]
-async fn connections_are_ready_before_they_are_needed_and_used_ones_come_first() {
-    for http in [HttpVersion::Http1, HttpVersion::Http2] {
-        let tasks = TaskTracker::new();
-        let (address, scripted) = match http {
-            HttpVersion::Http1 => {
-                let engine = Engine::start(|_| whole(200, "{}")).await;
-                (engine.address, Some(engine))
-            }
-            HttpVersion::Http2 => (http2_engine(&tasks).await, None),
-        };
-        let bench = Bench::start_with(&[address], |settings| {
-            settings.server.ready_connections = 2;
-            settings.http = http;
-        })
-        .await;
-        let ready = if scripted.is_some() { 2 } else { 1 };
-        let upstream = bench.data.upstream(ReplicaId(0)).unwrap();
-        soon(async {
-            while upstream.pool.open_and_idle().await < ready {
-                tokio::task::yield_now().await;
-            }
-        })
-        .await;
-        for _ in 0..3 {
-            bench.ask(CHAT, PLAIN).await;
-        }
-        bench.rows.outcomes_are(3).await;
-        // The first one is spared the handshake, but its connection has carried nothing yet.
-        assert_eq!(kinds(&bench), [Some(Connection::Fresh), Some(Connection::Warm), Some(Connection::Warm)]);
-        assert!(bench.rows.attempts().iter().all(|row| row.connect_us == Some(0)));
-        if let Some(engine) = scripted {
-            assert!(engine.asked().iter().all(|asked| asked.connection == engine.asked()[0].connection));
-        }
-    }
-}
-
-#[tokio::test]
-async fn nothing_is_opened_at_a_replica_that_is_gone() {
-    let bench = Bench::start_with(&[Engine::nowhere().await], |settings| settings.server.ready_connections = 2).await;
-    let upstream = bench.data.upstream(ReplicaId(0)).unwrap();
-    (0..10).for_each(|_| upstream.pool.top_up(&bench.data.clock));
-    assert_eq!(bench.ask(CHAT, PLAIN).await.status, 502);
-    assert_eq!(upstream.pool.open_and_idle().await, 0);
 }

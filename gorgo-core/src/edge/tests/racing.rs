@@ -1,3 +1,5 @@
+//! Replicas raced for a first byte that is late.
+
 use crate::model::{EngineKind, ErrorClass, EventKind, Record, ReplicaId};
 
 use super::bench::*;

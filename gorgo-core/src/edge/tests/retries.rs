@@ -1,3 +1,5 @@
+//! Retries elsewhere before the first byte, within the budget, and never after.
+
 use crate::model::{Connection, ErrorClass, Record, ReplicaId};
 
 use super::bench::*;

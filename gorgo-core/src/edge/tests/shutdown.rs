@@ -1,3 +1,5 @@
+//! Shutdown: streams finish, or end as errors when time is up.
+
 use super::bench::*;
 use crate::model::ErrorClass;
 

@@ -1,3 +1,5 @@
+//! Stateful APIs: an id goes to the engine that holds it.
+
 use std::io::Write;
 
 use flate2::Compression;

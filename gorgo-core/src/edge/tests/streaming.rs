@@ -1,3 +1,5 @@
+//! Streams: relayed byte for byte, measured, and ended so that a client can tell a whole answer from a broken one.
+
 use std::time::Duration;
 
 use crate::model::{At, ErrorClass, EventKind, Record, ReplicaId};

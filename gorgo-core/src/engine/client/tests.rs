@@ -1,3 +1,5 @@
+//! The small client of probe and scrape.
+
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Metrics pages of engines, real and broken.
+
 use std::path::PathBuf;
 
 use proptest::prelude::*;

@@ -1,3 +1,5 @@
+//! The probe: what counts as a round trip, and what as lost.
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 

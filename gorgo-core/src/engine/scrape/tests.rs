@@ -1,3 +1,5 @@
+//! The scrape: reports, models, restarts, complaints.
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,7 +1,7 @@
 //! From a request to its answer, with the link's delays around it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -40,8 +40,8 @@ pub(super) struct Server {
 /// One connection.
 pub(super) struct Connection {
     server: Arc<Server>,
-    /// Whether a request has come by it.
-    used: AtomicBool,
+    /// When it was accepted.
+    accepted: At,
 }
 
 type Answer = Response<AnswerBody>;
@@ -265,13 +265,13 @@ impl Server {
 
 impl Connection {
     pub(super) fn new(server: Arc<Server>) -> Self {
-        Self { server, used: AtomicBool::new(false) }
+        let accepted = server.clock.now();
+        Self { server, accepted }
     }
 
     /// Answers one request. An error breaks the connection.
     pub(super) async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Result<Answer, Broken> {
         let server = &self.server;
-        let fresh = !self.used.swap(true, Ordering::Relaxed);
         let (head, body) = request.into_parts();
         let body = match Limited::new(body, MAX_BODY).collect().await {
             Ok(whole) => Ok(whole.to_bytes()),
@@ -280,8 +280,10 @@ impl Connection {
             }
             Err(_) => return Err(Broken), // the client left in the middle of its request
         };
-        let now = server.clock.now();
-        server.wait_until(now.plus(server.link.request_delay(now, fresh))).await;
+        // On loopback the handshake took no time; over the link it takes a round trip, which a connection opened ahead
+        // has behind it.
+        let sent = server.clock.now().max(self.accepted.plus(server.link.handshake(self.accepted)));
+        server.wait_until(sent.plus(server.link.request_delay(sent, false))).await;
         server.route(&head.method, head.uri.path(), body).await
     }
 }

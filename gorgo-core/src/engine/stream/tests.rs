@@ -1,3 +1,5 @@
+//! The reader of streams: every split of a stream gives the same observations and bytes.
+
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};
 

@@ -1,3 +1,5 @@
+//! The prefix index against a naive model; laws of chains.
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering};
 

@@ -1,3 +1,5 @@
+//! Rates: planted coefficients are found again, signs stay physical, outliers do not rule.
+
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use rand::{RngExt, SeedableRng};

@@ -1,3 +1,5 @@
+//! Round trips: half-life, quantile, losses, and when the kernel is believed.
+
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 

@@ -1,0 +1,112 @@
+//! Every key, metric, command, kind and endpoint stands in its document.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use gorgo_core::observe::meter::METRICS;
+use gorgo_core::policy::{PRESETS, Registry};
+use serde_json::Value;
+
+use crate::layout::root;
+use crate::program::gorgo;
+
+fn text(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|cause| panic!("{path}: {cause}"))
+}
+
+/// Names of `wanted` that `document` does not mention as code.
+fn missing<'a>(document: &str, wanted: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    let text = text(document);
+    let mentioned = |name: &str| text.contains(&format!("`{name}`")) || text.contains(&format!("`gorgo {name}`"));
+    wanted.into_iter().filter(|name| !mentioned(name)).map(str::to_owned).collect()
+}
+
+#[test]
+fn every_metric_is_documented() {
+    assert_eq!(missing("gorgo-cli/README.md", METRICS.iter().copied()), [""; 0]);
+}
+
+#[test]
+fn every_command_is_documented() {
+    let help = gorgo().arg("--help").output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    let commands: Vec<&str> = help
+        .lines()
+        .skip_while(|line| *line != "Commands:")
+        .skip(1)
+        .map_while(|line| line.split_whitespace().next())
+        .filter(|name| *name != "help")
+        .collect();
+    assert!(commands.contains(&"serve") && commands.len() >= 5, "{commands:?}");
+    assert_eq!(missing("gorgo-cli/README.md", commands), [""; 0]);
+}
+
+#[test]
+fn every_kind_and_preset_is_documented() {
+    let registry = Registry::built_in();
+    let kinds: BTreeSet<&str> = registry.rows().map(|kind| kind.kind).collect();
+    assert_eq!(missing("gorgo-core/README.md", kinds), [""; 0]);
+    assert_eq!(missing("gorgo-core/README.md", PRESETS.iter().map(|preset| preset.name)), [""; 0]);
+}
+
+#[test]
+fn every_endpoint_is_documented() {
+    let inference = gorgo_core::model::ApiPath::ALL.into_iter().map(gorgo_core::model::ApiPath::name);
+    let paths = inference.filter(|path| path.starts_with('/')).chain(["/v1/models", "/metrics", "/health", "/ready"]);
+    assert_eq!(missing("gorgo-cli/README.md", paths), [""; 0]);
+}
+
+/// Keys of the sections with their path, from the schema; policies have kinds instead.
+fn keys(schema: &Value, node: &Value, path: &str, found: &mut Vec<String>) {
+    let node = match node.get("$ref").and_then(Value::as_str) {
+        Some(reference) => &schema["$defs"][reference.trim_start_matches("#/$defs/")],
+        None => node,
+    };
+    for variant in ["anyOf", "allOf", "oneOf"] {
+        for option in node.get(variant).and_then(Value::as_array).into_iter().flatten() {
+            keys(schema, option, path, found);
+        }
+    }
+    if let Some(items) = node.get("items") {
+        keys(schema, items, path, found);
+    }
+    for (key, member) in node.get("properties").and_then(Value::as_object).into_iter().flatten() {
+        if key != "policy" {
+            found.push(key.clone());
+            keys(schema, member, key, found);
+        }
+    }
+}
+
+#[test]
+fn every_configuration_key_stands_in_the_shipped_file() {
+    let schema: Value = serde_json::from_str(&text("gorgo-core/policies.schema.json")).unwrap();
+    let mut found = Vec::new();
+    keys(&schema, &schema, "", &mut found);
+    assert!(found.len() > 40, "the schema was not read: {found:?}");
+    let file = text("policies.toml");
+    let absent: Vec<&String> = found
+        .iter()
+        .filter(|key| {
+            let stands = |with: &str| file.contains(&format!("{key}{with}"));
+            !(stands(" =") || stands("]") || stands("`"))
+        })
+        .collect();
+    assert!(absent.is_empty(), "policies.toml does not explain: {absent:?}");
+}
+
+/// Blocks of TOML in the README, as `gorgo check` sees them; one without replicas gets some.
+#[test]
+fn the_readmes_configurations_are_right() {
+    let readme = text("README.md");
+    let blocks: Vec<&str> = readme.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    assert!(blocks.len() >= 2);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("policies.toml");
+    for block in blocks {
+        let fleet = if block.contains("[[replica]]") { "" } else { crate::program::FLEET };
+        fs::write(&file, format!("{block}\n{fleet}")).unwrap();
+        let done = gorgo().args(["check", "--config"]).arg(&file).output().unwrap();
+        assert!(done.status.success(), "{block}\n{}", String::from_utf8_lossy(&done.stderr));
+    }
+}
