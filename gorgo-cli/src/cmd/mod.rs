@@ -2,6 +2,7 @@
 
 mod calibrate;
 mod check;
+mod doctor;
 mod engine;
 mod kinds;
 mod plugin;
@@ -27,6 +28,7 @@ const COMMANDS: &[Row] = &[
     row::<plugin::Plugin>(),
     row::<kinds::Kinds>(),
     row::<engine::Engine>(),
+    row::<doctor::Doctor>(),
 ];
 
 /// A command: its arguments, and what it does with them.

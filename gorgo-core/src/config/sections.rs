@@ -289,10 +289,10 @@ impl Default for Scrape {
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Failover {
-    /// Attempts per request, the first included.
+    /// Attempts per request, the first included; those whose connection failed are not counted, but where it is 1.
     #[schemars(range(min = 1, max = 10))]
     pub max_attempts: u32,
-    /// Retries / requests over 10 s, 0 to 1.
+    /// (Retries + raced attempts) / requests over 10 s, 0 to 1; ten in 10 s are always allowed.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub budget_share: f64,
     /// When a second replica is raced.
@@ -309,7 +309,7 @@ impl Default for Failover {
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Hedge {
-    /// × the predicted p99 to the first byte.
+    /// × the predicted p99 to the first byte. Only streams are raced.
     #[schemars(range(min = 0.1, max = 1_000.0))]
     pub after: f64,
     /// Never before this, ms.

@@ -11,24 +11,21 @@ use tokio::task::spawn_blocking;
 
 use super::Data;
 use super::answers;
+use super::asked::Asked;
 use super::body::{LONG_WORK, Limits, NotTaken, Packing, drain, take_in};
 use super::budget::HeldBytes;
 use super::headers::client_key;
 use super::held::{named_by_body, named_by_path};
 use super::ledger::Ledger;
 use super::relay::AnswerBody;
-use crate::model::{ApiPath, At, Prompt, Refusal, ReplicaId};
+use crate::model::{At, Prompt, Refusal, ReplicaId};
 use crate::policy::ReadError;
 
-/// A request that was read and can be sent, as often as need be.
+/// A request that was read, and its book.
 pub(super) struct Exchange {
-    pub(super) data: Arc<Data>,
+    pub(super) asked: Asked,
     pub(super) ledger: Ledger,
-    pub(super) head: Parts,
-    pub(super) body: Bytes,
     _held: HeldBytes,
-    pub(super) prompt: Arc<Prompt>,
-    pub(super) path: ApiPath,
     pub(super) holder: Holder,
     /// When the body was complete.
     pub(super) taken_in: At,
@@ -100,13 +97,13 @@ pub(super) async fn take(
     }
     let prompt = Arc::new(prompt);
     ledger.prompt = Some(Arc::clone(&prompt));
-    let path = prompt.path;
     let holder = match (refers_to, named_by_path(head.uri.path())) {
         (Some(replica), _) => Holder::Only(replica),
         (None, Some(id)) => data.holders.of(id.as_bytes()).map_or(Holder::InTurn, Holder::Only),
         (None, None) => Holder::Anyone,
     };
-    Ok(Exchange { data: Arc::clone(data), ledger, head, body, _held: held, prompt, path, holder, taken_in })
+    let asked = Asked::new(Arc::clone(data), &ledger, head, body, prompt);
+    Ok(Exchange { asked, ledger, _held: held, holder, taken_in })
 }
 
 enum NotRead {

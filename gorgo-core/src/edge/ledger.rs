@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Data;
+use super::attempt::Attempt;
 use super::choose::{Choice, Lease};
 use crate::engine::Observed;
 use crate::model::{
@@ -29,6 +30,13 @@ pub(super) struct Ledger {
     open: bool,
     predicted_ttft_ms: Option<f64>,
     pub(super) predicted_cached_tokens: Option<u32>,
+}
+
+/// What was reserved for an attempt, and what is expected of it.
+pub(super) struct Reserved {
+    pub(super) lease: Box<dyn Lease>,
+    pub(super) predicted_ttft_ms: Option<f64>,
+    pub(super) predicted_cached_tokens: u32,
 }
 
 /// How a request ended for its client.
@@ -68,11 +76,9 @@ impl Ledger {
 
     /// Writes down whom attempt `number` goes to. `began`: when deciding began.
     /// The time it took counts for the decision row alone.
-    pub(super) fn decided(&mut self, choice: Choice, number: u16, began: At) -> Box<dyn Lease> {
+    pub(super) fn decided(&mut self, choice: Choice, number: u16, began: At) -> Reserved {
         let Choice { mut record, lease, predicted_ttft_ms, predicted_cached_tokens } = choice;
         self.replica = Some(lease.replica());
-        self.predicted_ttft_ms = predicted_ttft_ms;
-        self.predicted_cached_tokens = Some(predicted_cached_tokens);
         let row = if self.decided {
             Record::Candidates { decision: self.id, attempt: number, rows: record.candidates }
         } else {
@@ -82,7 +88,14 @@ impl Ledger {
             Record::Decision(record)
         };
         self.data.records.record(row);
-        lease
+        Reserved { lease, predicted_ttft_ms, predicted_cached_tokens }
+    }
+
+    /// The outcome is this attempt's: where two were raced, the last one chosen need not be the one that answers.
+    pub(super) const fn belongs_to(&mut self, attempt: &Attempt) {
+        self.replica = Some(attempt.replica());
+        self.predicted_ttft_ms = attempt.predicted_ttft_ms;
+        self.predicted_cached_tokens = Some(attempt.predicted_cached_tokens);
     }
 
     /// Closes the book of a request that was not routed.

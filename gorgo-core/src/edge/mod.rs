@@ -11,6 +11,7 @@
 
 mod accept;
 mod answers;
+mod asked;
 mod attempt;
 mod body;
 mod budget;
@@ -23,8 +24,10 @@ mod ids;
 mod intake;
 mod ledger;
 mod models;
+mod patience;
 mod payload;
 mod pool;
+mod race;
 mod relay;
 mod route;
 mod socket;
@@ -48,10 +51,12 @@ pub use upstream::{UpstreamError, UpstreamSetup};
 
 use crate::config::{Failover, Server};
 use crate::engine::Vitals;
-use crate::model::{Clock, Event, PolicyId, ReplicaId};
+use crate::engine::ejection::Shift;
+use crate::model::{Clock, ErrorClass, Event, EventKind, EventRecord, PolicyId, Record, ReplicaId};
 use crate::observe::Listener;
 use budget::{ByteBudget, RetryBudget};
 use held::Holders;
+use patience::Patience;
 use upstream::Upstream;
 
 /// Whether requests are welcome: what `/ready` answers, besides draining. Starts as no; clones share it.
@@ -115,6 +120,7 @@ pub struct Data {
     seed: u64,
     bodies: Arc<ByteBudget>,
     retries: RetryBudget,
+    patience: Patience,
     holders: Holders,
     readiness: Readiness,
     draining: CancellationToken,
@@ -142,6 +148,7 @@ impl Data {
             vitals: setup.vitals,
             bodies: ByteBudget::new(setup.server.max_buffered_bytes),
             retries: RetryBudget::new(setup.failover.budget_share),
+            patience: Patience::new(setup.failover.hedge, upstreams.len()),
             server: setup.server,
             session_header,
             failover: setup.failover,
@@ -173,6 +180,22 @@ impl Data {
 
     fn replicas(&self) -> impl Iterator<Item = ReplicaId> {
         (0..self.upstreams.len()).filter_map(|index| u16::try_from(index).ok().map(ReplicaId))
+    }
+
+    /// Writes down that the wire holds a replica back, or lets it return. `cause`: the last failure.
+    fn note_shift(&self, replica: ReplicaId, shift: Option<Shift>, cause: Option<ErrorClass>) {
+        let Some(shift) = shift else { return };
+        let name = self.upstream(replica).map_or("?", |upstream| &*upstream.name);
+        let (kind, text) = match shift {
+            Shift::Held(span) => {
+                let cause = cause.map_or("its own wish", ErrorClass::name);
+                let text =
+                    format!("replica {name} is held back for {} s: requests failed there ({cause})", span.as_secs());
+                (EventKind::ReplicaDown, text)
+            }
+            Shift::Back => (EventKind::ReplicaUp, format!("replica {name} answers requests again; it starts slowly")),
+        };
+        self.records.record(Record::Event(EventRecord { at: self.clock.now(), kind, replica: Some(replica), text }));
     }
 
     fn idle_timeout(&self) -> Duration {

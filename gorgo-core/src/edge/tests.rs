@@ -2,10 +2,13 @@
 //! a row, a byte or a close.
 
 mod bench;
+mod chaos;
+mod ejection;
 mod input;
 mod load;
 mod paths;
 mod pool;
+mod racing;
 mod retries;
 mod shutdown;
 mod stateful;

@@ -71,7 +71,7 @@ struct CachedTokens {
 /// A replica.
 #[derive(Debug)]
 pub(super) struct Upstream {
-    name: Arc<str>,
+    pub(super) name: Arc<str>,
     adapter: &'static Adapter,
     cached_tokens: CachedTokens,
     pub(super) name_header: HeaderValue,

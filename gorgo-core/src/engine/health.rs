@@ -11,6 +11,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::ejection::Ejections;
 use crate::model::{At, ReplicaId};
 
 /// Failures in a row that take a replica down.
@@ -25,13 +26,20 @@ const SILENCE_MS: f64 = 30_000.0;
 #[derive(Debug)]
 pub struct Vitals {
     heard: Vec<AtomicU64>,
+    ejections: Ejections,
 }
 
 impl Vitals {
     /// For a fleet of `replicas`.
     #[must_use]
     pub fn new(replicas: usize) -> Self {
-        Self { heard: (0..replicas).map(|_| AtomicU64::new(0)).collect() }
+        Self { heard: (0..replicas).map(|_| AtomicU64::new(0)).collect(), ejections: Ejections::new(replicas) }
+    }
+
+    /// Who is held back for how requests ended there.
+    #[must_use]
+    pub const fn ejections(&self) -> &Ejections {
+        &self.ejections
     }
 
     /// A byte came from this replica. Cheap: one relaxed store.

@@ -6,6 +6,7 @@
 pub mod adapter;
 mod answer;
 pub mod client;
+pub mod ejection;
 pub mod health;
 pub mod metrics;
 pub mod probe;

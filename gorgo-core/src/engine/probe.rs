@@ -132,6 +132,7 @@ impl Prober {
             Change::Restarted => {}
             Change::Up { .. } => {
                 (senses.apply)(Event::Up { replica });
+                senses.vitals.ejections().probes_answer(replica);
                 senses.note(EventKind::ReplicaUp, replica, format!("replica {name} answers probes"));
             }
             Change::Down { cause } => {
