@@ -166,7 +166,6 @@ impl Case {
                     "prefill_ms_per_token" => facts.prefill_ms_per_token[row] = Some(number(stated)),
                     "queue_ms_per_token" => facts.queue_ms_per_token[row] = Some(number(stated)),
                     "decode_ms_per_request" => facts.decode_ms_per_request[row] = Some(number(stated)),
-                    "decoding" => facts.decoding[row] = whole(stated),
                     "backlog_ms" => facts.backlog_ms[row] = number(stated),
                     "likely_uncached_tokens" => facts.likely_uncached_tokens[row] = number(stated),
                     "service_fixed_ms" => facts.service_fixed_ms[row] = number(stated),
