@@ -24,6 +24,7 @@ mod schema;
 mod sink;
 mod sql;
 mod stored;
+mod tuning;
 mod writer;
 
 #[cfg(test)]
@@ -36,4 +37,5 @@ pub use read::Reader;
 pub use run::{PolicyInfo, ReplicaInfo, RunInfo, TermInfo};
 pub use sink::{Sink, Trouble};
 pub use stored::{StoredAttempt, StoredCandidate, StoredDecision, StoredPolicy, StoredShadow};
+pub use tuning::LastTuning;
 pub use writer::Writer;

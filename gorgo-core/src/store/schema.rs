@@ -15,7 +15,10 @@ const APPLICATION_ID: i64 = 0x676f_7267;
 const CHECKED_BYTES: u64 = 64 << 20;
 
 /// Number, name and text of each migration, in order. A new file is a new line.
-const MIGRATIONS: &[(i64, &str, &str)] = &[(1, "history", include_str!("../../../migrations/0001_history.sql"))];
+const MIGRATIONS: &[(i64, &str, &str)] = &[
+    (1, "history", include_str!("../../../migrations/0001_history.sql")),
+    (2, "tuner", include_str!("../../../migrations/0002_tuner.sql")),
+];
 
 /// The newest migration of this program.
 pub(super) const NEWEST: i64 = MIGRATIONS[MIGRATIONS.len() - 1].0;
