@@ -467,7 +467,8 @@ mod tests {
 
     #[test]
     fn tune_influences_are_centred() {
-        let samples: Vec<Sample> = (1..=200).map(|ms| served(f64::from(ms * ms % 997), 1e3, ms % 7 + 1, 0)).collect();
+        let samples: Vec<Sample> =
+            (1..=200).map(|ms| served(f64::from(ms), 1e3 + f64::from(ms * 37 % 211), 1, 0)).collect();
         let all: Vec<&Sample> = samples.iter().collect();
         let cohort = Cohort::new(&all, Common::of(&all, 2));
         for statistic in Statistic::ALL {

@@ -213,13 +213,13 @@ impl Trial {
         }
     }
 
-    /// The pairs of which every counted request has ended, oldest first.
+    /// The pairs of which every counted request has ended, oldest first, up to the first that is still waited for.
     #[must_use]
     pub fn pairs(&self) -> Vec<Pair> {
         let whole = |block: usize| self.is_full(block) && self.cells[block].ended >= self.cells[block].counted;
         (0..self.cells.len())
             .step_by(2)
-            .filter(|first| whole(*first) && whole(first + 1))
+            .take_while(|first| whole(*first) && whole(first + 1))
             .map(|first| {
                 let candidate_first = self.assignment == Assignment::Switchback && self.arm(first) == 1;
                 let (one, other) = (self.cells[first].samples.clone(), self.cells[first + 1].samples.clone());
@@ -236,13 +236,20 @@ impl Trial {
     #[must_use]
     pub fn whole_pairs(&self) -> usize {
         let whole = |block: usize| self.is_full(block) && self.cells[block].ended >= self.cells[block].counted;
-        (0..self.cells.len()).step_by(2).filter(|first| whole(*first) && whole(first + 1)).count()
+        (0..self.cells.len()).step_by(2).take_while(|first| whole(*first) && whole(first + 1)).count()
     }
 
     /// Whether nothing more will come.
     #[must_use]
     pub fn is_exhausted(&self) -> bool {
         self.whole_pairs() >= self.blocks.max_pairs as usize
+    }
+
+    /// The first block and the one after the last of the whole pairs: those that a verdict is of.
+    #[must_use]
+    pub fn scored(&self) -> (u32, u32) {
+        let whole = u32::try_from(2 * self.whole_pairs()).unwrap_or(u32::MAX);
+        (self.first_block, self.first_block.saturating_add(whole))
     }
 
     /// The first block and the one after the last used so far.

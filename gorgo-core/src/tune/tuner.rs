@@ -270,6 +270,8 @@ impl Tuner {
                 value: self.optimizer.sigma(),
                 over: false,
             }));
+            // A moment, not a state: over as soon as it is on.
+            self.outbox.push(Record::Alarm(AlarmRecord { at, kind: "drift".to_owned(), value: None, over: true }));
             self.said = "the incumbent's latency changed for good: searching widely again".to_owned();
         }
         if let (Some(running), Some(Stamp { block: Some(block), counted: true, .. })) = (&mut self.trial, pending.stamp)
@@ -452,7 +454,7 @@ impl Tuner {
             optimizer: self.plan.optimizer.kind,
             sigma: self.sigma(),
             state,
-            blocks: running.trial.range(),
+            blocks: running.trial.scored(),
             verdict: None,
             reason: None,
             scores: Vec::new(),

@@ -114,7 +114,6 @@ fn all_faults_come_at_once_each_with_its_path() {
         "#
     ), @r#"
     policy.gorgo.unti: unknown key; did you mean `unit`?
-    policy.gorgo.tune: the tuner is not part of this version yet; take this table out
     policy.gorgo.unit: unknown unit "seconds"; known: ms, raw
     policy.gorgo.exploration: 1.5 is above 1.0
     policy.gorgo.shadow[0]: unknown policy "least-laod"; did you mean `least-load`?
@@ -354,4 +353,44 @@ fn the_digest_is_of_the_content() {
     let one = digest_of("[policy.mine]\nexploration = 0\npicker = \"random\"");
     assert_eq!(one, digest_of("[policy.mine]\npicker = \"random\"\nexploration = 0.0"));
     assert_ne!(one, digest_of("[policy.mine]\npicker = \"random\"\nexploration = 0.1"));
+}
+
+#[test]
+fn tune_tables_are_checked_like_the_rest() {
+    let table = |tune: &str, weight: &str| {
+        format!(
+            "[policy.mine]\nunit = \"raw\"\n[[policy.mine.term]]\nkind = \"queue\"\nweight = {weight}\n[policy.mine.tune]\n{tune}"
+        )
+    };
+    let tuned = "{ init = 0.5, min = 0.05, max = 1.0, tune = true }";
+    insta::assert_snapshot!(report(&table(
+        r#"
+        enabeld = true
+        objective = { kind = "ttft-e2e", alpha = 1.5, beta = 1 }
+        optimizer = "simplex"
+        assignment = "switch"
+        blocks = { requests = 8, washout_requests = 8, min_pairs = 20 }
+        guard = { max_error_share = 2.0 }
+        seed = -1
+        "#,
+        tuned
+    )), @"");
+    insta::assert_snapshot!(report(&table("", "1.0")), @"");
+    insta::assert_snapshot!(report(&table("optimizer = { kind = \"es-1plus1\", sigma = 0.01 }", tuned)), @"");
+    insta::assert_snapshot!(report(&table("objective = \"ttft-p99\"\nblocks = { max_pairs = 3, min_pairs = 2 }", tuned)), @"");
+    insta::assert_snapshot!(report(&table("assignment = \"request\"", tuned)), @"");
+    assert_eq!(report(&table("", tuned)), "");
+    assert_eq!(report(&table("optimizer = \"frozen\"", "1.0")), "");
+}
+
+#[test]
+fn tune_plans_come_out_as_written() {
+    let plan_of = |name: &str| check("", name).policies.unwrap().named(name).unwrap().tune.clone();
+    assert!(plan_of("gorgo").is_none());
+    let tuned = plan_of("gorgo-tuned").unwrap();
+    assert_eq!((tuned.objective_kind, tuned.optimizer.kind), ("ttft-e2e", "es-1plus1"));
+    assert_eq!(tuned.space.dimensions.iter().map(|dimension| dimension.slot).collect::<Vec<_>>(), [0, 2]);
+    assert_eq!(tuned.blocks, crate::tune::Blocks::default());
+    assert_eq!(tuned.guard, crate::tune::Guard::default());
+    assert_eq!(plan_of("gorgo-es").unwrap().optimizer_params.text("mode"), Some("reference"));
 }
