@@ -213,6 +213,16 @@ impl Trial {
         }
     }
 
+    /// A counted request of that block was not routed after all: another one takes its place while the block is filled.
+    pub fn withdrawn(&mut self, block: u32) {
+        let place = block.checked_sub(self.first_block).and_then(|place| usize::try_from(place).ok());
+        let open = self.current..=self.current + usize::from(self.assignment != Assignment::Switchback);
+        match place.filter(|place| open.contains(place)).and_then(|place| self.cells.get_mut(place)) {
+            Some(cell) => cell.counted = cell.counted.saturating_sub(1),
+            None => self.ended(block, None),
+        }
+    }
+
     /// The pairs of which every counted request has ended, oldest first, up to the first that is still waited for.
     #[must_use]
     pub fn pairs(&self) -> Vec<Pair> {

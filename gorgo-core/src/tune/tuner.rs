@@ -207,7 +207,7 @@ impl Tuner {
     /// Nobody could be chosen: the request says nothing of the weights.
     pub fn withdrawn(&mut self, stamp: Option<Stamp>, at: At) {
         if let (Some(running), Some(Stamp { block: Some(block), counted: true, .. })) = (&mut self.trial, stamp) {
-            running.trial.ended(block, None);
+            running.trial.withdrawn(block);
             self.weigh(at);
         }
     }

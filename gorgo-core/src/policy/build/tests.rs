@@ -374,11 +374,21 @@ fn tune_tables_are_checked_like_the_rest() {
         seed = -1
         "#,
         tuned
-    )), @"");
-    insta::assert_snapshot!(report(&table("", "1.0")), @"");
-    insta::assert_snapshot!(report(&table("optimizer = { kind = \"es-1plus1\", sigma = 0.01 }", tuned)), @"");
-    insta::assert_snapshot!(report(&table("objective = \"ttft-p99\"\nblocks = { max_pairs = 3, min_pairs = 2 }", tuned)), @"");
-    insta::assert_snapshot!(report(&table("assignment = \"request\"", tuned)), @"");
+    )), @r#"
+    policy.mine.tune.enabeld: unknown key; did you mean `enabled`?
+    policy.mine.tune.assignment: unknown assignment "switch"; known: switchback, session, request
+    policy.mine.tune.blocks.washout_requests: 8 leaves nothing of the 8 requests of a block
+    policy.mine.tune.blocks.min_pairs: 20 is above `max_pairs`, 16
+    policy.mine.tune.guard.max_error_share: 2.0 is above 1.0
+    policy.mine.tune.seed: -1 is below 0
+    policy.mine.tune.objective.beta: unknown key; did you mean `eta`?
+    policy.mine.tune.objective.alpha: 1.5 is above 1.0
+    policy.mine.tune.optimizer: unknown optimizer "simplex"; known: es-1plus1, cma-es, coordinate, random-search, frozen
+    "#);
+    insta::assert_snapshot!(report(&table("", "1.0")), @"policy.mine.tune: no term of this policy has a weight with `tune = true`");
+    insta::assert_snapshot!(report(&table("optimizer = { kind = \"es-1plus1\", sigma = 0.01 }", tuned)), @"policy.mine.tune.optimizer: `sigma_min` 0.02 is above `sigma`, 0.01");
+    insta::assert_snapshot!(report(&table("objective = \"ttft-p99\"\nblocks = { max_pairs = 3, min_pairs = 2 }", tuned)), @"policy.mine.tune.blocks: ttft-p99 needs 100 requests per arm, and the blocks give at most 96");
+    insta::assert_snapshot!(report(&table("assignment = \"request\"", tuned)), @r#"warning: policy.mine.tune.assignment: arms that share queues and caches bias a comparison by request: the more selfish one looks better than it is; prefer "switchback""#);
     assert_eq!(report(&table("", tuned)), "");
     assert_eq!(report(&table("optimizer = \"frozen\"", "1.0")), "");
 }

@@ -111,3 +111,6 @@ impl Router {
         tuner.lock().trying().map(Arc::clone)
     }
 }
+
+#[cfg(test)]
+mod tests;
