@@ -351,8 +351,10 @@ fn quantile(column: &[Option<f64>], p: f64, influence: Option<&mut Vec<f64>>) ->
         let (low, high) = (sorted[rank(p - reach, sorted.len())], sorted[rank(p + reach, sorted.len())]);
         let spread = (high.max(1e-6).ln() - low.max(1e-6).ln()).max(1e-3);
         let unit = value.max(1e-6) * spread / (2.0 * reach) * count(column.len()) / count(sorted.len());
+        // The share above as it is, not as it should be: with many equal times the two differ.
+        let above = count(sorted.iter().filter(|sample| **sample > value).count()) / count(sorted.len());
         for (out, sample) in influence.iter_mut().zip(column) {
-            *out = sample.map_or(0.0, |sample| (f64::from(u8::from(sample > value)) - (1.0 - p)) * unit);
+            *out = sample.map_or(0.0, |sample| (f64::from(u8::from(sample > value)) - above) * unit);
         }
     }
     value

@@ -395,7 +395,9 @@ fn tune_tables_are_checked_like_the_rest() {
 
 #[test]
 fn tune_plans_come_out_as_written() {
-    let plan_of = |name: &str| check("", name).policies.unwrap().named(name).unwrap().tune.clone();
+    let plan_of = |name: &str| {
+        check("[policy.other]\npicker = \"random\"", name).policies.unwrap().named(name).unwrap().tune.clone()
+    };
     assert!(plan_of("gorgo").is_none());
     let tuned = plan_of("gorgo-tuned").unwrap();
     assert_eq!((tuned.objective_kind, tuned.optimizer.kind), ("ttft-e2e", "es-1plus1"));

@@ -51,7 +51,7 @@ pub(super) fn tuner(plan: &Plan) -> Tuner {
 
 /// Standard deviation of ln TTFT that makes ln p95 of 128 requests vary by 0.2; six tenths of its square are the sizes of
 /// the requests, which the covariate knows.
-pub(super) const NOISE: f64 = 1.0;
+pub(super) const NOISE: f64 = 1.16;
 const KNOWN: f64 = 0.6;
 
 /// Requests every 400 ms, routed by a tuner and answered after as long as `factor` says.
@@ -233,5 +233,5 @@ fn tune_the_made_up_noise_is_that_of_real_windows() {
     let mean = draws.iter().sum::<f64>() / 400.0;
     let deviation = (draws.iter().map(|one| (one - mean).powi(2)).sum::<f64>() / 399.0).sqrt();
     println!("sd of ln p95 of 128 samples: {deviation:.3}");
-    assert!((0.17..0.23).contains(&deviation), "{deviation}");
+    assert!((0.185..0.215).contains(&deviation), "{deviation}");
 }
