@@ -21,6 +21,7 @@ pub mod parse;
 pub mod pick;
 pub mod score;
 pub mod trace;
+pub mod tune;
 // ring 2: the one function that routes, and the simulated world
 pub mod policy;
 pub mod sim;

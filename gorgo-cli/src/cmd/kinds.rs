@@ -50,6 +50,8 @@ const fn heading(family: &str) -> &'static str {
         b"cost" => "costs: cost = \"KIND\" or { kind, … }",
         b"constraint" => "constraints: [policy.NAME.constraint.KIND]",
         b"picker" => "pickers: picker = \"KIND\" or { kind, … }",
+        b"objective" => "objectives: [policy.NAME.tune] objective = \"KIND\" or { kind, … }",
+        b"optimizer" => "optimizers: [policy.NAME.tune] optimizer = \"KIND\" or { kind, … }",
         b"engine" => "engines: engine in [[replica]]",
         _ => "others",
     }

@@ -26,6 +26,9 @@ pub(crate) struct Serve {
     /// Seed of the run's randomness, below 2^53 [default: from the clock; it is stored with the run]
     #[arg(long, value_parser = clap::value_parser!(u64).range(..1 << 53))]
     seed: Option<u64>,
+    /// Start tuners afresh: go on from nothing that an earlier run learned
+    #[arg(long)]
+    cold: bool,
 }
 
 impl Command for Serve {
@@ -51,7 +54,8 @@ impl Command for Serve {
         }
         let config_text = effective(&config, &loading.origins);
         let seed = self.seed.unwrap_or_else(|| crate::runtime::clock().now().0 & ((1 << 53) - 1));
-        let setup = ServeSetup { config, policies, config_text, version: env!("CARGO_PKG_VERSION").to_owned(), seed };
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        let setup = ServeSetup { config, policies, config_text, version, seed, cold: self.cold };
         block_on(async move {
             match serve(setup).await {
                 Ok(()) => Exit::Done,

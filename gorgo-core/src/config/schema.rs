@@ -63,6 +63,14 @@ fn policy(kinds: &[KindDoc]) -> Json {
                 "description": "How its weights are tuned while it serves.",
                 "type": "object",
                 "properties": {
+                    "enabled": { "description": "Whether they are tuned at all.", "type": "boolean", "default": true },
+                    "assignment": {
+                        "description": "How requests are given to incumbent and candidate.",
+                        "enum": ["switchback", "session", "request"], "default": "switchback"
+                    },
+                    "blocks": { "description": "Sizes and limits of a trial: requests, washout_requests, min_pairs, max_pairs, accept_se, reject_se.", "type": "object" },
+                    "guard": { "description": "What no candidate may do: max_e2e_p95_ratio, max_error_share.", "type": "object" },
+                    "seed": { "description": "Seed of what is tried; from the policy's content where absent.", "type": "integer" },
                     "objective": choice(of("objective").collect(), "What is minimised."),
                     "optimizer": choice(of("optimizer").collect(), "How candidates are found.")
                 }

@@ -101,6 +101,7 @@ mod tests {
             let quantile = seen(samples.iter().copied());
             let mut last = samples[samples.len().saturating_sub(WINDOW)..].to_vec();
             last.sort_by(f64::total_cmp);
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 1 and WINDOW")]
             let rank = (QUANTILE * last.len() as f64).ceil() as usize;
             prop_assert_eq!(quantile.value_ms(), Some(last[rank - 1]));
         }

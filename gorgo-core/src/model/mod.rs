@@ -28,8 +28,9 @@ pub use param::{KindDoc, Param, ParamType, Params};
 pub use plugin::PluginCount;
 pub use prompt::{Prompt, Splice, Usage};
 pub use record::{
-    AttemptRecord, CandidateRecord, Connection, DecisionRecord, ErrorClass, EventKind, EventRecord, OutcomeRecord,
-    ProbeRecord, RateKind, RateRecord, Record, Route, ScrapeRecord, ShadowRecord, WeightRecord,
+    AlarmRecord, AttemptRecord, CandidateRecord, Connection, DecisionRecord, ErrorClass, EventKind, EventRecord,
+    GenerationRecord, OutcomeRecord, ProbeRecord, RateKind, RateRecord, Record, Route, ScoreRecord, ScrapeRecord,
+    ShadowRecord, Verdict, WeightRecord,
 };
 pub use replica::{EngineKind, PolicyId, Replica, ReplicaId};
 pub use request::{ApiPath, RequestView};

@@ -33,6 +33,10 @@ pub enum Record {
     Weights(WeightRecord),
     /// A learned rate changed.
     Rate(RateRecord),
+    /// A generation of a tuner began or ended; the later row of a generation completes the earlier one.
+    Generation(Box<GenerationRecord>),
+    /// A tuner's alarm went on or off.
+    Alarm(AlarmRecord),
 }
 
 /// A row of `decisions` and its rows of `candidates` (attempt 1) and `shadows`.
@@ -52,6 +56,12 @@ pub struct DecisionRecord {
     pub policy: PolicyId,
     /// Which weights.
     pub generation: Generation,
+    /// In a tuning experiment: 0 incumbent, 1 candidate.
+    pub arm: Option<u8>,
+    /// Its block, rising over all generations of the policy.
+    pub block: Option<u32>,
+    /// Whether its outcome scores the arm; not after a change of arm, nor outside an experiment.
+    pub counted: bool,
     /// Seed of the choice.
     pub seed: u64,
     /// Who was chosen; `None` on a refusal.
@@ -440,4 +450,86 @@ pub struct RateRecord {
     pub high: f64,
     /// Samples behind it.
     pub samples: u64,
+}
+
+/// How a generation ended. A closed list, stored in `generations.verdict`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// The candidate is the incumbent now.
+    Accepted,
+    /// The incumbent stays.
+    Rejected,
+    /// Not decided: the fleet changed or the router stopped.
+    Cut,
+}
+
+impl Verdict {
+    /// The text stored in the database.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Rejected => "rejected",
+            Self::Cut => "cut",
+        }
+    }
+}
+
+/// A row of `generations`, and its rows of `generation_scores`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GenerationRecord {
+    /// Of which policy.
+    pub policy: PolicyId,
+    /// The candidate.
+    pub generation: Generation,
+    /// The incumbent it was made from and compared with.
+    pub parent: Option<Generation>,
+    /// When its trial began.
+    pub started: At,
+    /// When it ended; `None` while it runs.
+    pub ended: Option<At>,
+    /// Kind of the optimizer.
+    pub optimizer: &'static str,
+    /// Size of the optimizer's steps.
+    pub sigma: Option<f64>,
+    /// The tuner's whole state after the verdict, JSON.
+    pub state: Option<String>,
+    /// The first block of its trial and the one after the last.
+    pub blocks: (u32, u32),
+    /// How it ended.
+    pub verdict: Option<Verdict>,
+    /// Why, for people.
+    pub reason: Option<String>,
+    /// What was measured.
+    pub scores: Vec<ScoreRecord>,
+}
+
+/// A row of `generation_scores`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ScoreRecord {
+    /// 0 incumbent, 1 candidate.
+    pub arm: u8,
+    /// Which statistic.
+    pub statistic: &'static str,
+    /// Its value.
+    pub value: f64,
+    /// Lower end of its 95 % interval.
+    pub low: Option<f64>,
+    /// Upper end.
+    pub high: Option<f64>,
+    /// Samples behind it.
+    pub samples: u64,
+}
+
+/// A row of `alarms`, or the end of one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AlarmRecord {
+    /// When.
+    pub at: At,
+    /// What: `weight-at-bound:TERM`, `term-never-decides:TERM`, `drift`.
+    pub kind: String,
+    /// The weight, the share of decisions, the step size.
+    pub value: Option<f64>,
+    /// Whether the alarm of that kind is over.
+    pub over: bool,
 }

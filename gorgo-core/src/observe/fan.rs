@@ -32,6 +32,8 @@ impl Listener for Fan {
                 log::ended(outcome);
                 self.meter.ended(*route, outcome);
             }
+            Record::Generation(generation) => log::generation(generation),
+            Record::Alarm(alarm) => log::alarm(alarm),
             Record::Event(event) => log::event(event, name(event.replica)),
             _ => {}
         }

@@ -12,7 +12,7 @@ use tracing::{debug, error, info, warn};
 use tracing_subscriber::EnvFilter;
 
 use crate::config::{Log, LogFormat};
-use crate::model::{DecisionRecord, EventKind, EventRecord, OutcomeRecord};
+use crate::model::{AlarmRecord, DecisionRecord, EventKind, EventRecord, GenerationRecord, OutcomeRecord};
 
 /// Sends log lines to standard error as `[log]` says. Called once, by the program.
 ///
@@ -44,6 +44,36 @@ pub fn check_filter(filter: &str) -> Result<(), String> {
 /// The router is up.
 pub fn listening(clients: SocketAddr, operators: SocketAddr, policy: &str, replicas: usize) {
     info!(%clients, %operators, policy, replicas, "listening");
+}
+
+/// A tuner's generation ended; one that began is DEBUG.
+pub fn generation(row: &GenerationRecord) {
+    let (generation, policy) = (row.generation.0, row.policy.0);
+    match (row.verdict, &row.reason) {
+        (Some(verdict), Some(reason)) => {
+            info!(generation, policy, verdict = verdict.name(), reason, "generation ended")
+        }
+        _ => debug!(generation, policy, "generation began"),
+    }
+}
+
+/// A tuner's alarm went on or off.
+pub fn alarm(row: &AlarmRecord) {
+    if row.over {
+        info!(alarm = row.kind, "alarm over");
+    } else {
+        warn!(alarm = row.kind, value = row.value, "alarm");
+    }
+}
+
+/// A tuner goes on from the last run.
+pub fn tuning_resumed(policy: &str, text: &str) {
+    info!(policy, text, "tuner resumed");
+}
+
+/// What the last run's tuner left is not used.
+pub fn tuning_refused(policy: &str, cause: &str) {
+    warn!(policy, cause, "stored tuner state refused; starting with the weights as configured");
 }
 
 /// A simulated engine was started inside the process.

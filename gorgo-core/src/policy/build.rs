@@ -4,6 +4,7 @@
 mod constraint;
 mod digest;
 mod term;
+mod tune;
 
 use std::sync::Arc;
 
@@ -103,9 +104,6 @@ impl One<'_> {
             let known = suggestion(key, POLICY_KEYS.into_iter());
             self.fault(&format!(".{key}"), format!("unknown key; {known}"));
         }
-        if table.get("tune").is_some() {
-            self.fault(".tune", "the tuner is not part of this version yet; take this table out");
-        }
         let unit = self.unit(table.get("unit"));
         let exploration = self.exploration(table.get("exploration"));
         let shadows = self.shadows(name, table.get("shadow"), names);
@@ -120,6 +118,7 @@ impl One<'_> {
         {
             self.check_terms(unit, &terms, &constraints);
         }
+        let tune = self.plan(id, table, &terms);
         let picker_kind = picker.as_ref().map(|(_, kind)| kind.kind);
         let slots: Vec<Slot<'_>> = terms.iter().map(Built::slot).collect();
         // A term that was left out for a fault may be just the one that the cost would miss.
@@ -141,6 +140,7 @@ impl One<'_> {
             constraints,
             exploration,
             shadows,
+            tune,
             needs,
             cost: cost?,
             picker: picker?,
@@ -277,6 +277,26 @@ trait Named {
 }
 
 impl Named for CostKind {
+    fn name(&self) -> &'static str {
+        self.kind
+    }
+
+    fn params(&self) -> &'static [Param] {
+        self.params
+    }
+}
+
+impl Named for crate::tune::ObjectiveKind {
+    fn name(&self) -> &'static str {
+        self.kind
+    }
+
+    fn params(&self) -> &'static [Param] {
+        self.params
+    }
+}
+
+impl Named for crate::tune::OptimizerKind {
     fn name(&self) -> &'static str {
         self.kind
     }

@@ -28,6 +28,7 @@ use crate::constrain::Constraint;
 use crate::model::{Generation, Needs, PolicyId, ShareWindow, Unit, Weights};
 use crate::pick::Picker;
 use crate::score::{Cost, CostTerm};
+use crate::tune::Plan;
 
 /// All policies of a process: those of the file, then the presets that it does not replace.
 #[derive(Debug)]
@@ -77,6 +78,8 @@ pub struct Policy {
     pub exploration: f64,
     /// Policies that are scored on the same facts without acting.
     pub shadows: Vec<PolicyId>,
+    /// How its weights are tuned; `None`: they are not.
+    pub tune: Option<Plan>,
     /// The facts that its terms and constraints read.
     pub needs: Needs,
     cost: Box<dyn Cost>,

@@ -21,6 +21,8 @@ macro_rules! presets {
 /// All presets. A new one is a file in `presets/` and a line here.
 pub const PRESETS: &[Preset] = presets![
     "gorgo",
+    "gorgo-tuned",
+    "gorgo-es",
     "predicted-latency",
     "random",
     "round-robin",

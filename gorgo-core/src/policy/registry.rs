@@ -10,6 +10,7 @@ use crate::pick::{PICKERS, PickerKind};
 use crate::score::cost::COSTS;
 use crate::score::term::TERMS;
 use crate::score::{CostKind, TermKind};
+use crate::tune::{OBJECTIVES, OPTIMIZERS, ObjectiveKind, OptimizerKind};
 
 /// The kinds by family, in documentation order.
 #[derive(Debug, Clone)]
@@ -22,6 +23,10 @@ pub struct Registry {
     pub constraints: Vec<&'static ConstraintKind>,
     /// Pickers.
     pub pickers: Vec<&'static PickerKind>,
+    /// Objectives of tuners.
+    pub objectives: Vec<&'static ObjectiveKind>,
+    /// Optimizers of tuners.
+    pub optimizers: Vec<&'static OptimizerKind>,
     /// What loads the kind `plugin`; without it there is no such kind.
     pub loader: Option<Arc<dyn Loader>>,
 }
@@ -41,6 +46,8 @@ impl Registry {
             costs: COSTS.to_vec(),
             constraints: CONSTRAINTS.to_vec(),
             pickers: PICKERS.to_vec(),
+            objectives: OBJECTIVES.to_vec(),
+            optimizers: OPTIMIZERS.to_vec(),
             loader: None,
         }
     }
@@ -65,6 +72,8 @@ impl Registry {
             .chain(self.costs.iter().map(move |it| row("cost", it.kind, "", it.summary, it.params)))
             .chain(self.constraints.iter().map(move |it| row("constraint", it.kind, "", it.summary, it.params)))
             .chain(self.pickers.iter().map(move |it| row("picker", it.kind, "", it.summary, it.params)))
+            .chain(self.objectives.iter().map(move |it| row("objective", it.kind, it.unit, it.summary, it.params)))
+            .chain(self.optimizers.iter().map(move |it| row("optimizer", it.kind, "", it.summary, it.params)))
             .chain(EngineKind::ALL.into_iter().map(move |it| row("engine", it.name(), "", engine_summary(it), &[])))
     }
 }

@@ -12,6 +12,7 @@
 
 mod read;
 mod state;
+mod tuning;
 mod workspace;
 
 use std::sync::Arc;
@@ -32,6 +33,7 @@ use crate::model::{
     At, Decision, DecisionId, DecisionRecord, Ending, Event, PolicyId, Prompt, RateRecord, Refusal, Replica, ReplicaId,
     RequestView, ShadowRecord, Weights, to_milli,
 };
+use crate::tune::{Assigned, Tuner};
 
 /// What a router is made of.
 #[derive(Debug)]
@@ -117,6 +119,8 @@ pub struct Router {
     policies: Policies,
     /// By policy id.
     weights: Vec<ArcSwap<Weights>>,
+    /// By policy id; `None` where nothing is tuned.
+    tuners: Vec<Option<Mutex<Tuner>>>,
     index: PrefixIndex,
     tokens: TokenRates,
     state: Mutex<State>,
@@ -132,6 +136,7 @@ impl Router {
             secret,
             block_bytes: usize::try_from(index.block_bytes).unwrap_or(usize::MAX).max(16),
             weights: policies.list.iter().map(|policy| ArcSwap::from_pointee(policy.weights())).collect(),
+            tuners: tuning::tuners(&policies, &fleet),
             index: PrefixIndex::new(fleet.len(), index.max_bytes),
             tokens: TokenRates::new(),
             state: Mutex::new(State::new(&fleet, &models, &policies, &probe, &scrape)),
@@ -174,7 +179,27 @@ impl Router {
         exclude: &[ReplicaId],
     ) -> Result<Routed, DecideError> {
         let policy = self.policies.get(policy).ok_or(DecideError::NoReplica)?;
-        let weights = self.weights[policy.id.index()].load_full();
+        let assigned = self.assigned(policy.id, prompt, id, seed, at, !exclude.is_empty());
+        let stamp = assigned.stamp;
+        let routed = self.decide_with(prompt, policy, &assigned, id, seed, at, exclude);
+        if routed.is_err() {
+            self.withdrawn(policy.id, stamp, at);
+        }
+        routed
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the circumstances of one decision, all from `decide`")]
+    fn decide_with(
+        &self,
+        prompt: &Prompt,
+        policy: &Policy,
+        assigned: &Assigned,
+        id: DecisionId,
+        seed: u64,
+        at: At,
+        exclude: &[ReplicaId],
+    ) -> Result<Routed, DecideError> {
+        let weights = &*assigned.weights;
         let mut work = self.workspaces.take();
         let shared = self.index.lookup(&prompt.chain, &mut work.blocks);
         let mut request = self.view(prompt);
@@ -191,7 +216,7 @@ impl Router {
             work.candidates.available[tried.index()] = false;
         }
         request.turn = state.turn(policy.id);
-        let choice = evaluate(policy, &weights, &request, &work.candidates, seed, &mut work.scratch)
+        let choice = evaluate(policy, weights, &request, &work.candidates, seed, &mut work.scratch)
             .ok_or(DecideError::NoReplica)?;
         let reserved = state.reserve(choice.row, &request, prompt.stream, at, &work.candidates);
         state.next_turn(policy.id);
@@ -205,7 +230,7 @@ impl Router {
         // From here on the snapshot is this request's own; nobody waits for it.
         let replica = self.fleet[choice.row].id;
         let prefix = self.index.insert(&prompt.chain, replica, id, at);
-        let decision = written(policy, &weights, &work.candidates, seed, choice, &work.scratch);
+        let decision = written(policy, weights, &work.candidates, seed, choice, &work.scratch);
         let mut record = Box::new(DecisionRecord {
             decision: id,
             received: at,
@@ -214,6 +239,9 @@ impl Router {
             session_hash: prompt.session_hash,
             policy: policy.id,
             generation: weights.generation,
+            arm: assigned.stamp.map(|stamp| stamp.arm),
+            block: assigned.stamp.and_then(|stamp| stamp.block),
+            counted: assigned.stamp.is_some_and(|stamp| stamp.counted),
             seed,
             replica: Some(replica),
             refusal: None,

@@ -6,6 +6,7 @@ mod fleet;
 mod loading;
 mod serve;
 mod signals;
+mod tuning;
 
 pub use clock::WallClock;
 pub use loading::{Loading, load};

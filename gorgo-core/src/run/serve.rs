@@ -13,6 +13,7 @@ use super::WallClock;
 use super::admin::{self, Pages};
 use super::fleet::{self, Ground, Member};
 use super::signals::Signals;
+use super::tuning::{self, Tuned};
 use crate::config::{Config, ReplicaSection};
 use crate::edge::{self, Data, DataSetup, DecisionIds, Readiness, RouterChoice, UpstreamError};
 use crate::engine::probe::probe_loop;
@@ -45,6 +46,8 @@ pub struct ServeSetup {
     pub version: String,
     /// Seed of all randomness of the run.
     pub seed: u64,
+    /// Whether tuners start afresh, whatever the last run learned.
+    pub cold: bool,
 }
 
 /// Why it could not serve, or could not end well.
@@ -91,7 +94,7 @@ pub async fn serve(setup: ServeSetup) -> Result<(), ServeError> {
     let mut signals = Signals::install().map_err(ServeError::Signals)?;
     let clock: Arc<dyn Clock> = Arc::new(WallClock::start());
     // The store first: a second process on the same file is told so, whatever its ports are.
-    let store = store::open(&setup.config.base.join(&setup.config.store.path)).await?;
+    let mut store = store::open(&setup.config.base.join(&setup.config.store.path)).await?;
     if let Some(run) = store.unfinished_run() {
         log::unfinished_run(run);
     }
@@ -104,18 +107,21 @@ pub async fn serve(setup: ServeSetup) -> Result<(), ServeError> {
     let ground = Ground { clock: &clock, tracker: &tasks, stop: &engines_stop, seed: setup.seed };
     let members = fleet::gather(&setup.config, &ground).await?;
 
-    let run = run_info(&setup, &members, &clock);
+    let mut run = run_info(&setup, &members, &clock);
     let (secret, last) = (store.secret(), store.last_decision_id());
-    let (sink, writer) = store.begin_run(&run, &setup.config.store, Arc::clone(&clock), Box::new(tell)).await?;
-    tasks.spawn(writer.run());
-
     let loader = setup.policies.loader.clone();
     let (policy, policy_name) = (setup.policies.default, default_name(&setup.policies));
     let router = Arc::new(Router::new(router_setup(&setup.config, secret, &members), setup.policies));
+    tuning::resume(&mut store, &router, &mut run, setup.cold).await?;
+    let (sink, writer) = store.begin_run(&run, &setup.config.store, Arc::clone(&clock), Box::new(tell)).await?;
+    tasks.spawn(writer.run());
+
     let names: Vec<Arc<str>> = members.iter().map(|member| Arc::clone(&member.replica.name)).collect();
     let gauges = Arc::new(Live { router: Arc::clone(&router), sink: sink.clone(), loader: loader.clone() });
     let meter = Arc::new(Meter::new(&names, gauges));
-    let records: Arc<dyn Listener> = Arc::new(Fan::new(names.clone(), Arc::clone(&meter), Arc::new(sink.clone())));
+    let fan = Arc::new(Fan::new(names.clone(), Arc::clone(&meter), Arc::new(sink.clone())));
+    let records: Arc<dyn Listener> =
+        Arc::new(Tuned { router: Arc::clone(&router), clock: Arc::clone(&clock), next: fan });
     let vitals = Arc::new(Vitals::new(members.len()));
     let readiness = Readiness::default();
     let apply = observer(&router, &readiness, &records, &clock, names.len());

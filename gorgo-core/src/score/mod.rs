@@ -87,5 +87,8 @@ pub struct CostKind {
     /// Its parameters.
     pub params: &'static [Param],
     /// Makes the cost of a policy with these terms. The text of an error names the parameter and what is allowed.
-    pub build: fn(&Params, &[Slot<'_>]) -> Result<Box<dyn Cost>, String>,
+    pub build: BuildCost,
 }
+
+/// Makes a cost of its parameters and of the policy's terms.
+pub type BuildCost = fn(&Params, &[Slot<'_>]) -> Result<Box<dyn Cost>, String>;

@@ -8,8 +8,8 @@ use super::loss::{Loss, Losses, Table};
 use super::run::{Ids, Names};
 use super::sql;
 use crate::model::{
-    AttemptRecord, CandidateRecord, DecisionId, DecisionRecord, EventRecord, OutcomeRecord, ProbeRecord, RateRecord,
-    Record, ScrapeRecord, ShadowRecord, WeightRecord,
+    AlarmRecord, AttemptRecord, CandidateRecord, DecisionId, DecisionRecord, EventRecord, GenerationRecord,
+    OutcomeRecord, ProbeRecord, RateRecord, Record, ScrapeRecord, ShadowRecord, WeightRecord,
 };
 
 /// What turns records into rows.
@@ -35,6 +35,8 @@ struct Rows<'r> {
     events: Vec<&'r EventRecord>,
     weights: Vec<&'r WeightRecord>,
     rates: Vec<&'r RateRecord>,
+    generations: Vec<&'r GenerationRecord>,
+    alarms: Vec<&'r AlarmRecord>,
 }
 
 /// A candidate with what its row says beyond its record.
@@ -74,6 +76,8 @@ impl<'r> Rows<'r> {
                 Record::Event(event) => rows.events.push(event),
                 Record::Weights(weights) => rows.weights.push(weights),
                 Record::Rate(rate) => rows.rates.push(rate),
+                Record::Generation(generation) => rows.generations.push(generation),
+                Record::Alarm(alarm) => rows.alarms.push(alarm),
             }
         }
         rows
@@ -95,10 +99,10 @@ impl<'r> Rows<'r> {
 }
 
 /// One table's part of a batch: how many rows it has, how many SQLite took.
-struct Part {
-    table: Table,
-    rows: usize,
-    taken: u64,
+pub(super) struct Part {
+    pub(super) table: Table,
+    pub(super) rows: usize,
+    pub(super) taken: u64,
 }
 
 impl Batcher {
@@ -177,6 +181,7 @@ impl Batcher {
             let taken = self.write_weights(connection, weights).await?;
             parts.push(Part { table: Table::Weights, rows: weights.values.len(), taken });
         }
+        self.write_tuning(connection, &rows.generations, &rows.alarms, &mut parts).await?;
         let gaps: Vec<(Table, Loss)> = losses.iter().collect();
         insert_all(connection, &sql::GAPS, &gaps, |to, (table, loss)| {
             to.int(self.ids.run);

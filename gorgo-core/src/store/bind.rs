@@ -17,6 +17,9 @@ impl Batcher {
         to.int(row.session_hash.cast_signed());
         to.maybe(self.ids.policy(row.policy));
         to.unsigned(row.generation.0);
+        to.maybe(row.arm);
+        to.maybe(row.block);
+        to.maybe(row.arm.map(|_| i64::from(row.counted)));
         to.int(row.seed.cast_signed());
         to.maybe(row.replica.and_then(|replica| self.ids.replica(replica)));
         to.code(row.refusal);

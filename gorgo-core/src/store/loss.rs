@@ -16,10 +16,13 @@ pub(super) enum Table {
     Events,
     Weights,
     Rates,
+    Generations,
+    GenerationScores,
+    Alarms,
 }
 
 impl Table {
-    pub(super) const ALL: [Self; 11] = [
+    pub(super) const ALL: [Self; 14] = [
         Self::Decisions,
         Self::Candidates,
         Self::CandidateTerms,
@@ -31,6 +34,9 @@ impl Table {
         Self::Events,
         Self::Weights,
         Self::Rates,
+        Self::Generations,
+        Self::GenerationScores,
+        Self::Alarms,
     ];
 
     /// The text in `gaps.table_name`.
@@ -47,6 +53,9 @@ impl Table {
             Self::Events => "events",
             Self::Weights => "weights",
             Self::Rates => "rates",
+            Self::Generations => "generations",
+            Self::GenerationScores => "generation_scores",
+            Self::Alarms => "alarms",
         }
     }
 }
@@ -131,5 +140,11 @@ pub(super) fn tally(record: &Record, mut row: impl FnMut(Table, i64, u64)) {
         Record::Event(event) => row(Table::Events, event.at.micros(), 1),
         Record::Weights(weights) => row(Table::Weights, weights.at.micros(), count(weights.values.len())),
         Record::Rate(rate) => row(Table::Rates, rate.at.micros(), 1),
+        Record::Generation(generation) => {
+            let at_us = generation.ended.unwrap_or(generation.started).micros();
+            row(Table::Generations, at_us, 1);
+            row(Table::GenerationScores, at_us, count(generation.scores.len()));
+        }
+        Record::Alarm(alarm) => row(Table::Alarms, alarm.at.micros(), u64::from(!alarm.over)),
     }
 }

@@ -25,6 +25,7 @@ mod schema;
 mod sink;
 mod sql;
 mod stored;
+mod tuning;
 mod writer;
 
 #[cfg(test)]
@@ -38,4 +39,5 @@ pub use requests::StoredRequest;
 pub use run::{PolicyInfo, ReplicaInfo, RunInfo, TermInfo};
 pub use sink::{Sink, Trouble};
 pub use stored::{StoredAttempt, StoredCandidate, StoredDecision, StoredPolicy, StoredShadow};
+pub use tuning::LastTuning;
 pub use writer::Writer;

@@ -286,6 +286,9 @@ impl Reader {
             shared_tokens: self.get(row, 15)?,
             body_bytes: self.get::<i64>(row, 16)?.cast_unsigned(),
             decide_us: self.get(row, 17)?,
+            arm: self.get(row, 18)?,
+            block: self.get(row, 19)?,
+            counted: self.get::<Option<bool>>(row, 20)?.unwrap_or(false),
             candidates: Vec::new(),
             shadows: Vec::new(),
         })

@@ -152,8 +152,10 @@ async fn write_parts(connection: &mut SqliteConnection, run: &RunInfo) -> Result
     let query = query.bind(default_policy).bind(run.seed.cast_signed()).bind(i64::from(std::process::id()));
     let run_id = query.fetch_one(&mut *connection).await?;
 
-    // A run that was killed left its weights open.
-    sqlx::query(sql::CLOSE_ALL_WEIGHTS).bind(started_us).execute(&mut *connection).await?;
+    // A run that was killed left its weights open, its alarms on, and a generation without a verdict.
+    for text in [sql::CLOSE_ALL_WEIGHTS, sql::CLEAR_ALL_ALARMS, sql::CUT_GENERATIONS] {
+        sqlx::query(text).bind(started_us).execute(&mut *connection).await?;
+    }
     for (policy, policy_id) in run.policies.iter().zip(&policies) {
         let generation = i64::try_from(policy.weights.generation.0).unwrap_or(i64::MAX);
         for (slot, value) in (1_i64..).zip(&policy.weights.values) {

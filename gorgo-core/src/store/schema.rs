@@ -17,6 +17,7 @@ const CHECKED_BYTES: u64 = 64 << 20;
 /// Number, name and text of each migration, in order. A new file is a new line.
 const MIGRATIONS: &[(i64, &str, &str)] = &[
     (1, "history", include_str!("../../../migrations/0001_history.sql")),
+    (2, "tuner", include_str!("../../../migrations/0002_tuner.sql")),
     (5, "plugins", include_str!("../../../migrations/0005_plugins.sql")),
 ];
 

@@ -59,9 +59,9 @@ macro_rules! insert {
 }
 
 pub(super) const DECISIONS: Insert = insert!(
-    18,
-    "decisions (decision_id, run_id, received_at_us, path, model_id, session_hash, policy_id, generation_id, seed, replica_id, refusal, propensity, ties, prompt_tokens, parent_decision_id, shared_tokens, body_bytes, decide_us)",
-    "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+    21,
+    "decisions (decision_id, run_id, received_at_us, path, model_id, session_hash, policy_id, generation_id, arm, block, counted, seed, replica_id, refusal, propensity, ties, prompt_tokens, parent_decision_id, shared_tokens, body_bytes, decide_us)",
+    "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
 );
 /// For policies of up to four terms: fewer parameters to bind.
 pub(super) const CANDIDATES_4: Insert = insert!(
@@ -99,6 +99,31 @@ pub(super) const WEIGHTS: Insert =
     insert!(6, "weights (run_id, policy_id, generation_id, slot, from_us, value)", "(?,?,?,?,?,?)");
 pub(super) const RATES: Insert =
     insert!(7, "rates (replica_id, kind, at_us, value, low, high, samples)", "(?,?,?,?,?,?,?)");
+
+/// A generation that began; its end completes the row.
+pub(super) const ADD_GENERATION: &str = "INSERT INTO generations (policy_id, generation_id, run_id, parent_id, \
+    started_at_us, ended_at_us, optimizer, sigma, state, first_block, end_block, verdict, reason) \
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (policy_id, generation_id) DO UPDATE SET \
+    ended_at_us = excluded.ended_at_us, sigma = excluded.sigma, state = excluded.state, \
+    first_block = excluded.first_block, end_block = excluded.end_block, verdict = excluded.verdict, \
+    reason = excluded.reason";
+pub(super) const GENERATION_SCORES: Insert = insert!(
+    8,
+    "generation_scores (policy_id, generation_id, arm, statistic, value, low, high, samples)",
+    "(?,?,?,?,?,?,?,?)"
+);
+pub(super) const RAISE_ALARM: &str =
+    "INSERT INTO alarms (run_id, kind, from_us, to_us, value) VALUES (?, ?, ?, NULL, ?)";
+pub(super) const CLEAR_ALARM: &str =
+    "UPDATE alarms SET to_us = max(?3, from_us) WHERE run_id = ?1 AND kind = ?2 AND to_us IS NULL";
+/// A run that was killed left its alarms on, and its last generation without a verdict.
+pub(super) const CLEAR_ALL_ALARMS: &str = "UPDATE alarms SET to_us = max(?1, from_us) WHERE to_us IS NULL";
+pub(super) const CUT_GENERATIONS: &str = "UPDATE generations SET verdict = 'cut', ended_at_us = max(?1, started_at_us), \
+    reason = 'the router stopped' WHERE verdict IS NULL";
+/// What a tuner goes on from: the newest state of the policy, and its highest generation.
+pub(super) const LAST_TUNING: &str = "SELECT (SELECT g.state FROM generations g WHERE g.policy_id = p.policy_id \
+    AND g.state IS NOT NULL ORDER BY g.generation_id DESC LIMIT 1), (SELECT max(g.generation_id) FROM generations g \
+    WHERE g.policy_id = p.policy_id) FROM policies p WHERE p.name = ? AND p.sha256 = ?";
 
 pub(super) const BEGIN: &str = "BEGIN IMMEDIATE";
 pub(super) const COMMIT: &str = "COMMIT";
@@ -175,7 +200,8 @@ pub(super) const CHECKPOINT: &str = "PRAGMA wal_checkpoint(TRUNCATE)";
 
 // reading
 pub(super) const READ_DECISIONS: &str = "SELECT decision_id, run_id, received_at_us, path, model_id, session_hash, policy_id, generation_id, seed, \
-     replica_id, refusal, propensity, ties, prompt_tokens, parent_decision_id, shared_tokens, body_bytes, decide_us \
+     replica_id, refusal, propensity, ties, prompt_tokens, parent_decision_id, shared_tokens, body_bytes, decide_us, \
+     arm, block, counted \
      FROM decisions WHERE decision_id >= ? ORDER BY decision_id LIMIT ?";
 pub(super) const NEWEST_START: &str =
     "SELECT min(decision_id) FROM (SELECT decision_id FROM decisions ORDER BY decision_id DESC LIMIT ?)";
@@ -232,6 +258,12 @@ pub(super) const SINGLE: &[&str] = &[
     CLOSE_ALL_WEIGHTS,
     CLOSE_WEIGHTS,
     END_RUN,
+    ADD_GENERATION,
+    RAISE_ALARM,
+    CLEAR_ALARM,
+    CLEAR_ALL_ALARMS,
+    CUT_GENERATIONS,
+    LAST_TUNING,
     ADD_MODEL,
     MODEL_ID,
     ADD_CONSTRAINT,
@@ -273,4 +305,5 @@ pub(super) const INSERTS: &[&Insert] = &[
     &GAPS,
     &WEIGHTS,
     &RATES,
+    &GENERATION_SCORES,
 ];

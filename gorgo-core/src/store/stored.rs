@@ -37,6 +37,12 @@ pub struct StoredDecision {
     pub policy: Arc<StoredPolicy>,
     /// Which weights.
     pub generation: Generation,
+    /// In a tuning experiment: 0 incumbent, 1 candidate.
+    pub arm: Option<u8>,
+    /// Its block.
+    pub block: Option<u32>,
+    /// Whether its outcome scores the arm.
+    pub counted: bool,
     /// These weights, in slot order; empty where their rows are lost.
     pub weights: Arc<[f64]>,
     /// Seed of the choice.

@@ -114,7 +114,6 @@ fn all_faults_come_at_once_each_with_its_path() {
         "#
     ), @r#"
     policy.gorgo.unti: unknown key; did you mean `unit`?
-    policy.gorgo.tune: the tuner is not part of this version yet; take this table out
     policy.gorgo.unit: unknown unit "seconds"; known: ms, raw
     policy.gorgo.exploration: 1.5 is above 1.0
     policy.gorgo.shadow[0]: unknown policy "least-laod"; did you mean `least-load`?
@@ -422,4 +421,56 @@ fn only_an_expression_that_may_be_relaxed_is_relaxed() {
     assert!(!hard(""));
     assert!(!hard("relax = true"));
     assert!(hard("relax = false"));
+}
+
+#[test]
+fn tune_tables_are_checked_like_the_rest() {
+    let table = |tune: &str, weight: &str| {
+        format!(
+            "[policy.mine]\nunit = \"raw\"\n[[policy.mine.term]]\nkind = \"queue\"\nweight = {weight}\n[policy.mine.tune]\n{tune}"
+        )
+    };
+    let tuned = "{ init = 0.5, min = 0.05, max = 1.0, tune = true }";
+    insta::assert_snapshot!(report(&table(
+        r#"
+        enabeld = true
+        objective = { kind = "ttft-e2e", alpha = 1.5, beta = 1 }
+        optimizer = "simplex"
+        assignment = "switch"
+        blocks = { requests = 8, washout_requests = 8, min_pairs = 20 }
+        guard = { max_error_share = 2.0 }
+        seed = -1
+        "#,
+        tuned
+    )), @r#"
+    policy.mine.tune.enabeld: unknown key; did you mean `enabled`?
+    policy.mine.tune.assignment: unknown assignment "switch"; known: switchback, session, request
+    policy.mine.tune.blocks.washout_requests: 8 leaves nothing of the 8 requests of a block
+    policy.mine.tune.blocks.min_pairs: 20 is above `max_pairs`, 16
+    policy.mine.tune.guard.max_error_share: 2.0 is above 1.0
+    policy.mine.tune.seed: -1 is below 0
+    policy.mine.tune.objective.beta: unknown key; did you mean `eta`?
+    policy.mine.tune.objective.alpha: 1.5 is above 1.0
+    policy.mine.tune.optimizer: unknown optimizer "simplex"; known: es-1plus1, cma-es, coordinate, random-search, frozen
+    "#);
+    insta::assert_snapshot!(report(&table("", "1.0")), @"policy.mine.tune: no term of this policy has a weight with `tune = true`");
+    insta::assert_snapshot!(report(&table("optimizer = { kind = \"es-1plus1\", sigma = 0.01 }", tuned)), @"policy.mine.tune.optimizer: `sigma_min` 0.02 is above `sigma`, 0.01");
+    insta::assert_snapshot!(report(&table("objective = \"ttft-p99\"\nblocks = { max_pairs = 3, min_pairs = 2 }", tuned)), @"policy.mine.tune.blocks: ttft-p99 needs 100 requests per arm, and the blocks give at most 96");
+    insta::assert_snapshot!(report(&table("assignment = \"request\"", tuned)), @r#"warning: policy.mine.tune.assignment: arms that share queues and caches bias a comparison by request: the more selfish one looks better than it is; prefer "switchback""#);
+    assert_eq!(report(&table("", tuned)), "");
+    assert_eq!(report(&table("optimizer = \"frozen\"", "1.0")), "");
+}
+
+#[test]
+fn tune_plans_come_out_as_written() {
+    let plan_of = |name: &str| {
+        check("[policy.other]\npicker = \"random\"", name).policies.unwrap().named(name).unwrap().tune.clone()
+    };
+    assert!(plan_of("gorgo").is_none());
+    let tuned = plan_of("gorgo-tuned").unwrap();
+    assert_eq!((tuned.objective_kind, tuned.optimizer.kind), ("ttft-e2e", "es-1plus1"));
+    assert_eq!(tuned.space.dimensions.iter().map(|dimension| dimension.slot).collect::<Vec<_>>(), [0, 2]);
+    assert_eq!(tuned.blocks, crate::tune::Blocks::default());
+    assert_eq!(tuned.guard, crate::tune::Guard::default());
+    assert_eq!(plan_of("gorgo-es").unwrap().optimizer_params.text("mode"), Some("reference"));
 }

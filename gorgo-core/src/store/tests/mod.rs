@@ -7,6 +7,7 @@ mod pruning;
 mod requests;
 mod round_trip;
 mod schema;
+mod tuning;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,9 +23,10 @@ use tokio_util::task::TaskTracker;
 use super::{PolicyInfo, ReplicaInfo, RunInfo, Sink, StoreError, TermInfo, Trouble, Writer, open};
 use crate::config;
 use crate::model::{
-    ApiPath, At, AttemptRecord, CandidateRecord, Clock, Connection as Kept, DecisionId, DecisionRecord, ErrorClass,
-    EventKind, EventRecord, Generation, OutcomeRecord, PolicyId, ProbeRecord, RateKind, RateRecord, Record, Refusal,
-    ReplicaId, Route, RttSource, ScrapeRecord, ShadowRecord, WeightRecord, Weights,
+    AlarmRecord, ApiPath, At, AttemptRecord, CandidateRecord, Clock, Connection as Kept, DecisionId, DecisionRecord,
+    ErrorClass, EventKind, EventRecord, Generation, GenerationRecord, OutcomeRecord, PolicyId, ProbeRecord, RateKind,
+    RateRecord, Record, Refusal, ReplicaId, Route, RttSource, ScoreRecord, ScrapeRecord, ShadowRecord, Verdict,
+    WeightRecord, Weights,
 };
 use crate::observe::Listener;
 
@@ -117,6 +119,9 @@ fn decision(n: u32, replica: u16) -> DecisionRecord {
         session_hash: u64::MAX - 1,
         policy: PolicyId(0),
         generation: Generation(0),
+        arm: None,
+        block: None,
+        counted: false,
         seed: (1 << 53) - 1,
         replica: Some(ReplicaId(replica)),
         refusal: None,
@@ -174,6 +179,10 @@ fn history() -> Vec<Record> {
     let mut records = Vec::new();
     for n in 0..8_u32 {
         let mut decision = decision(n, u16::from(n >= 6));
+        if let 2 | 3 | 6 | 7 = n {
+            let arm = u8::from(n >= 6);
+            (decision.arm, decision.block, decision.counted) = (Some(arm), Some(4 + u32::from(arm)), true);
+        }
         if n == 0 {
             let shadow = ShadowRecord { policy: PolicyId(1), replica: ReplicaId(2), cost_milli: 12_345 };
             decision.shadows.push(shadow);
@@ -238,6 +247,7 @@ fn history() -> Vec<Record> {
         generation: Generation(1),
         values: vec![0.3, 1.0, 0.45],
     }));
+    records.extend(generation());
     records.push(Record::Rate(RateRecord {
         replica: ReplicaId(0),
         kind: RateKind::Prefill,
@@ -247,6 +257,53 @@ fn history() -> Vec<Record> {
         high: 0.15,
         samples: 64,
     }));
+    records
+}
+
+/// A generation that began and was rejected, the next one, which runs, and two alarms, one of them over.
+fn generation() -> Vec<Record> {
+    let began = GenerationRecord {
+        policy: PolicyId(0),
+        generation: Generation(1),
+        parent: Some(Generation(0)),
+        started: at(2),
+        ended: None,
+        optimizer: "es-1plus1",
+        sigma: Some(0.5),
+        state: None,
+        blocks: (4, 4),
+        verdict: None,
+        reason: None,
+        scores: Vec::new(),
+    };
+    let score = |arm, value, samples| ScoreRecord {
+        arm,
+        statistic: "ttft_p95",
+        value,
+        low: Some(value - 50.0),
+        high: None,
+        samples,
+    };
+    let ended = GenerationRecord {
+        ended: Some(at(8)),
+        state: Some("{\"version\":1}".to_owned()),
+        blocks: (4, 6),
+        verdict: Some(Verdict::Rejected),
+        reason: Some("not better".to_owned()),
+        scores: vec![
+            score(0, 400.0, 2),
+            score(1, 800.0, 2),
+            ScoreRecord { statistic: "score_difference", ..score(1, 400.0, 4) },
+        ],
+        ..began.clone()
+    };
+    let next = GenerationRecord { generation: Generation(2), started: at(8), blocks: (6, 6), ..began.clone() };
+    let alarm = |kind: &str, over| {
+        Record::Alarm(AlarmRecord { at: at(if over { 9 } else { 8 }), kind: kind.to_owned(), value: Some(0.5), over })
+    };
+    let mut records: Vec<Record> =
+        [began, ended, next].into_iter().map(|row| Record::Generation(Box::new(row))).collect();
+    records.extend([alarm("weight-at-bound:queue", false), alarm("drift", false), alarm("drift", true)]);
     records
 }
 

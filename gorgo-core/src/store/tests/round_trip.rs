@@ -52,7 +52,8 @@ fn decision() -> impl Strategy<Value = DecisionRecord> {
         (select(&ApiPath::ALL[..]), option::of("[a-z0-9/.-]{1,40}"), any::<u64>(), any::<u32>(), count(), count());
     let choice = (option::of(0..3_u16), select(&Refusal::ALL[..]), 0.0..=1.0_f64, any::<u32>(), any::<u64>());
     let rest = (option::of(any::<i64>()), any::<u32>(), any::<u32>(), count(), option::of((0..2_u16, any::<i64>())));
-    (shape, request, choice, rest).prop_map(|(shape, request, choice, rest)| DecisionRecord {
+    let arm = option::of((0..2_u8, option::of(any::<u32>()), any::<bool>()));
+    (shape, request, choice, rest, arm).prop_map(|(shape, request, choice, rest, arm)| DecisionRecord {
         decision: DecisionId(0),
         received: At(request.5),
         path: request.0,
@@ -60,6 +61,9 @@ fn decision() -> impl Strategy<Value = DecisionRecord> {
         session_hash: request.2,
         policy: shape.0,
         generation: Generation(rest.3),
+        arm: arm.map(|arm| arm.0),
+        block: arm.and_then(|arm| arm.1),
+        counted: arm.is_some_and(|arm| arm.2),
         seed: choice.4,
         replica: choice.0.map(ReplicaId),
         refusal: choice.0.is_none().then_some(choice.1),
@@ -162,6 +166,9 @@ fn decision_again(stored: StoredDecision) -> DecisionRecord {
         session_hash: stored.session_hash,
         policy: policy(&stored.policy.name),
         generation: stored.generation,
+        arm: stored.arm,
+        block: stored.block,
+        counted: stored.counted,
         seed: stored.seed,
         replica: stored.replica.map(|name| replica(&name)),
         refusal: stored.refusal,

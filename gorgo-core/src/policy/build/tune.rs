@@ -1,0 +1,227 @@
+//! `[policy.NAME.tune]` → a plan for the policy's tuner. The weights that say `tune = true` are what it moves.
+
+use std::sync::Arc;
+
+use super::digest::digest;
+use super::term::Built;
+use super::{One, suggestion};
+use crate::model::{Generation, Param, ParamType, Params, PolicyId, Value, Weights};
+use crate::policy::params;
+use crate::tune::{Assignment, Blocks, Dimension, Guard, Plan, Space};
+
+const KEYS: [&str; 7] = ["enabled", "objective", "optimizer", "assignment", "blocks", "guard", "seed"];
+
+const fn whole(
+    name: &'static str,
+    default: i64,
+    (min, max): (i64, i64),
+    unit: &'static str,
+    help: &'static str,
+) -> Param {
+    Param { name, ty: ParamType::Integer { default: Some(default), min, max }, unit, help }
+}
+
+const fn number(
+    name: &'static str,
+    default: f64,
+    (min, max): (f64, f64),
+    unit: &'static str,
+    help: &'static str,
+) -> Param {
+    Param { name, ty: ParamType::Number { default: Some(default), min, max }, unit, help }
+}
+
+/// Parameters of `blocks`.
+const BLOCKS: &[Param] = &[
+    whole("requests", 40, (4, 100_000), "requests", "a block with its shortest wash-out"),
+    whole(
+        "washout_requests",
+        8,
+        (0, 100_000),
+        "requests",
+        "after a change of arm, not counted; at least the p95 of E2E long",
+    ),
+    whole("min_pairs", 4, (2, 1_000), "pairs", "before anything is decided"),
+    whole("max_pairs", 16, (2, 1_000), "pairs", "an undecided candidate is rejected then"),
+    number("accept_se", 2.5, (0.0, 10.0), "standard errors", "accepted when better by more"),
+    number("reject_se", 0.5, (0.0, 10.0), "standard errors", "rejected when worse by more"),
+];
+
+/// Parameters of `guard`.
+const GUARD: &[Param] = &[
+    number("max_e2e_p95_ratio", 1.10, (1.0, 100.0), "× incumbent's", "largest p95 of end-to-end time of a candidate"),
+    number(
+        "max_error_share",
+        0.02,
+        (0.0, 1.0),
+        "share",
+        "largest share of failed requests, unless the incumbent's is higher",
+    ),
+];
+
+impl One<'_> {
+    /// The plan of a policy with a tune table that is enabled.
+    pub(super) fn plan(&mut self, id: PolicyId, policy: &Value, terms: &[Built]) -> Option<Plan> {
+        let table = policy.get("tune")?;
+        let mut inner = One {
+            registry: self.registry,
+            fleet: self.fleet,
+            path: format!("{}.tune", self.path),
+            faults: self.faults,
+        };
+        inner.tune_table(id, policy, table, terms)
+    }
+
+    fn tune_table(&mut self, id: PolicyId, policy: &Value, table: &Value, terms: &[Built]) -> Option<Plan> {
+        let before = self.faults.list.len();
+        let Value::Table(members) = table else {
+            self.fault("", format!("expected a table, found {}", table.type_name()));
+            return None;
+        };
+        for (key, _) in members.iter().filter(|(key, _)| !KEYS.contains(&&**key)) {
+            self.fault(&format!(".{key}"), format!("unknown key; {}", suggestion(key, KEYS.into_iter())));
+        }
+        let enabled = match table.get("enabled") {
+            None => true,
+            Some(Value::Bool(enabled)) => *enabled,
+            Some(other) => {
+                self.fault(".enabled", format!("expected true or false, found {}", other.type_name()));
+                false
+            }
+        };
+        let assignment = self.assignment(table.get("assignment"));
+        let blocks = self.blocks(table.get("blocks"));
+        let guard = self.sub_table("guard", table.get("guard"), GUARD);
+        let guard = Guard {
+            max_e2e_p95_ratio: guard.number("max_e2e_p95_ratio").unwrap_or(1.10),
+            max_error_share: guard.number("max_error_share").unwrap_or(0.02),
+        };
+        let seed = self.seed(table.get("seed"), policy);
+        let objectives = self.registry.objectives.clone();
+        let objective = self.chosen("objective", table.get("objective"), "ttft-e2e", &objectives);
+        let objective = objective.and_then(|(params, kind)| {
+            let built = self.made("objective", (kind.build)(&params))?;
+            Some((Arc::from(built), kind.kind))
+        });
+        let optimizers = self.registry.optimizers.clone();
+        let optimizer = self.chosen("optimizer", table.get("optimizer"), "es-1plus1", &optimizers);
+        let space = Space {
+            dimensions: terms
+                .iter()
+                .enumerate()
+                .filter(|(_, built)| built.term.weight.tune)
+                .map(|(slot, built)| Dimension {
+                    slot,
+                    name: built.term.name.to_string(),
+                    init: built.term.weight.init,
+                    min: built.term.weight.min,
+                    max: built.term.weight.max,
+                })
+                .collect(),
+        };
+        let frozen = optimizer.as_ref().is_some_and(|(_, kind)| kind.kind == "frozen");
+        if space.dimensions.is_empty() && !frozen {
+            self.fault("", "no term of this policy has a weight with `tune = true`");
+        }
+        let (objective, objective_kind) = objective?;
+        let (optimizer_params, optimizer) = optimizer?;
+        // What is wrong with a weight is reported there; a box made of it would be wrong too.
+        if self.faults.list.len() > before || self.faults.any() {
+            return None;
+        }
+        let plan =
+            Plan { objective, objective_kind, optimizer, optimizer_params, space, assignment, blocks, guard, seed };
+        self.check_samples(&plan);
+        let weights = terms.iter().map(|built| built.term.weight.init).collect();
+        let tuner = plan.tuner(id, Weights { generation: Generation(0), values: weights }, Vec::new());
+        self.made("optimizer", tuner)?;
+        enabled.then_some(plan)
+    }
+
+    fn assignment(&mut self, value: Option<&Value>) -> Assignment {
+        let names = || Assignment::ALL.into_iter().map(Assignment::name);
+        match value.map(|value| (value, value.text())) {
+            None => Assignment::Switchback,
+            Some((_, Some(text))) => match Assignment::ALL.into_iter().find(|known| known.name() == text) {
+                Some(Assignment::Request) => {
+                    let message = "arms that share queues and caches bias a comparison by request: the more selfish one \
+                                   looks better than it is; prefer \"switchback\"";
+                    self.faults.warn(format!("{}.assignment", self.path), message);
+                    Assignment::Request
+                }
+                Some(known) => known,
+                None => {
+                    self.fault(".assignment", format!("unknown assignment \"{text}\"; {}", suggestion(text, names())));
+                    Assignment::Switchback
+                }
+            },
+            Some((other, None)) => {
+                self.fault(".assignment", format!("expected a string, found {}", other.type_name()));
+                Assignment::Switchback
+            }
+        }
+    }
+
+    fn sub_table(&mut self, key: &str, value: Option<&Value>, declared: &[Param]) -> Params {
+        let path = format!("{}.{key}", self.path);
+        match value {
+            None => params::read(&[], declared, &[], &path, self.faults),
+            Some(Value::Table(members)) => params::read(members, declared, &[], &path, self.faults),
+            Some(other) => {
+                self.faults.fault(path, format!("expected a table, found {}", other.type_name()));
+                Params::default()
+            }
+        }
+    }
+
+    fn blocks(&mut self, value: Option<&Value>) -> Blocks {
+        let read = self.sub_table("blocks", value, BLOCKS);
+        let usual = Blocks::default();
+        let whole = |name, usual| read.integer(name).and_then(|whole| u32::try_from(whole).ok()).unwrap_or(usual);
+        let blocks = Blocks {
+            requests: whole("requests", usual.requests),
+            washout_requests: whole("washout_requests", usual.washout_requests),
+            min_pairs: whole("min_pairs", usual.min_pairs),
+            max_pairs: whole("max_pairs", usual.max_pairs),
+            accept_se: read.number("accept_se").unwrap_or(usual.accept_se),
+            reject_se: read.number("reject_se").unwrap_or(usual.reject_se),
+        };
+        if blocks.counted() == 0 {
+            let message =
+                format!("{} leaves nothing of the {} requests of a block", blocks.washout_requests, blocks.requests);
+            self.fault(".blocks.washout_requests", message);
+        }
+        if blocks.min_pairs > blocks.max_pairs {
+            let message = format!("{} is above `max_pairs`, {}", blocks.min_pairs, blocks.max_pairs);
+            self.fault(".blocks.min_pairs", message);
+        }
+        blocks
+    }
+
+    /// The seed as given, else one of the policy's content: the same table tries the same things in the same order.
+    fn seed(&mut self, value: Option<&Value>, policy: &Value) -> u64 {
+        match value {
+            None => u64::from_str_radix(&digest(policy)[..13], 16).unwrap_or(0),
+            Some(Value::Integer(seed)) if *seed >= 0 => seed.cast_unsigned(),
+            Some(Value::Integer(seed)) => {
+                self.fault(".seed", format!("{seed} is below 0"));
+                0
+            }
+            Some(other) => {
+                self.fault(".seed", format!("expected a whole number, found {}", other.type_name()));
+                0
+            }
+        }
+    }
+
+    /// A statistic that no trial has samples enough for would never decide anything.
+    fn check_samples(&mut self, plan: &Plan) {
+        let most = u64::from(plan.blocks.counted()) * u64::from(plan.blocks.max_pairs);
+        let least = plan.objective.statistics().iter().map(|statistic| statistic.least_samples() as u64).max();
+        if let Some(least) = least.filter(|least| *least > most) {
+            let message =
+                format!("{} needs {least} requests per arm, and the blocks give at most {most}", plan.objective_kind);
+            self.fault(".blocks", message);
+        }
+    }
+}

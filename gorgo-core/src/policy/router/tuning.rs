@@ -1,0 +1,116 @@
+//! The tuners of the policies: whose weights a decision is made with, and what its outcome says of them.
+//!
+//! Whoever drives a router shows it every record it takes down ([`Router::tuning`]) and takes down what comes back.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::Router;
+use crate::model::{At, DecisionId, EventKind, PolicyId, Prompt, Record, Replica, Weights};
+use crate::policy::Policies;
+use crate::tune::{Assigned, Stamp, Tuner};
+
+/// One tuner per policy that has a plan. Plans were checked by building a tuner of each.
+pub(super) fn tuners(policies: &Policies, fleet: &[Replica]) -> Vec<Option<Mutex<Tuner>>> {
+    let names: Vec<String> = fleet.iter().map(|replica| replica.name.to_string()).collect();
+    let tuner_of = |policy: &crate::policy::Policy| {
+        let plan = policy.tune.as_ref()?;
+        plan.tuner(policy.id, policy.weights(), names.clone()).ok().map(Mutex::new)
+    };
+    policies.list.iter().map(tuner_of).collect()
+}
+
+impl Router {
+    /// The weights of a decision, and its place in an experiment. A retry is decided with the weights of the first
+    /// attempt and has no place of its own.
+    pub(super) fn assigned(
+        &self,
+        policy: PolicyId,
+        prompt: &Prompt,
+        id: DecisionId,
+        seed: u64,
+        at: At,
+        retry: bool,
+    ) -> Assigned {
+        let in_force = || Assigned { weights: self.weights[policy.index()].load_full(), stamp: None };
+        let Some(tuner) = self.tuners[policy.index()].as_ref() else { return in_force() };
+        if retry {
+            let weights = tuner.lock().weights_of_decision(id);
+            return weights.map_or_else(in_force, |weights| Assigned { weights, stamp: None });
+        }
+        tuner.lock().assign(prompt.session_hash, seed, at)
+    }
+
+    /// Nobody could be chosen.
+    pub(super) fn withdrawn(&self, policy: PolicyId, stamp: Option<Stamp>, at: At) {
+        if let Some(tuner) = &self.tuners[policy.index()] {
+            tuner.lock().withdrawn(stamp, at);
+        }
+    }
+
+    /// Shows a record to the tuners: decisions, outcomes, and what happened to the fleet. What comes back is to be
+    /// taken down *before* the record itself: a decision's weights before the decision.
+    pub fn tuning(&self, record: &Record, at: At) -> Vec<Record> {
+        let mut said = Vec::new();
+        let disturbance = match record {
+            Record::Event(event) => match event.kind {
+                EventKind::ReplicaUp | EventKind::ReplicaDown | EventKind::ReplicaRestarted => Some(event.kind.name()),
+                _ => None,
+            },
+            Record::Decision(_) | Record::Outcome(..) => None,
+            _ => return said,
+        };
+        for (tuner, weights) in self.tuners.iter().zip(&self.weights) {
+            let Some(tuner) = tuner else { continue };
+            let mut tuner = tuner.lock();
+            match record {
+                Record::Decision(decision) => tuner.decided(decision),
+                Record::Outcome(_, outcome) => tuner.outcome(outcome, at),
+                _ => disturbance.iter().for_each(|why| tuner.disturbed(why, at)),
+            }
+            said.append(&mut tuner.records());
+            if weights.load().generation != tuner.incumbent().generation {
+                weights.store(Arc::clone(tuner.incumbent()));
+            }
+        }
+        said
+    }
+
+    /// Goes on where the tuner of an earlier run stopped: its saved state, and the highest generation it began.
+    ///
+    /// # Errors
+    /// Why the state is refused; the policy starts with the weights as configured then.
+    pub fn resume_tuning(&self, policy: PolicyId, state: Option<&str>, last: u64) -> Result<(), String> {
+        let Some(Some(tuner)) = self.tuners.get(policy.index()) else {
+            return Err("the policy is not tuned".to_owned());
+        };
+        let mut tuner = tuner.lock();
+        let resumed = match state {
+            Some(state) => tuner.resume(state, last),
+            None => {
+                tuner.number_from(last);
+                Ok(())
+            }
+        };
+        self.weights[policy.index()].store(Arc::clone(tuner.incumbent()));
+        resumed
+    }
+
+    /// What a policy's tuner does now, for people; `None` where nothing is tuned.
+    #[must_use]
+    pub fn tuner_said(&self, policy: PolicyId) -> Option<String> {
+        let tuner = self.tuners.get(policy.index())?.as_ref()?;
+        Some(tuner.lock().said().to_owned())
+    }
+
+    /// The weights on trial; `None` between trials.
+    #[must_use]
+    pub fn on_trial(&self, policy: PolicyId) -> Option<Arc<Weights>> {
+        let tuner = self.tuners.get(policy.index())?.as_ref()?;
+        tuner.lock().trying().map(Arc::clone)
+    }
+}
+
+#[cfg(test)]
+mod tests;

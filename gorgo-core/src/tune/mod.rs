@@ -1,0 +1,35 @@
+//! Ring 1: a policy improves its own weights on live traffic, and never makes service clearly worse while it does.
+//!
+//! ```text
+//! optimizer ─ask→ candidate ─→ trial: blocks of incumbent and candidate in random order, paired
+//!     ↑                          │ samples, each stamped with the generation and block that routed it
+//!     └──tell── verdict ← contrast: difference of the objective, with its standard error
+//! ```
+//!
+//! A *generation* is one candidate with its samples and its verdict. [`Tuner`] is the whole machine; it is fed with
+//! decisions and outcomes, and says what to decide with next and what to write down. It reads no clock and its
+//! randomness comes from a seed, so the same samples at the same times give the same verdicts.
+
+pub mod cohort;
+pub mod contrast;
+mod decisive;
+mod drift;
+mod exact;
+pub mod objective;
+pub mod optimizer;
+mod reference;
+pub mod sample;
+pub mod space;
+pub mod trial;
+mod tuner;
+mod verdict;
+
+pub use objective::{OBJECTIVES, Objective, ObjectiveKind};
+pub use optimizer::{OPTIMIZERS, Optimizer, OptimizerKind};
+pub use space::{Dimension, Space};
+pub use trial::{Assignment, Blocks, Stamp};
+pub use tuner::{Assigned, Plan, Tuner};
+pub use verdict::Guard;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,14 @@
+//! 95th percentile of end-to-end time, adjusted for answer length, ms.
+//!
+//! Sees saturation, which TTFT alone does not.
+
+use super::{ObjectiveKind, single::Single};
+use crate::tune::cohort::Statistic;
+
+pub(super) const KIND: ObjectiveKind = ObjectiveKind {
+    kind: "e2e-p95",
+    unit: "ms",
+    summary: "95th percentile of end-to-end time, adjusted for answer length",
+    params: &[],
+    build: |_| Ok(Box::new(Single { statistics: &[Statistic::E2eP95], sign: 1.0 })),
+};

@@ -1,0 +1,14 @@
+//! Mean gap between two tokens, ms.
+//!
+//! The requests' mean gaps, averaged: how fluent answers are.
+
+use super::{ObjectiveKind, single::Single};
+use crate::tune::cohort::Statistic;
+
+pub(super) const KIND: ObjectiveKind = ObjectiveKind {
+    kind: "itl-mean",
+    unit: "ms",
+    summary: "mean gap between two tokens",
+    params: &[],
+    build: |_| Ok(Box::new(Single { statistics: &[Statistic::ItlMean], sign: 1.0 })),
+};

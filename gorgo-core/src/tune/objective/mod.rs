@@ -1,0 +1,113 @@
+//! Objectives, one file each: the statistics of a cohort → one number, to be minimised.
+
+mod e2e_p95;
+mod e2e_p99;
+mod itl_mean;
+mod itl_p99;
+mod single;
+mod throughput;
+mod ttft_e2e;
+mod ttft_mean;
+mod ttft_p50;
+mod ttft_p95;
+mod ttft_p99;
+
+use std::fmt::Debug;
+
+use super::cohort::{Figures, Statistic};
+use crate::model::{Param, Params};
+
+/// All kinds of objective. A new one is a file here and a line in this table.
+pub const OBJECTIVES: &[&ObjectiveKind] = &[
+    &ttft_e2e::KIND,
+    &ttft_mean::KIND,
+    &ttft_p50::KIND,
+    &ttft_p95::KIND,
+    &ttft_p99::KIND,
+    &e2e_p95::KIND,
+    &e2e_p99::KIND,
+    &itl_mean::KIND,
+    &itl_p99::KIND,
+    &throughput::KIND,
+];
+
+/// What a tuner minimises.
+pub trait Objective: Debug + Send + Sync {
+    /// The statistics that are read; others are 0 in the figures.
+    fn statistics(&self) -> &[Statistic];
+
+    /// The score of an arm. `reference` are the figures of the incumbent's own blocks; the incumbent itself is scored
+    /// with `own` equal to it. Smooth but for kinks: its slopes make the test.
+    fn score(&self, own: &Figures, reference: &Figures) -> f64;
+}
+
+/// A kind of objective: its row in [`OBJECTIVES`].
+#[derive(Debug, Clone, Copy)]
+pub struct ObjectiveKind {
+    /// Its name in configuration files, kebab-case.
+    pub kind: &'static str,
+    /// The unit of its score; empty where it has none.
+    pub unit: &'static str,
+    /// What it is, one line.
+    pub summary: &'static str,
+    /// Its parameters.
+    pub params: &'static [Param],
+    /// Makes the objective. The text of an error names the parameter and what is allowed.
+    pub build: fn(&Params) -> BuiltObjective,
+}
+
+/// An objective, or what is wrong with its parameters.
+pub type BuiltObjective = Result<Box<dyn Objective>, String>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{ParamType, Value};
+    use crate::tune::cohort::STATISTICS;
+
+    fn built(kind: &ObjectiveKind) -> Box<dyn Objective> {
+        let mut params = Params::default();
+        for param in kind.params {
+            let value = match param.ty {
+                ParamType::Number { default: Some(number), .. } => Value::Float(number),
+                ParamType::Text { default: Some(text), .. } => Value::Text(text.to_owned()),
+                _ => continue,
+            };
+            params.values.push((param.name, value));
+        }
+        (kind.build)(&params).unwrap()
+    }
+
+    #[test]
+    fn tune_every_objective_reads_what_it_says_and_gets_worse_with_it() {
+        for kind in OBJECTIVES {
+            let objective = built(kind);
+            let mut base: Figures = [0.0; STATISTICS];
+            for statistic in objective.statistics() {
+                base[*statistic as usize] = 0.7;
+            }
+            let score = objective.score(&base, &base);
+            for statistic in objective.statistics() {
+                let mut worse = base;
+                let better_is_more = *statistic == Statistic::TokensPerSecond;
+                worse[*statistic as usize] *= if better_is_more { 0.8 } else { 1.2 };
+                let changed = objective.score(&worse, &base);
+                assert!(changed > score, "{}: {} made {score} into {changed}", kind.kind, statistic.name());
+            }
+        }
+    }
+
+    #[test]
+    fn tune_e2e_above_the_incumbents_costs_more_than_ttft_gains() {
+        let kind = OBJECTIVES.iter().find(|kind| kind.kind == "ttft-e2e").unwrap();
+        let objective = built(kind);
+        let mut incumbent: Figures = [0.0; STATISTICS];
+        incumbent[Statistic::TtftGeometric as usize] = 1_000.0;
+        incumbent[Statistic::E2eGeometric as usize] = 3_000.0;
+        // The paper's hacked window: TTFT 17 % better, E2E four times as long.
+        let mut hacked = incumbent;
+        hacked[Statistic::TtftGeometric as usize] = 830.0;
+        hacked[Statistic::E2eGeometric as usize] = 12_490.0;
+        assert!(objective.score(&hacked, &incumbent) > 10.0 * objective.score(&incumbent, &incumbent));
+    }
+}

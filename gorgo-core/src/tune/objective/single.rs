@@ -1,0 +1,22 @@
+//! One statistic and nothing else; its sign says which way is better.
+
+use super::Objective;
+use crate::tune::cohort::{Figures, Statistic};
+
+#[derive(Debug)]
+pub(super) struct Single {
+    /// Just one.
+    pub(super) statistics: &'static [Statistic],
+    /// 1 to minimise, -1 to maximise.
+    pub(super) sign: f64,
+}
+
+impl Objective for Single {
+    fn statistics(&self) -> &[Statistic] {
+        self.statistics
+    }
+
+    fn score(&self, own: &Figures, _reference: &Figures) -> f64 {
+        self.statistics.iter().map(|statistic| self.sign * own[*statistic as usize]).sum()
+    }
+}

@@ -1,0 +1,14 @@
+//! Mean time to first token, ms.
+//!
+//! The mean: a slow tail counts by how slow it is.
+
+use super::{ObjectiveKind, single::Single};
+use crate::tune::cohort::Statistic;
+
+pub(super) const KIND: ObjectiveKind = ObjectiveKind {
+    kind: "ttft-mean",
+    unit: "ms",
+    summary: "mean time to first token",
+    params: &[],
+    build: |_| Ok(Box::new(Single { statistics: &[Statistic::TtftMean], sign: 1.0 })),
+};

@@ -1,0 +1,271 @@
+//! One generation's experiment: which request goes to which arm, and which of them count.
+//!
+//! *Switchback*: blocks of requests, all of one arm, in random order within each pair (AB or BA). After a change of arm
+//! the block begins with a wash-out that does not count: queues and caches are still the other arm's. It lasts the longer
+//! of `washout_requests` requests and the 95th percentile of E2E.
+//! *Session* and *request* split the same moment's traffic instead. There both arms share queues and caches, so the more
+//! selfish one looks better than it is: measured, that walks into collapse. They are offered because they need no
+//! wash-out and suit fleets where one request weighs nothing.
+
+use std::time::Duration;
+
+use rand::Rng;
+
+use super::contrast::Pair;
+use super::sample::Sample;
+use super::space::randomness;
+use crate::model::At;
+
+/// How requests are given to arms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Assignment {
+    /// By blocks of time.
+    Switchback,
+    /// By hash of the session.
+    Session,
+    /// By chance.
+    Request,
+}
+
+impl Assignment {
+    /// All of them, in documentation order.
+    pub const ALL: [Self; 3] = [Self::Switchback, Self::Session, Self::Request];
+
+    /// Its name in configuration files.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Switchback => "switchback",
+            Self::Session => "session",
+            Self::Request => "request",
+        }
+    }
+}
+
+/// `blocks` of a tune table.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Blocks {
+    /// Requests of a block with the shortest wash-out; all but `washout_requests` of them count.
+    pub requests: u32,
+    /// Requests after a change of arm that do not count, at least.
+    pub washout_requests: u32,
+    /// Pairs before anything is decided.
+    pub min_pairs: u32,
+    /// Pairs after which an undecided candidate is rejected.
+    pub max_pairs: u32,
+    /// Accepted below minus this many standard errors.
+    pub accept_se: f64,
+    /// Rejected above this many.
+    pub reject_se: f64,
+}
+
+impl Default for Blocks {
+    fn default() -> Self {
+        Self { requests: 40, washout_requests: 8, min_pairs: 4, max_pairs: 16, accept_se: 2.5, reject_se: 0.5 }
+    }
+}
+
+impl Blocks {
+    /// Requests of a block that count.
+    #[must_use]
+    pub const fn counted(&self) -> u32 {
+        self.requests.saturating_sub(self.washout_requests)
+    }
+}
+
+/// What a decision is stamped with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamp {
+    /// 0 incumbent, 1 candidate.
+    pub arm: u8,
+    /// Which block; rising over all generations of a policy. `None` while the last blocks' requests are waited for.
+    pub block: Option<u32>,
+    /// Whether its outcome scores the arm.
+    pub counted: bool,
+}
+
+/// The samples of one block.
+#[derive(Debug, Default)]
+struct Cell {
+    /// Counted requests that were routed.
+    counted: u32,
+    /// Those that ended.
+    ended: u32,
+    /// What they said.
+    samples: Vec<Sample>,
+}
+
+/// The experiment of one generation.
+#[derive(Debug)]
+pub struct Trial {
+    blocks: Blocks,
+    assignment: Assignment,
+    /// Of the generation.
+    seed: u64,
+    first_block: u32,
+    cells: Vec<Cell>,
+    /// The block (or pair of blocks) that is being filled, and when it began.
+    current: usize,
+    began: At,
+    assigned: u32,
+    washing: bool,
+}
+
+impl Trial {
+    /// A new experiment; its blocks are numbered from `first_block`. Before it the incumbent decided.
+    #[must_use]
+    pub fn new(blocks: Blocks, assignment: Assignment, seed: u64, first_block: u32, at: At) -> Self {
+        let mut trial = Self {
+            blocks,
+            assignment,
+            seed,
+            first_block,
+            cells: Vec::new(),
+            current: 0,
+            began: at,
+            assigned: 0,
+            washing: false,
+        };
+        trial.washing = assignment != Assignment::Switchback || trial.arm(0) == 1;
+        trial
+    }
+
+    /// The arm of a block: within each pair the order is drawn.
+    fn arm(&self, block: usize) -> u8 {
+        let first = randomness(self.seed, (block / 2) as u64).next_u64() & 1;
+        u8::try_from((first + block as u64) & 1).unwrap_or(0)
+    }
+
+    fn is_full(&self, block: usize) -> bool {
+        self.cells.get(block).is_some_and(|cell| cell.counted >= self.blocks.counted())
+    }
+
+    fn cell(&mut self, block: usize) -> &mut Cell {
+        if self.cells.len() <= block {
+            self.cells.resize_with(block + 1, Cell::default);
+        }
+        &mut self.cells[block]
+    }
+
+    fn limit(&self) -> usize {
+        2 * self.blocks.max_pairs as usize
+    }
+
+    /// The arm of the next request. `lot` decides by request, `session` by session; `washout`: the 95th percentile of
+    /// E2E now.
+    pub fn stamp(&mut self, session: u64, lot: u64, at: At, washout: Duration) -> Stamp {
+        if self.assignment == Assignment::Switchback {
+            self.switched(at, washout)
+        } else {
+            self.split(session, lot, at, washout)
+        }
+    }
+
+    fn switched(&mut self, at: At, washout: Duration) -> Stamp {
+        if self.is_full(self.current) {
+            self.current += 1;
+            (self.began, self.assigned) = (at, 0);
+            self.washing = self.current < self.limit() && self.arm(self.current) != self.arm(self.current - 1);
+        }
+        if self.current >= self.limit() {
+            return Stamp { arm: 0, block: None, counted: false };
+        }
+        let (current, arm) = (self.current, self.arm(self.current));
+        let counted = self.washed(at, washout);
+        Stamp { arm, block: Some(self.taken(current, counted)), counted }
+    }
+
+    fn split(&mut self, session: u64, lot: u64, at: At, washout: Duration) -> Stamp {
+        if self.is_full(self.current) && self.is_full(self.current + 1) {
+            self.current += 2;
+            (self.began, self.assigned, self.washing) = (at, 0, false);
+        }
+        let by = if self.assignment == Assignment::Session { session } else { lot };
+        let arm = usize::from(randomness(self.seed ^ by, u64::MAX).next_u64() & 1 == 1);
+        if self.current >= self.limit() {
+            return Stamp { arm: 0, block: None, counted: false };
+        }
+        let block = self.current + arm;
+        let counted = self.washed(at, washout) && !self.is_full(block);
+        Stamp { arm: u8::from(arm == 1), block: Some(self.taken(block, counted)), counted }
+    }
+
+    /// Whether the wash-out is over, if there is one.
+    fn washed(&mut self, at: At, washout: Duration) -> bool {
+        self.washing &= self.assigned < self.blocks.washout_requests || at.since(self.began) < washout;
+        !self.washing
+    }
+
+    fn taken(&mut self, block: usize, counted: bool) -> u32 {
+        self.assigned = self.assigned.saturating_add(1);
+        self.cell(block).counted += u32::from(counted);
+        self.first_block.saturating_add(u32::try_from(block).unwrap_or(u32::MAX))
+    }
+
+    /// A counted request of that block ended. `None`: it says nothing of the arm. Blocks of other trials are ignored.
+    pub fn ended(&mut self, block: u32, sample: Option<Sample>) {
+        let Some(place) = block.checked_sub(self.first_block).and_then(|place| usize::try_from(place).ok()) else {
+            return;
+        };
+        if let Some(cell) = self.cells.get_mut(place) {
+            cell.ended += 1;
+            cell.samples.extend(sample);
+        }
+    }
+
+    /// A counted request of that block was not routed after all: another one takes its place while the block is filled.
+    pub fn withdrawn(&mut self, block: u32) {
+        let place = block.checked_sub(self.first_block).and_then(|place| usize::try_from(place).ok());
+        let open = self.current..=self.current + usize::from(self.assignment != Assignment::Switchback);
+        match place.filter(|place| open.contains(place)).and_then(|place| self.cells.get_mut(place)) {
+            Some(cell) => cell.counted = cell.counted.saturating_sub(1),
+            None => self.ended(block, None),
+        }
+    }
+
+    /// The pairs of which every counted request has ended, oldest first, up to the first that is still waited for.
+    #[must_use]
+    pub fn pairs(&self) -> Vec<Pair> {
+        let whole = |block: usize| self.is_full(block) && self.cells[block].ended >= self.cells[block].counted;
+        (0..self.cells.len())
+            .step_by(2)
+            .take_while(|first| whole(*first) && whole(first + 1))
+            .map(|first| {
+                let candidate_first = self.assignment == Assignment::Switchback && self.arm(first) == 1;
+                let (one, other) = (self.cells[first].samples.clone(), self.cells[first + 1].samples.clone());
+                if candidate_first {
+                    Pair { incumbent: other, candidate: one }
+                } else {
+                    Pair { incumbent: one, candidate: other }
+                }
+            })
+            .collect()
+    }
+
+    /// How many pairs are whole, without copying them.
+    #[must_use]
+    pub fn whole_pairs(&self) -> usize {
+        let whole = |block: usize| self.is_full(block) && self.cells[block].ended >= self.cells[block].counted;
+        (0..self.cells.len()).step_by(2).take_while(|first| whole(*first) && whole(first + 1)).count()
+    }
+
+    /// Whether nothing more will come.
+    #[must_use]
+    pub fn is_exhausted(&self) -> bool {
+        self.whole_pairs() >= self.blocks.max_pairs as usize
+    }
+
+    /// The first block and the one after the last of the whole pairs: those that a verdict is of.
+    #[must_use]
+    pub fn scored(&self) -> (u32, u32) {
+        let whole = u32::try_from(2 * self.whole_pairs()).unwrap_or(u32::MAX);
+        (self.first_block, self.first_block.saturating_add(whole))
+    }
+
+    /// The first block and the one after the last used so far.
+    #[must_use]
+    pub fn range(&self) -> (u32, u32) {
+        let used = u32::try_from(self.cells.len()).unwrap_or(u32::MAX);
+        (self.first_block, self.first_block.saturating_add(used))
+    }
+}
