@@ -164,7 +164,7 @@ impl Asked {
 
 /// How long the engine asks to be left alone; dates are not read.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().filter(|seconds| *seconds > 0)?;
     Some(Duration::from_secs(seconds))
 }
 

@@ -66,11 +66,9 @@ impl Rtt {
                     link.kernel_min_ms = min_ms;
                 }
             }
-            Event::Report { .. }
-            | Event::Models { .. }
-            | Event::Up { .. }
-            | Event::Down { .. }
-            | Event::Restarted { .. } => {}
+            // What was lost while it was away says nothing about the way to it; a probe follows at once.
+            Event::Up { replica } => *self.link(replica) = Link::default(),
+            Event::Report { .. } | Event::Models { .. } | Event::Down { .. } | Event::Restarted { .. } => {}
         }
     }
 

@@ -47,6 +47,15 @@ fn a_probe_counts_half_after_a_half_life() {
 }
 
 #[test]
+fn a_replica_that_is_back_is_as_far_as_it_was_at_once() {
+    let mut rtt = fed(&[probe(0, Some(37.0)), probe(2_000, None), probe(4_000, None), probe(6_000, None)]);
+    assert!(read(&rtt, 6_000).0.unwrap() > 1_000.0);
+    rtt.apply(&Event::Up { replica: R });
+    rtt.apply(&probe(8_000, Some(38.0)));
+    assert_eq!(read(&rtt, 8_000), (Some(38.0), Some(38.0), RttSource::Probe));
+}
+
+#[test]
 fn a_loss_counts_as_the_time_out_and_silences_the_kernel() {
     let mut rtt = fed(&[probe(0, Some(37.0)), kernel(100, 36.0, 36.0)]);
     assert_eq!(read(&rtt, 200).2, RttSource::Kernel);
