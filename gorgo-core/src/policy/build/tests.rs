@@ -444,7 +444,7 @@ fn tune_tables_are_checked_like_the_rest() {
         tuned
     )), @r#"
     policy.mine.tune.enabeld: unknown key; did you mean `enabled`?
-    policy.mine.tune.assignment: unknown assignment "switch"; known: switchback, session, request
+    policy.mine.tune.assignment: unknown assignment "switch"; did you mean `switchback`?
     policy.mine.tune.blocks.washout_requests: 8 leaves nothing of the 8 requests of a block
     policy.mine.tune.blocks.min_pairs: 20 is above `max_pairs`, 16
     policy.mine.tune.guard.max_error_share: 2.0 is above 1.0
