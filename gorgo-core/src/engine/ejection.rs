@@ -33,7 +33,8 @@ const RETURNED: u32 = 16;
 /// How an attempt failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
-    /// No connection, or no answer over it, or a refusal: nothing came that a client could use.
+    /// No connection, or no answer over it, or a refusal: nothing came that a client could use. Also: late, and silent
+    /// on all its streams while another replica answered the same request.
     Unanswered,
     /// The answer began and broke off.
     Broken,
