@@ -1,4 +1,4 @@
-//! One decision of the preset `gorgo` on facts that are there already: score, constrain, pick; the whole of it, and one
+//! One decision of the presets `gorgo` and `predicted-latency` on facts that are there already: score, constrain, pick; the whole of it, and one
 //! through the router with its facts, reservation, index and row.
 //!
 //! `cargo bench -p gorgo-core --bench policy`
@@ -44,6 +44,10 @@ fn facts(replicas: u16) -> Candidates {
         facts.cached_tokens[row] = u32::from(id) * 97 % 18_000;
         facts.queued_tokens[row] = u64::from(id) * 1_313 % 60_000;
         facts.inflight[row] = u32::from(id) % 40;
+        facts.backlog_ms[row] = f64::from(id) * 13.0 % 900.0;
+        facts.likely_uncached_tokens[row] = f64::from(18_000 - facts.cached_tokens[row]);
+        facts.service_ms_per_token[row] = 0.07;
+        facts.itl_ms_per_request[row] = 0.6;
     }
     facts
 }
@@ -57,15 +61,15 @@ const REQUEST: RequestView = RequestView {
     turn: 3,
 };
 
-#[divan::bench(args = REPLICAS)]
-fn score_constrain_pick(bencher: Bencher<'_, '_>, replicas: u16) {
+#[divan::bench(args = REPLICAS, consts = [false, true])]
+fn score_constrain_pick<const OURS: bool>(bencher: Bencher<'_, '_>, replicas: u16) {
     let policies = policies(replicas);
-    let gorgo = policies.named("gorgo").unwrap();
-    let (weights, facts, mut scratch) = (gorgo.weights(), facts(replicas), Scratch::default());
+    let policy = policies.named(if OURS { "predicted-latency" } else { "gorgo" }).unwrap();
+    let (weights, facts, mut scratch) = (policy.weights(), facts(replicas), Scratch::default());
     let mut seed = 0;
     bencher.bench_local(|| {
         seed += 1;
-        decide(gorgo, &weights, &REQUEST, black_box(&facts), seed, &mut scratch)
+        decide(policy, &weights, &REQUEST, black_box(&facts), seed, &mut scratch)
     });
 }
 
