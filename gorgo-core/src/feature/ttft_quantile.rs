@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use crate::model::{Candidates, Ending};
 
-const QUANTILE: f64 = 0.88;
+const PERCENT: usize = 88;
 /// Large enough that 120 samples lie beyond the quantile, small enough to follow the hour.
 const WINDOW: usize = 1_024;
 /// Fewer say nothing of a tail.
@@ -45,15 +45,9 @@ impl TtftQuantile {
 
     /// The quantile, ms; `None` before there are enough samples.
     #[must_use]
-    #[expect(
-        clippy::cast_precision_loss,
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "at most 1,024"
-    )]
     pub fn value_ms(&self) -> Option<f64> {
         let samples = self.sorted.len();
-        let rank = (QUANTILE * samples as f64).ceil() as usize;
+        let rank = (PERCENT * samples).div_ceil(100);
         (samples >= LEAST_SAMPLES).then(|| self.sorted[rank.clamp(1, samples) - 1])
     }
 
@@ -101,8 +95,7 @@ mod tests {
             let quantile = seen(samples.iter().copied());
             let mut last = samples[samples.len().saturating_sub(WINDOW)..].to_vec();
             last.sort_by(f64::total_cmp);
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 1 and WINDOW")]
-            let rank = (QUANTILE * last.len() as f64).ceil() as usize;
+            let rank = (PERCENT * last.len()).div_ceil(100);
             prop_assert_eq!(quantile.value_ms(), Some(last[rank - 1]));
         }
     }

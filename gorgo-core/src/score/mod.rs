@@ -87,8 +87,8 @@ pub struct CostKind {
     /// Its parameters.
     pub params: &'static [Param],
     /// Makes the cost of a policy with these terms. The text of an error names the parameter and what is allowed.
-    pub build: BuildCost,
+    pub build: fn(&Params, &[Slot<'_>]) -> BuiltCost,
 }
 
-/// Makes a cost of its parameters and of the policy's terms.
-pub type BuildCost = fn(&Params, &[Slot<'_>]) -> Result<Box<dyn Cost>, String>;
+/// A cost, or what is wrong with its parameters or its policy's terms.
+pub type BuiltCost = Result<Box<dyn Cost>, String>;
