@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn the_shipped_file_is_right() {
         let verdict = check(&["--deny-warnings"], Look::Plain);
-        let out = "policies.toml: right; 3 replicas, policy gorgo of 18\n";
+        let out = "policies.toml: right; 3 replicas, policy gorgo of 20\n";
         assert_eq!(verdict, Verdict { exit: Exit::Done, out: out.to_owned(), report: String::new() });
     }
 
