@@ -121,9 +121,9 @@ impl Optimizer for CmaEs {
             let turn = keep / length * ((1.0 + rate * length / (1.0 - rate)).sqrt() - 1.0);
             let moved: Vec<f64> =
                 (0..n).map(|k| (0..n).map(|j| state.factor[k * n + j] * state.draw[j]).sum()).collect();
-            for k in 0..n {
-                for j in 0..n {
-                    state.factor[k * n + j] = keep * state.factor[k * n + j] + turn * moved[k] * state.draw[j];
+            for (row, moved) in state.factor.chunks_exact_mut(n.max(1)).zip(&moved) {
+                for (entry, draw) in row.iter_mut().zip(&state.draw) {
+                    *entry = keep * *entry + turn * moved * draw;
                 }
             }
         }
