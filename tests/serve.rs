@@ -251,6 +251,41 @@ async fn a_killed_router_leaves_a_sound_database_and_the_next_one_goes_on() {
     assert!(lowest > highest, "ids go on rising");
 }
 
+/// A drain whose time runs out is not called drained: the answer is cut off, and the database says so.
+#[tokio::test]
+async fn a_drain_that_runs_out_of_time_says_so() {
+    let mut serve = Serve::start("", "[store]\npath = \"history.db\"");
+    let config = serve.folder.path().join("policies.toml");
+    let text = std::fs::read_to_string(&config).unwrap();
+    serve.stop();
+    std::fs::write(&config, text.replace("[admin]", "drain_secs = 0\n[admin]").replace("speed = 500.0", "speed = 0.1"))
+        .unwrap();
+    let mut child =
+        gorgo().args(["serve", "--config"]).arg(&config).stderr(std::process::Stdio::null()).spawn().unwrap();
+    let listening = (0..2_000).any(|_| {
+        std::thread::park_timeout(std::time::Duration::from_millis(10));
+        matches!(get(serve.admin, "/ready"), Some((200, _)))
+    });
+    assert!(listening);
+    let port = serve.port;
+    let body = r#"{"model":"sim","stream":true,"max_tokens":100000,"messages":[{"role":"user","content":"hi"}]}"#;
+    let client = std::thread::spawn(move || post(port, "/v1/chat/completions", body));
+    let running = (0..2_000).any(|_| {
+        std::thread::park_timeout(std::time::Duration::from_millis(10));
+        serve.gauges().iter().any(|(name, value)| name.starts_with("gorgo_inflight") && *value == 1.0)
+    });
+    assert!(running);
+    let sent = std::process::Command::new("kill").args(["-s", "TERM", &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let (_, answer) = client.join().unwrap();
+    assert!(answer.contains("router_shutdown"), "{answer}");
+    let database = serve.database();
+    let last: String = rows(&database, "select text from events order by rowid desc limit 1").await[0].get(0);
+    assert!(last.contains("cut off"), "{last}");
+    assert_eq!(number(&database, "select count(*) from v_requests where error = 'shutdown'").await, 1);
+}
+
 #[test]
 fn exit_codes_say_whose_fault_it_is() {
     let folder = tempfile::tempdir().unwrap();
@@ -270,6 +305,9 @@ fn exit_codes_say_whose_fault_it_is() {
     assert_eq!(code, Some(78), "{said}");
     assert!(said.contains("policies.toml:2: server.lisen: unknown key") && said.contains("`listen`"), "{said}");
     assert!(!folder.path().join("absent.db").exists());
+    let (code, said) = run(&good, &["--policy", "gorg"]);
+    assert_eq!(code, Some(78), "{said}");
+    assert!(said.contains("did you mean `gorgo`?") && said.ends_with(": 1 fault\n"), "{said}");
     let (code, said) = run(&good, &["--set", "store.path=\"no/such/folder/history.db\""]);
     assert_eq!(code, Some(74), "{said}");
     assert_eq!(run(&good, &["--wrong"]).0, Some(2));

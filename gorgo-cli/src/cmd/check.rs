@@ -66,7 +66,16 @@ impl Check {
         }
         let refused = loading.faults.any() || (self.deny_warnings && !loading.faults.list.is_empty());
         let out = match &loading.ready {
-            Some((config, _)) if self.effective && !refused => effective(config, &loading.origins),
+            Some((config, policies)) if self.effective && !refused => {
+                let mut text = effective(config, &loading.origins);
+                let serves = policies
+                    .get(policies.default)
+                    .filter(|policy| config.policies.iter().all(|(name, _)| **name != *policy.name));
+                if let Some(preset) = serves {
+                    text.push_str(&format!("\n# the preset that serves\n{}", preset.text));
+                }
+                text
+            }
             Some((config, policies)) if !refused => {
                 let replicas = config.replicas.iter().filter(|replica| replica.enabled).count();
                 let plural = if replicas == 1 { "" } else { "s" };

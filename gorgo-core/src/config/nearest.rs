@@ -11,7 +11,8 @@ pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
         .map(|name| {
             let other = folded(name);
             let begun = wanted.len() > 2 && other.starts_with(&wanted);
-            (if begun { allowed } else { strsim::damerau_levenshtein(&wanted, &other) }, name)
+            let distance = strsim::damerau_levenshtein(&wanted, &other);
+            (if begun { distance.min(allowed) } else { distance }, name)
         })
         .filter(|(distance, _)| *distance <= allowed)
         .min_by_key(|(distance, _)| *distance)
@@ -38,6 +39,11 @@ mod tests {
         assert_eq!(nearest("KV_usage", known), Some("kv-usage"));
         assert_eq!(nearest("kv", known), None);
         assert_eq!(nearest("wei", known), Some("weight"));
+        assert_eq!(
+            nearest("gorg", ["gorgo-tuned", "gorgo", "gorgo-es"]),
+            Some("gorgo"),
+            "the nearest of those it begins"
+        );
         assert_eq!(nearest("temperature", known), None);
         assert_eq!(nearest("", known), None);
         assert_eq!(nearest("x", []), None);

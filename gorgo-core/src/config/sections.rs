@@ -98,6 +98,9 @@ pub struct Server {
     pub headers: bool,
     /// Header that names the session; else the body's `user`, else a hash of the API key, else of the prompt's head.
     pub session_header: String,
+    /// Pass on paths outside `/v1`, such as an engine's own `/metrics` or `/flush_cache`; false: 404. Paths of the
+    /// inference APIs and those under `/v1` are always served.
+    pub pass_engine_paths: bool,
     /// Largest request body, bytes; 413 above.
     #[schemars(range(min = 1_024, max = 17_179_869_184_i64))]
     pub max_body_bytes: u64,
@@ -128,6 +131,7 @@ impl Default for Server {
             listen: "127.0.0.1:8080".to_owned(),
             headers: true,
             session_header: "x-session-id".to_owned(),
+            pass_engine_paths: true,
             max_body_bytes: 64 << 20,
             max_buffered_bytes: 1 << 30,
             connect_timeout_ms: 2_000,

@@ -66,8 +66,9 @@ impl ClientConnection {
 }
 
 /// Serves `listener` until `shutdown`, then drains. Returns when the last connection is closed. Connections run as
-/// tasks of `tracker`.
-pub async fn serve(data: Arc<Data>, listener: TcpListener, shutdown: CancellationToken, tracker: &TaskTracker) {
+/// tasks of `tracker`. Whether all requests could finish: `false` where some were cut off, because the time to drain was
+/// over or [`Data::cut_now`] was called.
+pub async fn serve(data: Arc<Data>, listener: TcpListener, shutdown: CancellationToken, tracker: &TaskTracker) -> bool {
     let connections = TaskTracker::new();
     let kill = CancellationToken::new();
     let mut prune = interval(PRUNE_INTERVAL);
@@ -93,11 +94,11 @@ pub async fn serve(data: Arc<Data>, listener: TcpListener, shutdown: Cancellatio
     drop(listener);
     connections.close();
     let patience = Duration::from_secs(data.server.drain_secs);
-    tokio::select! {
-        () = connections.wait() => {}
-        () = sleep(patience) => {}
-        () = data.cut.cancelled() => {}
-    }
+    let finished = tokio::select! {
+        () = connections.wait() => true,
+        () = sleep(patience) => false,
+        () = data.cut.cancelled() => false,
+    };
     data.cut.cancel();
     if timeout(CUT_GRACE, connections.wait()).await.is_err() {
         kill.cancel();
@@ -106,6 +107,7 @@ pub async fn serve(data: Arc<Data>, listener: TcpListener, shutdown: Cancellatio
     for upstream in &data.upstreams {
         upstream.pool.close().await;
     }
+    finished
 }
 
 /// Errors of `accept` that concern a client which is already gone.

@@ -29,7 +29,11 @@ pub(super) async fn answer(
         }
         "/health" => json_text(StatusCode::OK, r#"{"status":"ok"}"#.to_owned()),
         "/ready" if data.is_ready() => json_text(StatusCode::OK, r#"{"status":"ready"}"#.to_owned()),
-        "/ready" => error(StatusCode::SERVICE_UNAVAILABLE, "not_ready", "the router is starting or draining"),
+        "/ready" => error(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "not_ready",
+            "the router is starting or draining, or no replica is available",
+        ),
         "/v1/models" => models::list(&data, request.headers()).await,
         _ => match ApiPath::of(path) {
             ApiPath::Other if *method == Method::CONNECT || path == "*" => wrong_method("GET, HEAD, POST, OPTIONS"),
@@ -37,6 +41,11 @@ pub(super) async fn answer(
                 Some(model) if matches!(*method, Method::GET | Method::HEAD) => {
                     models::one(&data, request.headers(), model).await
                 }
+                _ if !data.server.pass_engine_paths && !path.starts_with("/v1/") => error(
+                    StatusCode::NOT_FOUND,
+                    "unknown_path",
+                    "this path is not passed on (server.pass_engine_paths)",
+                ),
                 _ => forward(data, client, request, ApiPath::Other).await,
             },
             _ if *method == Method::OPTIONS => allowed("POST, OPTIONS"),

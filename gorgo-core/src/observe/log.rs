@@ -96,6 +96,11 @@ pub fn draining(signal: &str, secs: u64) {
     info!(signal, secs, "draining");
 }
 
+/// A second signal: running requests end now.
+pub fn cutting(signal: &str) {
+    warn!(signal, "running requests are cut off");
+}
+
 /// Everything is flushed.
 pub fn stopped(dropped_rows: u64) {
     info!(dropped_rows, "stopped");

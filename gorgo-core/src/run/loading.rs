@@ -46,7 +46,10 @@ pub fn load(path: &Path, environment: &[(OsString, OsString)], settings: &[Setti
         None
     } else {
         let checked = build(registry, &draft.policies, &draft.default_policy, &draft.fleet);
-        faults.extend(checked.faults);
+        // Both look at it, since each can be used without the other.
+        let told = faults.list.iter().any(|fault| fault.path == "default_policy");
+        let news = checked.faults.list.into_iter().filter(|fault| !(told && fault.path == "default_policy"));
+        faults.list.extend(news);
         checked.policies
     };
     if let Some(config) = &loaded.config

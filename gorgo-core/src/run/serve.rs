@@ -174,25 +174,27 @@ pub async fn serve(setup: ServeSetup) -> Result<(), ServeError> {
 
     let serving = edge::serve(Arc::clone(&data), clients, shutdown.clone(), &tasks);
     tokio::pin!(serving);
-    tokio::select! {
-        () = &mut serving => {}
+    let finished = tokio::select! {
+        finished = &mut serving => finished,
         signal = signals.next() => {
             log::draining(signal, setup.config.server.drain_secs);
             note(&*records, &*clock, EventKind::Drain, signal.to_owned());
             readiness.set(false);
             shutdown.cancel();
             tokio::select! {
-                () = &mut serving => {}
-                _ = signals.next() => {
+                finished = &mut serving => finished,
+                signal = signals.next() => {
+                    log::cutting(signal);
                     data.cut_now();
-                    serving.await;
+                    serving.await
                 }
             }
         }
-    }
+    };
     stop.cancel();
     engines_stop.cancel();
-    note(&*records, &*clock, EventKind::Stop, "drained".to_owned());
+    let how = if finished { "drained" } else { "running requests were cut off; their outcomes say `shutdown`" };
+    note(&*records, &*clock, EventKind::Stop, how.to_owned());
     sink.finish(clock.now()).await?;
     tasks.close();
     if tokio::time::timeout(TASKS_GRACE, tasks.wait()).await.is_err() {

@@ -24,6 +24,7 @@ use gorgo_core::policy::{Policies, Registry};
 use gorgo_core::run::load;
 use gorgo_core::sim::world::{Member, MemberError, Scenario, ScenarioError, SimulateError, Workload, members};
 use gorgo_core::trace::{self, Shape, TraceError};
+use gorgo_plugins::host::Conduct;
 use indicatif::{ProgressBar, ProgressDrawTarget};
 
 use self::compare::{Plan, compare};
@@ -32,6 +33,7 @@ use self::seeds::Seeds;
 use super::Command;
 use crate::args::{ConfigArgs, environment, look};
 use crate::exit::Exit;
+use crate::plugins::with_host;
 
 /// Compare policies on a recorded trace, in virtual time.
 #[derive(Debug, Clone, clap::Args)]
@@ -144,7 +146,8 @@ impl Command for Simulate {
 impl Simulate {
     /// Reads everything, runs everything.
     fn compared(&self) -> Result<Report, Failure> {
-        let registry = Registry::built_in();
+        // Plugins run here as in `serve`, but are not quarantined: the same seed gives the same result.
+        let (registry, _host) = with_host(&self.config.config, Conduct::Reported);
         let (config, policies) = self.configuration(&registry)?;
         let members = members(&config.replicas)?;
         warn_of_real_ones(&members);

@@ -92,3 +92,17 @@ async fn a_head_that_is_too_long_is_refused() {
     let many: String = (0..500).map(|index| format!("x-{index}: 1\r\n")).collect();
     assert_eq!(bench.raw(format!("GET /health HTTP/1.1\r\nhost: a\r\n{many}\r\n")).await.status, 431);
 }
+
+#[tokio::test]
+async fn an_engines_own_paths_can_be_kept_from_clients() {
+    let engine = Engine::start(|_| whole(200, "{}")).await;
+    let closed = Bench::start_with(&[engine.address], |settings| settings.server.pass_engine_paths = false).await;
+    let get = |path: &str| format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+    for path in ["/metrics", "/flush_cache"] {
+        assert_eq!(closed.raw(get(path)).await.status, 404, "{path}");
+    }
+    assert_eq!(engine.asked().len(), 0);
+    assert_eq!(closed.raw(get("/v1/files/x")).await.status, 200);
+    let open = Bench::start(&[engine.address]).await;
+    assert_eq!(open.raw(get("/metrics")).await.status, 200);
+}
