@@ -36,6 +36,12 @@ pub struct Store {
 pub async fn open(path: &Path) -> Result<Store, StoreError> {
     let lock = WriterLock::take(path)?;
     let failed = |cause| schema::opening(path, cause);
+    if std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() > 0) {
+        let reading = SqliteConnectOptions::new().filename(path).read_only(true).busy_timeout(BUSY);
+        let mut reading = reading.disable_statement_logging().connect().await.map_err(failed)?;
+        schema::examine(&mut reading, path).await?;
+        reading.close().await.map_err(failed)?;
+    }
     let mut connection = options(path).connect().await.map_err(failed)?;
     schema::prepare(&mut connection, path).await?;
     let secret: String =

@@ -62,8 +62,9 @@ pub(super) async fn version(connection: &mut SqliteConnection, path: &Path) -> R
     Ok(found)
 }
 
-/// Checks the file and brings its schema up to date.
-pub(super) async fn prepare(connection: &mut SqliteConnection, path: &Path) -> Result<(), StoreError> {
+/// Whether a file that exists is a sound database of this or an older schema. Over a connection that only reads: a file
+/// that is refused is left as it was, to the byte.
+pub(super) async fn examine(connection: &mut SqliteConnection, path: &Path) -> Result<(), StoreError> {
     connection.ping().await.map_err(|cause| opening(path, cause))?;
     let found = version(connection, path).await?;
     if found > 0 && std::fs::metadata(path).is_ok_and(|file| file.len() <= CHECKED_BYTES) {
@@ -75,6 +76,11 @@ pub(super) async fn prepare(connection: &mut SqliteConnection, path: &Path) -> R
             return Err(StoreError::Damaged { path: path.to_owned(), cause: verdict });
         }
     }
+    Ok(())
+}
+
+/// Brings the schema of a file that was examined, or is new, up to date.
+pub(super) async fn prepare(connection: &mut SqliteConnection, path: &Path) -> Result<(), StoreError> {
     migrator().run(connection).await.map_err(|cause| match cause {
         sqlx::migrate::MigrateError::Execute(cause) => opening(path, cause),
         cause => StoreError::Migration { path: path.to_owned(), cause },
