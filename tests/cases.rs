@@ -77,6 +77,7 @@ impl Case {
             region: Arc::from(self.replica(name).get("region").map_or(&**name, |region| region.as_str().unwrap())),
             engine: EngineKind::OpenAi,
             kv_capacity_tokens: None,
+            decode_batch: None,
         };
         names.map(replica).collect()
     }

@@ -114,6 +114,7 @@ fn decides_the_same(stored: &StoredDecision) -> bool {
             region: candidate.replica.clone(),
             engine: EngineKind::Simulated,
             kv_capacity_tokens: None,
+            decode_batch: None,
         })
         .collect();
     let file = parse_toml(&stored.policy.text).unwrap();

@@ -139,6 +139,7 @@ fn whole_request_bytes_to_replica(bencher: Bencher<'_, '_>, replicas: usize) {
             region: Arc::from("region"),
             engine: EngineKind::Sglang,
             kv_capacity_tokens: Some(700_000),
+            decode_batch: None,
         })
         .collect();
     let policies = build(&Registry::built_in(), &[], "gorgo", &fleet).policies.unwrap();

@@ -34,6 +34,7 @@ fn fleet(replicas: u16) -> Vec<Replica> {
         region: Arc::from("region"),
         engine: EngineKind::Sglang,
         kv_capacity_tokens: None,
+        decode_batch: None,
     };
     (0..replicas).map(replica).collect()
 }

@@ -24,6 +24,7 @@ fn fleet(replicas: u16) -> Vec<Replica> {
         region: Arc::from(format!("region-{}", id % 10)),
         engine: EngineKind::Sglang,
         kv_capacity_tokens: Some(700_000),
+        decode_batch: None,
     };
     (0..replicas).map(replica).collect()
 }

@@ -117,14 +117,14 @@ impl Draft {
         let fleet = enabled.zip(0_u16..).map(|(replica, id)| {
             let text = |key: &str| replica.get(key).and_then(Value::text);
             let name = text("name").unwrap_or_default();
-            let capacity =
-                if let Some(Value::Integer(tokens)) = replica.get("kv_capacity_tokens") { *tokens } else { 0 };
+            let whole = |key: &str| if let Some(Value::Integer(whole)) = replica.get(key) { *whole } else { 0 };
             Replica {
                 id: ReplicaId(id),
                 name: name.into(),
                 region: text("region").unwrap_or(name).into(),
                 engine: text("engine").and_then(EngineKind::parse).unwrap_or(EngineKind::OpenAi),
-                kv_capacity_tokens: u64::try_from(capacity).ok().filter(|tokens| *tokens > 0),
+                kv_capacity_tokens: u64::try_from(whole("kv_capacity_tokens")).ok().filter(|tokens| *tokens > 0),
+                decode_batch: u32::try_from(whole("decode_batch")).ok().filter(|batch| *batch > 0),
             }
         });
         let policies = if let Some(Value::Table(tables)) = root.get("policy") { tables.clone() } else { Vec::new() };

@@ -358,6 +358,11 @@ pub struct ReplicaSection {
     #[serde(default)]
     #[schemars(range(min = 1, max = 1_000_000_000_000_i64))]
     pub kv_capacity_tokens: Option<u64>,
+    /// Largest batch that the engine decodes cheaply (its largest CUDA graph), requests: what the constraint `gate` goes
+    /// by; else learned from the engine, where that says it.
+    #[serde(default)]
+    #[schemars(range(min = 1, max = 100_000))]
+    pub decode_batch: Option<u32>,
     /// The simulated engine's settings; only with `engine = "simulated"`.
     #[serde(default)]
     pub simulated: Option<Simulated>,

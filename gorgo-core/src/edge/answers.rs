@@ -9,7 +9,7 @@ use super::relay::AnswerBody;
 use crate::engine::Dialect;
 use crate::model::Refusal;
 
-/// Seconds after which a client may try again when no replica was available.
+/// Seconds after which a client may try again when no replica was available, or too many wait for it.
 const RETRY_AFTER_SECS: &str = "1";
 
 /// An answer with this JSON text.
@@ -20,11 +20,11 @@ pub(super) fn json_text(status: StatusCode, text: String) -> Response<AnswerBody
     response
 }
 
-/// An error of ours. 503 carries `Retry-After`.
+/// An error of ours. 503 and 429 carry `Retry-After`.
 pub(super) fn error(status: StatusCode, code: &str, message: &str) -> Response<AnswerBody> {
     let body = json!({ "error": member(status, code, message) });
     let mut response = json_text(status, body.to_string());
-    if status == StatusCode::SERVICE_UNAVAILABLE {
+    if matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECS));
     }
     response
@@ -52,11 +52,14 @@ pub(super) const fn refusal(refusal: Refusal) -> (StatusCode, &'static str) {
         Refusal::UnknownModel => (StatusCode::NOT_FOUND, "model_not_found"),
         Refusal::NoReplica => (StatusCode::SERVICE_UNAVAILABLE, "no_replica_available"),
         Refusal::Draining => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
+        Refusal::GateFull => (StatusCode::TOO_MANY_REQUESTS, "gate_full"),
     }
 }
 
 fn member(status: StatusCode, code: &str, message: &str) -> Value {
-    let kind = if status.is_client_error() { "invalid_request_error" } else { "upstream_error" };
+    let kind = if status == StatusCode::TOO_MANY_REQUESTS {
+        "rate_limit_error"
+    } else if status.is_client_error() { "invalid_request_error" } else { "upstream_error" };
     json!({ "message": message, "type": kind, "param": null, "code": code })
 }
 

@@ -2,10 +2,12 @@
 //!
 //! The wires are tested against a few lines that implement this, and know nothing of facts and policies.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
-use crate::model::{At, DecisionId, DecisionRecord, Ending, PolicyId, Prompt, ReplicaId};
-use crate::policy::{DecideError, ReadError, Reservation, Router};
+use super::waiting::{Calls, Waiting};
+use crate::model::{At, Clock, DecisionId, DecisionRecord, Ending, PolicyId, Prompt, ReplicaId};
+use crate::policy::{DecideError, Entered, ReadError, Reservation, Routed, Router};
 
 /// Chooses replicas.
 pub trait Choose: Send + Sync {
@@ -20,6 +22,37 @@ pub trait Choose: Send + Sync {
     /// # Errors
     /// Who could not be chosen; nothing is reserved then.
     fn decide(&self, prompt: &Prompt, call: &Call<'_>) -> Result<Choice, DecideError>;
+
+    /// The same, but the request may be told to wait, see [`Router::enter`].
+    ///
+    /// # Errors
+    /// Who could not be chosen; nothing is reserved then.
+    fn enter(&self, prompt: &Prompt, call: &Call<'_>) -> Result<Entry, DecideError> {
+        self.decide(prompt, call).map(Entry::Chosen)
+    }
+}
+
+/// What became of a request that entered.
+pub enum Entry {
+    /// It was routed.
+    Chosen(Choice),
+    /// It waits at the gate.
+    Waits(Box<dyn Place>),
+}
+
+/// A place in a queue at the gate. Dropped, it is given up.
+pub trait Place: Send + Sync {
+    /// For whom it waits.
+    fn replica(&self) -> ReplicaId;
+    /// How often it was decided anew for another replica.
+    fn moves(&self) -> u16;
+    /// Ends when the request is to be decided anew.
+    fn called(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+    /// Decides anew.
+    ///
+    /// # Errors
+    /// Who could not be chosen; the place is given up then.
+    fn enter_again(self: Box<Self>, prompt: &Prompt, call: &Call<'_>) -> Result<Entry, DecideError>;
 }
 
 /// The circumstances of a decision.
@@ -60,8 +93,39 @@ pub trait Lease: Send + Sync {
 }
 
 /// The real router as the data plane sees it.
-#[derive(Debug, Clone)]
-pub struct RouterChoice(pub Arc<Router>);
+#[derive(Clone)]
+pub struct RouterChoice {
+    pub(super) router: Arc<Router>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) calls: Arc<Calls>,
+}
+
+impl RouterChoice {
+    /// Decides by `router`; who waits at its gate looks at `clock`.
+    #[must_use]
+    pub fn new(router: Arc<Router>, clock: Arc<dyn Clock>) -> Self {
+        let calls = Arc::new(Calls::default());
+        let listener = Arc::clone(&calls);
+        router.on_call(move |number| listener.call(number));
+        Self { router, clock, calls }
+    }
+
+    fn entry(&self, entered: Entered) -> Entry {
+        match entered {
+            Entered::Routed(routed) => Entry::Chosen(self.choice(*routed)),
+            Entered::Held(held) => Entry::Waits(Box::new(Waiting::new(self.clone(), held))),
+        }
+    }
+
+    pub(super) fn choice(&self, routed: Routed) -> Choice {
+        Choice {
+            record: routed.record,
+            lease: Box::new(RouterLease { router: Arc::clone(&self.router), reservation: routed.reservation }),
+            predicted_ttft_ms: routed.predicted_ttft_ms,
+            predicted_cached_tokens: routed.predicted_cached_tokens,
+        }
+    }
+}
 
 struct RouterLease {
     router: Arc<Router>,
@@ -70,17 +134,17 @@ struct RouterLease {
 
 impl Choose for RouterChoice {
     fn read(&self, path: &str, body: &[u8], session: Option<&[u8]>, key: Option<&[u8]>) -> Result<Prompt, ReadError> {
-        self.0.read(path, body, session, key)
+        self.router.read(path, body, session, key)
     }
 
     fn decide(&self, prompt: &Prompt, call: &Call<'_>) -> Result<Choice, DecideError> {
-        let routed = self.0.decide(prompt, call.policy, call.id, call.seed, call.at, call.exclude)?;
-        Ok(Choice {
-            record: routed.record,
-            lease: Box::new(RouterLease { router: Arc::clone(&self.0), reservation: routed.reservation }),
-            predicted_ttft_ms: routed.predicted_ttft_ms,
-            predicted_cached_tokens: routed.predicted_cached_tokens,
-        })
+        let routed = self.router.decide(prompt, call.policy, call.id, call.seed, call.at, call.exclude)?;
+        Ok(self.choice(routed))
+    }
+
+    fn enter(&self, prompt: &Prompt, call: &Call<'_>) -> Result<Entry, DecideError> {
+        let entered = self.router.enter(prompt, call.policy, call.id, call.seed, call.at, call.exclude)?;
+        Ok(self.entry(entered))
     }
 }
 

@@ -19,15 +19,14 @@ use hyper::{Request, Response, StatusCode};
 use super::Data;
 use super::accept::ClientConnection;
 use super::answers;
-use super::asked::{Asked, Came};
+use super::asked::Came;
 use super::attempt::Attempt;
-use super::choose::Call;
+use super::gate::enter;
 use super::headers::{X_GORGO_DECISION, X_GORGO_REPLICA, X_REQUEST_ID, strip_hop_by_hop};
 use super::intake::{Exchange, Holder, refuse, take};
 use super::ledger::{Ledger, Outcome};
 use super::relay::{AnswerBody, Relay};
-use crate::model::{ApiPath, At, ErrorClass, ReplicaId, Usage};
-use crate::policy::DecideError;
+use crate::model::{ApiPath, ErrorClass, Refusal, ReplicaId, Usage};
 
 /// Seeds stay below 2^53, so that every SQL tool and JSON reader shows them exactly.
 const SEED_BITS: u64 = (1 << 53) - 1;
@@ -59,15 +58,13 @@ impl Exchange {
             Holder::Only(holder) => self.asked.data.replicas().filter(|replica| *replica != holder).collect(),
             Holder::Anyone | Holder::InTurn => Vec::new(),
         };
-        let mut attempt = match choose(&self.asked, &mut self.ledger, &tried, self.taken_in) {
+        let turn = match enter(&self.asked, self.ledger.id, &tried, self.taken_in) {
+            Ok(turn) => turn,
+            Err(error) => return self.not_routed(error.into()),
+        };
+        let mut attempt = match turn.taken(&self.asked, &mut self.ledger, &tried).await {
             Ok(attempt) => attempt,
-            Err(error) => {
-                let message = match error {
-                    DecideError::UnknownModel => "no replica serves this model",
-                    DecideError::NoReplica => "no replica is available",
-                };
-                return *refuse(self.ledger, error.into(), message);
-            }
+            Err(refusal) => return self.not_routed(refusal),
         };
         // Those that may have cost an engine work.
         let mut spent = 0;
@@ -77,11 +74,15 @@ impl Exchange {
             let failure = failure(self.holder, &came);
             if let Some((class, unsent)) = failure
                 && self.may_retry(spent, unsent)
-                && let Ok(next) = choose(&self.asked, &mut self.ledger, &tried, self.asked.data.clock.now())
+                && let Ok(turn) = enter(&self.asked, self.ledger.id, &tried, self.asked.data.clock.now())
             {
+                // It must not keep its own place at a gate while it waits for another.
                 drop(came);
                 attempt.end(Some(class), Usage::default());
-                attempt = next;
+                attempt = match turn.taken(&self.asked, &mut self.ledger, &tried).await {
+                    Ok(next) => next,
+                    Err(refusal) => return self.not_routed(refusal),
+                };
                 continue;
             }
             self.ledger.belongs_to(&attempt);
@@ -127,6 +128,17 @@ impl Exchange {
         response
     }
 
+    /// Tells the client that it goes nowhere.
+    fn not_routed(self, refusal: Refusal) -> Response<AnswerBody> {
+        let message = match refusal {
+            Refusal::UnknownModel => "no replica serves this model",
+            Refusal::GateFull => "too many requests wait for the replica that suits this one; try again later",
+            Refusal::Draining => "the router shut down before the request's turn came",
+            _ => "no replica is available",
+        };
+        *refuse(self.ledger, refusal, message)
+    }
+
     /// Tells the client that no replica answered.
     fn failed(self, class: ErrorClass, attempt: Attempt) -> Response<AnswerBody> {
         let (status, code, message) = match class {
@@ -149,30 +161,6 @@ impl Exchange {
         self.ledger.end(&Outcome::bare(Some(status.as_u16()), class));
         response
     }
-}
-
-/// Chooses a replica and begins an attempt there. Those that the wire holds back are chosen only where nobody else is
-/// left. `since`: when deciding began; for the first choice, reading the body is part of it.
-pub(super) fn choose(
-    asked: &Asked,
-    ledger: &mut Ledger,
-    tried: &[ReplicaId],
-    since: At,
-) -> Result<Attempt, DecideError> {
-    let data = &asked.data;
-    let (at, id, number) = (data.clock.now(), ledger.id, asked.next_number());
-    let seed = seed(data.seed, id.0, number);
-    let decide =
-        |exclude: &[ReplicaId]| data.choose.decide(&asked.prompt, &Call { policy: data.policy, id, seed, at, exclude });
-    let mut held_back = data.vitals.ejections().held_back(at);
-    let choice = if held_back.is_empty() {
-        decide(tried)?
-    } else {
-        held_back.extend_from_slice(tried);
-        decide(&held_back).or_else(|_| decide(tried))?
-    };
-    let reserved = ledger.decided(choice, number, since);
-    Ok(Attempt::begin(data, &asked.prompt, ledger, number, at, reserved))
 }
 
 /// Why this is no answer for the client, as far as another replica may have one. `true`: it cost no engine work.
@@ -200,7 +188,7 @@ fn retryable(status: StatusCode, relay: &Relay) -> Option<ErrorClass> {
 }
 
 /// The seed of an attempt's decision: that of the run, mixed with the id and the attempt (splitmix64's finaliser).
-fn seed(run: u64, id: i64, attempt: u16) -> u64 {
+pub(super) fn seed(run: u64, id: i64, attempt: u16) -> u64 {
     let mut mixed = run ^ id.cast_unsigned().wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (u64::from(attempt) << 48);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

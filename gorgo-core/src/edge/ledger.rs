@@ -29,6 +29,8 @@ pub(super) struct Ledger {
     decided: bool,
     open: bool,
     predicted_ttft_ms: Option<f64>,
+    /// What it waited at the gate in all.
+    waited: Duration,
     pub(super) predicted_cached_tokens: Option<u32>,
 }
 
@@ -70,8 +72,14 @@ impl Ledger {
             decided: false,
             open: true,
             predicted_ttft_ms: None,
+            waited: Duration::ZERO,
             predicted_cached_tokens: None,
         }
+    }
+
+    /// It waited at the gate.
+    pub(super) fn waited(&mut self, span: Duration) {
+        self.waited += span;
     }
 
     /// Writes down whom attempt `number` goes to. `began`: when deciding began.
@@ -92,9 +100,10 @@ impl Ledger {
     }
 
     /// The outcome is this attempt's: where two were raced, the last one chosen need not be the one that answers.
-    pub(super) const fn belongs_to(&mut self, attempt: &Attempt) {
+    pub(super) fn belongs_to(&mut self, attempt: &Attempt) {
         self.replica = Some(attempt.replica());
-        self.predicted_ttft_ms = attempt.predicted_ttft_ms;
+        let waited_ms = self.waited.as_secs_f64() * 1e3;
+        self.predicted_ttft_ms = attempt.predicted_ttft_ms.map(|ms| ms + waited_ms);
         self.predicted_cached_tokens = Some(attempt.predicted_cached_tokens);
     }
 

@@ -1,8 +1,8 @@
 //! Ring 3: the data plane. One plain function from request to response, on hyper.
 //!
 //! ```text
-//! accept → route → body → choose → forward → pool → engine
-//!                                     └→ relay → client
+//! accept → route → body → choose → gate → forward → pool → engine
+//!                                            └→ relay → client
 //! ```
 //!
 //! Bodies cross byte for byte. Every request on an inference path ends in exactly one outcome row, every attempt in
@@ -18,6 +18,7 @@ mod budget;
 mod choose;
 mod engine_socket;
 mod forward;
+mod gate;
 mod headers;
 mod held;
 mod ids;
@@ -33,6 +34,7 @@ mod route;
 mod socket;
 pub mod tcp_info;
 mod upstream;
+mod waiting;
 mod watch;
 
 use std::fmt;
@@ -45,7 +47,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use accept::serve;
-pub use choose::{Call, Choice, Choose, Lease, RouterChoice};
+pub use choose::{Call, Choice, Choose, Entry, Lease, Place, RouterChoice};
 pub use ids::DecisionIds;
 pub use upstream::{UpstreamError, UpstreamSetup};
 

@@ -17,7 +17,8 @@ use super::Data;
 use super::accept::ClientConnection;
 use super::asked::{Asked, Came};
 use super::attempt::{Attempt, Fate};
-use super::forward::{choose, failure};
+use super::forward::failure;
+use super::gate::choose_now;
 use super::intake::{Exchange, Holder};
 use crate::model::{ReplicaId, Usage};
 
@@ -94,7 +95,7 @@ impl Exchange {
                 () = sleep(wait), if racing => {
                     wait = ASK_AGAIN;
                     if *spent < data.failover.max_attempts && may_race(data, &runners) {
-                        match choose(asked, ledger, tried, data.clock.now()) {
+                        match choose_now(asked, ledger, tried) {
                             Ok(rival) => {
                                 wait = patience(&rival);
                                 tried.push(rival.replica());

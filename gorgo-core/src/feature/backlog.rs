@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use crate::model::{At, Candidates, ReplicaId};
 
 /// Fixed time of a prefill batch that a waiting request sees of the one before it, ms (0.04 s in the study).
-const BATCH_MS: f64 = 40.0;
+pub(crate) const BATCH_MS: f64 = 40.0;
 /// A straggler is not believed to take longer than this, ms.
 const MOST_OVERDUE_MS: f64 = 3_000.0;
 
@@ -96,14 +96,19 @@ impl Backlog {
 
     /// Fills `backlog_ms`; reads `rtt_ms`.
     pub fn read(&self, at: At, candidates: &mut Candidates) {
-        let now = millis(at);
         for row in 0..candidates.len() {
-            let line = &self.lines[candidates.replica[row].index()];
-            let half = candidates.rtt_ms[row].unwrap_or(0.0) / 2.0;
-            let first = line.waiting.iter().find(|waiting| waiting.streams);
-            let overdue = first.map_or(0.0, |first| (now - first.due_ms).min(MOST_OVERDUE_MS));
-            candidates.backlog_ms[row] = (line.idle_ms - now - half).max(overdue).max(0.0);
+            let rtt_ms = candidates.rtt_ms[row].unwrap_or(0.0);
+            candidates.backlog_ms[row] = self.wait_ms(at, candidates.replica[row], rtt_ms);
         }
+    }
+
+    /// What a request sent to a replica now would wait for, ms.
+    #[must_use]
+    pub fn wait_ms(&self, at: At, replica: ReplicaId, rtt_ms: f64) -> f64 {
+        let (line, now) = (&self.lines[replica.index()], millis(at));
+        let first = line.waiting.iter().find(|waiting| waiting.streams);
+        let overdue = first.map_or(0.0, |first| (now - first.due_ms).min(MOST_OVERDUE_MS));
+        (line.idle_ms - now - rtt_ms / 2.0).max(overdue).max(0.0)
     }
 }
 

@@ -150,6 +150,7 @@ mod tests {
                 region: "r".into(),
                 engine: EngineKind::OpenAi,
                 kv_capacity_tokens: None,
+                decode_batch: None,
             })
             .collect();
         Fleet::new(&replicas, &[vec!["a".into()], vec!["a".into(), "b".into()], vec![]])

@@ -5,6 +5,7 @@ pub mod answer;
 pub mod backlog;
 mod decay;
 pub mod fleet;
+pub mod gate;
 pub mod hit;
 pub mod latency;
 pub mod load;

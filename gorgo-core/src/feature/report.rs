@@ -104,6 +104,8 @@ fn sound(report: EngineReport) -> EngineReport {
         kv_used_tokens: keep(report.kv_used_tokens),
         kv_used_share: keep(report.kv_used_share),
         kv_capacity_tokens: report.kv_capacity_tokens,
+        decode_batch: report.decode_batch,
+        max_running: report.max_running,
         throughput: keep(report.throughput),
         started_secs: keep(report.started_secs),
     }
@@ -127,6 +129,7 @@ mod tests {
             region: "a".into(),
             engine: EngineKind::Vllm,
             kv_capacity_tokens: configured,
+            decode_batch: None,
         }]
     }
 
@@ -141,6 +144,8 @@ mod tests {
             kv_used_tokens: Some(1_000.0),
             kv_used_share: Some(0.5),
             kv_capacity_tokens: Some(2_000),
+            decode_batch: None,
+            max_running: None,
             throughput: Some(900.0),
             started_secs: Some(1_790_000_000.0),
         }

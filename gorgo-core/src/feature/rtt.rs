@@ -87,6 +87,12 @@ impl Rtt {
             candidates.rtt_source[row] = source;
         }
     }
+
+    /// The round trip to one replica, ms; `None` before the first probe.
+    #[must_use]
+    pub fn current_ms(&self, at: At, replica: ReplicaId) -> Option<f64> {
+        self.replicas[replica.index()].smoothed(at, self.half_life_ms).0
+    }
 }
 
 impl Link {

@@ -22,6 +22,7 @@ pub(crate) fn fleet(replicas: u16) -> Vec<Replica> {
         region: Arc::from(["east", "west", "north"][usize::from(id) % 3]),
         engine: EngineKind::OpenAi,
         kv_capacity_tokens: None,
+        decode_batch: None,
     };
     (0..replicas).map(replica).collect()
 }

@@ -47,11 +47,13 @@ pub enum Refusal {
     Draining,
     /// The client left before its request was read.
     ClientGone,
+    /// As many requests wait at the gate of the chosen replica as may: 429.
+    GateFull,
 }
 
 impl Refusal {
     /// All refusals, in documentation order.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::MalformedBody,
         Self::BodyTooLarge,
         Self::Overloaded,
@@ -59,6 +61,7 @@ impl Refusal {
         Self::NoReplica,
         Self::Draining,
         Self::ClientGone,
+        Self::GateFull,
     ];
 
     /// The text stored in the database.
@@ -72,6 +75,7 @@ impl Refusal {
             Self::NoReplica => "no-replica",
             Self::Draining => "draining",
             Self::ClientGone => "client-gone",
+            Self::GateFull => "gate-full",
         }
     }
 }

@@ -20,6 +20,10 @@ pub struct EngineReport {
     pub kv_capacity_tokens: Option<u64>,
     /// Generation throughput, tokens/s.
     pub throughput: Option<f64>,
+    /// Largest batch that it decodes cheaply: the largest with a captured graph, requests.
+    pub decode_batch: Option<u32>,
+    /// Most requests that it runs at once.
+    pub max_running: Option<u32>,
     /// Changes when the engine restarted (its process start time, seconds), where it says.
     pub started_secs: Option<f64>,
 }

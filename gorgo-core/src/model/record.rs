@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{ApiPath, At, DecisionId, Generation, PolicyId, Refusal, ReplicaId, RttSource, Unit};
+use super::{ApiPath, At, DecisionId, Generation, HoldRecord, PolicyId, Refusal, ReplicaId, RttSource, Unit};
 
 /// One thing that happened.
 #[derive(Debug, Clone, PartialEq)]
@@ -19,6 +19,8 @@ pub enum Record {
         /// One row per candidate.
         rows: Vec<CandidateRecord>,
     },
+    /// A request no longer waits at the gate.
+    Hold(HoldRecord),
     /// An attempt ended.
     Attempt(AttemptRecord),
     /// A request ended, by that way.
@@ -339,11 +341,13 @@ pub enum EventKind {
     MissingSignal,
     /// A plugin was taken out: it failed or was slow too often.
     PluginQuarantined,
+    /// The gate counted requests at a replica that its engine does not know; they were written off.
+    GateResync,
 }
 
 impl EventKind {
     /// All kinds, in documentation order.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Start,
         Self::Drain,
         Self::Stop,
@@ -353,6 +357,7 @@ impl EventKind {
         Self::ConfigChange,
         Self::MissingSignal,
         Self::PluginQuarantined,
+        Self::GateResync,
     ];
 
     /// The text stored in the database.
@@ -368,6 +373,7 @@ impl EventKind {
             Self::ConfigChange => "config-change",
             Self::MissingSignal => "missing-signal",
             Self::PluginQuarantined => "plugin-quarantined",
+            Self::GateResync => "gate-resync",
         }
     }
 }

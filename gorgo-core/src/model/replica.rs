@@ -84,4 +84,6 @@ pub struct Replica {
     pub engine: EngineKind,
     /// KV cache capacity in tokens, when configured or learned; bounds the prefix index of the replica.
     pub kv_capacity_tokens: Option<u64>,
+    /// Largest batch that its engine decodes cheaply, when configured: the largest with a captured graph.
+    pub decode_batch: Option<u32>,
 }

@@ -34,6 +34,7 @@ impl Listener for Fan {
             }
             Record::Generation(generation) => log::generation(generation),
             Record::Alarm(alarm) => log::alarm(alarm),
+            Record::Hold(hold) => self.meter.held(hold),
             Record::Event(event) => log::event(event, name(event.replica)),
             _ => {}
         }

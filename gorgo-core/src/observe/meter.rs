@@ -12,7 +12,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::model::{ErrorClass, OutcomeRecord, PluginCount, Route};
+use crate::model::{ErrorClass, HoldRecord, OutcomeRecord, PluginCount, Route};
 
 /// Load of one replica, as the gauges show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +27,8 @@ pub struct ReplicaLoad {
     pub queued_uncached_tokens: u64,
     /// Whether it can be used.
     pub available: bool,
+    /// Requests that wait at the gate for it.
+    pub held: u64,
 }
 
 /// What the store tells about itself.
@@ -80,6 +82,7 @@ struct Durations {
     name: Arc<str>,
     ttft: Histogram,
     e2e: Histogram,
+    hold: Histogram,
 }
 
 /// Upper bounds of the TTFT and E2E histograms, seconds: from a warm local hit to the first-byte limit.
@@ -110,6 +113,13 @@ impl Meter {
             Unit::Seconds,
             e2e.clone(),
         );
+        let hold = Family::<ReplicaLabel, Histogram>::new_with_constructor(|| Histogram::new(DURATION_BUCKETS));
+        registry.register_with_unit(
+            "gorgo_hold",
+            "What requests waited at the gate for a replica, whatever ended it; those that did not wait are not in it",
+            Unit::Seconds,
+            hold.clone(),
+        );
         let per_replica = replicas
             .iter()
             .map(|name| {
@@ -118,6 +128,7 @@ impl Meter {
                     name: Arc::clone(name),
                     ttft: ttft.get_or_create_owned(&label),
                     e2e: e2e.get_or_create_owned(&label),
+                    hold: hold.get_or_create_owned(&label),
                 }
             })
             .collect();
@@ -144,6 +155,13 @@ impl Meter {
             if outcome.error.is_none() {
                 durations.e2e.observe(seconds(outcome.e2e_us));
             }
+        }
+    }
+
+    /// Counts a request that waited at the gate.
+    pub fn held(&self, hold: &HoldRecord) {
+        if let Some(durations) = self.per_replica.get(hold.replica.index()) {
+            durations.hold.observe(seconds(hold.held_us));
         }
     }
 
@@ -192,6 +210,7 @@ impl Collector for AtScrape {
             "Uncached prompt tokens of requests at the replica without a first token",
             &|load| load.queued_uncached_tokens,
         )?;
+        family("gorgo_held_requests", "Requests that wait at the router's gate for the replica", &|load| load.held)?;
         family("gorgo_replica_available", "1 where the replica can be used", &|load| u64::from(load.available))?;
         let store = self.gauges.store();
         let dropped = ConstCounter::new(store.dropped_rows);
@@ -260,6 +279,8 @@ pub const METRICS: &[&str] = &[
     "gorgo_inflight_requests",
     "gorgo_queued_tokens",
     "gorgo_queued_uncached_tokens",
+    "gorgo_held_requests",
+    "gorgo_hold_seconds",
     "gorgo_replica_available",
     "gorgo_store_dropped_rows_total",
     "gorgo_store_queued_records",
@@ -273,7 +294,7 @@ pub const METRICS: &[&str] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{ApiPath, DecisionId, ReplicaId};
+    use crate::model::{ApiPath, DecisionId, HoldEnd, ReplicaId};
 
     #[derive(Debug)]
     struct Fixed;
@@ -286,6 +307,7 @@ mod tests {
                 queued_tokens: 30,
                 queued_uncached_tokens: 7,
                 available: true,
+                held: 5,
             }]
         }
 
@@ -319,6 +341,14 @@ mod tests {
             predicted_cached_tokens: None,
         };
         meter.ended(route, &outcome);
+        meter.held(&HoldRecord {
+            decision: DecisionId(1),
+            attempt: 1,
+            replica: ReplicaId(0),
+            moves: 0,
+            held_us: 700_000,
+            ended: HoldEnd::Dispatched,
+        });
         let page = meter.page().unwrap();
         for name in METRICS {
             assert!(page.contains(&format!("\n{name}")), "{name} is missing in\n{page}");
@@ -329,6 +359,8 @@ mod tests {
             page.contains("gorgo_requests_total{path=\"/v1/embeddings\",replica=\"a\",status=\"2xx\"} 1"),
             "{page}"
         );
+        assert!(page.contains("gorgo_held_requests{replica=\"a\"} 5"), "{page}");
+        assert!(page.contains("gorgo_hold_seconds_sum{replica=\"a\"} 0.7"), "{page}");
         assert!(page.contains("gorgo_store_dropped_rows_total 3"), "{page}");
         assert!(page.contains("gorgo_plugin_failures_total{plugin=\"carbon\"} 2"), "{page}");
         assert!(page.contains("gorgo_plugin_seconds_total{plugin=\"carbon\"} 0.5"), "{page}");

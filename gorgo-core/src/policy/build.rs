@@ -130,6 +130,7 @@ impl One<'_> {
             .map(|built| built.term.signal.needs().and(built.term.weight.needs()))
             .chain(constraints.iter().map(|rule| rule.limit.needs()))
             .fold(Needs::NONE, Needs::and);
+        let gate = constraints.iter().find_map(|rule| rule.limit.gate());
         Some(Policy {
             id,
             name: Arc::from(name),
@@ -141,6 +142,7 @@ impl One<'_> {
             exploration,
             shadows,
             tune,
+            gate,
             needs,
             cost: cost?,
             picker: picker?,

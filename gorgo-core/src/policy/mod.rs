@@ -21,11 +21,11 @@ pub use decide::{Again, Choice, Scratch, again, decide};
 pub use loader::{LoadedConstraint, LoadedTerm, Loader};
 pub use presets::{PRESETS, Preset, preset};
 pub use registry::Registry;
-pub use router::{DecideError, ReadError, Reservation, Routed, Router, RouterSetup};
+pub use router::{DecideError, Entered, Held, ReadError, Reservation, Routed, Router, RouterSetup};
 pub use weight::Weight;
 
 use crate::constrain::Constraint;
-use crate::model::{Generation, Needs, PolicyId, ShareWindow, Unit, Weights};
+use crate::model::{GateRule, Generation, Needs, PolicyId, ShareWindow, Unit, Weights};
 use crate::pick::Picker;
 use crate::score::{Cost, CostTerm};
 use crate::tune::Plan;
@@ -80,6 +80,8 @@ pub struct Policy {
     pub shadows: Vec<PolicyId>,
     /// How its weights are tuned; `None`: they are not.
     pub tune: Option<Plan>,
+    /// The gate that its requests wait at, if it has one.
+    pub gate: Option<GateRule>,
     /// The facts that its terms and constraints read.
     pub needs: Needs,
     cost: Box<dyn Cost>,

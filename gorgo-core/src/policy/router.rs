@@ -10,16 +10,20 @@
 //! Selecting and reserving under the same lock is what makes a burst see itself. `edge` drives this on the wall clock,
 //! `sim` on a virtual one; nothing here reads a clock, and the same calls give the same decisions.
 
+mod held;
 mod read;
 mod state;
 mod tuning;
 mod workspace;
 
-use std::sync::Arc;
+pub use self::held::{Entered, Held};
+
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
+use self::held::{Turn, gated};
 use self::state::{Ended, Reserved, State};
 use self::workspace::{Workspace, Workspaces};
 use super::decide::{Choice, evaluate, written};
@@ -27,6 +31,7 @@ use super::record::candidate_rows;
 use super::{Policies, Policy};
 use crate::config::{Index, Probe, Scrape};
 use crate::feature::fleet::{ReplicaState, Serves};
+use crate::feature::gate::{self, Admission};
 use crate::feature::prefix::{self, PrefixIndex, PrefixStats};
 use crate::feature::tokens::TokenRates;
 use crate::model::{
@@ -67,6 +72,8 @@ pub enum DecideError {
     UnknownModel,
     /// Replicas serve it, none is available: 503.
     NoReplica,
+    /// As many wait for the chosen one as may: 429.
+    GateFull,
 }
 
 impl From<DecideError> for Refusal {
@@ -74,6 +81,7 @@ impl From<DecideError> for Refusal {
         match error {
             DecideError::UnknownModel => Self::UnknownModel,
             DecideError::NoReplica => Self::NoReplica,
+            DecideError::GateFull => Self::GateFull,
         }
     }
 }
@@ -85,6 +93,8 @@ pub struct Reservation {
     replica: ReplicaId,
     reserved: Reserved,
     prefix: Option<prefix::Ticket>,
+    /// Where the policy has a gate.
+    pass: Option<gate::Pass>,
 }
 
 impl Reservation {
@@ -125,6 +135,10 @@ pub struct Router {
     tokens: TokenRates,
     state: Mutex<State>,
     workspaces: Workspaces,
+    /// Who is told of those whom the gate calls; where nobody is, they are kept for [`Router::take_called`].
+    listener: OnceLock<held::Listener>,
+    /// What the gate has to tell people.
+    news: Mutex<Vec<(ReplicaId, String)>>,
 }
 
 impl Router {
@@ -141,6 +155,8 @@ impl Router {
             tokens: TokenRates::new(),
             state: Mutex::new(State::new(&fleet, &models, &policies, &probe, &scrape)),
             workspaces: Workspaces::new(&fleet, policies.windows.len()),
+            listener: OnceLock::new(),
+            news: Mutex::default(),
             fleet,
             policies,
         };
@@ -165,7 +181,8 @@ impl Router {
         &self.fleet
     }
 
-    /// Selects and reserves in one step. `exclude`: replicas that this request already tried.
+    /// Selects and reserves in one step, and waits for nobody: replicas whose gate is closed are passed over. `exclude`:
+    /// replicas that this request already tried. [`Router::enter`] is the one that may say that it is to wait.
     ///
     /// # Errors
     /// Who could not be chosen, and why; nothing is reserved then. A policy that does not exist has no replica.
@@ -181,11 +198,19 @@ impl Router {
         let policy = self.policies.get(policy).ok_or(DecideError::NoReplica)?;
         let assigned = self.assigned(policy.id, prompt, id, seed, at, !exclude.is_empty());
         let stamp = assigned.stamp;
-        let routed = self.decide_with(prompt, policy, &assigned, id, seed, at, exclude);
-        if routed.is_err() {
-            self.withdrawn(policy.id, stamp, at);
+        let entered = self.decide_with(prompt, policy, assigned, Turn::Now, id, seed, at, exclude);
+        match entered {
+            Ok(Entered::Routed(routed)) => Ok(*routed),
+            // Who will not wait is never held.
+            Ok(Entered::Held(held)) => {
+                self.leave(held, at);
+                Err(DecideError::NoReplica)
+            }
+            Err(error) => {
+                self.withdrawn(policy.id, stamp, at);
+                Err(error)
+            }
         }
-        routed
     }
 
     #[expect(clippy::too_many_arguments, reason = "the circumstances of one decision, all from `decide`")]
@@ -193,13 +218,15 @@ impl Router {
         &self,
         prompt: &Prompt,
         policy: &Policy,
-        assigned: &Assigned,
+        assigned: Assigned,
+        mut turn: Turn,
         id: DecisionId,
         seed: u64,
         at: At,
         exclude: &[ReplicaId],
-    ) -> Result<Routed, DecideError> {
+    ) -> Result<Entered, DecideError> {
         let weights = &*assigned.weights;
+        let rule = gated(policy, prompt.path);
         let mut work = self.workspaces.take();
         let shared = self.index.lookup(&prompt.chain, &mut work.blocks);
         let mut request = self.view(prompt);
@@ -207,25 +234,53 @@ impl Router {
         work.begin(reach);
 
         let mut state = self.state.lock();
+        // Whatever comes of it, the place that was set aside for it is the next one's if it does not take it.
+        let (before, first_turn) = turn.begin(&mut state);
         match state.fill(prompt.model.as_deref(), &request, at, &mut work.candidates) {
             Serves::Somebody => {}
-            Serves::NoneAvailable => return Err(DecideError::NoReplica),
-            Serves::UnknownModel => return Err(DecideError::UnknownModel),
+            Serves::NoneAvailable => return Err(self.unplaced(state, at, before, DecideError::NoReplica)),
+            Serves::UnknownModel => return Err(self.unplaced(state, at, before, DecideError::UnknownModel)),
         }
         for tried in exclude {
             work.candidates.available[tried.index()] = false;
         }
-        request.turn = state.turn(policy.id);
-        let choice = evaluate(policy, weights, &request, &work.candidates, seed, &mut work.scratch)
-            .ok_or(DecideError::NoReplica)?;
-        let reserved = state.reserve(choice.row, &request, prompt.stream, at, &work.candidates);
-        state.next_turn(policy.id);
+        if let Some(rule) = &rule {
+            state.read_gate(rule, &turn, before.as_ref(), &mut work.candidates);
+        }
+        request.turn = first_turn.unwrap_or_else(|| state.turn(policy.id));
+        let Some(choice) = evaluate(policy, weights, &request, &work.candidates, seed, &mut work.scratch) else {
+            return Err(self.unplaced(state, at, before, DecideError::NoReplica));
+        };
+        if first_turn.is_none() {
+            state.next_turn(policy.id);
+        }
+        let mut ahead = gate::Ahead::default();
+        let pass = if let Some(rule) = &rule {
+            ahead = state.gate.ahead(work.candidates.replica[choice.row], before.as_ref());
+            match state.admit(rule, choice.row, &request, at, &work.candidates, before) {
+                Admission::Pass(pass) => {
+                    state.call_next(at, before);
+                    Some(pass)
+                }
+                Admission::Full => return Err(self.unplaced(state, at, before, DecideError::GateFull)),
+                Admission::Wait(ticket) => {
+                    state.call_next(at, before);
+                    self.tell_called(state);
+                    self.workspaces.put(work);
+                    let turn = request.turn;
+                    return Ok(Entered::Held(Held { ticket, assigned, turn, policy: policy.id }));
+                }
+            }
+        } else {
+            None
+        };
+        let reserved = state.reserve(choice.row, &request, prompt.stream, at, &work.candidates, &ahead);
         work.shadow_turns.clear();
         for shadow in &policy.shadows {
             work.shadow_turns.push(state.turn(*shadow));
             state.next_turn(*shadow);
         }
-        drop(state);
+        self.tell_called(state);
 
         // From here on the snapshot is this request's own; nobody waits for it.
         let replica = self.fleet[choice.row].id;
@@ -258,13 +313,13 @@ impl Router {
         record.shadows = self.shadows(policy, &request, seed, &mut work);
         let predicted_cached_tokens = work.candidates.cached_tokens[choice.row];
         self.workspaces.put(work);
-        Ok(Routed {
+        Ok(Entered::Routed(Box::new(Routed {
             decision,
             record,
             predicted_ttft_ms: reserved.predicted_ttft_ms,
-            reservation: Reservation { replica, reserved, prefix },
+            reservation: Reservation { replica, reserved, prefix, pass },
             predicted_cached_tokens,
-        })
+        })))
     }
 
     /// What the policy's shadows would have chosen on the same snapshot.
@@ -288,16 +343,26 @@ impl Router {
 
     /// The request produced its first content: its prefill is done.
     pub fn first_token(&self, reservation: &mut Reservation, at: At) {
-        self.state.lock().first_token(&mut reservation.reserved, at);
+        let mut state = self.state.lock();
+        state.first_token(&mut reservation.reserved, at);
+        // Its replica has less to prefill: a cold prompt may be next.
+        state.call(at, reservation.replica);
+        self.tell_called(state);
     }
 
     /// The request ended, well or not; the load is released, the index confirmed or trimmed, the rates taught.
     pub fn finish(&self, reservation: Reservation, prompt: &Prompt, ending: &Ending, at: At) {
-        let Reservation { replica, reserved, prefix } = reservation;
+        let Reservation { replica, reserved, prefix, pass } = reservation;
         let read_by_engine = reserved.load.prefilled() || ending.completed || ending.ttft_ms.is_some();
         let age = |is: fn(&prefix::Ticket) -> bool| prefix.as_ref().is_some_and(is);
         let ended = Ended { ending, at, old: age(prefix::Ticket::old), near_tail: age(prefix::Ticket::near_tail) };
-        let step = self.state.lock().finish(replica, reserved, &ended);
+        let mut state = self.state.lock();
+        let step = state.finish(replica, reserved, &ended);
+        if let Some(pass) = pass {
+            state.gate.release(pass);
+            state.call(at, replica);
+        }
+        self.tell_called(state);
         if let Some(ticket) = prefix {
             if ending.completed {
                 let blocks = self.confirmed_blocks(prompt, ending, ticket.held());
@@ -340,7 +405,11 @@ impl Router {
             }
             _ => None,
         };
-        drop(state);
+        let resync = state.see_gate(event);
+        self.tell_called(state);
+        if let Some(resync) = resync {
+            self.news.lock().push((resync.replica, held::told(&resync)));
+        }
         if let Some(replica) = restarted {
             self.index.purge(replica);
         }

@@ -57,6 +57,7 @@ pub(super) async fn gather(config: &Config, ground: &Ground<'_>) -> Result<Vec<M
                 region: section.region.as_deref().unwrap_or(&section.name).into(),
                 engine,
                 kv_capacity_tokens: section.kv_capacity_tokens,
+                decode_batch: section.decode_batch,
             },
             upstream: UpstreamSetup {
                 id,

@@ -127,7 +127,7 @@ pub async fn serve(setup: ServeSetup) -> Result<(), ServeError> {
     let apply = observer(&router, &readiness, &records, &clock, names.len());
     let data = Data::new(
         DataSetup {
-            choose: Arc::new(RouterChoice(Arc::clone(&router))),
+            choose: Arc::new(RouterChoice::new(Arc::clone(&router), Arc::clone(&clock))),
             clock: Arc::clone(&clock),
             records: Arc::clone(&records),
             apply: Arc::clone(&apply),
@@ -286,6 +286,12 @@ fn observer(
                 text,
             }));
         }
+        if matches!(event, Event::Report { .. }) {
+            for (replica, text) in router.take_gate_news() {
+                let kind = EventKind::GateResync;
+                records.record(Record::Event(EventRecord { at: clock.now(), kind, replica: Some(replica), text }));
+            }
+        }
         if matches!(event, Event::Up { .. } | Event::Down { .. }) {
             let fleet = (0..replicas).filter_map(|index| u16::try_from(index).ok()).map(ReplicaId);
             readiness.set(fleet.into_iter().any(|replica| router.replica_state(replica).is_up()));
@@ -359,6 +365,7 @@ impl Gauges for Live {
                     queued_tokens,
                     queued_uncached_tokens,
                     available: self.router.replica_state(replica.id).is_up(),
+                    held: u64::from(self.router.held(replica.id)),
                 }
             })
             .collect()

@@ -166,6 +166,12 @@ impl Profile {
         PROFILES.iter().map(|profile| profile.name.as_ref())
     }
 
+    /// Largest batch that it decodes cheaply; `None`: there is no cliff.
+    #[must_use]
+    pub fn decode_batch(&self) -> Option<u32> {
+        self.beyond_graph.map(|beyond| beyond.batch)
+    }
+
     /// Time of a prefill batch of `tokens`, ms.
     #[must_use]
     pub fn prefill_ms(&self, tokens: u32) -> f64 {

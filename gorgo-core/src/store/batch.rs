@@ -8,7 +8,7 @@ use super::loss::{Loss, Losses, Table};
 use super::run::{Ids, Names};
 use super::sql;
 use crate::model::{
-    AlarmRecord, AttemptRecord, CandidateRecord, DecisionId, DecisionRecord, EventRecord, GenerationRecord,
+    AlarmRecord, AttemptRecord, CandidateRecord, DecisionId, DecisionRecord, EventRecord, GenerationRecord, HoldRecord,
     OutcomeRecord, ProbeRecord, RateRecord, Record, ScrapeRecord, ShadowRecord, WeightRecord,
 };
 
@@ -28,6 +28,7 @@ struct Rows<'r> {
     candidates_8: Vec<Candidate<'r>>,
     candidate_terms: Vec<Term<'r>>,
     shadows: Vec<(DecisionId, &'r ShadowRecord)>,
+    holds: Vec<&'r HoldRecord>,
     attempts: Vec<&'r AttemptRecord>,
     outcomes: Vec<&'r OutcomeRecord>,
     probes: Vec<&'r ProbeRecord>,
@@ -69,6 +70,7 @@ impl<'r> Rows<'r> {
                 Record::Candidates { decision, attempt, rows: candidates } => {
                     rows.add_candidates(*decision, *attempt, candidates);
                 }
+                Record::Hold(hold) => rows.holds.push(hold),
                 Record::Attempt(attempt) => rows.attempts.push(attempt),
                 Record::Outcome(_, outcome) => rows.outcomes.push(outcome),
                 Record::Probe(probe) => rows.probes.push(probe),
@@ -171,6 +173,7 @@ impl Batcher {
         insert!(Table::Candidates, sql::CANDIDATES_8, rows.candidates_8, |to, row| self.candidate(to, row, 8));
         insert!(Table::CandidateTerms, sql::CANDIDATE_TERMS, rows.candidate_terms, |to, row| self.term(to, row));
         insert!(Table::Shadows, sql::SHADOWS, rows.shadows, |to, row| self.shadow(to, row.0, row.1));
+        insert!(Table::Holds, sql::HOLDS, rows.holds, |to, row| self.hold(to, row));
         insert!(Table::Attempts, sql::ATTEMPTS, rows.attempts, |to, row| self.attempt(to, row));
         insert!(Table::Outcomes, sql::OUTCOMES, rows.outcomes, |to, row| outcome(to, row));
         insert!(Table::Probes, sql::PROBES, rows.probes, |to, row| self.probe(to, row));

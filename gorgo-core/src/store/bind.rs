@@ -3,7 +3,7 @@
 use super::batch::{Batcher, Candidate, Term};
 use super::insert::Parameters;
 use crate::model::{
-    AttemptRecord, DecisionId, DecisionRecord, EventRecord, OutcomeRecord, ProbeRecord, RateRecord, ScrapeRecord,
+    AttemptRecord, DecisionId, DecisionRecord, EventRecord, HoldRecord, OutcomeRecord, ProbeRecord, RateRecord, ScrapeRecord,
     ShadowRecord,
 };
 
@@ -68,6 +68,15 @@ impl Batcher {
         to.maybe(self.ids.policy(row.policy));
         to.maybe(self.ids.replica(row.replica));
         to.int(row.cost_milli);
+    }
+
+    pub(super) fn hold(&self, to: &mut Parameters, row: &HoldRecord) {
+        to.int(row.decision.0);
+        to.int(row.attempt);
+        to.maybe(self.ids.replica(row.replica));
+        to.int(row.moves);
+        to.int(row.held_us);
+        to.code(Some(row.ended));
     }
 
     pub(super) fn attempt(&self, to: &mut Parameters, row: &AttemptRecord) {

@@ -1,7 +1,7 @@
 //! Closed lists as numbers. The migration fills one small table per list; a test holds both equal, so that a number
 //! means the same in the program and in SQL, for ever: new entries are appended.
 
-use crate::model::{ApiPath, Connection, ErrorClass, EventKind, RateKind, Refusal, RttSource};
+use crate::model::{ApiPath, Connection, ErrorClass, EventKind, HoldEnd, RateKind, Refusal, RttSource};
 
 /// A closed list with a code table.
 pub(super) trait Code: Copy + 'static {
@@ -51,3 +51,4 @@ code!(RttSource, "rtt_sources", "rtt_source");
 code!(Connection, "connections", "connection");
 code!(EventKind, "event_kinds", "kind");
 code!(RateKind, "rate_kinds", "kind");
+code!(HoldEnd, "hold_ends", "ended");

@@ -19,10 +19,11 @@ pub(super) enum Table {
     Generations,
     GenerationScores,
     Alarms,
+    Holds,
 }
 
 impl Table {
-    pub(super) const ALL: [Self; 14] = [
+    pub(super) const ALL: [Self; 15] = [
         Self::Decisions,
         Self::Candidates,
         Self::CandidateTerms,
@@ -37,6 +38,7 @@ impl Table {
         Self::Generations,
         Self::GenerationScores,
         Self::Alarms,
+        Self::Holds,
     ];
 
     /// The text in `gaps.table_name`.
@@ -56,6 +58,7 @@ impl Table {
             Self::Generations => "generations",
             Self::GenerationScores => "generation_scores",
             Self::Alarms => "alarms",
+            Self::Holds => "holds",
         }
     }
 }
@@ -133,6 +136,7 @@ pub(super) fn tally(record: &Record, mut row: impl FnMut(Table, i64, u64)) {
             let terms = rows.iter().map(|candidate| candidate.signals_milli.len().saturating_sub(8)).sum();
             row(Table::CandidateTerms, at_us, count(terms));
         }
+        Record::Hold(hold) => row(Table::Holds, moment_of(hold.decision), 1),
         Record::Attempt(attempt) => row(Table::Attempts, moment_of(attempt.decision), 1),
         Record::Outcome(_, outcome) => row(Table::Outcomes, moment_of(outcome.decision), 1),
         Record::Probe(probe) => row(Table::Probes, probe.at.micros(), 1),

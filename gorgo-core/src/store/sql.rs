@@ -81,6 +81,8 @@ pub(super) const ATTEMPTS: Insert = insert!(
     "attempts (decision_id, attempt, replica_id, connection, connect_us, sent_us, first_byte_us, ended_us, status, error)",
     "(?,?,?,?,?,?,?,?,?,?)"
 );
+pub(super) const HOLDS: Insert =
+    insert!(6, "holds (decision_id, attempt, replica_id, moves, held_us, ended)", "(?,?,?,?,?,?)");
 pub(super) const OUTCOMES: Insert = insert!(
     13,
     "outcomes (decision_id, status, error, ttft_us, first_byte_us, e2e_us, itl_mean_us, itl_p99_us, prompt_tokens, cached_tokens, completion_tokens, predicted_ttft_us, predicted_cached_tokens)",
@@ -171,9 +173,10 @@ pub(super) const CONSTRAINT_ID: &str = "SELECT constraint_id FROM constraints WH
 pub(super) const CHUNK_END: &str =
     "SELECT decision_id FROM decisions WHERE decision_id < ?1 ORDER BY decision_id LIMIT 1 OFFSET ?2";
 /// Everything keyed by decision, children first.
-pub(super) const DELETE_BY_DECISION: [&str; 6] = [
+pub(super) const DELETE_BY_DECISION: [&str; 7] = [
     "DELETE FROM candidate_terms WHERE decision_id < ?",
     "DELETE FROM candidates WHERE decision_id < ?",
+    "DELETE FROM holds WHERE decision_id < ?",
     "DELETE FROM attempts WHERE decision_id < ?",
     "DELETE FROM outcomes WHERE decision_id < ?",
     "DELETE FROM shadows WHERE decision_id < ?",
@@ -297,6 +300,7 @@ pub(super) const INSERTS: &[&Insert] = &[
     &CANDIDATES_8,
     &CANDIDATE_TERMS,
     &ATTEMPTS,
+    &HOLDS,
     &OUTCOMES,
     &SHADOWS,
     &PROBES,

@@ -14,6 +14,7 @@ pub fn fleet(replicas: u16) -> Vec<Replica> {
         region: Arc::from(regions[usize::from(id) % regions.len()]),
         engine: EngineKind::OpenAi,
         kv_capacity_tokens: None,
+        decode_batch: None,
     };
     (0..replicas).map(replica).collect()
 }

@@ -59,6 +59,8 @@ fn sglang_ranks_that_share_work_count_once_and_others_add() {
             kv_used_tokens: Some(2_000.0),
             kv_used_share: Some(0.5),
             kv_capacity_tokens: Some(4_000),
+            decode_batch: None,
+            max_running: None,
             throughput: Some(120.5),
             started_secs: None,
         }
@@ -77,6 +79,8 @@ fn vllm_labels_with_quotes_and_braces_and_capacity_from_labels() {
             kv_used_tokens: Some(8_000.0),
             kv_used_share: Some(0.5),
             kv_capacity_tokens: Some(16_000),
+            decode_batch: None,
+            max_running: None,
             throughput: None,
             started_secs: Some(1_790_000_010.0),
         }
@@ -138,6 +142,8 @@ fn a_real_sglang_page() {
             kv_used_tokens: Some(0.0),
             kv_used_share: Some(0.0),
             kv_capacity_tokens: Some(788_766),
+            decode_batch: None,
+            max_running: None,
             throughput: Some(0.0),
             started_secs: None,
         }

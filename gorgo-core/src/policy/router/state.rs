@@ -6,6 +6,7 @@ use crate::config::{Probe, Scrape};
 use crate::feature::answer::Answers;
 use crate::feature::backlog::{self, Backlog};
 use crate::feature::fleet::{Fleet, Serves};
+use crate::feature::gate::{Ahead, Gate};
 use crate::feature::hit::Hits;
 use crate::feature::latency::Latency;
 use crate::feature::load::{self, Load};
@@ -31,17 +32,18 @@ pub(super) struct State {
     pub(super) load: Load,
     pub(super) fleet: Fleet,
     pub(super) rates: Rates,
-    rtt: Rtt,
+    pub(super) rtt: Rtt,
     reports: Reports,
     shares: Shares,
     latency: Latency,
-    backlog: Backlog,
+    pub(super) backlog: Backlog,
     /// What service takes a request that waits for nobody; its queue is always 0.
     service: Rates,
     answers: Answers,
     hits: Hits,
     mirror: Mirror,
     tail: TtftQuantile,
+    pub(super) gate: Gate,
     /// Decisions so far, by policy.
     turns: Vec<u64>,
 }
@@ -97,6 +99,7 @@ impl State {
             hits: Hits::new(replicas),
             mirror: Mirror::new(replicas),
             tail: TtftQuantile::new(),
+            gate: Gate::new(fleet),
             turns: vec![0; policies.list.len()],
         }
     }
@@ -127,7 +130,8 @@ impl State {
         serves
     }
 
-    /// Charges the request to the chosen row. `streams`: its first token will be seen.
+    /// Charges the request to the chosen row. `streams`: its first token will be seen. `ahead`: what of the facts only
+    /// waits at the gate; the request does not meet it in the engine.
     pub(super) fn reserve(
         &mut self,
         row: usize,
@@ -135,13 +139,14 @@ impl State {
         streams: bool,
         at: At,
         facts: &Candidates,
+        ahead: &Ahead,
     ) -> Reserved {
         let replica = facts.replica[row];
         let uncached_tokens = facts.uncached_tokens(request, row);
         let rate_facts = facts.rtt_ms[row].map(|rtt_ms| RateFacts {
             rtt_ms,
             uncached_tokens,
-            queued_uncached_tokens: facts.queued_uncached_tokens[row],
+            queued_uncached_tokens: facts.queued_uncached_tokens[row].saturating_sub(ahead.uncached_tokens),
             decoding: facts.decoding[row],
         });
         let rtt_ms = facts.rtt_ms[row].unwrap_or(0.0);
@@ -153,8 +158,8 @@ impl State {
             predicted_ttft_ms: rate_facts.and_then(|facts| self.rates.predict_ms(replica, &facts)),
             facts: rate_facts,
             rtt_ms,
-            backlog_ms: facts.backlog_ms[row],
-            inflight: facts.inflight[row],
+            backlog_ms: (facts.backlog_ms[row] - ahead.work_ms).max(0.0),
+            inflight: facts.inflight[row].saturating_sub(ahead.requests),
             prompt_tokens: request.prompt_tokens,
             cached_tokens: facts.cached_tokens[row],
             first_token: None,

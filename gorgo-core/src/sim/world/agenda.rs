@@ -10,6 +10,8 @@ use crate::model::{At, EngineReport, ReplicaId};
 pub(super) enum Happening {
     /// The client's time for a request has come.
     Arrive(usize),
+    /// A request that waits at the router's gate looks again; of all its looks only the last one entered counts.
+    Look(usize, u32),
     /// A request reaches the engine it was sent to, by this attempt.
     Reach(usize, u32),
     /// An engine ends a step or admits somebody.

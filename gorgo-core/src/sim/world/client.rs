@@ -6,19 +6,15 @@
 use std::time::Duration;
 
 use super::agenda::Happening;
-use super::chance::bits;
 use super::clairvoyant::Outlook;
 use super::live::Live;
 use super::network::micros;
-use super::run::{DECISIONS, World};
+use super::run::World;
 use super::workload;
-use crate::model::{At, DecisionId, Ending, ErrorClass, ReplicaId};
-use crate::policy::{Reservation, Routed};
+use crate::model::{At, Ending, ErrorClass, ReplicaId};
 use crate::sim::PAGE_TOKENS;
 use crate::trace::Sample;
 
-/// Seeds of decisions stay below this.
-const SEED_LIMIT: u64 = 1 << 53;
 /// Over how long retries are held to their share of requests.
 const BUDGET_WINDOW: Duration = Duration::from_secs(10);
 /// Retries that are always allowed in that time, however few requests there are.
@@ -49,6 +45,9 @@ impl World<'_> {
             bound_ms: self.bound_ms(at, request, prompt.body_bytes),
             prompt,
             reservation: None,
+            held: None,
+            looks: 0,
+            seed: 0,
             replica: ReplicaId(0),
             decision: None,
             tried: Vec::new(),
@@ -87,12 +86,17 @@ impl World<'_> {
 
     /// Decides and sends. The box is the request's own and comes to lie in `live`, or ends.
     fn dispatch(&mut self, at: At, request: usize, mut live: Box<Live>) {
-        let replica =
-            if self.router.is_some() { self.routed(at, &mut live) } else { self.foreseen(at, request, &mut live) };
-        let Some(replica) = replica else {
-            live.failure = Some(ErrorClass::Refused);
-            return self.end(at, request, &live, None);
-        };
+        if self.router.is_some() {
+            return self.enter(at, request, live);
+        }
+        match self.foreseen(at, request, &mut live) {
+            Some(replica) => self.send_to(at, request, live, replica),
+            None => self.refused(at, request, live),
+        }
+    }
+
+    /// Sends it to the chosen replica.
+    pub(super) fn send_to(&mut self, at: At, request: usize, mut live: Box<Live>, replica: ReplicaId) {
         let stand = &mut self.stands[replica.index()];
         stand.inflight += 1;
         // A second attempt meets another jitter.
@@ -107,19 +111,10 @@ impl World<'_> {
         self.live[request] = Some(live);
     }
 
-    /// The router's choice; `None` where it refuses.
-    fn routed(&mut self, at: At, live: &mut Live) -> Option<ReplicaId> {
-        let (router, policy) = self.router.as_ref()?;
-        let number = self.decisions;
-        self.decisions += 1;
-        let millis = i64::try_from(at.0 / 1000).unwrap_or(0);
-        let id = DecisionId((millis << 20) | i64::try_from(number % (1 << 20)).unwrap_or(0));
-        let seed = bits(self.seed, DECISIONS, number) % SEED_LIMIT;
-        let Routed { reservation, .. } = router.decide(&live.prompt, *policy, id, seed, at, &live.tried).ok()?;
-        let replica = Reservation::replica(&reservation);
-        live.decision = Some(id);
-        live.reservation = Some(reservation);
-        Some(replica)
+    /// It goes nowhere.
+    pub(super) fn refused(&mut self, at: At, request: usize, mut live: Box<Live>) {
+        live.failure = Some(ErrorClass::Refused);
+        self.end(at, request, &live, None);
     }
 
     /// The clairvoyant's choice.

@@ -65,6 +65,7 @@ fn member(section: &ReplicaSection, id: ReplicaId) -> Result<Member, MemberError
             region: section.region.as_deref().unwrap_or(&section.name).into(),
             engine: EngineKind::parse(&section.engine).unwrap_or(EngineKind::OpenAi),
             kv_capacity_tokens: section.kv_capacity_tokens,
+            decode_batch: section.decode_batch,
         },
         models: section.models.iter().map(|model| model.as_str().into()).collect(),
         profile: profile.clone(),

@@ -1,7 +1,7 @@
 //! A request on its way.
 
 use crate::model::{At, DecisionId, ErrorClass, Prompt, ReplicaId, Usage};
-use crate::policy::Reservation;
+use crate::policy::{Held, Reservation};
 use crate::trace::Sample;
 
 /// What the world knows of a request between send and end.
@@ -10,6 +10,12 @@ pub(super) struct Live {
     pub(super) prompt: Prompt,
     /// `None` where no router decided.
     pub(super) reservation: Option<Reservation>,
+    /// Its place at the router's gate, while it waits there.
+    pub(super) held: Option<Held>,
+    /// How often it was held.
+    pub(super) looks: u32,
+    /// The randomness of this attempt's decisions.
+    pub(super) seed: u64,
     pub(super) replica: ReplicaId,
     pub(super) decision: Option<DecisionId>,
     /// Replicas that failed it.
@@ -52,6 +58,7 @@ impl Live {
         sample.usage = self.usage();
         sample.status = match self.failure {
             Some(ErrorClass::ClientError) => Some(400),
+            Some(ErrorClass::Refused) => Some(429),
             Some(_) if self.first.is_none() => Some(502),
             _ => Some(200),
         };

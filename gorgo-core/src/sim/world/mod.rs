@@ -24,6 +24,7 @@ mod live;
 mod network;
 mod run;
 mod scenario;
+mod turns;
 mod watch;
 mod workload;
 

@@ -1,6 +1,6 @@
 //! One run: setup, policy and seed → samples.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::agenda::{Agenda, Happening};
@@ -124,6 +124,8 @@ pub(super) struct World<'a> {
     /// Requests whose time came while the client had as many in flight as it may.
     pub(super) held: VecDeque<usize>,
     pub(super) decisions: u64,
+    /// Requests that wait at the router's gate, by the number that it calls them by.
+    pub(super) waiting: HashMap<u64, usize>,
     /// Times of requests and of retries over the last 10 s.
     pub(super) recent: (VecDeque<At>, VecDeque<At>),
     /// Which faults hold now.
@@ -187,6 +189,7 @@ impl<'a> World<'a> {
             in_flight: 0,
             held: VecDeque::new(),
             decisions: 0,
+            waiting: HashMap::new(),
             recent: (VecDeque::new(), VecDeque::new()),
             active: vec![false; setup.scenario.faults.len()],
             outputs: Vec::new(),
@@ -220,6 +223,7 @@ impl<'a> World<'a> {
     fn happen(&mut self, at: At, what: Happening) {
         match what {
             Happening::Arrive(request) => self.arrive(at, request),
+            Happening::Look(request, looks) => self.look(at, request, looks),
             Happening::Reach(request, attempt) => self.reach(at, request, attempt),
             Happening::Engine(replica) => {
                 let stand = self.stand(replica);
@@ -239,6 +243,7 @@ impl<'a> World<'a> {
             Happening::FaultBegins(number) => self.fault_begins(at, number),
             Happening::FaultEnds(number) => self.fault_ends(at, number),
         }
+        self.answer_calls(at);
     }
 }
 

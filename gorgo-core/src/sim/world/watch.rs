@@ -65,6 +65,8 @@ impl World<'_> {
             kv_used_tokens: Some(f64::from(numbers.used_tokens)),
             kv_used_share: Some(numbers.usage()),
             kv_capacity_tokens: Some(u64::from(numbers.capacity_tokens)),
+            decode_batch: stand.engine.profile().decode_batch(),
+            max_running: Some(stand.engine.profile().max_running),
             throughput: Some(numbers.throughput),
             started_secs: Some(stand.started.since(At(0)).as_secs_f64()),
         };

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use sqlx::{AssertSqlSafe, Either, Executor, SqlSafeStr, Statement};
 
 use super::{Bench, history, migrated, table};
-use crate::model::{ApiPath, Connection, ErrorClass, EventKind, RateKind, Refusal, RttSource};
+use crate::model::{ApiPath, Connection, ErrorClass, EventKind, HoldEnd, RateKind, Refusal, RttSource};
 use crate::store::codes::Code;
 use crate::store::loss::Table;
 use crate::store::sql;
@@ -47,6 +47,7 @@ async fn code_tables_say_what_the_program_means() {
     check::<Connection>().await;
     check::<EventKind>().await;
     check::<RateKind>().await;
+    check::<HoldEnd>().await;
 }
 
 #[tokio::test]

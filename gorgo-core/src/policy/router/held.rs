@@ -1,0 +1,306 @@
+//! Requests that wait at the gate: a request enters, and is routed or held; a held one is called, and enters again.
+//!
+//! The gate itself is `feature::gate`; here it is joined with the facts, under the lock that decisions are made under.
+
+use std::fmt;
+
+use parking_lot::MutexGuard;
+
+use super::state::State;
+use super::{DecideError, Routed, Router};
+use crate::feature::gate::{Admission, Resync, Ticket, Wish, Withdrawn};
+use crate::model::{ApiPath, At, Candidates, DecisionId, Event, GateRule, PolicyId, Prompt, ReplicaId, RequestView};
+use crate::policy::Policy;
+use crate::tune::Assigned;
+
+/// Fixed GPU time by which a prefill stalls those who decode, ms; and the price of a ms of theirs. For the cost gap that
+/// orders those who wait, whatever policy chooses. Source: design study, "Late binding": φ and μ.
+const STALL_MS: f64 = 60.0;
+const STALL_PRICE: f64 = 0.5;
+
+/// What became of a request that entered.
+#[derive(Debug)]
+pub enum Entered {
+    /// It was routed.
+    Routed(Box<Routed>),
+    /// It waits.
+    Held(Held),
+}
+
+/// A request that waits at the gate. Given to [`Router::enter_again`] or [`Router::leave`].
+#[derive(Debug)]
+#[must_use = "a place in a queue that is dropped blocks those behind it"]
+pub struct Held {
+    pub(super) ticket: Ticket,
+    pub(super) assigned: Assigned,
+    /// The turn of its first decision: deciding anew takes no further turn.
+    pub(super) turn: u64,
+    pub(super) policy: PolicyId,
+}
+
+impl Held {
+    /// What it is called by; kept when it is held again.
+    #[must_use]
+    pub const fn number(&self) -> u64 {
+        self.ticket.number()
+    }
+
+    /// For whom it waits.
+    #[must_use]
+    pub const fn replica(&self) -> ReplicaId {
+        self.ticket.replica()
+    }
+
+    /// When it is to enter again, called or not.
+    #[must_use]
+    pub const fn look(&self) -> At {
+        self.ticket.look()
+    }
+
+    /// How often it was decided anew for another replica.
+    #[must_use]
+    pub const fn moves(&self) -> u16 {
+        self.ticket.moves()
+    }
+}
+
+/// Whether and since when a request waits.
+#[derive(Debug)]
+pub(super) enum Turn {
+    /// It will not wait.
+    Now,
+    /// It comes for the first time.
+    First,
+    /// It waited, and takes this turn of the policy.
+    Again(Option<Ticket>, u64),
+}
+
+impl Turn {
+    /// Takes it out of the queue it stands in. With it comes its turn, where it has one already.
+    pub(super) fn begin(&mut self, state: &mut State) -> (Option<Withdrawn>, Option<u64>) {
+        match self {
+            Self::Now | Self::First => (None, None),
+            Self::Again(ticket, turn) => (ticket.take().map(|ticket| state.gate.withdraw(ticket)), Some(*turn)),
+        }
+    }
+}
+
+/// The gate that a request of this kind waits at: what generates nothing passes.
+pub(super) fn gated(policy: &Policy, path: ApiPath) -> Option<GateRule> {
+    policy.gate.filter(|_| !matches!(path, ApiPath::Embeddings | ApiPath::Other))
+}
+
+/// A count that was set right, for people.
+pub(super) fn told(resync: &Resync) -> String {
+    let Resync { written_off, engine_has, .. } = resync;
+    format!(
+        "the gate counted {written_off} requests that the engine has not had for 10 s (it says {engine_has}); they were \
+         written off"
+    )
+}
+
+/// Who is told of those whom the gate calls.
+pub(super) struct Listener(Box<dyn Fn(u64) + Send + Sync>);
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Listener")
+    }
+}
+
+impl Router {
+    /// Selects and reserves in one step, as [`Router::decide`], or says that the request is to wait.
+    ///
+    /// # Errors
+    /// Who could not be chosen, and why; also that as many wait for the chosen one as may.
+    pub fn enter(
+        &self,
+        prompt: &Prompt,
+        policy: PolicyId,
+        id: DecisionId,
+        seed: u64,
+        at: At,
+        exclude: &[ReplicaId],
+    ) -> Result<Entered, DecideError> {
+        let policy = self.policies.get(policy).ok_or(DecideError::NoReplica)?;
+        let assigned = self.assigned(policy.id, prompt, id, seed, at, !exclude.is_empty());
+        let stamp = assigned.stamp;
+        let entered = self.decide_with(prompt, policy, assigned, Turn::First, id, seed, at, exclude);
+        if entered.is_err() {
+            self.withdrawn(policy.id, stamp, at);
+        }
+        entered
+    }
+
+    /// A request that waited was called, or its time to look again has come: it is decided anew.
+    ///
+    /// # Errors
+    /// As [`Router::enter`]; it waits no longer then.
+    pub fn enter_again(
+        &self,
+        held: Held,
+        prompt: &Prompt,
+        id: DecisionId,
+        seed: u64,
+        at: At,
+        exclude: &[ReplicaId],
+    ) -> Result<Entered, DecideError> {
+        let Held { ticket, assigned, turn, policy } = held;
+        let Some(policy) = self.policies.get(policy) else { return Err(DecideError::NoReplica) };
+        let stamp = assigned.stamp;
+        let turn = Turn::Again(Some(ticket), turn);
+        let entered = self.decide_with(prompt, policy, assigned, turn, id, seed, at, exclude);
+        if entered.is_err() {
+            self.withdrawn(policy.id, stamp, at);
+        }
+        entered
+    }
+
+    /// A request that waited waits no longer, and goes nowhere.
+    pub fn leave(&self, held: Held, at: At) {
+        let Held { ticket, assigned, policy, .. } = held;
+        let mut state = self.state.lock();
+        let before = state.gate.withdraw(ticket);
+        state.call(at, before.replica());
+        self.tell_called(state);
+        self.withdrawn(policy, assigned.stamp, at);
+    }
+
+    /// From now on `called` is told the number of each request that is called, under the lock that decisions are made
+    /// under, so that no call comes for one that left; it must not come back to the router. Only the first caller is
+    /// heard.
+    pub fn on_call(&self, called: impl Fn(u64) + Send + Sync + 'static) {
+        let _ = self.listener.set(Listener(Box::new(called)));
+    }
+
+    /// Those who were called since this was asked last, where nobody listens.
+    #[must_use]
+    pub fn take_called(&self) -> Vec<u64> {
+        self.state.lock().gate.take_called()
+    }
+
+    /// Requests that wait for a replica.
+    #[must_use]
+    pub fn held(&self, replica: ReplicaId) -> u32 {
+        self.state.lock().gate.counts(replica).1
+    }
+
+    /// Most requests in flight at a replica by the policy's gate; `None`: it has none, or none there.
+    #[must_use]
+    pub fn gate_limit(&self, policy: PolicyId, replica: ReplicaId) -> Option<u32> {
+        let rule = self.policies.get(policy)?.gate?;
+        self.state.lock().gate.limit(&rule, replica)
+    }
+
+    /// What the gate has to tell people since this was asked last.
+    #[must_use]
+    pub fn take_gate_news(&self) -> Vec<(ReplicaId, String)> {
+        std::mem::take(&mut *self.news.lock())
+    }
+
+    /// Tells those who were called, then lets go of the lock.
+    pub(super) fn tell_called(&self, mut state: MutexGuard<'_, State>) {
+        if let Some(Listener(listener)) = self.listener.get() {
+            state.gate.take_called().into_iter().for_each(listener);
+        }
+    }
+
+    /// A request that waited goes nowhere: its place is the next one's.
+    pub(super) fn unplaced(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        at: At,
+        before: Option<Withdrawn>,
+        error: DecideError,
+    ) -> DecideError {
+        state.call_next(at, before);
+        self.tell_called(state);
+        error
+    }
+}
+
+impl State {
+    /// Adds to the facts what waits ahead of the request, and takes out replicas that it cannot go to.
+    pub(super) fn read_gate(
+        &self,
+        rule: &GateRule,
+        turn: &Turn,
+        before: Option<&Withdrawn>,
+        candidates: &mut Candidates,
+    ) {
+        self.gate.read(before, candidates);
+        if matches!(turn, Turn::Now) {
+            for row in 0..candidates.len() {
+                candidates.available[row] &= !self.gate.is_closed(rule, candidates.replica[row]);
+            }
+        }
+        let settled = before.and_then(Withdrawn::settled).filter(|replica| candidates.available[replica.index()]);
+        if let Some(settled) = settled {
+            for row in 0..candidates.len() {
+                candidates.available[row] &= candidates.replica[row] == settled;
+            }
+        }
+    }
+
+    /// Asks the gate of the chosen row.
+    pub(super) fn admit(
+        &mut self,
+        rule: &GateRule,
+        row: usize,
+        request: &RequestView,
+        at: At,
+        facts: &Candidates,
+        before: Option<Withdrawn>,
+    ) -> Admission {
+        let wish = Wish {
+            prompt_tokens: request.prompt_tokens,
+            uncached_tokens: facts.uncached_tokens(request, row),
+            work_ms: work_ms(facts, row),
+            backlog_ms: facts.backlog_ms[row],
+            gap_ms: gap_ms(facts),
+        };
+        let again = before.map(|before| (before, facts.available[before.replica().index()]));
+        self.gate.admit(rule, at, facts.replica[row], &wish, again)
+    }
+
+    /// Calls who is next at a replica.
+    pub(super) fn call(&mut self, at: At, replica: ReplicaId) {
+        if self.gate.is_waited_for(replica) {
+            let rtt_ms = self.rtt.current_ms(at, replica).unwrap_or(0.0);
+            let backlog_ms = self.backlog.wait_ms(at, replica, rtt_ms);
+            self.gate.call(replica, backlog_ms);
+        }
+    }
+
+    /// Calls who is next where a request was taken out of the queue.
+    pub(super) fn call_next(&mut self, at: At, before: Option<Withdrawn>) {
+        if let Some(before) = before {
+            self.call(at, before.replica());
+        }
+    }
+
+    /// Shows an event to the gate.
+    pub(super) fn see_gate(&mut self, event: &Event) -> Option<Resync> {
+        let resync = self.gate.apply(event);
+        if let Event::Report { replica, at, .. } = event {
+            self.call(*at, *replica);
+        }
+        resync
+    }
+}
+
+fn work_ms(facts: &Candidates, row: usize) -> f64 {
+    facts.service_ms_per_token[row] * facts.likely_uncached_tokens[row]
+}
+
+/// By how much the second-best replica is dearer than the best, ms, by predicted latency; 0 where there is no second.
+fn gap_ms(facts: &Candidates) -> f64 {
+    let (mut best, mut second) = (f64::INFINITY, f64::INFINITY);
+    for row in (0..facts.len()).filter(|row| facts.available[*row]) {
+        let work_ms = work_ms(facts, row);
+        let harm_ms = STALL_PRICE * f64::from(facts.inflight[row]) * (work_ms + STALL_MS);
+        let cost_ms = facts.rtt_ms[row].unwrap_or(0.0) + work_ms + facts.backlog_ms[row] + harm_ms;
+        (best, second) = if cost_ms < best { (cost_ms, best) } else { (best, second.min(cost_ms)) };
+    }
+    if second.is_finite() { second - best } else { 0.0 }
+}
