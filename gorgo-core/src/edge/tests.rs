@@ -4,6 +4,7 @@
 mod bench;
 mod chaos;
 mod ejection;
+mod gate;
 mod input;
 mod load;
 mod paths;

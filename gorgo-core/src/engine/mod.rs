@@ -8,6 +8,7 @@ mod answer;
 pub mod client;
 pub mod ejection;
 pub mod health;
+pub mod limits;
 pub mod metrics;
 pub mod probe;
 pub mod scrape;

@@ -8,6 +8,7 @@ use serde::Deserialize;
 
 use super::adapter::{CapacityPage, MetricsPage};
 use super::client::{Client, GetError};
+use super::limits::{Limits, LimitsPage};
 use super::metrics::{self, Page};
 use super::watch::{Complaint, Schedule, Senses, Watched, key_complaint};
 use crate::config::Scrape;
@@ -54,6 +55,8 @@ pub struct Scraper {
     last: Option<(At, Page)>,
     models_at: Option<At>,
     capacity_known: bool,
+    /// `None` until it was asked since the engine started.
+    limits: Option<Limits>,
     failed: bool,
     page_complaint: Complaint,
     models_complaint: Complaint,
@@ -71,6 +74,7 @@ impl Scraper {
             moved: None,
             last: None,
             models_at: None,
+            limits: None,
             failed: false,
             page_complaint: Complaint::default(),
             models_complaint: Complaint::default(),
@@ -79,8 +83,15 @@ impl Scraper {
 
     /// Reads the metrics page if the engine has one, and the models if they are due; tells what it found.
     pub async fn step(&mut self, senses: &Senses) {
+        let asked = self.watched.adapter.limits.as_ref().filter(|_| self.limits.is_none());
+        if let Some(page) = asked {
+            self.limits(page, senses).await;
+        }
         if let Some(page) = &self.watched.adapter.metrics {
             self.page(page, senses).await;
+        }
+        if asked.is_some() && self.last.is_none() {
+            self.say_limits(senses);
         }
         let due = self.models_at.is_none_or(|at| senses.clock.now().millis_since(at) >= MODELS_EVERY_MS);
         if due && self.watched.learn_models {
@@ -151,6 +162,7 @@ impl Scraper {
     fn failed_or_back(&mut self, failed: bool) {
         if self.failed && !failed {
             self.models_at = None;
+            self.limits = None;
         }
         self.failed = failed;
     }
@@ -164,6 +176,7 @@ impl Scraper {
                 let text = format!("replica {name}: its counters or its start time say that the engine restarted");
                 senses.note(EventKind::ReplicaRestarted, replica, text);
                 self.models_at = None;
+                self.limits = None;
             } else if let (None, Some(before), Some(now)) =
                 (page.report.throughput, last.generated_tokens_total, page.generated_tokens_total)
                 && at > *last_at
@@ -171,6 +184,8 @@ impl Scraper {
                 page.report.throughput = Some((now - before).max(0.0) / at.since(*last_at).as_secs_f64());
             }
         }
+        let limits = self.limits.unwrap_or_default();
+        (page.report.decode_batch, page.report.max_running) = (limits.decode_batch, limits.max_running);
         let report = page.report;
         self.capacity_known |= report.kv_capacity_tokens.is_some();
         self.last = Some((at, page));
@@ -226,6 +241,23 @@ impl Scraper {
                 }
                 None => EngineReport { kv_capacity_tokens: Some(tokens), ..EngineReport::default() },
             };
+            let at = senses.clock.now();
+            (senses.apply)(Event::Report { replica: self.watched.replica, at, report });
+        }
+    }
+
+    /// How many requests the engine decodes cheaply, and runs.
+    async fn limits(&mut self, page: &LimitsPage, senses: &Senses) {
+        let Ok((status, body)) = self.get(page.path, senses).await else { return };
+        // Whatever it says, it would say again until it restarts.
+        self.limits = Some(if status.is_success() { page.read(&body) } else { Limits::default() });
+    }
+
+    /// There is no metrics page to say it with.
+    fn say_limits(&self, senses: &Senses) {
+        if let Some(limits) = self.limits.filter(|limits| *limits != Limits::default()) {
+            let Limits { decode_batch, max_running } = limits;
+            let report = EngineReport { decode_batch, max_running, ..EngineReport::default() };
             let at = senses.clock.now();
             (senses.apply)(Event::Report { replica: self.watched.replica, at, report });
         }

@@ -45,6 +45,8 @@ pub(super) enum Step {
     Reset,
     /// Writes until the router goes away, counting.
     Flood,
+    /// Tells the test.
+    Note(Arc<dyn Fn() + Send + Sync>),
 }
 
 pub(super) fn send(text: impl Into<Vec<u8>>) -> Step {
@@ -225,6 +227,10 @@ impl Life {
                         until_closed(&mut stream).await;
                         false
                     }
+                    Step::Note(tell) => {
+                        tell();
+                        true
+                    }
                     Step::Close => return,
                     Step::Reset => {
                         socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
@@ -397,7 +403,7 @@ pub(super) const STREAM: &str = r#"{"model":"m","stream":true,"messages":[]}"#;
 pub(super) const PLAIN: &str = r#"{"model":"m","messages":[]}"#;
 
 /// The wall, which is what the wires are timed against.
-struct Wall(Instant);
+pub(super) struct Wall(pub(super) Instant);
 
 impl crate::model::Clock for Wall {
     fn now(&self) -> At {
@@ -597,6 +603,8 @@ pub(super) struct Settings {
     pub(super) key: Option<String>,
     pub(super) models: Vec<Arc<str>>,
     pub(super) engine: EngineKind,
+    /// Chooses in place of the router of a few lines, and whose clock that is.
+    pub(super) choose: Option<(Arc<dyn Choose>, Arc<dyn Clock>)>,
 }
 
 impl Bench {
@@ -613,6 +621,7 @@ impl Bench {
             key: None,
             models: Vec::new(),
             engine: EngineKind::Vllm,
+            choose: None,
         };
         change(&mut settings);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -634,9 +643,12 @@ impl Bench {
             key: settings.key.clone(),
             models: settings.models.clone(),
         });
+        let (choose, clock) = settings
+            .choose
+            .unwrap_or_else(|| (Arc::clone(&fake) as Arc<dyn Choose>, Arc::new(Wall(Instant::now()))));
         let setup = DataSetup {
-            choose: Arc::clone(&fake) as Arc<dyn Choose>,
-            clock: Arc::new(Wall(Instant::now())),
+            choose,
+            clock,
             records: Arc::clone(&rows) as Arc<dyn Listener>,
             apply: Arc::new({
                 let events = Arc::clone(&events);

@@ -13,6 +13,7 @@ pub(super) const ENGINE: Adapter = Adapter {
     models_path: "/v1/models",
     metrics: Some(MetricsPage { path: "/metrics", series: &[SERIES], flag: Some("--metrics") }),
     capacity: None,
+    limits: None,
     cached_tokens_flag: None,
 };
 

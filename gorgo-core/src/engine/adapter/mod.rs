@@ -2,6 +2,7 @@
 //!
 //! All of them take their key as `authorization: Bearer …`, also on health, metrics and model paths.
 
+use super::limits::LimitsPage;
 use super::metrics::Series;
 use crate::model::EngineKind;
 
@@ -29,6 +30,8 @@ pub struct Adapter {
     pub metrics: Option<MetricsPage>,
     /// Where the KV capacity is when the metrics page does not tell.
     pub capacity: Option<CapacityPage>,
+    /// Where the engine shows how many requests it decodes cheaply and runs at once; `None`: nowhere.
+    pub limits: Option<LimitsPage>,
     /// The engine flag without which `usage` lacks `prompt_tokens_details.cached_tokens`; `None`: no flag is needed
     /// or none is known.
     pub cached_tokens_flag: Option<&'static str>,
@@ -93,7 +96,8 @@ mod tests {
         for row in ENGINES {
             let metrics = row.metrics.as_ref().map(|page| page.path);
             let capacity = row.capacity.as_ref().map(|page| page.path);
-            for path in [Some(row.probe_path), Some(row.models_path), metrics, capacity].into_iter().flatten() {
+            let limits = row.limits.as_ref().map(|page| page.path);
+            for path in [Some(row.probe_path), Some(row.models_path), metrics, capacity, limits].into_iter().flatten() {
                 assert!(path.starts_with('/'), "{path}");
             }
             assert_ne!(Some(row.probe_path), metrics, "the metrics page grows under load: no round trip");

@@ -9,5 +9,6 @@ pub(super) const ENGINE: Adapter = Adapter {
     models_path: "/v1/models",
     metrics: None,
     capacity: None,
+    limits: None,
     cached_tokens_flag: None,
 };

@@ -3,7 +3,7 @@
 //! The probe asks `/v1/models`, which the HTTP process answers by itself: `/health` runs a one-token generation and
 //! takes 1.0 s even when idle (measured, 0.5.23). Gauges are refreshed every 40 decode steps, so they are late.
 
-use super::{Adapter, CapacityPage, MetricsPage};
+use super::{Adapter, CapacityPage, LimitsPage, MetricsPage};
 use crate::engine::metrics::{Across, Field, Series};
 use crate::model::EngineKind;
 
@@ -13,7 +13,16 @@ pub(super) const ENGINE: Adapter = Adapter {
     models_path: "/v1/models",
     metrics: Some(MetricsPage { path: "/metrics", series: &[SERIES], flag: Some("--enable-metrics") }),
     capacity: Some(CapacityPage { path: "/get_server_info", member: "max_total_num_tokens" }),
+    limits: Some(LIMITS),
     cached_tokens_flag: Some("--enable-cache-report"),
+};
+
+/// Its start arguments, and what became of them.
+pub(super) const LIMITS: LimitsPage = LimitsPage {
+    path: "/get_server_info",
+    batch: &["cuda_graph_max_bs", "cuda_graph_bs"],
+    no_graphs: "disable_cuda_graph",
+    running: &["effective_max_running_requests_per_dp", "max_running_requests"],
 };
 
 /// Names as of 0.4 to 0.5.23; newer first where two say the same.

@@ -10,5 +10,6 @@ pub(super) const ENGINE: Adapter = Adapter {
     models_path: "/v1/models",
     metrics: Some(MetricsPage { path: "/metrics", series: &[sglang::SERIES, vllm::SERIES], flag: None }),
     capacity: None,
+    limits: Some(sglang::LIMITS),
     cached_tokens_flag: None,
 };

@@ -1,8 +1,9 @@
-//! `/v1/models`.
+//! `/v1/models`, and what SGLang shows of its settings.
 
 use serde_json::{Value, json};
 
 use super::settings::{Dialect, Settings};
+use crate::sim::Profile;
 
 /// The list of models, as the engine words it.
 pub(super) fn list(settings: &Settings, created_secs: u64) -> Value {
@@ -21,4 +22,15 @@ pub(super) fn list(settings: &Settings, created_secs: u64) -> Value {
         })
         .collect();
     json!({ "object": "list", "data": models })
+}
+
+/// `/get_server_info`, as far as routers read it.
+pub(super) fn settings(profile: &Profile) -> Value {
+    json!({
+        "cuda_graph_max_bs": profile.decode_batch(),
+        "disable_cuda_graph": profile.decode_batch().is_none(),
+        "max_running_requests": profile.max_running,
+        "max_total_num_tokens": profile.kv_tokens,
+        "chunked_prefill_size": profile.chunk_tokens,
+    })
 }

@@ -85,6 +85,9 @@ impl Server {
         let answer = match (method, path) {
             (&Method::GET, "/health") => Ok(plain("")),
             (&Method::GET, "/metrics") => self.metrics().await,
+            (&Method::GET, "/get_server_info") if !vllm => {
+                Ok(json(StatusCode::OK, &models::settings(&self.settings.profile)))
+            }
             (&Method::GET, "/v1/models") => Ok(json(StatusCode::OK, &models::list(&self.settings, self.now_secs()))),
             (&Method::POST, _) if known => match body {
                 Ok(body) => return self.infer(api, &body).await,

@@ -1,5 +1,6 @@
 //! A router as its callers see it: bursts, ties, sizes, refusals, and that all comes back to zero.
 
+mod gate;
 mod predicted;
 mod presets;
 
