@@ -59,7 +59,11 @@ pub(super) const fn refusal(refusal: Refusal) -> (StatusCode, &'static str) {
 fn member(status: StatusCode, code: &str, message: &str) -> Value {
     let kind = if status == StatusCode::TOO_MANY_REQUESTS {
         "rate_limit_error"
-    } else if status.is_client_error() { "invalid_request_error" } else { "upstream_error" };
+    } else if status.is_client_error() {
+        "invalid_request_error"
+    } else {
+        "upstream_error"
+    };
     json!({ "message": message, "type": kind, "param": null, "code": code })
 }
 

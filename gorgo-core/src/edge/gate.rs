@@ -49,11 +49,13 @@ impl Turn {
                     let hold = hold.get_or_insert_with(|| Hold::begin(data, ledger.id, number));
                     hold.place(&*place);
                     tokio::select! {
-                        () = place.called() => {}
+                        // First: what is cut off makes room, which must not be used.
+                        biased;
                         () = data.cut.cancelled() => {
                             hold.ended = HoldEnd::Shutdown;
                             return Err(Refusal::Draining);
                         }
+                        () = place.called() => {}
                     }
                     since = data.clock.now();
                     entry = again(asked, ledger.id, number, tried, place).map_err(|error| {

@@ -35,20 +35,16 @@ impl LimitsPage {
         let Ok(page) = serde_json::from_slice::<Value>(body) else { return Limits::default() };
         let first = |members: &[&str]| members.iter().find_map(|member| find(&page, member, &largest));
         let no_graphs = find(&page, self.no_graphs, &|value| value.as_bool().filter(|said| *said).map(u32::from));
-        Limits {
-            decode_batch: first(self.batch).filter(|_| no_graphs.is_none()),
-            max_running: first(self.running),
-        }
+        Limits { decode_batch: first(self.batch).filter(|_| no_graphs.is_none()), max_running: first(self.running) }
     }
 }
 
 /// The first member of that name, however deep, of which `read` makes something.
 fn find(value: &Value, member: &str, read: &dyn Fn(&Value) -> Option<u32>) -> Option<u32> {
     match value {
-        Value::Object(members) => members
-            .get(member)
-            .and_then(read)
-            .or_else(|| members.values().find_map(|value| find(value, member, read))),
+        Value::Object(members) => {
+            members.get(member).and_then(read).or_else(|| members.values().find_map(|value| find(value, member, read)))
+        }
         Value::Array(values) => values.iter().find_map(|value| find(value, member, read)),
         _ => None,
     }
@@ -74,7 +70,10 @@ mod tests {
 
     #[test]
     fn sglang_says_its_largest_graph_and_what_it_runs() {
-        assert_eq!(read(r#"{"cuda_graph_max_bs":20,"max_running_requests":64,"disable_cuda_graph":false}"#), (Some(20), Some(64)));
+        assert_eq!(
+            read(r#"{"cuda_graph_max_bs":20,"max_running_requests":64,"disable_cuda_graph":false}"#),
+            (Some(20), Some(64))
+        );
         let effective = r#"{"max_running_requests":null,"cuda_graph_max_bs":null,"cuda_graph_bs":[1,2,24,8],
             "internal_states":[{"effective_max_running_requests_per_dp":48}]}"#;
         assert_eq!(read(effective), (Some(24), Some(48)));
@@ -83,7 +82,13 @@ mod tests {
     #[test]
     fn without_graphs_or_without_sense_nothing_is_known() {
         assert_eq!(read(r#"{"cuda_graph_max_bs":20,"disable_cuda_graph":true}"#), (None, None));
-        for body in ["", "[]", "not json", r#"{"cuda_graph_max_bs":-3,"max_running_requests":"many"}"#, r#"{"cuda_graph_max_bs":0}"#] {
+        for body in [
+            "",
+            "[]",
+            "not json",
+            r#"{"cuda_graph_max_bs":-3,"max_running_requests":"many"}"#,
+            r#"{"cuda_graph_max_bs":0}"#,
+        ] {
             assert_eq!(read(body), (None, None), "{body}");
         }
     }

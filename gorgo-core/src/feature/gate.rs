@@ -247,7 +247,8 @@ impl Gate {
         let order = order(rule, wish, entered, number);
         let room = &mut self.rooms[replica.index()];
         let Some(limit) = room.limit(rule) else { return room.enter(at, replica, number) };
-        let over_ms = if rule.hold_cold && wish.work_ms > rule.cold_ms { wish.backlog_ms - rule.backlog_ms } else { 0.0 };
+        let over_ms =
+            if rule.hold_cold && wish.work_ms > rule.cold_ms { wish.backlog_ms - rule.backlog_ms } else { 0.0 };
         let full = room.taken() + room.waiting_ahead(order) >= limit;
         if !full && over_ms <= 0.0 {
             return room.enter(at, replica, number);

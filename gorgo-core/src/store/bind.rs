@@ -3,8 +3,8 @@
 use super::batch::{Batcher, Candidate, Term};
 use super::insert::Parameters;
 use crate::model::{
-    AttemptRecord, DecisionId, DecisionRecord, EventRecord, HoldRecord, OutcomeRecord, ProbeRecord, RateRecord, ScrapeRecord,
-    ShadowRecord,
+    AttemptRecord, DecisionId, DecisionRecord, EventRecord, HoldRecord, OutcomeRecord, ProbeRecord, RateRecord,
+    ScrapeRecord, ShadowRecord,
 };
 
 impl Batcher {

@@ -643,9 +643,8 @@ impl Bench {
             key: settings.key.clone(),
             models: settings.models.clone(),
         });
-        let (choose, clock) = settings
-            .choose
-            .unwrap_or_else(|| (Arc::clone(&fake) as Arc<dyn Choose>, Arc::new(Wall(Instant::now()))));
+        let (choose, clock) =
+            settings.choose.unwrap_or_else(|| (Arc::clone(&fake) as Arc<dyn Choose>, Arc::new(Wall(Instant::now()))));
         let setup = DataSetup {
             choose,
             clock,

@@ -191,6 +191,43 @@ async fn capacity_is_asked_for_where_the_page_does_not_tell() {
 }
 
 #[tokio::test]
+async fn what_it_decodes_cheaply_is_asked_at_connect_and_after_a_restart() {
+    let (page, asked) = (Arc::new(Mutex::new(String::new())), Arc::new(AtomicUsize::new(0)));
+    let mock = {
+        let (page, asked) = (page.clone(), asked.clone());
+        Mock::start(move |request| match request.uri().path() {
+            "/metrics" => reply(if page.lock().is_empty() { 404 } else { 200 }, page.lock().clone()),
+            "/get_server_info" => {
+                let before = asked.fetch_add(1, Ordering::Relaxed);
+                reply(200, format!(r#"{{"cuda_graph_max_bs":{},"max_running_requests":64}}"#, 20 + before))
+            }
+            _ => reply(404, ""),
+        })
+        .await
+    };
+    let heard = Heard::new();
+    let watched = Watched { learn_models: false, ..mock.watched(EngineKind::Simulated, None) };
+    let mut scraper = Scraper::new(watched, LIMIT, &heard.senses);
+    // Its metrics are switched off: it is said all the same.
+    scraper.step(&heard.senses).await;
+    let got = report(&heard.events());
+    assert_eq!((got.running, got.decode_batch, got.max_running), (None, Some(20), Some(64)));
+    *page.lock() = "sglang:num_running_reqs 3\nprocess_start_time_seconds 100\n".to_owned();
+    scraper.step(&heard.senses).await;
+    let after = asked.load(Ordering::Relaxed);
+    for _ in 0..3 {
+        scraper.step(&heard.senses).await;
+        assert_eq!(report(&heard.events()).running, Some(3.0));
+    }
+    assert_eq!(asked.load(Ordering::Relaxed), after + 1, "once more since the page is back, then no more");
+    *page.lock() = "sglang:num_running_reqs 3\nprocess_start_time_seconds 200\n".to_owned();
+    scraper.step(&heard.senses).await;
+    scraper.step(&heard.senses).await;
+    assert_eq!(report(&heard.events()).decode_batch, Some(20 + u32::try_from(after).unwrap() + 1));
+    assert_eq!(asked.load(Ordering::Relaxed), after + 2);
+}
+
+#[tokio::test]
 async fn an_absent_engine_makes_rows_and_no_noise() {
     let mock = engine(Arc::default(), Arc::default()).await;
     let nobody = Nobody::new();

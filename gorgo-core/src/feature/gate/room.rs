@@ -207,13 +207,18 @@ impl Room {
 
     /// Takes in a metrics page. How many requests are written off, and how many the engine says it has.
     pub(super) fn report(&mut self, at: At, report: &EngineReport) -> Option<(u32, f64)> {
-        self.learned_batch = report.decode_batch.or(self.learned_batch);
-        self.max_running = report.max_running.or(self.max_running);
+        // A page that says how many run says all there is to say; one that says neither leaves what was said.
+        if report.max_running.is_some() || report.decode_batch.is_some() {
+            (self.learned_batch, self.max_running) = (report.decode_batch, report.max_running);
+        }
         let (Some(running), Some(waiting)) = (report.running, report.waiting) else { return None };
         if self.pages.back().is_some_and(|last| at.since(last.at) < PAGE_APART) {
             return None;
         }
         let has = running + waiting;
+        if !has.is_finite() {
+            return None;
+        }
         self.pages.push_back(Page { at, has, beyond: has - f64::from(self.inside()) });
         if self.pages.len() > PAGES {
             self.pages.pop_front();
@@ -227,7 +232,8 @@ impl Room {
             .filter(|(_, since)| first.since(**since) >= SURELY_THERE)
             .map(|(number, _)| *number)
             .collect();
-        let written_off = u32::try_from(sure.len()).unwrap_or(u32::MAX).checked_sub(most).filter(|leaked| *leaked > 0)?;
+        let written_off =
+            u32::try_from(sure.len()).unwrap_or(u32::MAX).checked_sub(most).filter(|leaked| *leaked > 0)?;
         for number in sure.iter().take(usize::try_from(written_off).unwrap_or(usize::MAX)) {
             self.inside.remove(number);
         }

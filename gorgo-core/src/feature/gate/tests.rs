@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::arbitrary::{fixed, fleet};
 use crate::model::EngineReport;
+use crate::model::arbitrary::{fixed, fleet};
 
 const R: ReplicaId = ReplicaId(0);
 

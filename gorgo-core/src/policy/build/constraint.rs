@@ -93,7 +93,8 @@ impl One<'_> {
             .map(|replica| &*replica.name)
             .collect();
         if rule.max_in_flight.is_none() && !silent.is_empty() {
-            let (names, word) = (silent.join(", "), if silent.len() == 1 { "its engine does" } else { "their engines do" });
+            let (names, word) =
+                (silent.join(", "), if silent.len() == 1 { "its engine does" } else { "their engines do" });
             let message = format!(
                 "no gate at {names}: {word} not tell the largest batch with a CUDA graph; set `decode_batch` there, or \
                  `max_in_flight` here"

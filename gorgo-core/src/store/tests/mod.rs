@@ -28,6 +28,7 @@ use crate::model::{
     RateRecord, Record, Refusal, ReplicaId, Route, RttSource, ScoreRecord, ScrapeRecord, ShadowRecord, Verdict,
     WeightRecord, Weights,
 };
+use crate::model::{HoldEnd, HoldRecord};
 use crate::observe::Listener;
 
 /// The way of requests whose outcomes are stored; not stored itself.
@@ -175,6 +176,10 @@ fn attempt(n: u32, attempt: u16, replica: u16, error: Option<ErrorClass>) -> Att
 }
 
 /// A small history: ten requests, one retried, one refused, one without a first token, and everything else once.
+fn hold(n: u32, ended: HoldEnd) -> HoldRecord {
+    HoldRecord { decision: id(n), attempt: 1, replica: ReplicaId(1), moves: 1, held_us: 432_100, ended }
+}
+
 fn history() -> Vec<Record> {
     let mut records = Vec::new();
     for n in 0..8_u32 {
@@ -191,6 +196,7 @@ fn history() -> Vec<Record> {
         records.push(Record::Attempt(attempt(n, 1, u16::from(n >= 6), None)));
         records.push(Record::Outcome(ROUTE, Box::new(outcome(n, (n != 5).then(|| i64::from(n + 1) * 100)))));
     }
+    records.push(Record::Hold(hold(3, HoldEnd::Dispatched)));
     // retried elsewhere after a refused connection
     records.push(Record::Decision(Box::new(decision(8, 0))));
     records.push(Record::Attempt(attempt(8, 1, 0, Some(ErrorClass::Connect))));
