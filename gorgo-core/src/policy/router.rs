@@ -201,7 +201,7 @@ impl Router {
         let entered = self.decide_with(prompt, policy, assigned, Turn::Now, id, seed, at, exclude);
         match entered {
             Ok(Entered::Routed(routed)) => Ok(*routed),
-            // Who will not wait is never held.
+            // A cold prompt, there is room but much to prefill: who will not wait goes nowhere.
             Ok(Entered::Held(held)) => {
                 self.leave(held, at);
                 Err(DecideError::NoReplica)

@@ -19,6 +19,9 @@ const PAGES: usize = 3;
 const PAGE_APART: Duration = Duration::from_secs(1);
 /// A request younger than this may not be on the engine's page: it is on its way, or the page is late.
 const SURELY_THERE: Duration = Duration::from_secs(10);
+/// Sums of the same works in another order differ by less. Who is called must not be found cold again for that, or it
+/// would be called without end.
+const ROUNDING_MS: f64 = 1e-6;
 /// How far below the engine's graph batch the gate closes, requests: those on their way arrive together at times.
 const BELOW_BATCH: u32 = 2;
 
@@ -179,7 +182,8 @@ impl Room {
                     break;
                 }
                 claims += 1;
-                let cold = rule.hold_cold && held.work_ms > rule.cold_ms && backlog_ms > rule.backlog_ms;
+                let much = backlog_ms > rule.backlog_ms - ROUNDING_MS;
+                let cold = rule.hold_cold && held.work_ms > rule.cold_ms && much;
                 if !cold {
                     if held.call == Call::Waits {
                         called.push(held.order.number);
