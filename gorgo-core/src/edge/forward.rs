@@ -63,7 +63,9 @@ impl Exchange {
             Ok(attempt) => attempt,
             Err(error) => {
                 let message = match error {
-                    DecideError::UnknownModel => "no replica serves this model",
+                    DecideError::UnknownModel => {
+                        "no replica serves this model; GET /v1/models lists those that are served"
+                    }
                     DecideError::NoReplica => "no replica is available",
                 };
                 return *refuse(self.ledger, error.into(), message);

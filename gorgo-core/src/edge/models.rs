@@ -38,7 +38,11 @@ pub(super) async fn one(data: &Arc<Data>, client: &HeaderMap, id: &str) -> Respo
     let found = merged(data, client).await.into_iter().find(|model| id_of(model) == Some(id));
     match found {
         Some(model) => json_text(StatusCode::OK, model.to_string()),
-        None => error(StatusCode::NOT_FOUND, "model_not_found", "no replica serves this model"),
+        None => error(
+            StatusCode::NOT_FOUND,
+            "model_not_found",
+            "no replica serves this model; GET /v1/models lists those that are served",
+        ),
     }
 }
 
