@@ -81,7 +81,7 @@ impl Serve {
 
 const fn exit_of(error: &ServeError) -> Exit {
     match error {
-        ServeError::Listen { .. } | ServeError::Signals(_) => Exit::Unavailable,
+        ServeError::Listen { .. } | ServeError::Signals(_) | ServeError::Thread(_) => Exit::Unavailable,
         ServeError::Store(_) => Exit::Store,
         ServeError::Replica { .. } | ServeError::Upstream(_) => Exit::Configuration,
     }

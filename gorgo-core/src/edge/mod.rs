@@ -16,6 +16,7 @@ mod attempt;
 mod body;
 mod budget;
 mod choose;
+mod driven;
 mod engine_socket;
 mod forward;
 mod headers;

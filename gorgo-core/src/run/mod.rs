@@ -1,6 +1,7 @@
 //! Ring 4: assembly. Owns the clock, the tasks, the way up and the way down.
 
 mod admin;
+mod background;
 mod clock;
 mod fleet;
 mod loading;

@@ -11,6 +11,7 @@ use tokio_util::task::TaskTracker;
 
 use super::WallClock;
 use super::admin::{self, Pages};
+use super::background::Background;
 use super::fleet::{self, Ground, Member};
 use super::signals::Signals;
 use super::tuning::{self, Tuned};
@@ -75,6 +76,9 @@ pub enum ServeError {
     /// An upstream cannot be used as configured.
     #[error(transparent)]
     Upstream(#[from] UpstreamError),
+    /// The thread that writes the history cannot be had.
+    #[error("cannot start the thread that writes the history: {0}")]
+    Thread(io::Error),
     /// Signals cannot be caught.
     #[error("cannot wait for signals: {0}")]
     Signals(io::Error),
@@ -94,7 +98,11 @@ pub async fn serve(setup: ServeSetup) -> Result<(), ServeError> {
     let mut signals = Signals::install().map_err(ServeError::Signals)?;
     let clock: Arc<dyn Clock> = Arc::new(WallClock::start());
     // The store first: a second process on the same file is told so, whatever its ports are.
-    let mut store = store::open(&setup.config.base.join(&setup.config.store.path)).await?;
+    let tasks = TaskTracker::new();
+    let path = setup.config.base.join(&setup.config.store.path);
+    // Opened there, because SQLite's own thread is as urgent as the one that starts it.
+    let (background, opened) = Background::start(async move || store::open(&path).await).map_err(ServeError::Thread)?;
+    let mut store = opened.await.map_err(|cause| ServeError::Thread(io::Error::other(cause)))??;
     if let Some(run) = store.unfinished_run() {
         log::unfinished_run(run);
     }
@@ -102,7 +110,6 @@ pub async fn serve(setup: ServeSetup) -> Result<(), ServeError> {
     let operators = listen(&setup.config.admin.listen).await?;
     let addresses = (local(&clients)?, local(&operators)?);
 
-    let tasks = TaskTracker::new();
     let (stop, engines_stop, shutdown) = (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
     let ground = Ground { clock: &clock, tracker: &tasks, stop: &engines_stop, seed: setup.seed };
     let members = fleet::gather(&setup.config, &ground).await?;
@@ -114,7 +121,7 @@ pub async fn serve(setup: ServeSetup) -> Result<(), ServeError> {
     let router = Arc::new(Router::new(router_setup(&setup.config, secret, &members), setup.policies));
     tuning::resume(&mut store, &router, &mut run, setup.cold).await?;
     let (sink, writer) = store.begin_run(&run, &setup.config.store, Arc::clone(&clock), Box::new(tell)).await?;
-    tasks.spawn(writer.run());
+    tasks.spawn_on(writer.run(), background.handle());
 
     let names: Vec<Arc<str>> = members.iter().map(|member| Arc::clone(&member.replica.name)).collect();
     let gauges = Arc::new(Live { router: Arc::clone(&router), sink: sink.clone(), loader: loader.clone() });
