@@ -13,7 +13,7 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -34,6 +34,7 @@ use super::accept::Spawner;
 use super::driven::Driven;
 use super::engine_socket::{EngineSocket, SocketView};
 use super::payload::Payload;
+use super::slow_start::{FIRST_WINDOW, round_trips, window_after};
 use super::tcp_info::TcpState;
 use crate::config::HttpVersion;
 use crate::model::{At, Clock, Connection, ErrorClass};
@@ -166,6 +167,8 @@ pub(super) struct Pool {
     room: Arc<Semaphore>,
     /// When the kernel was last asked about a connection, µs.
     sampled: AtomicU64,
+    /// Whether it is asked with every answer, see [`Pool::watch`].
+    watched: AtomicBool,
 }
 
 /// What is known of the HTTP/1.1 connections.
@@ -217,6 +220,7 @@ impl Pool {
             shared: tokio::sync::Mutex::new(None),
             room: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
             sampled: AtomicU64::new(0),
+            watched: AtomicBool::new(false),
         })
     }
 
@@ -308,10 +312,38 @@ impl Pool {
         let last = self.sampled.load(Ordering::Relaxed);
         let due = now.since(At(last)) >= SAMPLE_INTERVAL
             && self.sampled.compare_exchange(last, now.0, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-        if due {
+        if due || self.watched.load(Ordering::Relaxed) {
             socket.look();
         }
         due
+    }
+
+    /// From now on each connection's window is read with every answer.
+    pub(super) fn watch(&self) {
+        self.watched.store(true, Ordering::Relaxed);
+    }
+
+    /// Round trips that a request of so many bytes would need now, at least 1; one more where it would have to dial.
+    /// `restarts`: the kernel lets idle connections begin slowly again.
+    pub(super) fn round_trips(&self, bytes: u64, now: At, restarts: bool) -> f64 {
+        let on = |state: Option<TcpState>, idle_since: At| {
+            let window = state.map_or(FIRST_WINDOW, |state| window_after(&state, now.since(idle_since), restarts));
+            round_trips(bytes, window)
+        };
+        let next = match self.target.http {
+            HttpVersion::Http1 => {
+                let kept = self.kept.lock();
+                let next = kept.idle.iter().rev().find(|kept| kept.usable(now) && kept.sender.is_ready());
+                next.map(|connection| on(connection.socket.state(), connection.idle_since))
+            }
+            // Shared by all requests, so hardly ever idle. Where it is just being dialled, this request would wait too.
+            HttpVersion::Http2 => {
+                let shared = self.shared.try_lock().ok();
+                let shared = shared.as_ref().and_then(|slot| slot.as_ref()).filter(|held| !held.sender.is_closed());
+                shared.map(|shared| on(shared.socket.state(), now))
+            }
+        };
+        next.unwrap_or_else(|| 1.0 + round_trips(bytes, FIRST_WINDOW))
     }
 
     fn take_idle(&self, now: At) -> Option<Http1> {

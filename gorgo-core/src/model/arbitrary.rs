@@ -88,6 +88,7 @@ pub(crate) fn candidates() -> impl Strategy<Value = Candidates> {
                 (service.2, service.3, service.4);
             (all.itl_alone_ms, all.itl_ms_per_request) = (service.5, service.6);
             (all.answer_tokens, all.tail_start_ms) = (service.7, service.8);
+            all.network_trips = all.kv_used_share.iter().map(|any| any.map(|any| (1.0 + 4.0 * any).round())).collect();
             (all.windows, all.window_decisions) = (vec![others.5], vec![others.6]);
             all
         })
@@ -114,6 +115,7 @@ pub(crate) fn permuted(all: &Candidates, order: &[usize]) -> Candidates {
         available: column(&all.available, order),
         rtt_ms: column(&all.rtt_ms, order),
         rtt_p95_ms: column(&all.rtt_p95_ms, order),
+        network_trips: column(&all.network_trips, order),
         rtt_source: column(&all.rtt_source, order),
         cached_tokens: column(&all.cached_tokens, order),
         queued_tokens: column(&all.queued_tokens, order),

@@ -4,6 +4,7 @@
 pub(crate) mod arbitrary;
 mod candidates;
 mod canonical;
+mod connections;
 mod decision;
 mod event;
 mod facts;
@@ -20,6 +21,7 @@ mod weights;
 
 pub use candidates::{Candidates, Needs, RttSource, ShareOf, ShareWindow, WindowLength};
 pub use canonical::CanonicalSink;
+pub use connections::Connections;
 pub use decision::{Decision, DecisionId, Exclusion, Generation, Refusal};
 pub use event::{Ending, EngineReport, Event};
 pub use facts::{FACT_NAMES, FACT_UNITS, FACTS, Fact, FactOf};

@@ -15,7 +15,7 @@ mod state;
 mod tuning;
 mod workspace;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
@@ -30,8 +30,8 @@ use crate::feature::fleet::{ReplicaState, Serves};
 use crate::feature::prefix::{self, PrefixIndex, PrefixStats};
 use crate::feature::tokens::TokenRates;
 use crate::model::{
-    At, Decision, DecisionId, DecisionRecord, Ending, Event, PolicyId, Prompt, RateRecord, Refusal, Replica, ReplicaId,
-    RequestView, ShadowRecord, Weights, to_milli,
+    At, Connections, Decision, DecisionId, DecisionRecord, Ending, Event, Needs, PolicyId, Prompt, RateRecord, Refusal,
+    Replica, ReplicaId, RequestView, ShadowRecord, Weights, to_milli,
 };
 use crate::tune::{Assigned, Tuner};
 
@@ -125,6 +125,7 @@ pub struct Router {
     tokens: TokenRates,
     state: Mutex<State>,
     workspaces: Workspaces,
+    connections: OnceLock<Arc<dyn Connections>>,
 }
 
 impl Router {
@@ -139,6 +140,7 @@ impl Router {
             tuners: tuning::tuners(&policies, &fleet),
             index: PrefixIndex::new(fleet.len(), index.max_bytes),
             tokens: TokenRates::new(),
+            connections: OnceLock::new(),
             state: Mutex::new(State::new(&fleet, &models, &policies, &probe, &scrape)),
             workspaces: Workspaces::new(&fleet, policies.windows.len()),
             fleet,
@@ -206,12 +208,15 @@ impl Router {
         let reach = self.reach(prompt, request.prompt_tokens);
         work.begin(reach);
 
+        self.trips(policy, &request, at, &mut work.trips);
+
         let mut state = self.state.lock();
         match state.fill(prompt.model.as_deref(), &request, at, &mut work.candidates) {
             Serves::Somebody => {}
             Serves::NoneAvailable => return Err(DecideError::NoReplica),
             Serves::UnknownModel => return Err(DecideError::UnknownModel),
         }
+        work.candidates.network_trips.copy_from_slice(&work.trips);
         for tried in exclude {
             work.candidates.available[tried.index()] = false;
         }
@@ -265,6 +270,34 @@ impl Router {
             reservation: Reservation { replica, reserved, prefix },
             predicted_cached_tokens,
         })
+    }
+
+    /// Lets decisions ask about the connections to the fleet, from now on and once.
+    pub fn ask_connections(&self, connections: Arc<dyn Connections>) {
+        self.connections.get_or_init(|| connections);
+    }
+
+    /// Whether the policy that serves, or a shadow of it, asks about connections.
+    #[must_use]
+    pub fn needs_connections(&self) -> bool {
+        self.policies.get(self.policies.default).is_some_and(|policy| self.reads_network(policy))
+    }
+
+    fn reads_network(&self, policy: &Policy) -> bool {
+        let shadows = policy.shadows.iter().filter_map(|id| self.policies.get(*id));
+        std::iter::once(policy).chain(shadows).any(|policy| policy.needs.contains(Needs::NETWORK))
+    }
+
+    /// The round trips that the request needs to each replica, where this decision reads them.
+    fn trips(&self, policy: &Policy, request: &RequestView, at: At, trips: &mut [Option<f64>]) {
+        match self.connections.get().filter(|_| self.reads_network(policy)) {
+            None => trips.fill(None),
+            Some(connections) => {
+                for (trips, replica) in trips.iter_mut().zip(&self.fleet) {
+                    *trips = connections.round_trips(replica.id, request.body_bytes, at);
+                }
+            }
+        }
     }
 
     /// What the policy's shadows would have chosen on the same snapshot.

@@ -149,6 +149,9 @@ pub async fn serve(setup: ServeSetup) -> Result<(), ServeError> {
         },
         &tasks,
     )?;
+    if router.needs_connections() {
+        router.ask_connections(data.connections());
+    }
 
     let senses = Senses {
         clock: Arc::clone(&clock),

@@ -99,6 +99,9 @@ proptest! {
                 if !needs.contains(Needs::RTT) {
                     (bare.rtt_ms, bare.rtt_p95_ms) = (unknown.clone(), unknown.clone());
                 }
+                if !needs.contains(Needs::NETWORK) {
+                    bare.network_trips = unknown.clone();
+                }
                 if !needs.contains(Needs::PREFIX) {
                     bare.cached_tokens = vec![0; rows];
                 }
