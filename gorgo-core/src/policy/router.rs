@@ -13,6 +13,7 @@
 mod read;
 mod state;
 mod tuning;
+mod warm;
 mod workspace;
 
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use self::workspace::{Workspace, Workspaces};
 use super::decide::{Choice, evaluate, written};
 use super::record::candidate_rows;
 use super::{Policies, Policy};
+pub use self::warm::Refused;
 use crate::config::{Index, Probe, Scrape};
 use crate::feature::fleet::{ReplicaState, Serves};
 use crate::feature::prefix::{self, PrefixIndex, PrefixStats};
