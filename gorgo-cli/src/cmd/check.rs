@@ -155,7 +155,9 @@ mod tests {
         let absent = ["--set", "store.path=\"no/such/folder/history.db\""];
         let verdict = check(&absent, Look::Plain);
         assert_eq!(verdict.exit, Exit::Done);
-        assert!(verdict.report.contains("store.path: the folder ") && verdict.report.contains(" is absent here; make it"));
+        assert!(
+            verdict.report.contains("store.path: the folder ") && verdict.report.contains(" is absent here; make it")
+        );
         assert_eq!(check(&[absent[0], absent[1], "--deny-warnings"], Look::Plain).exit, Exit::Configuration);
         // A folder where the file should be.
         let folder = check(&["--set", "store.path=\"migrations\""], Look::Plain);

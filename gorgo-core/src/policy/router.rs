@@ -22,11 +22,11 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 use self::state::{Ended, Reserved, State};
+pub use self::warm::Refused;
 use self::workspace::{Workspace, Workspaces};
 use super::decide::{Choice, evaluate, written};
 use super::record::candidate_rows;
 use super::{Policies, Policy};
-pub use self::warm::Refused;
 use crate::config::{Index, Probe, Scrape};
 use crate::feature::fleet::{ReplicaState, Serves};
 use crate::feature::prefix::{self, PrefixIndex, PrefixStats};

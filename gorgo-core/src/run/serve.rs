@@ -164,13 +164,7 @@ pub async fn serve(setup: ServeSetup) -> Result<(), ServeError> {
         tasks.spawn(scrape_loop(member.watched, senses.clone(), setup.config.scrape));
     }
     tasks.spawn(write_rates(Arc::clone(&router), Arc::clone(&records), Arc::clone(&clock), stop.clone()));
-    tasks.spawn(warm::keep(
-        Arc::clone(&warm),
-        sink.clone(),
-        Arc::clone(&clock),
-        tasks.clone(),
-        stop.clone(),
-    ));
+    tasks.spawn(warm::keep(Arc::clone(&warm), sink.clone(), Arc::clone(&clock), tasks.clone(), stop.clone()));
     if let Some(loader) = loader.clone() {
         tasks.spawn(tell_of_plugins(loader, Arc::clone(&records), Arc::clone(&clock), stop.clone()));
     }

@@ -9,7 +9,8 @@ use super::run::{Ids, Names};
 use super::sql;
 use crate::model::{
     AlarmRecord, AttemptRecord, CandidateRecord, DecisionId, DecisionRecord, EventRecord, GenerationRecord,
-    IndexRecord, LearnedRecord, OutcomeRecord, ProbeRecord, RateRecord, Record, ScrapeRecord, ShadowRecord, WeightRecord,
+    IndexRecord, LearnedRecord, OutcomeRecord, ProbeRecord, RateRecord, Record, ScrapeRecord, ShadowRecord,
+    WeightRecord,
 };
 
 /// What turns records into rows.

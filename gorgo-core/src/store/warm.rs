@@ -73,7 +73,8 @@ impl Store {
     pub async fn last_index(&mut self, replica: &ReplicaInfo) -> Result<Option<StoredIndex>, StoreError> {
         type Row = (i64, Option<i64>, Option<f64>, Vec<u8>);
         let query = sqlx::query_as(sql::READ_INDEX).bind(&replica.name);
-        let found: Option<Row> = query.fetch_optional(&mut self.connection).await.map_err(|cause| self.failed(cause))?;
+        let found: Option<Row> =
+            query.fetch_optional(&mut self.connection).await.map_err(|cause| self.failed(cause))?;
         Ok(found.map(|(taken, started_ms, prompt_tokens, blocks)| StoredIndex {
             taken: moment(taken),
             engine: EngineEpoch { started_ms, prompt_tokens },

@@ -20,6 +20,6 @@ mod tree;
 mod warm;
 
 pub use chain::{Chain, ChainKey, Chainer, HEAD_BYTES};
-pub use warm::{Remembered, Restored};
-pub use snapshot::{MAX_BLOCKS, SnapshotError, SnapshotKey, decode, encode};
 pub use index::{PrefixIndex, PrefixStats, ReplicaStats, Shared, Ticket};
+pub use snapshot::{MAX_BLOCKS, SnapshotError, SnapshotKey, decode, encode};
+pub use warm::{Remembered, Restored};

@@ -247,7 +247,13 @@ impl Shard {
     }
 
     /// Adds a block that nobody holds yet.
-    pub(super) fn add(&mut self, parent: u32, hash: u64, decision: DecisionId, may_grow: impl Fn(usize) -> bool) -> Option<u32> {
+    pub(super) fn add(
+        &mut self,
+        parent: u32,
+        hash: u64,
+        decision: DecisionId,
+        may_grow: impl Fn(usize) -> bool,
+    ) -> Option<u32> {
         let node = Node { hash, decision, holders: Holders::NOBODY, parent, child: NIL, next: NIL, prev: NIL };
         if self.free == NIL && self.nodes.len() == self.nodes.capacity() {
             if may_grow(self.growth()) {

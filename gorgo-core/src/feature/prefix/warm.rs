@@ -121,13 +121,7 @@ impl PrefixIndex {
 impl Shard {
     /// One step of [`PrefixIndex::remember`]: uses below the stamp `below`, newest first, with stamps for moments.
     /// Gives the stamp to go on below, `None` at the end.
-    fn remember(
-        &self,
-        replica: u16,
-        below: u64,
-        seen: &mut HashSet<u64>,
-        out: &mut Vec<Remembered>,
-    ) -> Option<u64> {
+    fn remember(&self, replica: u16, below: u64, seen: &mut HashSet<u64>, out: &mut Vec<Remembered>) -> Option<u64> {
         let uses = &self.lanes[usize::from(replica)].uses;
         let end = uses.partition_point(|entry| entry.stamp < below);
         let mut looked_at = 0;
