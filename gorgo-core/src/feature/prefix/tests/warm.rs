@@ -66,7 +66,7 @@ proptest! {
         check_invariants(&next, REPLICAS);
         assert_equal(&index, &next, &steps);
         // and goes on as any index
-        put(&next, &[0, 1, 2, 3], 0, LATER.0 + 1);
+        let _ = put(&next, &[0, 1, 2, 3], 0, LATER.0 + 1);
         check_invariants(&next, REPLICAS);
     }
 
@@ -89,7 +89,7 @@ proptest! {
         next.begin_at(At(1));
         next.set_capacity(ReplicaId(1), capacity);
         for ((path, replica, _), at) in since.iter().zip(LATER.0..) {
-            put(&next, path, *replica, at);
+            let _ = put(&next, path, *replica, at);
         }
         let (_, held) = (next.restore(ReplicaId(1), &uses), next.replica_stats(ReplicaId(1)).unwrap().blocks);
         prop_assert!(held <= capacity);
