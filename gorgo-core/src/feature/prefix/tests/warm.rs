@@ -46,7 +46,11 @@ fn assert_equal(one: &PrefixIndex, other: &PrefixIndex, paths: &[(Vec<u8>, u16, 
     for (path, ..) in paths {
         let (mut left, mut right) = (vec![0; usize::from(REPLICAS)], vec![0; usize::from(REPLICAS)]);
         let (of, again) = (one.lookup(&links(path), &mut left), other.lookup(&links(path), &mut right));
-        assert_eq!((left, of), (right, again), "{path:?}");
+        assert_eq!((left, of.blocks), (right, again.blocks), "{path:?}");
+        // One that failed before its engine read it is forgotten as a parent.
+        if paths.iter().all(|(.., fails)| !fails) {
+            assert_eq!(of.parent, again.parent, "{path:?}");
+        }
     }
 }
 
