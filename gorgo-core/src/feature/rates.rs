@@ -182,7 +182,7 @@ impl Rates {
             let most = prior_inverse(i) * 1.001;
             inverse[i][i] > 0.0 && inverse[i][i] <= most && inverse[i].iter().all(|entry| entry.abs() <= MOST_SCALED)
         });
-        if !sound || !(variance > 0.0 && variance <= MOST_MS * MOST_MS) {
+        if !(sound && variance > 0.0 && variance <= MOST_MS * MOST_MS) {
             return Err("its uncertainty is none");
         }
         if samples == 0 {
