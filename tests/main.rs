@@ -7,3 +7,4 @@ mod layout;
 mod plugins;
 mod program;
 mod serve;
+mod tune_restart;

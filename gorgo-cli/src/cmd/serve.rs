@@ -26,7 +26,7 @@ pub(crate) struct Serve {
     /// Seed of the run's randomness, below 2^53 [default: from the clock; it is stored with the run]
     #[arg(long, value_parser = clap::value_parser!(u64).range(..1 << 53))]
     seed: Option<u64>,
-    /// Start tuners afresh: go on from nothing that an earlier run learned
+    /// Start afresh: no tuner, prefix index or learned rate goes on from what an earlier run stored
     #[arg(long)]
     cold: bool,
 }

@@ -171,6 +171,7 @@ impl Scraper {
                 page.report.throughput = Some((now - before).max(0.0) / at.since(*last_at).as_secs_f64());
             }
         }
+        page.report.prompt_tokens_total = page.prompt_tokens_total;
         let report = page.report;
         self.capacity_known |= report.kv_capacity_tokens.is_some();
         self.last = Some((at, page));

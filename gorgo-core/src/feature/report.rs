@@ -106,6 +106,7 @@ fn sound(report: EngineReport) -> EngineReport {
         kv_capacity_tokens: report.kv_capacity_tokens,
         throughput: keep(report.throughput),
         started_secs: keep(report.started_secs),
+        prompt_tokens_total: keep(report.prompt_tokens_total),
     }
 }
 
@@ -143,6 +144,7 @@ mod tests {
             kv_capacity_tokens: Some(2_000),
             throughput: Some(900.0),
             started_secs: Some(1_790_000_000.0),
+            prompt_tokens_total: None,
         }
     }
 

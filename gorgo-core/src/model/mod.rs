@@ -30,9 +30,9 @@ pub use param::{KindDoc, Param, ParamType, Params};
 pub use plugin::PluginCount;
 pub use prompt::{Prompt, Splice, Usage};
 pub use record::{
-    AlarmRecord, AttemptRecord, CandidateRecord, Connection, DecisionRecord, ErrorClass, EventKind, EventRecord,
-    GenerationRecord, OutcomeRecord, ProbeRecord, RateKind, RateRecord, Record, Route, ScoreRecord, ScrapeRecord,
-    ShadowRecord, Verdict, WeightRecord,
+    AlarmRecord, AttemptRecord, CandidateRecord, Connection, DecisionRecord, EngineEpoch, ErrorClass, EventKind,
+    EventRecord, GenerationRecord, IndexRecord, LearnedRecord, OutcomeRecord, ProbeRecord, RateKind, RateRecord,
+    Record, Route, ScoreRecord, ScrapeRecord, ShadowRecord, Verdict, WeightRecord,
 };
 pub use replica::{EngineKind, PolicyId, Replica, ReplicaId};
 pub use request::{ApiPath, RequestView};

@@ -21,7 +21,7 @@ pub use decide::{Again, Choice, Scratch, again, decide};
 pub use loader::{LoadedConstraint, LoadedTerm, Loader};
 pub use presets::{PRESETS, Preset, preset};
 pub use registry::Registry;
-pub use router::{DecideError, ReadError, Reservation, Routed, Router, RouterSetup};
+pub use router::{DecideError, ReadError, Refused, Reservation, Routed, Router, RouterSetup};
 pub use weight::Weight;
 
 use crate::constrain::Constraint;

@@ -13,6 +13,7 @@
 mod read;
 mod state;
 mod tuning;
+mod warm;
 mod workspace;
 
 use std::sync::{Arc, OnceLock};
@@ -21,6 +22,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 use self::state::{Ended, Reserved, State};
+pub use self::warm::Refused;
 use self::workspace::{Workspace, Workspaces};
 use super::decide::{Choice, evaluate, written};
 use super::record::candidate_rows;

@@ -8,6 +8,7 @@ mod loading;
 mod serve;
 mod signals;
 mod tuning;
+mod warm;
 
 pub use clock::WallClock;
 pub use loading::{Loading, load};

@@ -15,6 +15,7 @@ use super::background::Background;
 use super::fleet::{self, Ground, Member};
 use super::signals::Signals;
 use super::tuning::{self, Tuned};
+use super::warm::{self, Warm};
 use crate::config::{Config, ReplicaSection};
 use crate::edge::{self, Data, DataSetup, DecisionIds, Readiness, RouterChoice, UpstreamError};
 use crate::engine::probe::probe_loop;
@@ -120,6 +121,12 @@ pub async fn serve(setup: ServeSetup) -> Result<(), ServeError> {
     let (policy, policy_name) = (setup.policies.default, default_name(&setup.policies));
     let router = Arc::new(Router::new(router_setup(&setup.config, secret, &members), setup.policies));
     tuning::resume(&mut store, &router, &mut run, setup.cold).await?;
+    let places = members.iter().map(Member::place).collect();
+    let index = (setup.config.index, secret);
+    let warm = Arc::new(Warm::new(Arc::clone(&router), places, index));
+    if !setup.cold {
+        warm::recall(&warm, &mut store, &run, clock.now()).await?;
+    }
     let (sink, writer) = store.begin_run(&run, &setup.config.store, Arc::clone(&clock), Box::new(tell)).await?;
     tasks.spawn_on(writer.run(), background.handle());
 
@@ -131,7 +138,7 @@ pub async fn serve(setup: ServeSetup) -> Result<(), ServeError> {
         Arc::new(Tuned { router: Arc::clone(&router), clock: Arc::clone(&clock), next: fan });
     let vitals = Arc::new(Vitals::new(members.len()));
     let readiness = Readiness::default();
-    let apply = observer(&router, &readiness, &records, &clock, names.len());
+    let apply = observer(&router, &warm, &readiness, &records, &clock, names.len());
     let data = Data::new(
         DataSetup {
             choose: Arc::new(RouterChoice(Arc::clone(&router))),
@@ -167,6 +174,7 @@ pub async fn serve(setup: ServeSetup) -> Result<(), ServeError> {
         tasks.spawn(scrape_loop(member.watched, senses.clone(), setup.config.scrape));
     }
     tasks.spawn(write_rates(Arc::clone(&router), Arc::clone(&records), Arc::clone(&clock), stop.clone()));
+    tasks.spawn(warm::keep(Arc::clone(&warm), sink.clone(), Arc::clone(&clock), tasks.clone(), stop.clone()));
     if let Some(loader) = loader.clone() {
         tasks.spawn(tell_of_plugins(loader, Arc::clone(&records), Arc::clone(&clock), stop.clone()));
     }
@@ -182,6 +190,8 @@ pub async fn serve(setup: ServeSetup) -> Result<(), ServeError> {
     note(&*records, &*clock, EventKind::Start, format!("gorgo {} with policy {policy_name}", setup.version));
     log::listening(addresses.0, addresses.1, &policy_name, names.len());
 
+    // Clients wait in the listener's queue meanwhile: who comes first should find the caches that are there.
+    warm.settled().await;
     let serving = edge::serve(Arc::clone(&data), clients, shutdown.clone(), &tasks);
     tokio::pin!(serving);
     let finished = tokio::select! {
@@ -203,6 +213,8 @@ pub async fn serve(setup: ServeSetup) -> Result<(), ServeError> {
     };
     stop.cancel();
     engines_stop.cancel();
+    router.stop_tuning(clock.now()).into_iter().for_each(|said| records.record(said));
+    warm.write_all(clock.now()).into_iter().for_each(|record| records.record(record));
     let how = if finished { "drained" } else { "running requests were cut off; their outcomes say `shutdown`" };
     note(&*records, &*clock, EventKind::Stop, how.to_owned());
     sink.finish(clock.now()).await?;
@@ -279,12 +291,14 @@ fn run_info(setup: &ServeSetup, members: &[Member], clock: &Arc<dyn Clock>) -> R
 /// What the loops and the data plane call with what they see.
 fn observer(
     router: &Arc<Router>,
+    warm: &Arc<Warm>,
     readiness: &Readiness,
     records: &Arc<dyn Listener>,
     clock: &Arc<dyn Clock>,
     replicas: usize,
 ) -> Arc<dyn Fn(Event) + Send + Sync> {
     let (router, records, clock) = (Arc::clone(router), Arc::clone(records), Arc::clone(clock));
+    let warm = Arc::clone(warm);
     let readiness = readiness.clone();
     Arc::new(move |event| {
         if let Some(replica) = router.apply(&event) {
@@ -296,6 +310,7 @@ fn observer(
                 text,
             }));
         }
+        warm.seen(&event, clock.now());
         if matches!(event, Event::Up { .. } | Event::Down { .. }) {
             let fleet = (0..replicas).filter_map(|index| u16::try_from(index).ok()).map(ReplicaId);
             readiness.set(fleet.into_iter().any(|replica| router.replica_state(replica).is_up()));

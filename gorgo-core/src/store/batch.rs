@@ -9,7 +9,8 @@ use super::run::{Ids, Names};
 use super::sql;
 use crate::model::{
     AlarmRecord, AttemptRecord, CandidateRecord, DecisionId, DecisionRecord, EventRecord, GenerationRecord,
-    OutcomeRecord, ProbeRecord, RateRecord, Record, ScrapeRecord, ShadowRecord, WeightRecord,
+    IndexRecord, LearnedRecord, OutcomeRecord, ProbeRecord, RateRecord, Record, ScrapeRecord, ShadowRecord,
+    WeightRecord,
 };
 
 /// What turns records into rows.
@@ -37,6 +38,8 @@ struct Rows<'r> {
     rates: Vec<&'r RateRecord>,
     generations: Vec<&'r GenerationRecord>,
     alarms: Vec<&'r AlarmRecord>,
+    index: Vec<&'r IndexRecord>,
+    learned: Vec<&'r LearnedRecord>,
 }
 
 /// A candidate with what its row says beyond its record.
@@ -78,6 +81,8 @@ impl<'r> Rows<'r> {
                 Record::Rate(rate) => rows.rates.push(rate),
                 Record::Generation(generation) => rows.generations.push(generation),
                 Record::Alarm(alarm) => rows.alarms.push(alarm),
+                Record::Index(index) => rows.index.push(index),
+                Record::Learned(learned) => rows.learned.push(learned),
             }
         }
         rows
@@ -182,6 +187,7 @@ impl Batcher {
             parts.push(Part { table: Table::Weights, rows: weights.values.len(), taken });
         }
         self.write_tuning(connection, &rows.generations, &rows.alarms, &mut parts).await?;
+        self.write_warm(connection, &rows.index, &rows.learned, &mut parts).await?;
         let gaps: Vec<(Table, Loss)> = losses.iter().collect();
         insert_all(connection, &sql::GAPS, &gaps, |to, (table, loss)| {
             to.int(self.ids.run);

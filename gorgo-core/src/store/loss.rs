@@ -19,10 +19,12 @@ pub(super) enum Table {
     Generations,
     GenerationScores,
     Alarms,
+    IndexSnapshots,
+    Learned,
 }
 
 impl Table {
-    pub(super) const ALL: [Self; 14] = [
+    pub(super) const ALL: [Self; 16] = [
         Self::Decisions,
         Self::Candidates,
         Self::CandidateTerms,
@@ -37,6 +39,8 @@ impl Table {
         Self::Generations,
         Self::GenerationScores,
         Self::Alarms,
+        Self::IndexSnapshots,
+        Self::Learned,
     ];
 
     /// The text in `gaps.table_name`.
@@ -56,6 +60,8 @@ impl Table {
             Self::Generations => "generations",
             Self::GenerationScores => "generation_scores",
             Self::Alarms => "alarms",
+            Self::IndexSnapshots => "index_snapshots",
+            Self::Learned => "learned",
         }
     }
 }
@@ -146,5 +152,7 @@ pub(super) fn tally(record: &Record, mut row: impl FnMut(Table, i64, u64)) {
             row(Table::GenerationScores, at_us, count(generation.scores.len()));
         }
         Record::Alarm(alarm) => row(Table::Alarms, alarm.at.micros(), u64::from(!alarm.over)),
+        Record::Index(index) => row(Table::IndexSnapshots, index.at.micros(), 1),
+        Record::Learned(learned) => row(Table::Learned, learned.at.micros(), 1),
     }
 }

@@ -286,10 +286,20 @@ impl Tuner {
         self.ended = 0;
         self.drift.reset();
         if self.reference.is_none() && self.trial.is_some() {
-            let told = Told { accepted: false, decided: false, difference: 0.0, error: 0.0 };
-            let reason = format!("cut: {why}");
-            self.conclude(Ended { verdict: Verdict::Cut, reason, told }, at);
+            self.cut(format!("cut: {why}"), at);
         }
+    }
+
+    /// The router stops: a trial under way is not counted, and says so.
+    pub fn stopped(&mut self, at: At) {
+        if self.reference.is_none() && self.trial.is_some() {
+            self.cut("cut: the router stopped".to_owned(), at);
+        }
+    }
+
+    fn cut(&mut self, reason: String, at: At) {
+        let told = Told { accepted: false, decided: false, difference: 0.0, error: 0.0 };
+        self.conclude(Ended { verdict: Verdict::Cut, reason, told }, at);
     }
 
     /// What is to be written down since the last call.

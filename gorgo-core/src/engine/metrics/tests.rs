@@ -61,6 +61,7 @@ fn sglang_ranks_that_share_work_count_once_and_others_add() {
             kv_capacity_tokens: Some(4_000),
             throughput: Some(120.5),
             started_secs: None,
+            prompt_tokens_total: None,
         }
     );
     assert_eq!((page.prompt_tokens_total, page.generated_tokens_total), (Some(92.0), Some(9.0)));
@@ -79,6 +80,7 @@ fn vllm_labels_with_quotes_and_braces_and_capacity_from_labels() {
             kv_capacity_tokens: Some(16_000),
             throughput: None,
             started_secs: Some(1_790_000_010.0),
+            prompt_tokens_total: None,
         }
     );
     assert_eq!((page.prompt_tokens_total, page.generated_tokens_total), (Some(1_000.0), Some(500.0)));
@@ -140,6 +142,7 @@ fn a_real_sglang_page() {
             kv_capacity_tokens: Some(788_766),
             throughput: Some(0.0),
             started_secs: None,
+            prompt_tokens_total: None,
         }
     );
     assert_eq!((page.prompt_tokens_total, page.generated_tokens_total), (Some(92.0), Some(9.0)));

@@ -77,6 +77,17 @@ impl Router {
         said
     }
 
+    /// The router stops: generations on trial are not counted. What comes back is to be taken down.
+    pub fn stop_tuning(&self, at: At) -> Vec<Record> {
+        let mut said = Vec::new();
+        for tuner in self.tuners.iter().flatten() {
+            let mut tuner = tuner.lock();
+            tuner.stopped(at);
+            said.append(&mut tuner.records());
+        }
+        said
+    }
+
     /// Goes on where the tuner of an earlier run stopped: its saved state, and the highest generation it began.
     ///
     /// # Errors

@@ -67,6 +67,7 @@ impl World<'_> {
             kv_capacity_tokens: Some(u64::from(numbers.capacity_tokens)),
             throughput: Some(numbers.throughput),
             started_secs: Some(stand.started.since(At(0)).as_secs_f64()),
+            prompt_tokens_total: None,
         };
         self.agenda.enter(At(at.0 + back_us), Happening::ScrapeBack(replica, Box::new(report)));
     }
