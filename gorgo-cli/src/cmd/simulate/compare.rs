@@ -9,7 +9,7 @@ use std::thread;
 use gorgo_core::config::Config;
 use gorgo_core::model::Replica;
 use gorgo_core::policy::{Registry, build};
-use gorgo_core::sim::world::{Chooser, Member, Scenario, Setup, SimulateError, Workload, simulate};
+use gorgo_core::sim::world::{Chooser, Member, Scenario, Setup, SimulateError, Tuning, Workload, simulate};
 use gorgo_core::trace::{Summary, quantile};
 
 /// Name of the row that no router could reach.
@@ -34,6 +34,8 @@ pub(super) struct Outcome {
     pub(super) summary: Summary,
     /// 95th percentile of the lowest TTFT that was possible for each request, ms.
     pub(super) bound_ttft_p95_ms: Option<f64>,
+    /// What the policy's tuner did; `None` where it has none.
+    pub(super) tuning: Option<Tuning>,
 }
 
 /// One policy's runs, by seed.
@@ -68,7 +70,11 @@ impl Plan<'_> {
         let run = simulate(&setup, name.map_or(Chooser::Clairvoyant, |name| self.chooser(name)), seed)?;
         let mut bounds_ms = run.bounds_ms;
         bounds_ms.sort_by(f64::total_cmp);
-        Ok(Outcome { summary: Summary::of(&run.samples), bound_ttft_p95_ms: quantile(&bounds_ms, 0.95) })
+        Ok(Outcome {
+            summary: Summary::of(&run.samples),
+            bound_ttft_p95_ms: quantile(&bounds_ms, 0.95),
+            tuning: run.tuning,
+        })
     }
 
     /// A policy, built for its run alone. It was built before, so it can be again.
