@@ -79,9 +79,8 @@ pub(super) struct Book<'a> {
 
 impl<'a> Book<'a> {
     pub(super) fn new(router: Option<&(Router, PolicyId)>, recorder: Option<Recorder<'a>>) -> Self {
-        let tuned = router.is_some_and(|(router, policy)| {
-            router.policies().get(*policy).is_some_and(|policy| policy.tune.is_some())
-        });
+        let tuned = router
+            .is_some_and(|(router, policy)| router.policies().get(*policy).is_some_and(|policy| policy.tune.is_some()));
         Self { recorder, tuning: tuned.then(Tuning::default), open: false }
     }
 
