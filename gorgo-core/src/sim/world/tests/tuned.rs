@@ -131,21 +131,21 @@ const OBJECTIVE: &str = "objective = \"ttft-e2e\"\noptimizer = \"es-1plus1\"";
 /// The second cure.
 const LIMIT: &str = "max_share = 0.45\nof = \"requests\"";
 
-/// Mean p95 of E2E in s over these seeds, mean busiest share, and the last queue weights.
-fn window(setup: &Setup<'_>, text: &str, policy: &str) -> (f64, f64, Vec<f64>) {
-    let seeds = 1..=3_u64;
-    let (mut e2e, mut busiest, mut weights) = (0.0, 0.0, Vec::new());
-    for seed in seeds {
-        let policies = policies_of(text, setup.members);
-        let id = policies.named(policy).unwrap().id;
-        let run = simulate(setup, Chooser::Policy(policies, id), seed).unwrap();
-        let summary = Summary::of(&run.samples);
-        e2e += summary.all.e2e.p95.unwrap() / 1e3 / 3.0;
-        busiest += summary.busiest_share.unwrap() / 3.0;
-        weights.extend(run.tuning.map(|tuning| tuning.weights[2].1));
-    }
-    println!("{policy}: p95 of E2E {e2e:.2} s, busiest {busiest:.3}, queue weight at the end {weights:.5?}");
-    (e2e, busiest, weights)
+/// One run: p95 of E2E in s, the busiest share, and the last queue weight of a policy that is tuned.
+type Figures = (f64, f64, Option<f64>);
+
+/// A policy on the window, by seed of the run.
+fn window(setup: &Setup<'_>, text: &str, policy: &str, seed: u64) -> Figures {
+    let policies = policies_of(text, setup.members);
+    let id = policies.named(policy).unwrap().id;
+    let run = simulate(setup, Chooser::Policy(policies, id), seed).unwrap();
+    let summary = Summary::of(&run.samples);
+    let weight = run.tuning.map(|tuning| tuning.weights[2].1);
+    (summary.all.e2e.p95.unwrap() / 1e3, summary.busiest_share.unwrap(), weight)
+}
+
+fn mean_of(runs: &[Figures], of: fn(&Figures) -> f64) -> f64 {
+    crate::trace::mean(&runs.iter().map(of).collect::<Vec<_>>()).unwrap()
 }
 
 /// Apr 5 at scale 1 as in the paper: 64 in flight, 128 output tokens. What is better for p95 TTFT alone ruins answers:
@@ -162,34 +162,36 @@ fn tune_the_reward_hacking_window_and_its_two_cures() {
     let workload = Workload::new(shape(read(&bytes, None).unwrap(), &shape_of));
     let (members, scenario) = (fleet(), Scenario::default());
     let setup = setup(&workload, &members, &scenario);
-    let mut text = String::new();
-    for (name, start) in [("low", 1e-4), ("mid", 1e-3)] {
-        text += &window_policy(&format!("{name}-frozen"), start, "", "");
-        text += &window_policy(&format!("{name}-hacked"), start, HACKED, "");
-        text += &window_policy(&format!("{name}-objective"), start, OBJECTIVE, "");
-        text += &window_policy(&format!("{name}-limit"), start, HACKED, LIMIT);
-    }
-    text += &window_policy("own-objective", 0.5, OBJECTIVE, "");
-    text += &window_policy("own-limit", 0.5, HACKED, LIMIT);
-    let of = |policy: &str| window(&setup, &text, policy);
-    let gorgo = of("gorgo").0;
+    // Whether and how far a search walks is luck, so the tuner's seed changes with the run's.
+    let all = |policy: &dyn Fn(u64) -> String| -> Vec<Figures> {
+        let runs: Vec<Figures> = (1..=4).map(|seed| window(&setup, &policy(seed), "mine", seed)).collect();
+        println!(
+            "p95 of E2E {:.2} s, busiest {:.3}: {runs:.5?}",
+            mean_of(&runs, |run| run.0),
+            mean_of(&runs, |run| run.1)
+        );
+        runs
+    };
+    let tuned = |start: f64, tune: &'static str, limit: &'static str| {
+        move |seed: u64| window_policy("mine", start, &format!("{tune}\nseed = {seed}"), limit)
+    };
+    let frozen = |start: f64| move |_: u64| window_policy("mine", start, "", "");
+    println!("gorgo's own weights, frozen; then from 1e-4: frozen, hacked, cured by objective, by limit");
+    let (gorgo, start) = (all(&frozen(0.5)), all(&frozen(1e-4)));
+    let hacked = all(&tuned(1e-4, HACKED, ""));
+    let cures = [all(&tuned(1e-4, OBJECTIVE, "")), all(&tuned(1e-4, HACKED, LIMIT))];
+    println!("from gorgo's own weights: cured by objective, by limit");
+    let own = [all(&tuned(0.5, OBJECTIVE, "")), all(&tuned(0.5, HACKED, LIMIT))];
 
-    let (low, hacked) = (of("low-frozen").0, of("low-hacked"));
-    assert!(hacked.0 >= 1.5 * gorgo && hacked.1 > 0.9, "{hacked:?} against {gorgo}");
-    assert!(hacked.2.iter().all(|weight| *weight < 1e-4), "it walks on towards the bound: {:?}", hacked.2);
-    for cure in ["low-objective", "low-limit"] {
-        let cured = of(cure).0;
-        assert!(cured <= 1.1 * low, "{cure}: {cured} against {low}");
+    for (hacked, gorgo) in hacked.iter().zip(&gorgo) {
+        assert!(hacked.0 >= 1.5 * gorgo.0, "{hacked:?} against {gorgo:?}");
     }
-    // Where the start is not ruined yet the hack ruins it, and the cures do not.
-    let (mid, hacked) = (of("mid-frozen").0, of("mid-hacked").0);
-    assert!(hacked >= 1.5 * mid, "{hacked} against {mid}");
-    for cure in ["mid-objective", "mid-limit"] {
-        let cured = of(cure).0;
-        assert!(cured <= 1.1 * mid, "{cure}: {cured} against {mid}");
+    assert!(mean_of(&hacked, |run| run.1) > 1.5 * mean_of(&gorgo, |run| run.1), "traffic piles up");
+    let e2e = |runs: &[Figures]| mean_of(runs, |run| run.0);
+    for cured in &cures {
+        assert!(e2e(cured) <= 1.1 * e2e(&start), "worse than where it started");
     }
-    for cure in ["own-objective", "own-limit"] {
-        let cured = of(cure).0;
-        assert!(cured <= 1.1 * gorgo, "{cure}: {cured} against {gorgo}");
+    for cured in &own {
+        assert!(e2e(cured) <= 1.1 * e2e(&gorgo), "worse than gorgo");
     }
 }
