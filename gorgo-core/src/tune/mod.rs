@@ -27,7 +27,7 @@ mod verdict;
 pub use objective::{OBJECTIVES, Objective, ObjectiveKind};
 pub use optimizer::{OPTIMIZERS, Optimizer, OptimizerKind};
 pub use space::{Dimension, Space};
-pub use trial::{Assignment, Blocks, Stamp};
+pub use trial::{Assignment, Blocks, Stamp, Test};
 pub use tuner::{Assigned, Plan, Tuner};
 pub use verdict::Guard;
 

@@ -7,7 +7,7 @@ use super::term::Built;
 use super::{One, suggestion};
 use crate::model::{Generation, Param, ParamType, Params, PolicyId, Value, Weights};
 use crate::policy::params;
-use crate::tune::{Assignment, Blocks, Dimension, Guard, Plan, Space};
+use crate::tune::{Assignment, Blocks, Dimension, Guard, Plan, Space, Test};
 
 const KEYS: [&str; 7] = ["enabled", "objective", "optimizer", "assignment", "blocks", "guard", "seed"];
 
@@ -43,6 +43,13 @@ const BLOCKS: &[Param] = &[
     ),
     whole("min_pairs", 4, (2, 1_000), "pairs", "before anything is decided"),
     whole("max_pairs", 16, (2, 1_000), "pairs", "an undecided candidate is rejected then"),
+    Param {
+        name: "test",
+        ty: ParamType::Text { default: Some("group"), choices: &["group", "always-valid"] },
+        unit: "",
+        help: "rule of acceptance: `accept_se`, or a test of error `alpha` that may be looked at any time",
+    },
+    number("alpha", 0.1, (0.000_1, 0.5), "probability", "of `always-valid`: chance to accept what is no better"),
     number("accept_se", 2.5, (0.0, 10.0), "standard errors", "accepted when better by more"),
     number("reject_se", 0.5, (0.0, 10.0), "standard errors", "rejected when worse by more"),
 ];
@@ -125,6 +132,14 @@ impl One<'_> {
         }
         let (objective, objective_kind) = objective?;
         let (optimizer_params, optimizer) = optimizer?;
+        if optimizer_params.text("mode") == Some("reference") && objective_kind != "ttft-p95" {
+            self.fault(
+                ".objective",
+                format!(
+                    "the reference's loop scores −p95 of TTFT and nothing else: give \"ttft-p95\" in place of                      \"{objective_kind}\", or leave out `mode`"
+                ),
+            );
+        }
         // What is wrong with a weight is reported there; a box made of it would be wrong too.
         if self.faults.list.len() > before || self.faults.any() {
             return None;
@@ -183,6 +198,8 @@ impl One<'_> {
             washout_requests: whole("washout_requests", usual.washout_requests),
             min_pairs: whole("min_pairs", usual.min_pairs),
             max_pairs: whole("max_pairs", usual.max_pairs),
+            test: Test::ALL.into_iter().find(|test| read.text("test") == Some(test.name())).unwrap_or(usual.test),
+            alpha: read.number("alpha").unwrap_or(usual.alpha),
             accept_se: read.number("accept_se").unwrap_or(usual.accept_se),
             reject_se: read.number("reject_se").unwrap_or(usual.reject_se),
         };

@@ -2,6 +2,7 @@
 
 mod predicted;
 mod presets;
+mod share;
 
 use super::*;
 use crate::config::parse_toml;

@@ -115,6 +115,15 @@ impl Router {
         Some(tuner.lock().said().to_owned())
     }
 
+    /// The weights that won last; those in force where nothing is tuned. `None` for an unknown policy.
+    #[must_use]
+    pub fn incumbent(&self, policy: PolicyId) -> Option<Arc<Weights>> {
+        match self.tuners.get(policy.index())? {
+            Some(tuner) => Some(Arc::clone(tuner.lock().incumbent())),
+            None => self.weights(policy),
+        }
+    }
+
     /// The weights on trial; `None` between trials.
     #[must_use]
     pub fn on_trial(&self, policy: PolicyId) -> Option<Arc<Weights>> {

@@ -13,7 +13,7 @@ use super::network::micros;
 use super::run::{DECISIONS, World};
 use super::workload;
 use crate::model::{At, DecisionId, Ending, ErrorClass, ReplicaId};
-use crate::policy::{Reservation, Routed};
+use crate::policy::DecideError;
 use crate::sim::PAGE_TOKENS;
 use crate::trace::Sample;
 
@@ -57,6 +57,8 @@ impl World<'_> {
             dispatched: at,
             half_us: 0,
             uncached_tokens: 0,
+            predicted_ttft_ms: None,
+            predicted_cached_tokens: None,
             in_engine: false,
             first: None,
             prefilled: false,
@@ -90,7 +92,8 @@ impl World<'_> {
         let replica =
             if self.router.is_some() { self.routed(at, &mut live) } else { self.foreseen(at, request, &mut live) };
         let Some(replica) = replica else {
-            live.failure = Some(ErrorClass::Refused);
+            // Of a retry that finds nobody the failure before it counts: it was the replica's.
+            live.failure.get_or_insert(ErrorClass::Refused);
             return self.end(at, request, &live, None);
         };
         let stand = &mut self.stands[replica.index()];
@@ -102,6 +105,7 @@ impl World<'_> {
         let half = micros(rtt_ms / 2.0);
         live.replica = replica;
         live.dispatched = at;
+        live.failure = None;
         live.half_us = u64::try_from(half.as_micros()).unwrap_or(u64::MAX);
         self.agenda.enter(at.plus(half).plus(micros(upload_ms)), Happening::Reach(request, live.attempt));
         self.live[request] = Some(live);
@@ -115,11 +119,22 @@ impl World<'_> {
         let millis = i64::try_from(at.0 / 1000).unwrap_or(0);
         let id = DecisionId((millis << 20) | i64::try_from(number % (1 << 20)).unwrap_or(0));
         let seed = bits(self.seed, DECISIONS, number) % SEED_LIMIT;
-        let Routed { reservation, .. } = router.decide(&live.prompt, *policy, id, seed, at, &live.tried).ok()?;
-        let replica = Reservation::replica(&reservation);
-        live.decision = Some(id);
-        live.reservation = Some(reservation);
-        Some(replica)
+        // A retry is of the same decision.
+        let id = live.decision.unwrap_or(id);
+        match router.decide(&live.prompt, *policy, id, seed, at, &live.tried) {
+            Ok(routed) => {
+                let replica = routed.reservation.replica();
+                self.book_routed(at, live, routed);
+                Some(replica)
+            }
+            Err(error) => {
+                if live.decision.is_none() {
+                    live.decision = Some(id);
+                    self.book_refused(at, id, live, error == DecideError::UnknownModel);
+                }
+                None
+            }
+        }
     }
 
     /// The clairvoyant's choice.
@@ -180,6 +195,8 @@ impl World<'_> {
             let ttft_ms = live.first.map(|first| first.millis_since(live.dispatched));
             router.finish(reservation, &live.prompt, &Ending { usage: live.usage(), ttft_ms, completed }, at);
         }
+        let status = live.status();
+        self.book_attempt(at, &live, Some(status));
         let again = !completed
             && live.first.is_none()
             && live.failure != Some(ErrorClass::ClientError)
@@ -188,7 +205,6 @@ impl World<'_> {
         if again {
             live.tried.push(replica);
             live.attempt += 1;
-            live.failure = None;
             live.prefilled = false;
             live.cached_tokens = None;
             live.generated = 0;
@@ -229,7 +245,9 @@ impl World<'_> {
             replica: replica.map(|replica| std::sync::Arc::clone(&self.stands[replica.index()].name)),
             ..Sample::default()
         };
-        self.samples.push(live.measured(at, sample));
+        let sample = live.measured(at, sample);
+        self.book_outcome(at, live, &sample, replica);
+        self.samples.push(sample);
         self.bounds_ms.push(live.bound_ms);
         self.in_flight -= 1;
         self.send_held(at);

@@ -1,6 +1,8 @@
 //! Laws of the whole world: determinism, conservation, bounds, faults; and one request whose times are worked out by
 //! hand.
 
+mod tuned;
+
 use std::sync::Arc;
 
 use super::*;
