@@ -189,7 +189,8 @@ typedef struct gorgo_output {
     uint8_t *known; /* comes full of 1; 0: not known, and the policy's `unknown` stands in */
 } gorgo_output;
 
-/* The requests of a cohort that ended well, in order of arrival. Numbers that are not known are NaN. */
+/* The requests of one arm that began to be answered and did not fail, in no order that means anything. Numbers that are
+   not known are NaN: e2e_ms where the client left, span_secs where the requests are not of one stretch of time. */
 typedef struct gorgo_cohort {
     uint32_t struct_size;
     uint32_t reserved;

@@ -304,7 +304,8 @@ columns! {
     intercept_ms: f64,
 }
 
-/// The requests of one cohort that ended well, in order of arrival. A number that is not known is NaN.
+/// The requests of one arm that began to be answered and did not fail, in no order that means anything. A number that is
+/// not known is NaN.
 #[derive(Debug, Clone, Copy)]
 pub struct Cohort<'a>(&'a abi::Cohort);
 
@@ -315,7 +316,7 @@ impl<'a> Cohort<'a> {
         column(self.0.ttft_ms, self.0.count)
     }
 
-    /// Time from arrival to the last byte, ms.
+    /// Time from arrival to the last byte, ms; NaN where the client left before it.
     #[must_use]
     pub fn e2e_ms(&self) -> &'a [f64] {
         column(self.0.e2e_ms, self.0.count)
@@ -339,13 +340,13 @@ impl<'a> Cohort<'a> {
         column(self.0.completion_tokens, self.0.count)
     }
 
-    /// From the first arrival to the last end, s.
+    /// From the first arrival to the last end, s; NaN where the requests are not of one stretch of time, as in a trial.
     #[must_use]
     pub const fn span_secs(&self) -> f64 {
         self.0.span_secs
     }
 
-    /// Requests of the cohort that failed, beyond those in the columns.
+    /// Requests beyond those in the columns that failed, are overdue, or whose client gave up waiting for a first token.
     #[must_use]
     pub const fn failed(&self) -> u64 {
         self.0.failed

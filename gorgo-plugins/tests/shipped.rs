@@ -3,8 +3,12 @@
 use std::path::PathBuf;
 
 use gorgo_core::model::{Params, Value};
+use gorgo_core::policy::Loader;
+use gorgo_core::tune::Requests;
+use gorgo_core::tune::contrast::{Pair, contrast};
+use gorgo_core::tune::sample::{Fate, Sample};
 use gorgo_plugins::conform::{self, Verdict, invented};
-use gorgo_plugins::host::{CohortColumns, Conduct, Host};
+use gorgo_plugins::host::{Conduct, Host};
 
 use crate::bench::{c, decided, policies, root, rust, signals, table, term, tested, text, with_terms};
 
@@ -111,27 +115,82 @@ fn lmetric_multiplies_and_residency_excludes() {
 }
 
 #[test]
-fn an_objective_makes_a_number_of_a_cohort() {
+fn tune_an_objective_makes_a_number_of_an_arms_requests() {
     let host = Host::new(std::path::Path::new(""), None, Conduct::Enforced);
     let library = text(&rust("objective_slo_misses").display().to_string());
     let options = table(&[("ttft_ms", Value::Integer(500))]);
     let params = Params { values: vec![("library", library), ("options", options)] };
-    let objective = host.objective(&params).unwrap();
+    let loaded = host.objective(&params).unwrap();
+    let objective = loaded.objective.of_requests().unwrap();
     let column = vec![100.0, 500.0, 501.0, f64::NAN];
-    let mut cohort = CohortColumns {
+    let cohort = Requests {
         ttft_ms: column.clone(),
         e2e_ms: column.clone(),
         itl_ms: column.clone(),
         prompt_tokens: column.clone(),
         completion_tokens: column,
-        span_secs: 60.0,
+        span_secs: f64::NAN,
         failed: 1,
     };
-    assert_eq!(objective.measure(&cohort), Ok(0.5));
-    assert_eq!(
-        objective.measure(&CohortColumns::default()),
-        Err("no request of the cohort is known to have begun".to_owned())
-    );
-    cohort.e2e_ms.pop();
-    assert!(objective.measure(&cohort).is_err());
+    assert_eq!(objective.measure(&cohort), Some(0.5), "one is late and one failed, of four that are known");
+    // No request at all: no number, and after five of those in a row the plugin is not asked any more.
+    for _ in 0..5 {
+        assert_eq!(objective.measure(&Requests::default()), None);
+    }
+    let cause = "no request of the cohort is known to have begun";
+    let news = format!("plugin slo-misses is quarantined: 5 of 100 calls went wrong, the last: {cause}");
+    assert_eq!(host.take_news(), [news]);
+    assert_eq!(objective.measure(&cohort), None, "quarantined");
+    let counts = host.counts();
+    assert_eq!((counts[0].calls, counts[0].failures, counts[0].quarantined), (6, 5, true));
+    assert_eq!(host.loaded()[0].family, "objective");
+    assert_eq!(loaded.sha256, host.loaded()[0].sha256);
+}
+
+/// A policy that is tuned towards few requests over 500 ms.
+fn tuned(options: Value) -> Value {
+    let weight = table(&[
+        ("init", Value::Float(0.2)),
+        ("min", Value::Float(0.05)),
+        ("max", Value::Float(2.0)),
+        ("tune", Value::Bool(true)),
+    ]);
+    let objective = table(&[
+        ("kind", text("plugin")),
+        ("library", text(&rust("objective_slo_misses").display().to_string())),
+        ("options", options),
+    ]);
+    table(&[
+        ("term", Value::List(vec![table(&[("kind", text("inflight")), ("weight", weight)])])),
+        ("tune", table(&[("objective", objective)])),
+    ])
+}
+
+#[test]
+fn tune_a_policy_is_tuned_towards_what_a_plugin_measures() {
+    let (policies, host) = policies(tuned(table(&[("ttft_ms", Value::Integer(500))])), Conduct::Enforced).unwrap();
+    let plan = tested(&policies).tune.as_ref().unwrap();
+    assert_eq!((plan.objective_kind, plan.least_samples()), ("plugin", 20));
+    assert_eq!(plan.objective_sha256.as_ref(), Some(&host.loaded()[0].sha256));
+    let sample = |ttft_ms: f64| Sample {
+        ttft_ms: Some(ttft_ms),
+        e2e_ms: 900.0,
+        itl_ms: None,
+        prompt_tokens: None,
+        completion_tokens: None,
+        replica: 0,
+        size: 0.0,
+        fate: Fate::Served,
+    };
+    // Of the incumbent's requests one in four is late, of the candidate's one in eight or two.
+    let block = |late: usize| (0..16).map(|place| sample(if place < late { 700.0 } else { 100.0 })).collect();
+    let pairs: Vec<Pair> = [1, 2, 2, 3].map(|late| Pair { incumbent: block(4), candidate: block(late) }).into();
+    let seen = contrast(&*plan.objective, &pairs, 3).unwrap();
+    assert_eq!((seen.incumbent, seen.candidate, seen.difference), (0.25, 0.125, -0.125));
+    // The mean of four shares that vary by 1/16: their standard deviation over the root of four.
+    let expected = (2.0_f64 / 3.0).sqrt() / 16.0 / 2.0;
+    assert!((seen.error - expected).abs() < 1e-12, "{} and {expected}", seen.error);
+
+    let wrong = crate::bench::policies(tuned(table(&[("ttft", Value::Integer(5))])), Conduct::Enforced).unwrap_err();
+    assert_eq!(wrong, "policy.tested.tune.objective: `options.ttft` is unknown; known: ttft_ms");
 }

@@ -11,6 +11,7 @@
 //! `sim` on a virtual one; nothing here reads a clock, and the same calls give the same decisions.
 
 mod read;
+mod ruling;
 mod state;
 mod tuning;
 mod workspace;
@@ -20,20 +21,22 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
+use self::ruling::Ruling;
+pub use self::ruling::Succession;
 use self::state::{Ended, Reserved, State};
-use self::workspace::{Workspace, Workspaces};
+use self::workspace::Workspaces;
+use super::Policies;
 use super::decide::{Choice, evaluate, written};
 use super::record::candidate_rows;
-use super::{Policies, Policy};
 use crate::config::{Index, Probe, Scrape};
 use crate::feature::fleet::{ReplicaState, Serves};
 use crate::feature::prefix::{self, PrefixIndex, PrefixStats};
 use crate::feature::tokens::TokenRates;
 use crate::model::{
     At, Decision, DecisionId, DecisionRecord, Ending, Event, PolicyId, Prompt, RateRecord, Refusal, Replica, ReplicaId,
-    RequestView, ShadowRecord, Weights, to_milli,
+    Weights,
 };
-use crate::tune::{Assigned, Tuner};
+use crate::tune::Assigned;
 
 /// What a router is made of.
 #[derive(Debug)]
@@ -116,11 +119,8 @@ pub struct Router {
     fleet: Vec<Replica>,
     secret: u64,
     block_bytes: usize,
-    policies: Policies,
-    /// By policy id.
-    weights: Vec<ArcSwap<Weights>>,
-    /// By policy id; `None` where nothing is tuned.
-    tuners: Vec<Option<Mutex<Tuner>>>,
+    /// What decides; a decision is made with one from its beginning to its end.
+    ruling: ArcSwap<Ruling>,
     index: PrefixIndex,
     tokens: TokenRates,
     state: Mutex<State>,
@@ -135,14 +135,12 @@ impl Router {
         let router = Self {
             secret,
             block_bytes: usize::try_from(index.block_bytes).unwrap_or(usize::MAX).max(16),
-            weights: policies.list.iter().map(|policy| ArcSwap::from_pointee(policy.weights())).collect(),
-            tuners: tuning::tuners(&policies, &fleet),
             index: PrefixIndex::new(fleet.len(), index.max_bytes),
             tokens: TokenRates::new(),
             state: Mutex::new(State::new(&fleet, &models, &policies, &probe, &scrape)),
             workspaces: Workspaces::new(&fleet, policies.windows.len()),
+            ruling: ArcSwap::from_pointee(Ruling::new(policies, &fleet)),
             fleet,
-            policies,
         };
         for replica in &router.fleet {
             if let Some(tokens) = replica.kv_capacity_tokens {
@@ -153,10 +151,10 @@ impl Router {
         router
     }
 
-    /// The policies that can decide.
+    /// The policies that can decide now.
     #[must_use]
-    pub const fn policies(&self) -> &Policies {
-        &self.policies
+    pub fn policies(&self) -> Arc<Policies> {
+        Arc::clone(&self.ruling.load().policies)
     }
 
     /// The fleet; ids are positions.
@@ -165,7 +163,7 @@ impl Router {
         &self.fleet
     }
 
-    /// Selects and reserves in one step. `exclude`: replicas that this request already tried.
+    /// Selects and reserves in one step. `policy` is a place in [`Policies::list`]; `exclude`: replicas that this request already tried.
     ///
     /// # Errors
     /// Who could not be chosen, and why; nothing is reserved then. A policy that does not exist has no replica.
@@ -178,12 +176,15 @@ impl Router {
         at: At,
         exclude: &[ReplicaId],
     ) -> Result<Routed, DecideError> {
-        let policy = self.policies.get(policy).ok_or(DecideError::NoReplica)?;
-        let assigned = self.assigned(policy.id, prompt, id, seed, at, !exclude.is_empty());
+        let ruling = self.ruling.load();
+        if ruling.policies.get(policy).is_none() {
+            return Err(DecideError::NoReplica);
+        }
+        let assigned = ruling.assigned(policy, prompt, id, seed, at, !exclude.is_empty());
         let stamp = assigned.stamp;
-        let routed = self.decide_with(prompt, policy, &assigned, id, seed, at, exclude);
+        let routed = self.decide_with(&ruling, prompt, policy, &assigned, id, seed, at, exclude);
         if routed.is_err() {
-            self.withdrawn(policy.id, stamp, at);
+            ruling.withdrawn(policy, stamp, at);
         }
         routed
     }
@@ -191,14 +192,16 @@ impl Router {
     #[expect(clippy::too_many_arguments, reason = "the circumstances of one decision, all from `decide`")]
     fn decide_with(
         &self,
+        ruling: &Ruling,
         prompt: &Prompt,
-        policy: &Policy,
+        place: PolicyId,
         assigned: &Assigned,
         id: DecisionId,
         seed: u64,
         at: At,
         exclude: &[ReplicaId],
     ) -> Result<Routed, DecideError> {
+        let policy = ruling.policies.get(place).ok_or(DecideError::NoReplica)?;
         let weights = &*assigned.weights;
         let mut work = self.workspaces.take();
         let shared = self.index.lookup(&prompt.chain, &mut work.blocks);
@@ -215,11 +218,11 @@ impl Router {
         for tried in exclude {
             work.candidates.available[tried.index()] = false;
         }
-        request.turn = state.turn(policy.id);
+        request.turn = state.turn(place);
         let choice = evaluate(policy, weights, &request, &work.candidates, seed, &mut work.scratch)
             .ok_or(DecideError::NoReplica)?;
         let reserved = state.reserve(choice.row, &request, prompt.stream, at, &work.candidates);
-        state.next_turn(policy.id);
+        state.next_turn(place);
         work.shadow_turns.clear();
         for shadow in &policy.shadows {
             work.shadow_turns.push(state.turn(*shadow));
@@ -255,7 +258,7 @@ impl Router {
             candidates: candidate_rows(policy, &work.candidates, &decision, exclude),
             shadows: Vec::new(),
         });
-        record.shadows = self.shadows(policy, &request, seed, &mut work);
+        record.shadows = ruling.shadows(policy, &request, seed, &mut work);
         let predicted_cached_tokens = work.candidates.cached_tokens[choice.row];
         self.workspaces.put(work);
         Ok(Routed {
@@ -265,25 +268,6 @@ impl Router {
             reservation: Reservation { replica, reserved, prefix },
             predicted_cached_tokens,
         })
-    }
-
-    /// What the policy's shadows would have chosen on the same snapshot.
-    fn shadows(&self, policy: &Policy, request: &RequestView, seed: u64, work: &mut Workspace) -> Vec<ShadowRecord> {
-        let mut shadows = Vec::with_capacity(policy.shadows.len());
-        for (place, id) in policy.shadows.iter().enumerate() {
-            let Some(shadow) = self.policies.get(*id) else { continue };
-            let weights = self.weights[id.index()].load();
-            let request = RequestView { turn: work.shadow_turns[place], ..*request };
-            let choice = evaluate(shadow, &weights, &request, &work.candidates, seed, &mut work.scratch);
-            if let Some(Choice { row, .. }) = choice {
-                shadows.push(ShadowRecord {
-                    policy: *id,
-                    replica: work.candidates.replica[row],
-                    cost_milli: to_milli(work.scratch.totals[row]),
-                });
-            }
-        }
-        shadows
     }
 
     /// The request produced its first content: its prefill is done.
@@ -362,10 +346,11 @@ impl Router {
     /// Installs new weights for a policy; the next decision uses them. `false`, and nothing changes, where they are not
     /// one finite number per term of a policy that exists.
     pub fn install(&self, policy: PolicyId, weights: Arc<Weights>) -> bool {
-        let fits = self.policies.get(policy).is_some_and(|policy| policy.terms.len() == weights.values.len())
+        let ruling = self.ruling.load();
+        let fits = ruling.policies.get(policy).is_some_and(|policy| policy.terms.len() == weights.values.len())
             && weights.values.iter().all(|weight| weight.is_finite());
         if fits {
-            self.weights[policy.index()].store(weights);
+            ruling.weights[policy.index()].store(weights);
         }
         fits
     }
@@ -373,7 +358,7 @@ impl Router {
     /// The weights that a policy decides with now; `None` for an unknown policy.
     #[must_use]
     pub fn weights(&self, policy: PolicyId) -> Option<Arc<Weights>> {
-        self.weights.get(policy.index()).map(ArcSwap::load_full)
+        self.ruling.load().weights.get(policy.index()).map(|weights| weights.load_full())
     }
 
     /// Requests in flight, queued prompt tokens and queued uncached tokens of a replica, for the gauges.

@@ -4,10 +4,12 @@ mod admin;
 mod clock;
 mod fleet;
 mod loading;
+mod reload;
 mod serve;
 mod signals;
 mod tuning;
 
 pub use clock::WallClock;
 pub use loading::{Loading, load};
+pub use reload::Reread;
 pub use serve::{ServeError, ServeSetup, serve};

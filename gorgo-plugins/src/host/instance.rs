@@ -132,14 +132,14 @@ impl Instance {
     }
 
     /// Measures a cohort.
-    pub(crate) fn measure(&self, function: abi::MeasureFn, cohort: &abi::Cohort) -> Result<f64, String> {
+    pub(crate) fn measure(&self, function: abi::MeasureFn, cohort: &abi::Cohort) -> Result<f64, Failure> {
         let mut value = f64::NAN;
         // SAFETY: as above.
         let (status, said) = with_error(|error| unsafe { function(self.state, cohort, &raw mut value, error) });
         match status {
             status::DONE if value.is_finite() => Ok(value),
-            status::DONE => Err(format!("its number is {value}")),
-            status => Err(described(status, &said)),
+            status::DONE => Err(Failure { text: format!("its number is {value}"), fatal: false }),
+            status => Err(Failure { text: described(status, &said), fatal: status == status::PANICKED }),
         }
     }
 }

@@ -60,10 +60,11 @@ impl One<'_> {
             None => (kind.build)(&params, self.fleet).map(|limit| LoadedConstraint {
                 name: Arc::from(kind.kind),
                 hard: kind.hard,
+                sha256: None,
                 limit,
             }),
         };
-        let LoadedConstraint { name, hard, limit } = match built {
+        let LoadedConstraint { name, hard, sha256, limit } = match built {
             Ok(loaded) => loaded,
             Err(message) => {
                 self.refused(path, members, &message);
@@ -77,6 +78,13 @@ impl One<'_> {
             })
         });
         let hard = limit.hard().unwrap_or(hard);
-        Some(Rule { relaxed_name: Arc::from(format!("{RELAXED}{name}")), name, hard, window, limit })
+        Some(Rule {
+            relaxed_name: Arc::from(format!("{RELAXED}{name}")),
+            name,
+            hard,
+            plugin_sha256: sha256,
+            window,
+            limit,
+        })
     }
 }

@@ -2,6 +2,7 @@
 
 mod predicted;
 mod presets;
+mod succession;
 
 use super::*;
 use crate::config::parse_toml;
@@ -375,7 +376,8 @@ fn served(router: &Router, policy: &str, requests: usize) -> Vec<DecisionRecord>
 #[test]
 fn a_thousand_stored_decisions_repeated_from_their_rows_are_equal() {
     let router = router_of(3, MINE);
-    let mine = router.policies().named("mine").unwrap();
+    let policies = router.policies();
+    let mine = policies.named("mine").unwrap();
     let mut scratch = crate::policy::Scratch::default();
     let mut relaxed = 0;
     for row in served(&router, "mine", 1_000) {
