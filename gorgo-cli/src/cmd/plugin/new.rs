@@ -37,6 +37,14 @@ impl New {
                 anstream::print!("{}", self.farewell(&folder));
                 Exit::Done
             }
+            Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => {
+                anstream::eprintln!(
+                    "gorgo: {}: there is such a folder already, and nothing in it was touched; choose another name, \
+                     another place with --within FOLDER, or move it away",
+                    folder.display()
+                );
+                Exit::Usage
+            }
             Err(cause) => {
                 anstream::eprintln!("gorgo: {}: {cause}", folder.display());
                 Exit::Usage
