@@ -149,6 +149,40 @@ fn sha256(file: &Path) -> String {
     String::from_utf8_lossy(&said.stdout).split_whitespace().next().unwrap().to_owned()
 }
 
+#[tokio::test]
+async fn what_is_not_finite_is_void_in_sql_and_the_plugin_is_quarantined() {
+    let folder = tempfile::tempdir().unwrap();
+    let done = Command::new("cc")
+        .args(["-std=c11", "-O2", "-shared", "-fPIC", "-DVALUE=NAN", "-I"])
+        .arg(root().join("gorgo-plugins/include"))
+        .arg("-o")
+        .arg(folder.path().join("live.so"))
+        .arg(root().join("gorgo-plugins/tests/c/hostile.c"))
+        .status();
+    assert!(done.expect("a C compiler").success());
+    let trace = trace(folder.path(), 50);
+    let mut serve = Serve::start_in(folder, "default_policy = \"mine\"", SWAPPED);
+    let report = serve.replay(&trace, &["--max-in-flight", "4"]);
+    assert_eq!((report["requests"].as_u64(), report["errors"].as_u64()), (Some(50), Some(0)), "{report}");
+    logged(&serve, "plugin hostile-c is quarantined", 1);
+    let (_, metrics) = get(serve.admin, "/metrics").unwrap();
+    assert!(metrics.contains("gorgo_plugin_quarantined{plugin=\"hostile-c\"} 1"), "{metrics}");
+    assert_eq!(serve.stop().code(), Some(0), "{}", serve.log());
+    let database = serve.database();
+    let void = "select count(*) from v_terms where term = 'hostile-c' and signal is null and cost is null";
+    assert_eq!(number(&database, void).await, 150);
+    let others = "select count(*) from v_terms where term = 'inflight' and signal is not null and cost is not null";
+    assert_eq!(number(&database, others).await, 150);
+    assert_eq!(number(&database, "select count(*) from v_events where kind = 'plugin-quarantined'").await, 1);
+    let reader = gorgo_core::store::Reader::open(&database).await.unwrap();
+    let decisions = reader.newest_decisions(50).await.unwrap();
+    reader.close().await;
+    let read_back = decisions.iter().flat_map(|decision| &decision.candidates).all(|candidate| {
+        candidate.signals_milli.len() == 2 && candidate.signals_milli[0] == gorgo_core::model::VOID_MILLI
+    });
+    assert!(read_back, "{:?}", decisions[0]);
+}
+
 /// Two policies, tuned by blocks so small that a few hundred requests end some generations.
 fn tuned(objective: &str) -> String {
     format!(

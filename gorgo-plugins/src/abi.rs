@@ -219,6 +219,8 @@ pub struct Request {
     pub head_hash: u64,
     /// Decisions of this policy before this one.
     pub turn: u64,
+    /// TTFT that the client asked for (`x-slo-ttft-ms`), ms; NaN: none.
+    pub slo_ttft_ms: f64,
 }
 
 /// The facts of the candidates, column by column. A number that is not known is NaN.

@@ -216,7 +216,7 @@ fn read<'a>(text: Text) -> &'a str {
 }
 
 /// A request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Request {
     /// Prompt tokens, estimated.
     pub prompt_tokens: u32,
@@ -230,6 +230,8 @@ pub struct Request {
     pub head_hash: u64,
     /// Decisions of this policy before this one.
     pub turn: u64,
+    /// TTFT that the client asked for with the header `x-slo-ttft-ms`, ms.
+    pub slo_ttft_ms: Option<f64>,
 }
 
 /// The facts of the candidates: row *i* is one replica in every column. A column that was not asked for is empty; a
@@ -538,6 +540,7 @@ unsafe fn parts<'a, P>(
         session_hash: request.session_hash,
         head_hash: request.head_hash,
         turn: request.turn,
+        slo_ttft_ms: Some(request.slo_ttft_ms).filter(|asked| asked.is_finite()),
     };
     Ok((plugin, request, Columns(columns), output))
 }

@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use gorgo_core::model::{Params, Value};
-use gorgo_core::policy::Loader;
+use gorgo_core::model::{Params, RequestView, Value};
+use gorgo_core::policy::{Loader, Scratch, decide};
 use gorgo_core::tune::Requests;
 use gorgo_core::tune::contrast::{Pair, contrast};
 use gorgo_core::tune::sample::{Fate, Sample};
-use gorgo_plugins::conform::{self, Verdict, invented};
+use gorgo_plugins::conform::{self, Verdict, invented, request};
 use gorgo_plugins::host::{Conduct, Host};
 
 use crate::bench::{c, decided, policies, root, rust, signals, table, term, tested, text, with_terms};
@@ -17,10 +17,11 @@ fn all_are_as_the_contract_says() {
     let folder = tempfile::tempdir().unwrap();
     let examples = root().join("gorgo-plugins/examples");
     let mut libraries: Vec<PathBuf> =
-        ["scorer_prefer", "scorer_carbon", "scorer_price", "scorer_lmetric"].map(rust).into();
+        ["scorer_prefer", "scorer_carbon", "scorer_price", "scorer_lmetric", "scorer_slo_headroom"].map(rust).into();
     libraries.extend(["constraint_residency", "objective_slo_misses", "scorer_hostile"].map(rust));
     libraries.push(c(&examples.join("scorer_c/queue.c"), folder.path(), &[]));
     libraries.push(c(&examples.join("scorer_cpp/wait.cpp"), folder.path(), &[]));
+    libraries.push(c(&examples.join("objective_c/patience.c"), folder.path(), &[]));
     for library in libraries {
         let mut began = Vec::new();
         let reports = conform::check(&library, None, |check| began.push(check.to_owned())).unwrap();
@@ -193,4 +194,53 @@ fn tune_a_policy_is_tuned_towards_what_a_plugin_measures() {
 
     let wrong = crate::bench::policies(tuned(table(&[("ttft", Value::Integer(5))])), Conduct::Enforced).unwrap_err();
     assert_eq!(wrong, "policy.tested.tune.objective: `options.ttft` is unknown; known: ttft_ms");
+}
+
+#[test]
+fn slo_headroom_is_how_late_the_first_token_would_be() {
+    let judged = |options: &[(&str, Value)], slo_ttft_ms: Option<f64>| {
+        let library =
+            term(&rust("scorer_slo_headroom"), &[("options", table(options)), ("unknown", Value::Integer(77))]);
+        let (policies, _) = policies(with_terms(vec![library]), Conduct::Enforced).unwrap();
+        let mut facts = invented(3);
+        facts.rtt_ms = vec![Some(20.0), Some(200.0), None];
+        facts.intercept_ms = vec![Some(10.0); 3];
+        facts.cached_tokens = vec![1000, 3000, 0];
+        facts.queued_uncached_tokens = vec![500, 0, 0];
+        facts.prefill_ms_per_token = vec![Some(0.1); 3];
+        facts.queue_ms_per_token = vec![Some(0.02); 3];
+        let policy = tested(&policies);
+        let view = RequestView { slo_ttft_ms, ..request() };
+        decide(policy, &policy.weights(), &view, &facts, 1, &mut Scratch::default()).unwrap()
+    };
+    // Predicted: 20 + 10 + 2000 × 0.1 + 500 × 0.02 = 240 ms, 210 ms, and unknown.
+    assert_eq!(judged(&[("margin", Value::Integer(0))], Some(225.0)).signals, [15.0, 0.0, 77.0]);
+    assert_eq!(judged(&[], Some(200.0)).signals, [60.0, 30.0, 77.0], "with the margin of a tenth");
+    let silent = judged(&[], None);
+    assert_eq!((silent.signals, silent.void), (vec![0.0; 3], vec![0]), "nothing was asked for");
+    assert_eq!(judged(&[("default_ms", Value::Integer(200))], None).signals, [60.0, 30.0, 77.0]);
+}
+
+#[test]
+fn a_region_that_nobody_is_in_is_refused_and_there_may_be_two_plugins() {
+    let residency = |deny: &str| {
+        table(&[
+            ("kind", text("plugin")),
+            ("library", text(&rust("constraint_residency").display().to_string())),
+            ("options", table(&[("deny", Value::List(vec![text(deny)]))])),
+        ])
+    };
+    let of = |constraints: &[(&str, Value)]| {
+        let terms = Value::List(vec![term(&rust("scorer_lmetric"), &[])]);
+        policies(table(&[("term", terms), ("constraint", table(constraints))]), Conduct::Enforced)
+    };
+    let wrong = of(&[("home", residency("eu-frankfort"))]).unwrap_err();
+    let expected = "policy.tested.constraint.home: the plugin residency refuses: no replica is in the region \
+                    `eu-frankfort`; those of the fleet: ap-seoul, eu-frankfurt, us-ashburn";
+    assert_eq!(wrong, expected);
+    let (policies, _) = of(&[("law", residency("eu-frankfurt")), ("contract", residency("ap-seoul"))]).unwrap();
+    let rules: Vec<&str> = tested(&policies).constraints.iter().map(|rule| &*rule.name).collect();
+    assert_eq!(rules, ["health", "law", "contract"]);
+    assert_eq!(decided(&policies, &invented(3)).unwrap().row, 2);
+    assert!(tested(&policies).constraints[1].plugin_sha256.is_some());
 }

@@ -28,6 +28,7 @@ pub const fn request() -> RequestView {
         body_bytes: 12_000,
         session_hash: 7,
         head_hash: 11,
+        slo_ttft_ms: Some(800.0),
         turn: 5,
     }
 }

@@ -129,7 +129,15 @@ proptest! {
 }
 
 fn plain_request() -> RequestView {
-    RequestView { prompt_tokens: 1_000, max_tokens: None, body_bytes: 4_000, session_hash: 1, head_hash: 2, turn: 0 }
+    RequestView {
+        prompt_tokens: 1_000,
+        max_tokens: None,
+        body_bytes: 4_000,
+        session_hash: 1,
+        head_hash: 2,
+        slo_ttft_ms: None,
+        turn: 0,
+    }
 }
 
 fn term(kind: &str, params: &[(&'static str, Value)]) -> Box<dyn CostTerm> {
