@@ -59,6 +59,23 @@ fn logged(serve: &Serve, text: &str, count: usize) {
     panic!("never logged {count} times: {text}\n{}", serve.log());
 }
 
+/// Waits until so many more requests were answered.
+fn served(serve: &Serve, more: u64) {
+    let answered = || {
+        let (_, page) = get(serve.admin, "/metrics").unwrap();
+        let counts = page.lines().filter(|line| line.starts_with("gorgo_requests_total{"));
+        counts.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum::<u64>()
+    };
+    let before = answered();
+    for _ in 0..6_000 {
+        if answered() >= before + more {
+            return;
+        }
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+    panic!("no traffic: {}", serve.log());
+}
+
 const SWAPPED: &str = r#"
 [policy.mine]
 unit = "raw"
@@ -103,11 +120,13 @@ async fn a_plugin_is_swapped_under_load_and_no_request_is_lost() {
             }
         });
         for (swaps, build) in (1..).zip([&builds[1], &builds[0], &builds[1]]) {
+            served(&serve, 60);
             // In place, under the running router: the same file gets other bytes.
             fs::write(&live, fs::read(build).unwrap()).unwrap();
             serve.signal("HUP");
             logged(&serve, "loaded anew: mine with ", swaps);
         }
+        served(&serve, 60);
         serve.signal("HUP");
         logged(&serve, "all policies and plugins are as they were", 1);
         fs::write(&live, "no library any more").unwrap();
@@ -235,6 +254,10 @@ async fn tune_a_plugin_scores_the_arms() {
     let report = serve.replay(&trace, &["--max-in-flight", "16"]);
     assert_eq!((report["requests"].as_u64(), report["errors"].as_u64()), (Some(800), Some(0)), "{report}");
     assert_eq!(serve.stop().code(), Some(0), "{}", serve.log());
+    let build = sha256(&serve.folder.path().join("patience.so"));
+    let said =
+        format!("select count(*) from policies where name = 'mine' and text like '%# objective is build {build}%'");
+    assert_eq!(number(&serve.database(), &said).await, 1);
     // The plugin's number is the mean of TTFT squared in seconds; the samples' own mean bounds it from below.
     let bounds = "with s as (select generation_id, arm, \
                   max(value) filter (where statistic = 'ttft_mean') / 1e3 mean_secs, \

@@ -270,7 +270,7 @@ pub(super) fn policy_info(policy: &Policy, weights: Weights) -> PolicyInfo {
     };
     PolicyInfo {
         name: policy.name.to_string(),
-        text: policy.text.clone(),
+        text: format!("{}{}", policy.text, builds(policy)),
         terms: policy.terms.iter().map(term_info).collect(),
         weights,
     }
@@ -331,6 +331,17 @@ async fn tell_of_plugins(
             return;
         }
     }
+}
+
+/// Which builds of plugins its constraints and its objective are, as comments below its text: the terms have a column of
+/// their own, and with these a rebuilt one makes another policy in the database, too.
+fn builds(policy: &Policy) -> String {
+    let constraints = policy.constraints.iter().filter_map(|rule| {
+        let sha256 = rule.plugin_sha256.as_ref()?;
+        Some(format!("# constraint {} is build {sha256}\n", rule.name.escape_debug()))
+    });
+    let objective = policy.tune.as_ref().and_then(|plan| plan.objective_sha256.as_ref());
+    constraints.chain(objective.map(|sha256| format!("# objective is build {sha256}\n"))).collect()
 }
 
 pub(super) fn note(records: &dyn Listener, clock: &dyn Clock, kind: EventKind, text: String) {

@@ -30,7 +30,7 @@ use self::constraint::PluginConstraint;
 pub use self::descriptor::{About, Spec};
 pub use self::error::PluginError;
 use self::instance::{Instance, Judging};
-pub use self::kit::{KIT, TEMPLATE};
+pub use self::kit::{KIT, TEMPLATES, Template};
 use self::library::{Image, Library};
 use self::objective::{Measuring, PluginObjective};
 use self::term::PluginTerm;
