@@ -25,7 +25,7 @@ fn main() {
 /// The example in C, compiled as its guide says.
 fn queue_c() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let library = here.parent().unwrap().join("target/libgorgo_scorer_queue_c.so");
+    let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join("libgorgo_scorer_queue_c.so");
     let compiled = Command::new("cc")
         .args(["-std=c11", "-O2", "-shared", "-fPIC", "-I"])
         .args([here.join("include"), PathBuf::from("-o"), library.clone()])
