@@ -223,16 +223,16 @@ impl Reader {
         let failed = |cause| self.failed(cause);
         let query = sqlx::query_as(sql::READ_CANDIDATE_TERMS).bind(first).bind(last);
         let rows: Vec<(i64, i64, i64, i64, i64)> = query.fetch_all(&self.pool).await.map_err(failed)?;
-        let mut more: HashMap<(i64, i64), Vec<(i64, i64, i64)>> = HashMap::new();
+        let mut more: HashMap<(i64, i64), Vec<[i64; 3]>> = HashMap::new();
         for (decision, replica, slot, signal_milli, cost_milli) in rows {
-            more.entry((decision, replica)).or_default().push((slot, signal_milli, cost_milli));
+            more.entry((decision, replica)).or_default().push([slot, signal_milli, cost_milli]);
         }
         let query = sqlx::query(sql::READ_CANDIDATES).bind(first).bind(last);
         let mut candidates: HashMap<DecisionId, Vec<StoredCandidate>> = HashMap::new();
         for row in query.fetch_all(&self.pool).await.map_err(failed)? {
             let (decision, replica): (i64, i64) = (self.get(&row, 0)?, self.get(&row, 1)?);
             let mut candidate = self.candidate(&row, replica, lists)?;
-            for (slot, signal_milli, cost_milli) in more.remove(&(decision, replica)).unwrap_or_default() {
+            for [slot, signal_milli, cost_milli] in more.remove(&(decision, replica)).unwrap_or_default() {
                 // Slots count from 1; those between that have no row are void.
                 let before = usize::try_from(slot - 1).unwrap_or(0);
                 candidate.signals_milli.resize(before, VOID_MILLI);

@@ -60,6 +60,9 @@ const GUARD: &[Param] = &[
     ),
 ];
 
+/// An objective, its kind, and the hash of its library where it is a plugin.
+type Chosen = (Arc<dyn Objective>, &'static str, Option<Arc<str>>);
+
 impl One<'_> {
     /// The plan of a policy with a tune table that is enabled.
     pub(super) fn plan(&mut self, id: PolicyId, policy: &Value, terms: &[Built]) -> Option<Plan> {
@@ -147,12 +150,7 @@ impl One<'_> {
     }
 
     /// The objective of its table, its kind, and the hash of its library where it is a plugin.
-    fn objective(
-        &mut self,
-        params: &Params,
-        kind: &'static ObjectiveKind,
-        value: Option<&Value>,
-    ) -> Option<(Arc<dyn Objective>, &'static str, Option<Arc<str>>)> {
+    fn objective(&mut self, params: &Params, kind: &'static ObjectiveKind, value: Option<&Value>) -> Option<Chosen> {
         let loader = self.registry.loader.as_ref().filter(|_| kind.kind == PLUGIN_OBJECTIVE.kind);
         let built = match loader {
             Some(loader) => loader.objective(params).map(|loaded| (loaded.objective, Some(loaded.sha256))),
