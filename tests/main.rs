@@ -3,6 +3,7 @@
 
 mod cases;
 mod documents;
+mod extending;
 mod layout;
 mod plugins;
 mod program;

@@ -16,17 +16,18 @@ struct Held {
 }
 
 impl Data {
-    /// What is known of the connections to the fleet. From now on every connection's window is read from the kernel with
-    /// each answer: ask for it only where a policy has a use for it.
+    /// What is known of the connections to the fleet. A replica that was once asked about has each connection's window
+    /// read from the kernel with every answer from then on; where no policy asks, that system call is saved.
     pub fn connections(&self) -> Arc<dyn Connections> {
         let pools: Vec<_> = self.upstreams.iter().map(|upstream| Arc::clone(&upstream.pool)).collect();
-        pools.iter().for_each(|pool| pool.watch());
         Arc::new(Held { pools, restarts: kernel_restarts() })
     }
 }
 
 impl Connections for Held {
     fn round_trips(&self, replica: ReplicaId, bytes: u64, at: At) -> Option<f64> {
-        Some(self.pools.get(replica.index())?.round_trips(bytes, at, self.restarts))
+        let pool = self.pools.get(replica.index())?;
+        pool.watch();
+        Some(pool.round_trips(bytes, at, self.restarts))
     }
 }

@@ -76,8 +76,15 @@ mod tests {
         let mut candidates = Candidates::default();
         candidates.reset(1, 0);
         candidates.cached_tokens[0] = cached;
-        let request =
-            RequestView { prompt_tokens, max_tokens: None, body_bytes: 0, session_hash: 0, head_hash: 0, turn: 0 };
+        let request = RequestView {
+            prompt_tokens,
+            max_tokens: None,
+            body_bytes: 0,
+            session_hash: 0,
+            head_hash: 0,
+            slo_ttft_ms: None,
+            turn: 0,
+        };
         hits.read(&request, &mut candidates);
         candidates.likely_uncached_tokens[0]
     }

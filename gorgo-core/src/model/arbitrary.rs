@@ -28,13 +28,16 @@ pub(crate) fn fleet(replicas: u16) -> Vec<Replica> {
 
 /// A request.
 pub(crate) fn request() -> impl Strategy<Value = RequestView> {
-    (0..200_000_u32, option::of(1..4_096_u32), 0..1_000_000_u64, any::<u64>(), any::<u64>(), 0..1_000_u64).prop_map(
-        |(prompt_tokens, max_tokens, body_bytes, session_hash, head_hash, turn)| RequestView {
+    let hashes = (any::<u64>(), any::<u64>());
+    let slo = option::of(1.0..10_000.0_f64);
+    (0..200_000_u32, option::of(1..4_096_u32), 0..1_000_000_u64, hashes, slo, 0..1_000_u64).prop_map(
+        |(prompt_tokens, max_tokens, body_bytes, (session_hash, head_hash), slo_ttft_ms, turn)| RequestView {
             prompt_tokens,
             max_tokens,
             body_bytes,
             session_hash,
             head_hash,
+            slo_ttft_ms,
             turn,
         },
     )

@@ -36,6 +36,6 @@ pub use record::{
 };
 pub use replica::{EngineKind, PolicyId, Replica, ReplicaId};
 pub use request::{ApiPath, RequestView};
-pub use units::{At, Clock, Unit, from_milli, to_milli};
+pub use units::{At, Clock, Unit, VOID_MILLI, from_milli, to_milli};
 pub use value::Value;
 pub use weights::Weights;

@@ -115,9 +115,9 @@ pub struct CandidateRecord {
     pub inflight: u32,
     /// Age of the engine's report, ms.
     pub report_age_ms: Option<i64>,
-    /// One signal per term slot, thousandths of the term's unit.
+    /// One signal per term slot, thousandths of the term's unit; [`super::VOID_MILLI`] of a term that said nothing.
     pub signals_milli: Vec<i64>,
-    /// weight × signal per term slot, thousandths.
+    /// weight × signal per term slot, thousandths; [`super::VOID_MILLI`] likewise.
     pub costs_milli: Vec<i64>,
 }
 

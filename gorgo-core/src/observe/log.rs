@@ -106,6 +106,11 @@ pub fn config_warning(text: &str) {
     warn!(text, "configuration");
 }
 
+/// A reload was asked for and nothing came of it.
+pub fn reload_refused(cause: &str) {
+    error!(cause, "reload refused; what ran goes on");
+}
+
 /// An earlier run on this database never ended: it was killed, or the machine went down.
 pub fn unfinished_run(run: i64) {
     warn!(run, "the last run on this database did not end cleanly; at most its last flush interval is missing");

@@ -10,7 +10,9 @@
 //! Selecting and reserving under the same lock is what makes a burst see itself. `edge` drives this on the wall clock,
 //! `sim` on a virtual one; nothing here reads a clock, and the same calls give the same decisions.
 
+mod network;
 mod read;
+mod ruling;
 mod state;
 mod tuning;
 mod warm;
@@ -21,21 +23,23 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
+use self::ruling::Ruling;
+pub use self::ruling::Succession;
 use self::state::{Ended, Reserved, State};
 pub use self::warm::Refused;
-use self::workspace::{Workspace, Workspaces};
+use self::workspace::Workspaces;
+use super::Policies;
 use super::decide::{Choice, evaluate, written};
 use super::record::candidate_rows;
-use super::{Policies, Policy};
 use crate::config::{Index, Probe, Scrape};
 use crate::feature::fleet::{ReplicaState, Serves};
 use crate::feature::prefix::{self, PrefixIndex, PrefixStats};
 use crate::feature::tokens::TokenRates;
 use crate::model::{
-    At, Connections, Decision, DecisionId, DecisionRecord, Ending, Event, Needs, PolicyId, Prompt, RateRecord, Refusal,
-    Replica, ReplicaId, RequestView, ShadowRecord, Weights, to_milli,
+    At, Connections, Decision, DecisionId, DecisionRecord, Ending, Event, PolicyId, Prompt, RateRecord, Refusal,
+    Replica, ReplicaId, Weights,
 };
-use crate::tune::{Assigned, Tuner};
+use crate::tune::Assigned;
 
 /// What a router is made of.
 #[derive(Debug)]
@@ -118,11 +122,8 @@ pub struct Router {
     fleet: Vec<Replica>,
     secret: u64,
     block_bytes: usize,
-    policies: Policies,
-    /// By policy id.
-    weights: Vec<ArcSwap<Weights>>,
-    /// By policy id; `None` where nothing is tuned.
-    tuners: Vec<Option<Mutex<Tuner>>>,
+    /// What decides; a decision is made with one from its beginning to its end.
+    ruling: ArcSwap<Ruling>,
     index: PrefixIndex,
     tokens: TokenRates,
     state: Mutex<State>,
@@ -138,15 +139,13 @@ impl Router {
         let router = Self {
             secret,
             block_bytes: usize::try_from(index.block_bytes).unwrap_or(usize::MAX).max(16),
-            weights: policies.list.iter().map(|policy| ArcSwap::from_pointee(policy.weights())).collect(),
-            tuners: tuning::tuners(&policies, &fleet),
             index: PrefixIndex::new(fleet.len(), index.max_bytes),
             tokens: TokenRates::new(),
             connections: OnceLock::new(),
             state: Mutex::new(State::new(&fleet, &models, &policies, &probe, &scrape)),
             workspaces: Workspaces::new(&fleet, policies.windows.len()),
+            ruling: ArcSwap::from_pointee(Ruling::new(policies, &fleet)),
             fleet,
-            policies,
         };
         for replica in &router.fleet {
             if let Some(tokens) = replica.kv_capacity_tokens {
@@ -157,10 +156,10 @@ impl Router {
         router
     }
 
-    /// The policies that can decide.
+    /// The policies that can decide now.
     #[must_use]
-    pub const fn policies(&self) -> &Policies {
-        &self.policies
+    pub fn policies(&self) -> Arc<Policies> {
+        Arc::clone(&self.ruling.load().policies)
     }
 
     /// The fleet; ids are positions.
@@ -169,7 +168,7 @@ impl Router {
         &self.fleet
     }
 
-    /// Selects and reserves in one step. `exclude`: replicas that this request already tried.
+    /// Selects and reserves in one step. `policy` is a place in [`Policies::list`]; `exclude`: replicas that this request already tried.
     ///
     /// # Errors
     /// Who could not be chosen, and why; nothing is reserved then. A policy that does not exist has no replica.
@@ -182,12 +181,15 @@ impl Router {
         at: At,
         exclude: &[ReplicaId],
     ) -> Result<Routed, DecideError> {
-        let policy = self.policies.get(policy).ok_or(DecideError::NoReplica)?;
-        let assigned = self.assigned(policy.id, prompt, id, seed, at, !exclude.is_empty());
+        let ruling = self.ruling.load();
+        if ruling.policies.get(policy).is_none() {
+            return Err(DecideError::NoReplica);
+        }
+        let assigned = ruling.assigned(policy, prompt, id, seed, at, !exclude.is_empty());
         let stamp = assigned.stamp;
-        let routed = self.decide_with(prompt, policy, &assigned, id, seed, at, exclude);
+        let routed = self.decide_with(&ruling, prompt, policy, &assigned, id, seed, at, exclude);
         if routed.is_err() {
-            self.withdrawn(policy.id, stamp, at);
+            ruling.withdrawn(policy, stamp, at);
         }
         routed
     }
@@ -195,14 +197,16 @@ impl Router {
     #[expect(clippy::too_many_arguments, reason = "the circumstances of one decision, all from `decide`")]
     fn decide_with(
         &self,
+        ruling: &Ruling,
         prompt: &Prompt,
-        policy: &Policy,
+        place: PolicyId,
         assigned: &Assigned,
         id: DecisionId,
         seed: u64,
         at: At,
         exclude: &[ReplicaId],
     ) -> Result<Routed, DecideError> {
+        let policy = ruling.policies.get(place).ok_or(DecideError::NoReplica)?;
         let weights = &*assigned.weights;
         let mut work = self.workspaces.take();
         let shared = self.index.lookup(&prompt.chain, &mut work.blocks);
@@ -210,7 +214,7 @@ impl Router {
         let reach = self.reach(prompt, request.prompt_tokens);
         work.begin(reach);
 
-        self.trips(policy, &request, at, &mut work.trips);
+        self.trips(ruling, policy, &request, at, &mut work.trips);
 
         let mut state = self.state.lock();
         match state.fill(prompt.model.as_deref(), &request, at, &mut work.candidates) {
@@ -222,11 +226,11 @@ impl Router {
         for tried in exclude {
             work.candidates.available[tried.index()] = false;
         }
-        request.turn = state.turn(policy.id);
+        request.turn = state.turn(place);
         let choice = evaluate(policy, weights, &request, &work.candidates, seed, &mut work.scratch)
             .ok_or(DecideError::NoReplica)?;
         let reserved = state.reserve(choice.row, &request, prompt.stream, at, &work.candidates);
-        state.next_turn(policy.id);
+        state.next_turn(place);
         work.shadow_turns.clear();
         for shadow in &policy.shadows {
             work.shadow_turns.push(state.turn(*shadow));
@@ -262,7 +266,7 @@ impl Router {
             candidates: candidate_rows(policy, &work.candidates, &decision, exclude),
             shadows: Vec::new(),
         });
-        record.shadows = self.shadows(policy, &request, seed, &mut work);
+        record.shadows = ruling.shadows(policy, &request, seed, &mut work);
         let predicted_cached_tokens = work.candidates.cached_tokens[choice.row];
         self.workspaces.put(work);
         Ok(Routed {
@@ -272,53 +276,6 @@ impl Router {
             reservation: Reservation { replica, reserved, prefix },
             predicted_cached_tokens,
         })
-    }
-
-    /// Lets decisions ask about the connections to the fleet, from now on and once.
-    pub fn ask_connections(&self, connections: Arc<dyn Connections>) {
-        self.connections.get_or_init(|| connections);
-    }
-
-    /// Whether the policy that serves, or a shadow of it, asks about connections.
-    #[must_use]
-    pub fn needs_connections(&self) -> bool {
-        self.policies.get(self.policies.default).is_some_and(|policy| self.reads_network(policy))
-    }
-
-    fn reads_network(&self, policy: &Policy) -> bool {
-        let shadows = policy.shadows.iter().filter_map(|id| self.policies.get(*id));
-        std::iter::once(policy).chain(shadows).any(|policy| policy.needs.contains(Needs::NETWORK))
-    }
-
-    /// The round trips that the request needs to each replica, where this decision reads them.
-    fn trips(&self, policy: &Policy, request: &RequestView, at: At, trips: &mut [Option<f64>]) {
-        match self.connections.get().filter(|_| self.reads_network(policy)) {
-            None => trips.fill(None),
-            Some(connections) => {
-                for (trips, replica) in trips.iter_mut().zip(&self.fleet) {
-                    *trips = connections.round_trips(replica.id, request.body_bytes, at);
-                }
-            }
-        }
-    }
-
-    /// What the policy's shadows would have chosen on the same snapshot.
-    fn shadows(&self, policy: &Policy, request: &RequestView, seed: u64, work: &mut Workspace) -> Vec<ShadowRecord> {
-        let mut shadows = Vec::with_capacity(policy.shadows.len());
-        for (place, id) in policy.shadows.iter().enumerate() {
-            let Some(shadow) = self.policies.get(*id) else { continue };
-            let weights = self.weights[id.index()].load();
-            let request = RequestView { turn: work.shadow_turns[place], ..*request };
-            let choice = evaluate(shadow, &weights, &request, &work.candidates, seed, &mut work.scratch);
-            if let Some(Choice { row, .. }) = choice {
-                shadows.push(ShadowRecord {
-                    policy: *id,
-                    replica: work.candidates.replica[row],
-                    cost_milli: to_milli(work.scratch.totals[row]),
-                });
-            }
-        }
-        shadows
     }
 
     /// The request produced its first content: its prefill is done.
@@ -397,10 +354,11 @@ impl Router {
     /// Installs new weights for a policy; the next decision uses them. `false`, and nothing changes, where they are not
     /// one finite number per term of a policy that exists.
     pub fn install(&self, policy: PolicyId, weights: Arc<Weights>) -> bool {
-        let fits = self.policies.get(policy).is_some_and(|policy| policy.terms.len() == weights.values.len())
+        let ruling = self.ruling.load();
+        let fits = ruling.policies.get(policy).is_some_and(|policy| policy.terms.len() == weights.values.len())
             && weights.values.iter().all(|weight| weight.is_finite());
         if fits {
-            self.weights[policy.index()].store(weights);
+            ruling.weights[policy.index()].store(weights);
         }
         fits
     }
@@ -408,7 +366,7 @@ impl Router {
     /// The weights that a policy decides with now; `None` for an unknown policy.
     #[must_use]
     pub fn weights(&self, policy: PolicyId) -> Option<Arc<Weights>> {
-        self.weights.get(policy.index()).map(ArcSwap::load_full)
+        self.ruling.load().weights.get(policy.index()).map(|weights| weights.load_full())
     }
 
     /// Requests in flight, queued prompt tokens and queued uncached tokens of a replica, for the gauges.

@@ -5,6 +5,7 @@ mod background;
 mod clock;
 mod fleet;
 mod loading;
+mod reload;
 mod serve;
 mod signals;
 mod tuning;
@@ -12,4 +13,5 @@ mod warm;
 
 pub use clock::WallClock;
 pub use loading::{Loading, load};
+pub use reload::Reread;
 pub use serve::{ServeError, ServeSetup, serve};

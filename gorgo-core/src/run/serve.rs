@@ -13,7 +13,8 @@ use super::WallClock;
 use super::admin::{self, Pages};
 use super::background::Background;
 use super::fleet::{self, Ground, Member};
-use super::signals::Signals;
+use super::reload::{Reloading, Reread};
+use super::signals::{Hangups, Signals};
 use super::tuning::{self, Tuned};
 use super::warm::{self, Warm};
 use crate::config::{Config, ReplicaSection};
@@ -21,11 +22,11 @@ use crate::edge::{self, Data, DataSetup, DecisionIds, Readiness, RouterChoice, U
 use crate::engine::probe::probe_loop;
 use crate::engine::scrape::scrape_loop;
 use crate::engine::{Senses, Vitals};
-use crate::model::{Clock, DecisionId, Event, EventKind, EventRecord, PluginCount, Record, ReplicaId};
+use crate::model::{Clock, DecisionId, Event, EventKind, EventRecord, PluginCount, Record, ReplicaId, Weights};
 use crate::observe::fan::Fan;
 use crate::observe::meter::{Gauges, Meter, ReplicaLoad, StoreState};
 use crate::observe::{Listener, log};
-use crate::policy::{Loader, Policies, Router, RouterSetup};
+use crate::policy::{Loader, Policies, Policy, Router, RouterSetup, Term};
 use crate::store::{self, PolicyInfo, ReplicaInfo, RunInfo, Sink, StoreError, TermInfo, Trouble};
 
 /// How often learned rates are written down.
@@ -50,6 +51,8 @@ pub struct ServeSetup {
     pub seed: u64,
     /// Whether tuners start afresh, whatever the last run learned.
     pub cold: bool,
+    /// How the configuration is read again on SIGHUP.
+    pub reread: Reread,
 }
 
 /// Why it could not serve, or could not end well.
@@ -97,6 +100,7 @@ impl ServeError {
 /// Why it could not start; or, at the end, that rows could not be written.
 pub async fn serve(setup: ServeSetup) -> Result<(), ServeError> {
     let mut signals = Signals::install().map_err(ServeError::Signals)?;
+    let hangups = Hangups::install().map_err(ServeError::Signals)?;
     let clock: Arc<dyn Clock> = Arc::new(WallClock::start());
     // The store first: a second process on the same file is told so, whatever its ports are.
     let tasks = TaskTracker::new();
@@ -131,7 +135,7 @@ pub async fn serve(setup: ServeSetup) -> Result<(), ServeError> {
     tasks.spawn_on(writer.run(), background.handle());
 
     let names: Vec<Arc<str>> = members.iter().map(|member| Arc::clone(&member.replica.name)).collect();
-    let gauges = Arc::new(Live { router: Arc::clone(&router), sink: sink.clone(), loader: loader.clone() });
+    let gauges = Arc::new(Live { router: Arc::clone(&router), sink: sink.clone() });
     let meter = Arc::new(Meter::new(&names, gauges));
     let fan = Arc::new(Fan::new(names.clone(), Arc::clone(&meter), Arc::new(sink.clone())));
     let records: Arc<dyn Listener> =
@@ -156,9 +160,7 @@ pub async fn serve(setup: ServeSetup) -> Result<(), ServeError> {
         },
         &tasks,
     )?;
-    if router.needs_connections() {
-        router.ask_connections(data.connections());
-    }
+    router.ask_connections(data.connections());
 
     let senses = Senses {
         clock: Arc::clone(&clock),
@@ -175,7 +177,16 @@ pub async fn serve(setup: ServeSetup) -> Result<(), ServeError> {
     }
     tasks.spawn(write_rates(Arc::clone(&router), Arc::clone(&records), Arc::clone(&clock), stop.clone()));
     tasks.spawn(warm::keep(Arc::clone(&warm), sink.clone(), Arc::clone(&clock), tasks.clone(), stop.clone()));
-    if let Some(loader) = loader.clone() {
+    let reloading = Reloading {
+        config: setup.config.clone(),
+        reread: setup.reread,
+        router: Arc::clone(&router),
+        sink: sink.clone(),
+        records: Arc::clone(&records),
+        clock: Arc::clone(&clock),
+    };
+    tasks.spawn(reloading.run(hangups, stop.clone()));
+    if let Some(loader) = loader {
         tasks.spawn(tell_of_plugins(loader, Arc::clone(&records), Arc::clone(&clock), stop.clone()));
     }
     let pages = Pages {
@@ -265,26 +276,23 @@ fn run_info(setup: &ServeSetup, members: &[Member], clock: &Arc<dyn Clock>) -> R
                 url: Some(member.upstream.url.clone()),
             })
             .collect(),
-        policies: setup
-            .policies
-            .list
-            .iter()
-            .map(|policy| PolicyInfo {
-                name: policy.name.to_string(),
-                text: policy.text.clone(),
-                terms: policy
-                    .terms
-                    .iter()
-                    .map(|term| TermInfo {
-                        name: term.name.to_string(),
-                        kind: term.kind.to_owned(),
-                        unit: term.unit.name().to_owned(),
-                        plugin_sha256: term.plugin_sha256.as_ref().map(ToString::to_string),
-                    })
-                    .collect(),
-                weights: policy.weights(),
-            })
-            .collect(),
+        policies: setup.policies.list.iter().map(|policy| policy_info(policy, policy.weights())).collect(),
+    }
+}
+
+/// A policy as the store takes it down.
+pub(super) fn policy_info(policy: &Policy, weights: Weights) -> PolicyInfo {
+    let term_info = |term: &Term| TermInfo {
+        name: term.name.to_string(),
+        kind: term.kind.to_owned(),
+        unit: term.unit.name().to_owned(),
+        plugin_sha256: term.plugin_sha256.as_ref().map(ToString::to_string),
+    };
+    PolicyInfo {
+        name: policy.name.to_string(),
+        text: format!("{}{}", policy.text, builds(policy)),
+        terms: policy.terms.iter().map(term_info).collect(),
+        weights,
     }
 }
 
@@ -348,7 +356,18 @@ async fn tell_of_plugins(
     }
 }
 
-fn note(records: &dyn Listener, clock: &dyn Clock, kind: EventKind, text: String) {
+/// Which builds of plugins its constraints and its objective are, as comments below its text: the terms have a column of
+/// their own, and with these a rebuilt one makes another policy in the database, too.
+fn builds(policy: &Policy) -> String {
+    let constraints = policy.constraints.iter().filter_map(|rule| {
+        let sha256 = rule.plugin_sha256.as_ref()?;
+        Some(format!("# constraint {} is build {sha256}\n", rule.name.escape_debug()))
+    });
+    let objective = policy.tune.as_ref().and_then(|plan| plan.objective_sha256.as_ref());
+    constraints.chain(objective.map(|sha256| format!("# objective is build {sha256}\n"))).collect()
+}
+
+pub(super) fn note(records: &dyn Listener, clock: &dyn Clock, kind: EventKind, text: String) {
     records.record(Record::Event(EventRecord { at: clock.now(), kind, replica: None, text }));
 }
 
@@ -368,7 +387,6 @@ fn tell(trouble: Trouble) {
 struct Live {
     router: Arc<Router>,
     sink: Sink,
-    loader: Option<Arc<dyn Loader>>,
 }
 
 impl Gauges for Live {
@@ -390,7 +408,7 @@ impl Gauges for Live {
     }
 
     fn plugins(&self) -> Vec<PluginCount> {
-        self.loader.as_ref().map_or_else(Vec::new, |loader| loader.counts())
+        self.router.policies().loader.as_ref().map_or_else(Vec::new, |loader| loader.counts())
     }
 
     fn store(&self) -> StoreState {

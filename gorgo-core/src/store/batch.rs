@@ -9,7 +9,7 @@ use super::run::{Ids, Names};
 use super::sql;
 use crate::model::{
     AlarmRecord, AttemptRecord, CandidateRecord, DecisionId, DecisionRecord, EventRecord, GenerationRecord,
-    IndexRecord, LearnedRecord, OutcomeRecord, ProbeRecord, RateRecord, Record, ScrapeRecord, ShadowRecord,
+    IndexRecord, LearnedRecord, OutcomeRecord, ProbeRecord, RateRecord, Record, ScrapeRecord, ShadowRecord, VOID_MILLI,
     WeightRecord,
 };
 
@@ -93,6 +93,8 @@ impl<'r> Rows<'r> {
             let of = Candidate { decision, attempt, position, row };
             if row.signals_milli.len() <= 4 { &mut self.candidates_4 } else { &mut self.candidates_8 }.push(of);
             let terms = (1..).zip(row.signals_milli.iter().zip(&row.costs_milli)).skip(8);
+            // A row that is not there is void, too.
+            let terms = terms.filter(|(_, (signal_milli, _))| **signal_milli != VOID_MILLI);
             self.candidate_terms.extend(terms.map(|(slot, (signal_milli, cost_milli))| Term {
                 of,
                 slot,

@@ -227,7 +227,7 @@ pub(super) const READ_CANDIDATES: &str = "SELECT decision_id, replica_id, exclud
      queued_uncached_tokens, inflight, report_age_ms, s1_milli, s2_milli, s3_milli, s4_milli, s5_milli, s6_milli, \
      s7_milli, s8_milli, c1_milli, c2_milli, c3_milli, c4_milli, c5_milli, c6_milli, c7_milli, c8_milli \
      FROM candidates WHERE decision_id BETWEEN ? AND ? AND attempt = 1 ORDER BY decision_id, position";
-pub(super) const READ_CANDIDATE_TERMS: &str = "SELECT decision_id, replica_id, signal_milli, cost_milli FROM candidate_terms \
+pub(super) const READ_CANDIDATE_TERMS: &str = "SELECT decision_id, replica_id, slot, signal_milli, cost_milli FROM candidate_terms \
      WHERE decision_id BETWEEN ? AND ? AND attempt = 1 ORDER BY decision_id, replica_id, slot";
 pub(super) const READ_SHADOWS: &str = "SELECT decision_id, policy_id, replica_id, cost_milli FROM shadows WHERE decision_id BETWEEN ? AND ? \
      ORDER BY decision_id, policy_id";

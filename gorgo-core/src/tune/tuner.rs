@@ -46,6 +46,8 @@ pub struct Plan {
     pub objective: Arc<dyn Objective>,
     /// Its kind.
     pub objective_kind: &'static str,
+    /// SHA-256 of its library, hexadecimal, where it is a plugin.
+    pub objective_sha256: Option<Arc<str>>,
     /// What proposes.
     pub optimizer: &'static OptimizerKind,
     /// Its parameters.
@@ -63,6 +65,12 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Requests of an arm below which its objective decides nothing.
+    #[must_use]
+    pub fn least_samples(&self) -> u64 {
+        super::contrast::least_samples(&*self.objective) as u64
+    }
+
     /// A tuner of `policy`, whose weights as configured are `weights`; `fleet` are the names of the replicas.
     ///
     /// # Errors

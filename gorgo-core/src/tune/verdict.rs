@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::cohort::{Statistic, count};
-use super::contrast::{Contrast, Pair, contrast};
+use super::contrast::{Contrast, Pair, contrast, enough};
 use super::exact;
 use super::objective::Objective;
 use super::optimizer::Told;
@@ -99,8 +99,14 @@ pub(super) fn judge(
     }
     let undecided = Told { accepted: false, decided: false, difference: 0.0, error: 0.0 };
     let Some(seen) = contrast(objective, pairs, replicas) else {
-        let reason =
-            || format!("undecided after {n} pairs: {} samples are too few for this objective", sizes.0.min(sizes.1));
+        let reason = || {
+            let fewest = sizes.0.min(sizes.1);
+            if enough(objective, pairs) {
+                format!("undecided after {n} pairs: the objective gives no number for the {fewest} samples")
+            } else {
+                format!("undecided after {n} pairs: {fewest} samples are too few for this objective")
+            }
+        };
         return if last { end(Verdict::Rejected, undecided, reason()) } else { None };
     };
     let error = noise.steadied(&seen, n);

@@ -1,6 +1,7 @@
 //! The search: candidates asked of the policy's optimizer, each judged by whole simulated runs.
 
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 
 use gorgo_core::model::{ErrorClass, Params};
 use gorgo_core::policy::Policy;
@@ -160,7 +161,8 @@ impl<'a> Search<'a> {
     fn one(&self, weights: &[f64], seed: u64) -> Result<One, SimulateError> {
         let id = self.policy.id;
         let chooser = self.ground.built().map_or(Chooser::Clairvoyant, |mut policies| {
-            if let Some(policy) = policies.list.get_mut(id.index()) {
+            // Built just now, so nobody else has it.
+            if let Some(policy) = policies.list.get_mut(id.index()).and_then(Arc::get_mut) {
                 policy.tune = None;
                 for (term, weight) in policy.terms.iter_mut().zip(weights) {
                     term.weight.init = *weight;
@@ -188,6 +190,7 @@ impl<'a> Search<'a> {
             ttft_ms: of.ttft_ms,
             e2e_ms: of.e2e_ms,
             itl_ms: of.itl_ms,
+            prompt_tokens: of.usage.prompt_tokens,
             completion_tokens: of.usage.completion_tokens,
             replica: u16::try_from(place?).ok()?,
             size: f64::from(of.input_tokens).ln_1p(),

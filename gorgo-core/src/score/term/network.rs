@@ -43,8 +43,15 @@ mod tests {
         candidates.rtt_ms = vec![Some(37.0), Some(279.0), None, Some(456.0)];
         candidates.network_trips = vec![Some(1.0), Some(4.0), Some(2.0), None];
         let mut out = vec![None; 4];
-        let request =
-            RequestView { prompt_tokens: 1, max_tokens: None, body_bytes: 4, session_hash: 0, head_hash: 0, turn: 0 };
+        let request = RequestView {
+            prompt_tokens: 1,
+            max_tokens: None,
+            body_bytes: 4,
+            session_hash: 0,
+            head_hash: 0,
+            turn: 0,
+            slo_ttft_ms: None,
+        };
         Network.signal(&request, &candidates, &mut out);
         assert_eq!(out, [Some(37.0), Some(1_116.0), None, Some(456.0)]);
     }

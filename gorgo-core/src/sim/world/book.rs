@@ -108,7 +108,8 @@ impl<'a> Book<'a> {
     pub(super) fn close(self, router: Option<&(Router, PolicyId)>) -> Option<Tuning> {
         let (mut tuning, (router, policy)) = (self.tuning?, router?);
         tuning.cut += u32::from(self.open);
-        let (terms, weights) = (&router.policies().get(*policy)?.terms, router.incumbent(*policy)?);
+        let policies = router.policies();
+        let (terms, weights) = (&policies.get(*policy)?.terms, router.incumbent(*policy)?);
         tuning.incumbent = weights.generation.0;
         tuning.weights =
             terms.iter().zip(&weights.values).map(|(term, weight)| (term.name.to_string(), *weight)).collect();

@@ -90,7 +90,7 @@ fn simulated(objective: &str) -> (crate::store::RunInfo, Vec<crate::model::Recor
     let Some(Value::Table(tables)) = parse_toml(&text).unwrap().get("policy").cloned() else { panic!("no policies") };
     let policies = build(&Registry::built_in(), &tables, "tuned", &fleet).policies.unwrap();
     let id = policies.default;
-    let info = |policy: &crate::policy::Policy| crate::store::PolicyInfo {
+    let info = |policy: &std::sync::Arc<crate::policy::Policy>| crate::store::PolicyInfo {
         name: policy.name.to_string(),
         text: policy.text.clone(),
         terms: policy
