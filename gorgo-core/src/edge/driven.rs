@@ -109,10 +109,7 @@ impl Driven {
     }
 
     /// How it ended is known to whoever waits for the answer.
-    fn poll(
-        connection: &mut Option<Box<http1::Connection<TokioIo<EngineSocket>, Payload>>>,
-        cx: &mut Context<'_>,
-    ) {
+    fn poll(connection: &mut Option<Box<http1::Connection<TokioIo<EngineSocket>, Payload>>>, cx: &mut Context<'_>) {
         if connection.as_mut().is_some_and(|connection| Pin::new(&mut **connection).poll(cx).is_ready()) {
             *connection = None;
         }

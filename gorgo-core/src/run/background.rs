@@ -29,7 +29,9 @@ impl Background {
     ///
     /// # Errors
     /// Where the system gives no thread or no runtime.
-    pub(super) fn start<F>(first: impl FnOnce() -> F + Send + 'static) -> io::Result<(Self, oneshot::Receiver<F::Output>)>
+    pub(super) fn start<F>(
+        first: impl FnOnce() -> F + Send + 'static,
+    ) -> io::Result<(Self, oneshot::Receiver<F::Output>)>
     where
         F: Future<Output: Send + 'static>,
     {
