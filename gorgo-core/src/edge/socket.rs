@@ -82,3 +82,33 @@ impl AsyncWrite for ClientSocket {
         Pin::new(self.get_mut().stream.get_mut()).poll_shutdown(cx)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn one_read_is_bounded_whatever_has_come() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let sent: Vec<u8> = (0..=255).cycle().take(100_000).collect();
+        let (written, accepted) = tokio::join!(client.write_all(&sent), listener.accept());
+        written.unwrap();
+        client.shutdown().await.unwrap();
+        let mut socket = ClientSocket::new(accepted.unwrap().0, Duration::from_secs(9));
+        let (mut received, mut largest, mut buffer) = (Vec::new(), 0, vec![0; 64 << 10]);
+        loop {
+            let read = socket.read(&mut buffer).await.unwrap();
+            if read == 0 {
+                break;
+            }
+            largest = largest.max(read);
+            received.extend_from_slice(&buffer[..read]);
+        }
+        assert!(received == sent, "all of it comes, in order");
+        assert_eq!(u64::try_from(largest).unwrap(), READ_BYTES);
+    }
+}
