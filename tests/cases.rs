@@ -107,8 +107,15 @@ impl Case {
     }
 
     fn request(&self) -> RequestView {
-        let mut request =
-            RequestView { prompt_tokens: 0, max_tokens: None, body_bytes: 0, session_hash: 0, head_hash: 0, turn: 0 };
+        let mut request = RequestView {
+            prompt_tokens: 0,
+            max_tokens: None,
+            body_bytes: 0,
+            session_hash: 0,
+            head_hash: 0,
+            slo_ttft_ms: None,
+            turn: 0,
+        };
         for (key, stated) in self.table.get("request").and_then(|request| request.as_table()).into_iter().flatten() {
             match &**key {
                 "prompt_tokens" => request.prompt_tokens = whole(stated),

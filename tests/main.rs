@@ -3,7 +3,9 @@
 
 mod cases;
 mod documents;
+mod extending;
 mod layout;
 mod plugins;
 mod program;
 mod serve;
+mod tune_restart;

@@ -80,6 +80,31 @@ fn a_newcomers_plugin_is_made_built_checked_and_loaded() {
 }
 
 #[test]
+fn constraints_and_objectives_are_made_the_same_way() {
+    let folder = tempfile::tempdir().unwrap();
+    for (kind, symbol) in [("constraint", "gorgo_constraint_v1"), ("objective", "gorgo_objective_v1")] {
+        let name = format!("my-{kind}");
+        let (text, exit) = said(&gorgo(folder.path(), &["plugin", "new", &name, "--kind", kind]));
+        assert_eq!(exit, Some(0), "{text}");
+        let built = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+            .current_dir(folder.path())
+            .args(["build", "--offline", "--quiet", "--manifest-path", &format!("{name}/Cargo.toml")])
+            .env("RUSTFLAGS", "-D warnings")
+            .env("CARGO_TARGET_DIR", format!("{name}/target"))
+            .status();
+        assert!(built.expect("cargo runs").success(), "{kind}");
+        let library = format!("{name}/target/debug/libgorgo_{kind}_my_{kind}.so");
+        assert!(text.contains(&library.replace("debug", "release")), "{text}");
+        let (text, exit) = said(&gorgo(folder.path(), &["plugin", "check", &library]));
+        assert_eq!(exit, Some(0), "{text}");
+        assert!(text.starts_with(&format!("{name} 0.1.0 ({symbol})")), "{text}");
+    }
+    let (text, exit) = said(&gorgo(folder.path(), &["plugin", "new", "x", "--kind", "picker"]));
+    assert_eq!(exit, Some(2));
+    assert!(text.contains("known: scorer, constraint, objective"), "{text}");
+}
+
+#[test]
 fn what_aborts_at_load_aborts_elsewhere() {
     let folder = tempfile::tempdir().unwrap();
     let library = hostile(folder.path(), "-DABORT");

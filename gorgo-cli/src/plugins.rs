@@ -18,6 +18,11 @@ pub(crate) fn with_host(config: &Path, conduct: Conduct) -> (Registry, Arc<Host>
     (Registry::built_in().with_loader(Arc::<Host>::clone(&host)), host)
 }
 
+/// All kinds for another look at the same configuration: what a plugin's file holds now is loaded beside what was.
+pub(crate) fn with_host_again(host: &Host) -> Registry {
+    Registry::built_in().with_loader(Arc::new(host.again()))
+}
+
 /// This program loads libraries for trial, too. `None` where it does not know its own file, or is not the program (its
 /// unit tests).
 fn trial() -> Option<Trial> {

@@ -5,12 +5,18 @@ use std::sync::Arc;
 
 use gorgo_core::model::Clock;
 use gorgo_core::run::WallClock;
+use tokio::runtime::Builder;
 
 use crate::exit::Exit;
 
-/// Runs a command's future on all cores.
+/// Runs a command's future on all cores that this process may use. On a single one without a pool of threads, which
+/// would only hand work to each other.
 pub(crate) fn block_on<F: Future<Output = Exit>>(command: F) -> Exit {
-    match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let mut builder = match std::thread::available_parallelism() {
+        Ok(cores) if cores.get() == 1 => Builder::new_current_thread(),
+        _ => Builder::new_multi_thread(),
+    };
+    match builder.enable_all().build() {
         Ok(runtime) => runtime.block_on(command),
         Err(cause) => {
             anstream::eprintln!("gorgo: cannot start its threads: {cause}");

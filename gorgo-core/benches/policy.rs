@@ -59,6 +59,7 @@ const REQUEST: RequestView = RequestView {
     body_bytes: 70_000,
     session_hash: 1,
     head_hash: 2,
+    slo_ttft_ms: None,
     turn: 3,
 };
 

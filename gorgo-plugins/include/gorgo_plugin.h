@@ -145,6 +145,7 @@ typedef struct gorgo_request {
     uint64_t session_hash;
     uint64_t head_hash; /* of the first 256 tokens */
     uint64_t turn;      /* decisions of this policy before this one */
+    double slo_ttft_ms; /* TTFT that the client asked for, ms; NaN: none */
 } gorgo_request;
 
 /* The facts of the candidates. Row i is one replica in every column; the order of rows means nothing. Numbers that are
@@ -189,7 +190,8 @@ typedef struct gorgo_output {
     uint8_t *known; /* comes full of 1; 0: not known, and the policy's `unknown` stands in */
 } gorgo_output;
 
-/* The requests of a cohort that ended well, in order of arrival. Numbers that are not known are NaN. */
+/* The requests of one arm that began to be answered and did not fail, in no order that means anything. Numbers that are
+   not known are NaN: e2e_ms where the client left, span_secs where the requests are not of one stretch of time. */
 typedef struct gorgo_cohort {
     uint32_t struct_size;
     uint32_t reserved;
@@ -252,7 +254,7 @@ GORGO_STATIC_ASSERT(sizeof(gorgo_option) == 80 && offsetof(gorgo_option, fallbac
 GORGO_STATIC_ASSERT(sizeof(gorgo_setting) == 48 && offsetof(gorgo_setting, text) == 32, "gorgo_setting");
 GORGO_STATIC_ASSERT(sizeof(gorgo_replica) == 56 && offsetof(gorgo_replica, region) == 24, "gorgo_replica");
 GORGO_STATIC_ASSERT(sizeof(gorgo_setup) == 48 && offsetof(gorgo_setup, settings) == 32, "gorgo_setup");
-GORGO_STATIC_ASSERT(sizeof(gorgo_request) == 48 && offsetof(gorgo_request, turn) == 40, "gorgo_request");
+GORGO_STATIC_ASSERT(sizeof(gorgo_request) == 56 && offsetof(gorgo_request, slo_ttft_ms) == 48, "gorgo_request");
 GORGO_STATIC_ASSERT(sizeof(gorgo_columns) == 216 && offsetof(gorgo_columns, intercept_ms) == 208, "gorgo_columns");
 GORGO_STATIC_ASSERT(sizeof(gorgo_output) == 32 && offsetof(gorgo_output, known) == 24, "gorgo_output");
 GORGO_STATIC_ASSERT(sizeof(gorgo_cohort) == 72 && offsetof(gorgo_cohort, failed) == 64, "gorgo_cohort");

@@ -219,6 +219,8 @@ pub struct Request {
     pub head_hash: u64,
     /// Decisions of this policy before this one.
     pub turn: u64,
+    /// TTFT that the client asked for (`x-slo-ttft-ms`), ms; NaN: none.
+    pub slo_ttft_ms: f64,
 }
 
 /// The facts of the candidates, column by column. A number that is not known is NaN.
@@ -300,8 +302,8 @@ pub struct Output {
     pub known: *mut u8,
 }
 
-/// The requests of one cohort that ended well, column by column, in order of arrival. A number that is not known is
-/// NaN.
+/// The requests of one arm that began to be answered and did not fail, column by column, in no order that means
+/// anything. A number that is not known is NaN.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Cohort {
@@ -313,7 +315,7 @@ pub struct Cohort {
     pub count: usize,
     /// Time from arrival to the first generated content, ms.
     pub ttft_ms: *const f64,
-    /// Time from arrival to the last byte, ms.
+    /// Time from arrival to the last byte, ms; NaN where the client left before it.
     pub e2e_ms: *const f64,
     /// Mean time between tokens, ms.
     pub itl_ms: *const f64,
@@ -321,9 +323,9 @@ pub struct Cohort {
     pub prompt_tokens: *const f64,
     /// Tokens generated.
     pub completion_tokens: *const f64,
-    /// From the first arrival to the last end, s.
+    /// From the first arrival to the last end, s; NaN where the requests are not of one stretch of time, as in a trial.
     pub span_secs: f64,
-    /// Requests of the cohort that failed, beyond those above.
+    /// Requests beyond those above that failed, are overdue, or whose client gave up waiting for a first token.
     pub failed: u64,
 }
 

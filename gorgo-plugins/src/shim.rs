@@ -216,7 +216,7 @@ fn read<'a>(text: Text) -> &'a str {
 }
 
 /// A request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Request {
     /// Prompt tokens, estimated.
     pub prompt_tokens: u32,
@@ -230,6 +230,8 @@ pub struct Request {
     pub head_hash: u64,
     /// Decisions of this policy before this one.
     pub turn: u64,
+    /// TTFT that the client asked for with the header `x-slo-ttft-ms`, ms.
+    pub slo_ttft_ms: Option<f64>,
 }
 
 /// The facts of the candidates: row *i* is one replica in every column. A column that was not asked for is empty; a
@@ -304,7 +306,8 @@ columns! {
     intercept_ms: f64,
 }
 
-/// The requests of one cohort that ended well, in order of arrival. A number that is not known is NaN.
+/// The requests of one arm that began to be answered and did not fail, in no order that means anything. A number that is
+/// not known is NaN.
 #[derive(Debug, Clone, Copy)]
 pub struct Cohort<'a>(&'a abi::Cohort);
 
@@ -315,7 +318,7 @@ impl<'a> Cohort<'a> {
         column(self.0.ttft_ms, self.0.count)
     }
 
-    /// Time from arrival to the last byte, ms.
+    /// Time from arrival to the last byte, ms; NaN where the client left before it.
     #[must_use]
     pub fn e2e_ms(&self) -> &'a [f64] {
         column(self.0.e2e_ms, self.0.count)
@@ -339,13 +342,13 @@ impl<'a> Cohort<'a> {
         column(self.0.completion_tokens, self.0.count)
     }
 
-    /// From the first arrival to the last end, s.
+    /// From the first arrival to the last end, s; NaN where the requests are not of one stretch of time, as in a trial.
     #[must_use]
     pub const fn span_secs(&self) -> f64 {
         self.0.span_secs
     }
 
-    /// Requests of the cohort that failed, beyond those in the columns.
+    /// Requests beyond those in the columns that failed, are overdue, or whose client gave up waiting for a first token.
     #[must_use]
     pub const fn failed(&self) -> u64 {
         self.0.failed
@@ -537,6 +540,7 @@ unsafe fn parts<'a, P>(
         session_hash: request.session_hash,
         head_hash: request.head_hash,
         turn: request.turn,
+        slo_ttft_ms: Some(request.slo_ttft_ms).filter(|asked| asked.is_finite()),
     };
     Ok((plugin, request, Columns(columns), output))
 }

@@ -1,4 +1,4 @@
-//! The built-in term `queue` and the same in C agree bit for bit.
+//! The built-in term `queue`, the same in C and the same as an expression agree bit for bit.
 
 use gorgo_core::model::Value;
 use gorgo_plugins::conform::invented;
@@ -7,20 +7,27 @@ use gorgo_plugins::host::Conduct;
 use crate::bench::{c, decided, policies, root, table, term, tested, text, with_terms};
 
 #[test]
-fn a_term_and_its_plugin_are_equal_in_every_bit() {
+fn a_term_its_plugin_and_its_expression_are_equal_in_every_bit() {
     let folder = tempfile::tempdir().unwrap();
     let library = c(&root().join("gorgo-plugins/examples/scorer_c/queue.c"), folder.path(), &[]);
     let weight = || ("weight", Value::Float(0.037));
-    let terms = vec![term(&library, &[weight()]), table(&[("kind", text("queue")), weight()])];
+    let expression =
+        [("kind", text("expression")), ("unit", text("tokens")), ("signal", text("queued_uncached_tokens")), weight()];
+    let built_in = [("kind", text("queue")), weight()];
+    let terms = vec![term(&library, &[weight()]), table(&built_in), table(&expression)];
     let (policies, _) = policies(with_terms(terms), Conduct::Enforced).unwrap();
     let terms = &tested(&policies).terms;
-    assert_eq!((&*terms[0].name, &*terms[1].name), ("queue-c", "queue"));
-    assert_eq!(terms[0].unit, terms[1].unit);
+    let named: Vec<&str> = terms.iter().map(|term| &*term.name).collect();
+    assert_eq!(named, ["queue-c", "queue", "expression"]);
+    assert!(terms.iter().all(|term| term.unit == terms[1].unit));
     for replicas in 1..=64 {
         let decision = decided(&policies, &invented(replicas)).unwrap();
         for columns in [&decision.signals, &decision.costs] {
-            assert_eq!(columns.len(), usize::from(replicas) * 2);
-            assert!(columns.chunks(2).all(|two| two[0].to_bits() == two[1].to_bits()), "{columns:?}");
+            assert_eq!(columns.len(), usize::from(replicas) * 3);
+            assert!(
+                columns.chunks(3).all(|three| three.iter().all(|one| one.to_bits() == three[0].to_bits())),
+                "{columns:?}"
+            );
         }
         assert!(decision.signals.iter().any(|signal| *signal > 0.0));
     }

@@ -24,6 +24,7 @@ fn built() -> &'static Path {
             "gorgo-scorer-carbon",
             "gorgo-scorer-price",
             "gorgo-scorer-lmetric",
+            "gorgo-scorer-slo-headroom",
             "gorgo-constraint-residency",
             "gorgo-objective-slo-misses",
             "gorgo-scorer-hostile",

@@ -30,7 +30,7 @@ fn every_size_offset_and_number_is_the_same_in_c() {
         layout!(abi::Setup, "gorgo_setup": struct_size, replica_size, setting_size, reserved, replicas, replica_count,
             settings, setting_count),
         layout!(abi::Request, "gorgo_request": struct_size, prompt_tokens, max_tokens, reserved, body_bytes,
-            session_hash, head_hash, turn),
+            session_hash, head_hash, turn, slo_ttft_ms),
         layout!(abi::Columns, "gorgo_columns": struct_size, present, count, replica, available, name_hash,
             capacity_tokens, rtt_ms, rtt_p95_ms, cached_tokens, queued_tokens, queued_tokens_first,
             queued_uncached_tokens_completion, queued_uncached_tokens, inflight, decoding, inflight_since_report,
@@ -84,6 +84,9 @@ fn every_size_offset_and_number_is_the_same_in_c() {
     for (name, number) in numbers {
         writeln!(source, "GORGO_STATIC_ASSERT({name} == {number}, \"{name}\");").unwrap();
     }
+    let named = include_str!("../include/gorgo_plugin.h");
+    let in_header = named.lines().filter_map(|line| line.trim().strip_prefix("GORGO_")?.split_once(" = ")).count();
+    assert_eq!(in_header + 1, numbers.len(), "a number stands in the header and not above, or the other way round");
     let folder = tempfile::tempdir().unwrap();
     for (file, compiler, standard) in [("layout.c", "cc", "-std=c11"), ("layout.cpp", "c++", "-std=c++17")] {
         let file = folder.path().join(file);

@@ -29,6 +29,7 @@ fn it_behaves_until_it_does_not() {
     let worst = known.clone().flatten().fold(0.0, f64::max);
     let expected: Vec<f64> = known.map(|rtt| rtt.unwrap_or(worst)).collect();
     assert_eq!(signals(&policies, &facts), expected, "a row that it does not know is the worst known");
+    assert!(decided(&policies, &facts).unwrap().void.is_empty());
     assert_eq!(host.counts()[0].failures, 0);
 }
 
@@ -50,7 +51,10 @@ fn what_is_not_finite_voids_the_whole_term_and_the_fifth_time_ends_it() {
     for how in ["nan", "infinite"] {
         let (policies, host) = hostile(how, &[], Conduct::Enforced);
         for _ in 0..4 {
-            assert_eq!(signals(&policies, &invented(3)), [0.0; 3], "rows that were finite are void, too");
+            let decision = decided(&policies, &invented(3)).unwrap();
+            assert_eq!(decision.void, [0], "the queue says something");
+            let hostile: Vec<f64> = decision.signals.iter().step_by(2).copied().collect();
+            assert_eq!(hostile, [0.0; 3], "rows that were finite are void, too");
         }
         assert!(!quarantined(&host));
         assert!(decided(&policies, &invented(3)).is_some());

@@ -2,9 +2,13 @@
 
 use std::path::PathBuf;
 
-use gorgo_core::model::{Params, Value};
-use gorgo_plugins::conform::{self, Verdict, invented};
-use gorgo_plugins::host::{CohortColumns, Conduct, Host};
+use gorgo_core::model::{Params, RequestView, Value};
+use gorgo_core::policy::{Loader, Scratch, decide};
+use gorgo_core::tune::Requests;
+use gorgo_core::tune::contrast::{Pair, contrast};
+use gorgo_core::tune::sample::{Fate, Sample};
+use gorgo_plugins::conform::{self, Verdict, invented, request};
+use gorgo_plugins::host::{Conduct, Host};
 
 use crate::bench::{c, decided, policies, root, rust, signals, table, term, tested, text, with_terms};
 
@@ -13,10 +17,11 @@ fn all_are_as_the_contract_says() {
     let folder = tempfile::tempdir().unwrap();
     let examples = root().join("gorgo-plugins/examples");
     let mut libraries: Vec<PathBuf> =
-        ["scorer_prefer", "scorer_carbon", "scorer_price", "scorer_lmetric"].map(rust).into();
+        ["scorer_prefer", "scorer_carbon", "scorer_price", "scorer_lmetric", "scorer_slo_headroom"].map(rust).into();
     libraries.extend(["constraint_residency", "objective_slo_misses", "scorer_hostile"].map(rust));
     libraries.push(c(&examples.join("scorer_c/queue.c"), folder.path(), &[]));
     libraries.push(c(&examples.join("scorer_cpp/wait.cpp"), folder.path(), &[]));
+    libraries.push(c(&examples.join("objective_c/patience.c"), folder.path(), &[]));
     for library in libraries {
         let mut began = Vec::new();
         let reports = conform::check(&library, None, |check| began.push(check.to_owned())).unwrap();
@@ -111,27 +116,131 @@ fn lmetric_multiplies_and_residency_excludes() {
 }
 
 #[test]
-fn an_objective_makes_a_number_of_a_cohort() {
+fn tune_an_objective_makes_a_number_of_an_arms_requests() {
     let host = Host::new(std::path::Path::new(""), None, Conduct::Enforced);
     let library = text(&rust("objective_slo_misses").display().to_string());
     let options = table(&[("ttft_ms", Value::Integer(500))]);
     let params = Params { values: vec![("library", library), ("options", options)] };
-    let objective = host.objective(&params).unwrap();
+    let loaded = host.objective(&params).unwrap();
+    let objective = loaded.objective.of_requests().unwrap();
     let column = vec![100.0, 500.0, 501.0, f64::NAN];
-    let mut cohort = CohortColumns {
+    let cohort = Requests {
         ttft_ms: column.clone(),
         e2e_ms: column.clone(),
         itl_ms: column.clone(),
         prompt_tokens: column.clone(),
         completion_tokens: column,
-        span_secs: 60.0,
+        span_secs: f64::NAN,
         failed: 1,
     };
-    assert_eq!(objective.measure(&cohort), Ok(0.5));
-    assert_eq!(
-        objective.measure(&CohortColumns::default()),
-        Err("no request of the cohort is known to have begun".to_owned())
-    );
-    cohort.e2e_ms.pop();
-    assert!(objective.measure(&cohort).is_err());
+    assert_eq!(objective.measure(&cohort), Some(0.5), "one is late and one failed, of four that are known");
+    // No request at all: no number, and after five of those in a row the plugin is not asked any more.
+    for _ in 0..5 {
+        assert_eq!(objective.measure(&Requests::default()), None);
+    }
+    let cause = "no request of the cohort is known to have begun";
+    let news = format!("plugin slo-misses is quarantined: 5 of 100 calls went wrong, the last: {cause}");
+    assert_eq!(host.take_news(), [news]);
+    assert_eq!(objective.measure(&cohort), None, "quarantined");
+    let counts = host.counts();
+    assert_eq!((counts[0].calls, counts[0].failures, counts[0].quarantined), (6, 5, true));
+    assert_eq!(host.loaded()[0].family, "objective");
+    assert_eq!(loaded.sha256, host.loaded()[0].sha256);
+}
+
+/// A policy that is tuned towards few requests over 500 ms.
+fn tuned(options: Value) -> Value {
+    let weight = table(&[
+        ("init", Value::Float(0.2)),
+        ("min", Value::Float(0.05)),
+        ("max", Value::Float(2.0)),
+        ("tune", Value::Bool(true)),
+    ]);
+    let objective = table(&[
+        ("kind", text("plugin")),
+        ("library", text(&rust("objective_slo_misses").display().to_string())),
+        ("options", options),
+    ]);
+    table(&[
+        ("term", Value::List(vec![table(&[("kind", text("inflight")), ("weight", weight)])])),
+        ("tune", table(&[("objective", objective)])),
+    ])
+}
+
+#[test]
+fn tune_a_policy_is_tuned_towards_what_a_plugin_measures() {
+    let (policies, host) = policies(tuned(table(&[("ttft_ms", Value::Integer(500))])), Conduct::Enforced).unwrap();
+    let plan = tested(&policies).tune.as_ref().unwrap();
+    assert_eq!((plan.objective_kind, plan.least_samples()), ("plugin", 20));
+    assert_eq!(plan.objective_sha256.as_ref(), Some(&host.loaded()[0].sha256));
+    let sample = |ttft_ms: f64| Sample {
+        ttft_ms: Some(ttft_ms),
+        e2e_ms: 900.0,
+        itl_ms: None,
+        prompt_tokens: None,
+        completion_tokens: None,
+        replica: 0,
+        size: 0.0,
+        fate: Fate::Served,
+    };
+    // Of the incumbent's requests one in four is late, of the candidate's one in eight or two.
+    let block = |late: usize| (0..16).map(|place| sample(if place < late { 700.0 } else { 100.0 })).collect();
+    let pairs: Vec<Pair> = [1, 2, 2, 3].map(|late| Pair { incumbent: block(4), candidate: block(late) }).into();
+    let seen = contrast(&*plan.objective, &pairs, 3).unwrap();
+    assert_eq!((seen.incumbent, seen.candidate, seen.difference), (0.25, 0.125, -0.125));
+    // The mean of four shares that vary by 1/16: their standard deviation over the root of four.
+    let expected = (2.0_f64 / 3.0).sqrt() / 16.0 / 2.0;
+    assert!((seen.error - expected).abs() < 1e-12, "{} and {expected}", seen.error);
+
+    let wrong = crate::bench::policies(tuned(table(&[("ttft", Value::Integer(5))])), Conduct::Enforced).unwrap_err();
+    assert_eq!(wrong, "policy.tested.tune.objective: `options.ttft` is unknown; known: ttft_ms");
+}
+
+#[test]
+fn slo_headroom_is_how_late_the_first_token_would_be() {
+    let judged = |options: &[(&str, Value)], slo_ttft_ms: Option<f64>| {
+        let library =
+            term(&rust("scorer_slo_headroom"), &[("options", table(options)), ("unknown", Value::Integer(77))]);
+        let (policies, _) = policies(with_terms(vec![library]), Conduct::Enforced).unwrap();
+        let mut facts = invented(3);
+        facts.rtt_ms = vec![Some(20.0), Some(200.0), None];
+        facts.intercept_ms = vec![Some(10.0); 3];
+        facts.cached_tokens = vec![1000, 3000, 0];
+        facts.queued_uncached_tokens = vec![500, 0, 0];
+        facts.prefill_ms_per_token = vec![Some(0.1); 3];
+        facts.queue_ms_per_token = vec![Some(0.02); 3];
+        let policy = tested(&policies);
+        let view = RequestView { slo_ttft_ms, ..request() };
+        decide(policy, &policy.weights(), &view, &facts, 1, &mut Scratch::default()).unwrap()
+    };
+    // Predicted: 20 + 10 + 2000 × 0.1 + 500 × 0.02 = 240 ms, 210 ms, and unknown.
+    assert_eq!(judged(&[("margin", Value::Integer(0))], Some(225.0)).signals, [15.0, 0.0, 77.0]);
+    assert_eq!(judged(&[], Some(200.0)).signals, [60.0, 30.0, 77.0], "with the margin of a tenth");
+    let silent = judged(&[], None);
+    assert_eq!((silent.signals, silent.void), (vec![0.0; 3], vec![0]), "nothing was asked for");
+    assert_eq!(judged(&[("default_ms", Value::Integer(200))], None).signals, [60.0, 30.0, 77.0]);
+}
+
+#[test]
+fn a_region_that_nobody_is_in_is_refused_and_there_may_be_two_plugins() {
+    let residency = |deny: &str| {
+        table(&[
+            ("kind", text("plugin")),
+            ("library", text(&rust("constraint_residency").display().to_string())),
+            ("options", table(&[("deny", Value::List(vec![text(deny)]))])),
+        ])
+    };
+    let of = |constraints: &[(&str, Value)]| {
+        let terms = Value::List(vec![term(&rust("scorer_lmetric"), &[])]);
+        policies(table(&[("term", terms), ("constraint", table(constraints))]), Conduct::Enforced)
+    };
+    let wrong = of(&[("home", residency("eu-frankfort"))]).unwrap_err();
+    let expected = "policy.tested.constraint.home: the plugin residency refuses: no replica is in the region \
+                    `eu-frankfort`; those of the fleet: ap-seoul, eu-frankfurt, us-ashburn";
+    assert_eq!(wrong, expected);
+    let (policies, _) = of(&[("law", residency("eu-frankfurt")), ("contract", residency("ap-seoul"))]).unwrap();
+    let rules: Vec<&str> = tested(&policies).constraints.iter().map(|rule| &*rule.name).collect();
+    assert_eq!(rules, ["health", "law", "contract"]);
+    assert_eq!(decided(&policies, &invented(3)).unwrap().row, 2);
+    assert!(tested(&policies).constraints[1].plugin_sha256.is_some());
 }

@@ -1,10 +1,11 @@
 //! `gorgo check`: whether a configuration is right, without starting anything; what holds; the schema for editors.
 
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
+use std::path::Path;
 
-use gorgo_core::config::{Look, effective, render, schema, summary};
-use gorgo_core::model::KindDoc;
+use gorgo_core::config::{Config, Look, effective, render, schema, summary};
+use gorgo_core::model::{Faults, KindDoc};
 use gorgo_core::run::load;
 
 use super::Command;
@@ -58,7 +59,10 @@ impl Check {
             let kinds: Vec<KindDoc> = registry.rows().collect();
             return Verdict { exit: Exit::Done, out: format!("{:#}\n", schema(&kinds)), report: String::new() };
         }
-        let loading = load(&self.config.config, environment, &self.config.set, &registry);
+        let mut loading = load(&self.config.config, environment, &self.config.set, &registry);
+        if let Some((config, _)) = &loading.ready {
+            look_at_store(config, &mut loading.faults);
+        }
         let mut report = render(&loading.faults, &loading.origins, look);
         let name = loading.origins.source().name();
         if !loading.faults.list.is_empty() {
@@ -86,6 +90,26 @@ impl Check {
         };
         Verdict { exit: if refused { Exit::Configuration } else { Exit::Done }, out, report }
     }
+}
+
+/// Whether `serve` could write its history where the configuration says. A warning: it may be meant for another machine.
+fn look_at_store(config: &Config, faults: &mut Faults) {
+    let path = config.base.join(&config.store.path);
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // What is there already must be writable itself; else a file is made beside it and taken away again.
+    let tried = if path.exists() {
+        std::fs::OpenOptions::new().append(true).open(&path).map(drop)
+    } else {
+        let probe = folder.join(format!(".gorgo-check-{}", std::process::id()));
+        std::fs::File::create_new(&probe).and_then(|_| std::fs::remove_file(&probe))
+    };
+    let Err(cause) = tried else { return };
+    let shown = folder.display();
+    let message = match cause.kind() {
+        ErrorKind::NotFound => format!("the folder {shown} is absent here; make it, or `serve` will not start"),
+        _ => format!("`serve` could not write its history in {shown}: {cause}; mend its permissions or name another"),
+    };
+    faults.warn("store.path", message);
 }
 
 #[cfg(test)]
@@ -124,6 +148,20 @@ mod tests {
         assert_eq!(check(&late, Look::Plain).exit, Exit::Done);
         assert!(check(&late, Look::Plain).report.ends_with("policies.toml: 1 warning\n"));
         assert_eq!(check(&[late[0], late[1], "--deny-warnings"], Look::Plain).exit, Exit::Configuration);
+    }
+
+    #[test]
+    fn a_history_that_cannot_be_written_is_a_warning() {
+        let absent = ["--set", "store.path=\"no/such/folder/history.db\""];
+        let verdict = check(&absent, Look::Plain);
+        assert_eq!(verdict.exit, Exit::Done);
+        assert!(
+            verdict.report.contains("store.path: the folder ") && verdict.report.contains(" is absent here; make it")
+        );
+        assert_eq!(check(&[absent[0], absent[1], "--deny-warnings"], Look::Plain).exit, Exit::Configuration);
+        // A folder where the file should be.
+        let folder = check(&["--set", "store.path=\"migrations\""], Look::Plain);
+        assert!(folder.report.contains("could not write its history"), "{}", folder.report);
     }
 
     #[test]

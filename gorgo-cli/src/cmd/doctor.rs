@@ -132,7 +132,7 @@ fn told(read: impl Fn(&str) -> Option<String>) -> String {
         let lines = match (setting.judge)(&read) {
             Found::Good(is) => format!("good     {}: {is}\n", setting.name),
             Found::Better(is, remedy) => {
-                format!("better   {}: {is}\n         {remedy}\n         {}\n", setting.name, setting.gain)
+                format!("improve  {}: {is}\n         {remedy}\n         {}\n", setting.name, setting.gain)
             }
             Found::Unknown => format!("unknown  {}: it cannot be read here\n", setting.name),
         };
@@ -166,19 +166,19 @@ mod tests {
     #[test]
     fn what_costs_time_is_named_with_its_remedy() {
         let text = told(machine("1", "bbr", "1024"));
-        assert_eq!(marks(&text), ["better", "better", "good", "better", "better"], "{text}");
+        assert_eq!(marks(&text), ["improve", "improve", "good", "improve", "improve"], "{text}");
         for part in
             ["net.ipv4.tcp_slow_start_after_idle=0", "280 ms in place of 561", "congctl cubic", "ulimit -n 20000"]
         {
             assert!(text.contains(part), "{part} in {text}");
         }
         let text = told(machine("0", "cubic", "unlimited"));
-        assert_eq!(marks(&text), ["good", "good", "good", "good", "better"], "{text}");
+        assert_eq!(marks(&text), ["good", "good", "good", "good", "improve"], "{text}");
     }
 
     #[test]
     fn a_system_that_tells_nothing_is_no_error() {
         let text = told(|_| None);
-        assert_eq!(marks(&text), ["unknown", "unknown", "unknown", "unknown", "better"], "{text}");
+        assert_eq!(marks(&text), ["unknown", "unknown", "unknown", "unknown", "improve"], "{text}");
     }
 }

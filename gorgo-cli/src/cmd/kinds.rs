@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::Path;
 
+use gorgo_core::config::nearest;
 use gorgo_core::model::{KindDoc, Param, ParamType};
 use gorgo_core::policy::PRESETS;
 use serde_json::{Value, json};
@@ -18,6 +19,9 @@ pub(crate) struct Kinds {
     /// Prints JSON
     #[arg(long)]
     json: bool,
+    /// Prints the text of one preset, to start a policy of one's own from
+    #[arg(long, value_name = "NAME", conflicts_with = "json")]
+    preset: Option<String>,
 }
 
 impl Command for Kinds {
@@ -25,8 +29,20 @@ impl Command for Kinds {
     const ABOUT: &'static str = "List every term, cost, constraint, picker and engine with its parameters";
 
     fn run(self) -> Exit {
+        let text = match &self.preset {
+            None => listed(self.json),
+            Some(name) => match PRESETS.iter().find(|preset| preset.name == name) {
+                Some(preset) => preset.text.to_owned(),
+                None => {
+                    let near = nearest(name, PRESETS.iter().map(|preset| preset.name));
+                    let near = near.map_or_else(String::new, |near| format!("; did you mean \"{near}\"?"));
+                    anstream::eprintln!("gorgo kinds: no preset \"{name}\"{near}");
+                    return Exit::Usage;
+                }
+            },
+        };
         // A closed pipe is not worth an error.
-        let _ = std::io::stdout().write_all(listed(self.json).as_bytes());
+        let _ = std::io::stdout().write_all(text.as_bytes());
         Exit::Done
     }
 }
@@ -76,8 +92,14 @@ fn text(rows: &[KindDoc]) -> String {
         }
         out.push('\n');
     }
-    let presets: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
-    let _ = writeln!(out, "presets, policies that need no table: {}", presets.join(" "));
+    let _ = writeln!(
+        out,
+        "presets, policies that need no table: default_policy = \"NAME\"; `gorgo kinds --preset NAME` shows one\n"
+    );
+    let width = PRESETS.iter().map(|preset| preset.name.len()).max().unwrap_or(0);
+    for preset in PRESETS {
+        let _ = writeln!(out, "  {:width$}  {}", preset.name, preset.summary());
+    }
     out
 }
 

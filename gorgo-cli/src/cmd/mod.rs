@@ -10,6 +10,7 @@ mod replay;
 mod serve;
 mod simulate;
 mod trace;
+mod tune;
 
 use std::ffi::OsString;
 
@@ -22,6 +23,7 @@ const COMMANDS: &[Row] = &[
     row::<serve::Serve>(),
     row::<check::Check>(),
     row::<simulate::Simulate>(),
+    row::<tune::Tune>(),
     row::<replay::Replay>(),
     row::<trace::Trace>(),
     row::<calibrate::Calibrate>(),

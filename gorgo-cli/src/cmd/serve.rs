@@ -4,12 +4,13 @@ use std::io::Write;
 
 use gorgo_core::config::{Setting, effective, render, summary};
 use gorgo_core::observe::log;
-use gorgo_core::run::{ServeError, ServeSetup, load, serve};
+use gorgo_core::run::{Reread, ServeError, ServeSetup, load, serve};
+use gorgo_plugins::host::Conduct;
 
 use super::Command;
 use crate::args::{ConfigArgs, environment, look};
 use crate::exit::Exit;
-use crate::plugins::registry;
+use crate::plugins::{with_host, with_host_again};
 use crate::runtime::block_on;
 
 /// Arguments of `gorgo serve`.
@@ -26,7 +27,7 @@ pub(crate) struct Serve {
     /// Seed of the run's randomness, below 2^53 [default: from the clock; it is stored with the run]
     #[arg(long, value_parser = clap::value_parser!(u64).range(..1 << 53))]
     seed: Option<u64>,
-    /// Start tuners afresh: go on from nothing that an earlier run learned
+    /// Start afresh: no tuner, prefix index or learned rate goes on from what an earlier run stored
     #[arg(long)]
     cold: bool,
 }
@@ -36,7 +37,8 @@ impl Command for Serve {
     const ABOUT: &'static str = "Serve: route requests to the replicas, write down every decision";
 
     fn run(self) -> Exit {
-        let loading = load(&self.config.config, &environment(), &self.settings(), &registry(&self.config.config));
+        let (registry, host) = with_host(&self.config.config, Conduct::Enforced);
+        let loading = load(&self.config.config, &environment(), &self.settings(), &registry);
         let Some((config, policies)) = loading.ready else {
             let name = loading.origins.source().name();
             let report = render(&loading.faults, &loading.origins, look());
@@ -55,7 +57,9 @@ impl Command for Serve {
         let config_text = effective(&config, &loading.origins);
         let seed = self.seed.unwrap_or_else(|| crate::runtime::clock().now().0 & ((1 << 53) - 1));
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        let setup = ServeSetup { config, policies, config_text, version, seed, cold: self.cold };
+        let (path, settings) = (self.config.config.clone(), self.settings());
+        let reread = Reread::new(move || load(&path, &environment(), &settings, &with_host_again(&host)));
+        let setup = ServeSetup { config, policies, config_text, version, seed, cold: self.cold, reread };
         block_on(async move {
             match serve(setup).await {
                 Ok(()) => Exit::Done,
@@ -81,7 +85,7 @@ impl Serve {
 
 const fn exit_of(error: &ServeError) -> Exit {
     match error {
-        ServeError::Listen { .. } | ServeError::Signals(_) => Exit::Unavailable,
+        ServeError::Listen { .. } | ServeError::Signals(_) | ServeError::Thread(_) => Exit::Unavailable,
         ServeError::Store(_) => Exit::Store,
         ServeError::Replica { .. } | ServeError::Upstream(_) => Exit::Configuration,
     }

@@ -33,6 +33,15 @@ pub fn schema(kinds: &[KindDoc]) -> Json {
 fn policy(kinds: &[KindDoc]) -> Json {
     let of = |family: &'static str| kinds.iter().filter(move |row| row.family == family);
     let constraints: Map<_, _> = of("constraint").map(|row| (row.kind.to_owned(), table(row, &[]))).collect();
+    let names: Vec<&str> = of("constraint").map(|row| row.kind).collect();
+    let named = if kinds.is_empty() {
+        Json::Bool(true)
+    } else {
+        json!({
+            "description": "A constraint under a name of its own, so that there can be several of one kind.",
+            "type": "object", "required": ["kind"], "properties": { "kind": { "enum": names } }
+        })
+    };
     json!({
         "type": "object",
         "properties": {
@@ -57,7 +66,7 @@ fn policy(kinds: &[KindDoc]) -> Json {
             },
             "constraint": {
                 "description": "Who may not be picked.",
-                "type": "object", "properties": constraints, "additionalProperties": kinds.is_empty()
+                "type": "object", "properties": constraints, "additionalProperties": named
             },
             "tune": {
                 "description": "How its weights are tuned while it serves.",

@@ -242,11 +242,17 @@ pub struct Index {
     /// Memory the index may use, bytes.
     #[schemars(range(min = 1_048_576, max = 1_099_511_627_776_i64))]
     pub max_bytes: u64,
+    /// Time between two snapshots for a restart, ms: what a killed router forgets of its index.
+    #[schemars(range(min = 100, max = 86_400_000))]
+    pub snapshot_ms: u64,
+    /// An older snapshot is not used at a start, seconds: engines evict, and other routers use them too.
+    #[schemars(range(min = 1, max = 2_592_000))]
+    pub snapshot_max_age_secs: u64,
 }
 
 impl Default for Index {
     fn default() -> Self {
-        Self { block_bytes: 256, max_bytes: 512 << 20 }
+        Self { block_bytes: 256, max_bytes: 512 << 20, snapshot_ms: 30_000, snapshot_max_age_secs: 3_600 }
     }
 }
 

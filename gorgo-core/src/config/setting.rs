@@ -59,7 +59,7 @@ impl<'a> Ground<'a> {
         let mut done = 0;
         while done < parts.len() {
             done += match target.now {
-                Some(Value::List(list)) => self.step_into_list(list, &parts[done..], spelling, &mut target),
+                Some(Value::List(list)) => self.step_into_list(list, parts, done, spelling, &mut target),
                 _ => self.step_into_table(parts, done, spelling, &mut target),
             }?;
         }
@@ -70,10 +70,12 @@ impl<'a> Ground<'a> {
     fn step_into_list(
         &self,
         list: &'a [Value],
-        parts: &[String],
+        all: &[String],
+        done: usize,
         spelling: Spelling,
         target: &mut Target<'a>,
     ) -> Result<usize, Missed> {
+        let parts = &all[done..];
         let named = |value: &'a Value| value.get("name").or_else(|| value.get("kind")).and_then(Value::text);
         let found = (1..=parts.len()).rev().find_map(|count| {
             let part = parts[..count].join("__");
@@ -90,9 +92,13 @@ impl<'a> Ground<'a> {
             }
             _ => {
                 let names: Vec<_> = list.iter().filter_map(named).collect();
+                let slip = parts.first().and_then(|part| nearest(part, names.iter().copied()));
+                let corrected = slip.map(|name| {
+                    all[..done].iter().cloned().chain([name.to_owned()]).chain(parts.iter().skip(1).cloned()).collect()
+                });
                 let names = if names.is_empty() { String::new() } else { format!(": {}", names.join(", ")) };
                 let message = format!("`{path}` has {} elements, from 0{names}", list.len());
-                Err(Missed { nearest: None, message })
+                Err(Missed { nearest: corrected, message })
             }
         }
     }

@@ -47,9 +47,20 @@ impl Source {
         let mut faults = Faults::default();
         let root = source.table(root.into_inner(), "", &mut faults);
         let mut readable = true;
+        let mut misplaced = None;
         for error in errors {
             let span = error.span().unwrap_or(0..0);
+            if misplaced.as_ref().is_some_and(|table: &Range<usize>| table.contains(&span.start)) {
+                continue;
+            }
             if error.message().starts_with("duplicate key") {
+                if let Some((path, message)) = source.header_again(text, &span) {
+                    // The parser reads on as if the header were not there: what follows lands in the table above.
+                    misplaced = Some(span.start..next_header(text, span.end));
+                    readable = false;
+                    faults.fault(mark(&span, &path), message);
+                    continue;
+                }
                 let (path, message) = source.duplicate(&span);
                 faults.fault(mark(&span, &path), message);
             } else {
@@ -125,6 +136,19 @@ impl Source {
         }
     }
 
+    /// The same for the header of a table that stands twice, where the key at `span` belongs to one.
+    fn header_again(&self, text: &str, span: &Range<usize>) -> Option<(String, String)> {
+        let path = header(text, line_start(text, span.start))?;
+        let mut at = 0;
+        while at < line_start(text, span.start) {
+            if header(text, at).as_ref() == Some(&path) {
+                return Some((path, format!("stands twice; first on line {}; merge the two tables", self.line(at))));
+            }
+            at = next_line(text, at);
+        }
+        Some((path, "stands twice; a table has one header, or is written as a value, not both".to_owned()))
+    }
+
     /// What reports call the file.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -164,6 +188,39 @@ impl Source {
     pub(super) fn line_count(&self) -> usize {
         self.lines.len()
     }
+}
+
+/// The path that the line beginning at `start` is the header `[…]` of, if it is one; not of `[[…]]`.
+fn header(text: &str, start: usize) -> Option<String> {
+    let line = text.get(start..next_line(text, start))?.trim();
+    if !line.starts_with('[') || line.starts_with("[[") {
+        return None;
+    }
+    let mut table = DeTable::parse(line).ok()?.into_inner();
+    let mut path = String::new();
+    while let Some((key, value)) = table.into_iter().next() {
+        path = path::child(&path, key.get_ref());
+        let DeValue::Table(below) = value.into_inner() else { return None };
+        table = below;
+    }
+    Some(path)
+}
+
+/// Where the next header, also of `[[…]]`, begins; the end of the text where there is none.
+fn next_header(text: &str, from: usize) -> usize {
+    let mut at = next_line(text, from);
+    while at < text.len() && !text.get(at..).is_some_and(|rest| rest.trim_start_matches([' ', '\t']).starts_with('[')) {
+        at = next_line(text, at);
+    }
+    at
+}
+
+fn line_start(text: &str, at: usize) -> usize {
+    text.get(..at).and_then(|before| before.rfind('\n')).map_or(0, |end| end + 1)
+}
+
+fn next_line(text: &str, at: usize) -> usize {
+    text.get(at..).and_then(|rest| rest.find('\n')).map_or(text.len(), |end| at + end + 1)
 }
 
 /// Reads the TOML text of one value, as environment variables and flags carry it.

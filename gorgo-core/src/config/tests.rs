@@ -163,6 +163,13 @@ fn double_keys_and_tables_are_faults_beside_others() {
     let text = "[server]\nlisten = \"127.0.0.1:1\"\nlisten = \"127.0.0.1:2\"\n[[replica]]\nname = \"a\"\nengine = \
                 \"simulated\"\nenabled = false\n[server]\nheaders = true\n";
     insta::assert_snapshot!(report(text, &[], &[]));
+    // What stands below a second header belongs to no other table, and is no fault of one.
+    let twice = format!(
+        "{SMALL}\n[policy.other]\nunit = \"ms\"\n\n[policy.mine] # again\nunit = \"ms\"\n[log]\nfilter = \"info\"\n"
+    );
+    let said = report(&twice, &[], &[]);
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.contains("policy.mine: stands twice; first on line"), "{said}");
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! errors of class `Shutdown`.
 
 use std::convert::Infallible;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -34,6 +35,10 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const PRUNE_INTERVAL: Duration = Duration::from_secs(1);
 /// Time that answers get to say that they were cut.
 const CUT_GRACE: Duration = Duration::from_secs(2);
+/// What an HTTP/2 client sends first (RFC 9113, section 3.4).
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// How long the rest of half a preface is waited for before the next look.
+const PREFACE_PAUSE: Duration = Duration::from_millis(5);
 /// HTTP/2 receive window for request bodies; the default of 64 KiB costs a round trip per 64 KiB.
 const STREAM_WINDOW: u32 = 1 << 20;
 
@@ -111,9 +116,27 @@ pub async fn serve(data: Arc<Data>, listener: TcpListener, shutdown: Cancellatio
 }
 
 /// Errors of `accept` that concern a client which is already gone.
-fn is_of_one_client(error: &std::io::Error) -> bool {
-    use std::io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+fn is_of_one_client(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
+}
+
+/// Whether the client begins as HTTP/2 does. Its bytes stay where they are: hyper-util's own look takes the first 24 out of
+/// the socket, reads the rest of the head behind them, and needs twice the buffer for it, for as long as the connection
+/// lives.
+async fn speaks_http2(stream: &TcpStream) -> io::Result<bool> {
+    let mut head = [0; PREFACE.len()];
+    loop {
+        let seen = stream.peek(&mut head).await?;
+        if seen == 0 || head[..seen] != PREFACE[..seen] {
+            return Ok(false);
+        }
+        if seen == PREFACE.len() {
+            return Ok(true);
+        }
+        // Half a preface stays readable, so that there is nothing to wait for but time.
+        sleep(PREFACE_PAUSE).await;
+    }
 }
 
 /// One connection, from accept to close.
@@ -131,6 +154,15 @@ async fn live(data: Arc<Data>, stream: TcpStream, kill: CancellationToken, track
             async move { Ok::<_, Infallible>(route::answer(data, client, request).await) }
         })
     };
+    let http2 = tokio::select! {
+        spoken = timeout(HEAD_TIMEOUT, speaks_http2(&stream)) => match spoken {
+            Ok(Ok(http2)) => http2,
+            Ok(Err(_)) | Err(_) => return,
+        },
+        () = kill.cancelled() => return,
+        // Nothing was asked.
+        () = data.draining.cancelled() => return,
+    };
     let mut builder = auto::Builder::new(Spawner(tracker));
     builder
         .http1()
@@ -144,6 +176,7 @@ async fn live(data: Arc<Data>, stream: TcpStream, kill: CancellationToken, track
         .initial_stream_window_size(STREAM_WINDOW)
         .keep_alive_interval(HEAD_TIMEOUT)
         .max_header_list_size(u32::try_from(MAX_HEAD).unwrap_or(u32::MAX));
+    let builder = if http2 { builder.http2_only() } else { builder.http1_only() };
     let socket = ClientSocket::new(stream, data.idle_timeout());
     let connection = builder.serve_connection(TokioIo::new(socket), service);
     tokio::pin!(connection);
@@ -163,7 +196,7 @@ async fn live(data: Arc<Data>, stream: TcpStream, kill: CancellationToken, track
                 closing = true;
                 connection.as_mut().graceful_shutdown();
             }
-            // The protocol is found out from the first bytes, and hyper puts no limit on waiting for them.
+            // Over HTTP/2 hyper puts no limit on waiting for a first request.
             () = silent.as_mut(), if watching => {
                 if !spoke.load(Ordering::Relaxed) {
                     break;

@@ -122,6 +122,7 @@ async fn read(
     let bytes_of = |value: Option<&[u8]>| value.map(<[u8]>::to_vec);
     let session = bytes_of(head.headers.get(&data.session_header).map(HeaderValue::as_bytes));
     let key = bytes_of(client_key(&head.headers));
+    let slo_ttft_ms = head.headers.get(SLO_TTFT_MS).and_then(stated_ms);
     let work = {
         let (data, body) = (Arc::clone(data), body.clone());
         move || {
@@ -134,10 +135,11 @@ async fn read(
                 }
             };
             let text = unpacked.as_deref().unwrap_or(&body);
-            let prompt = data
+            let mut prompt = data
                 .choose
                 .read(&path, text, session.as_deref(), key.as_deref())
                 .map_err(|ReadError::Malformed(message)| NotRead::Malformed(message))?;
+            prompt.slo_ttft_ms = slo_ttft_ms;
             Ok((prompt, named_by_body(&path, text).and_then(|id| data.holders.of(id))))
         }
     };
@@ -146,6 +148,15 @@ async fn read(
         return work();
     }
     spawn_blocking(work).await.unwrap_or_else(|_| Err(NotRead::Malformed("the body could not be read".to_owned())))
+}
+
+/// The request header with the TTFT that the client asks for, ms: a fact for policies (`slo_ttft_ms`).
+const SLO_TTFT_MS: &str = "x-slo-ttft-ms";
+
+/// A number of ms above 0 and up to a day; anything else is as if the header were not there.
+fn stated_ms(value: &HeaderValue) -> Option<f64> {
+    let stated: f64 = value.to_str().ok()?.trim().parse().ok()?;
+    (stated > 0.0 && stated <= 86_400_000.0).then_some(stated)
 }
 
 /// Answers a request that goes nowhere, and writes its rows.
@@ -158,4 +169,18 @@ pub(super) fn refuse(ledger: Ledger, refusal: Refusal, message: &str) -> Box<Res
     let told = (refusal != Refusal::ClientGone).then_some(status.as_u16());
     ledger.refuse(refusal, told);
     Box::new(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stated_slo_is_a_number_of_ms_or_nothing() {
+        let of = |text: &'static str| stated_ms(&HeaderValue::from_static(text));
+        assert_eq!((of("800"), of(" 0.5 ")), (Some(800.0), Some(0.5)));
+        for nothing in ["", "0", "-3", "NaN", "inf", "86400001", "800ms"] {
+            assert_eq!(of(nothing), None, "{nothing}");
+        }
+    }
 }

@@ -38,7 +38,11 @@ pub(super) async fn one(data: &Arc<Data>, client: &HeaderMap, id: &str) -> Respo
     let found = merged(data, client).await.into_iter().find(|model| id_of(model) == Some(id));
     match found {
         Some(model) => json_text(StatusCode::OK, model.to_string()),
-        None => error(StatusCode::NOT_FOUND, "model_not_found", "no replica serves this model"),
+        None => error(
+            StatusCode::NOT_FOUND,
+            "model_not_found",
+            "no replica serves this model; GET /v1/models lists those that are served",
+        ),
     }
 }
 
@@ -87,11 +91,11 @@ async fn ask(data: &Data, index: usize, client: &HeaderMap) -> Option<Vec<Value>
     *request.headers_mut() = headers;
     let answer = async {
         let mut trip = Trip::default();
-        let (response, carrier) = to.pool.send(request, &*data.clock, &mut trip).await.ok()?;
+        let (response, mut carrier) = to.pool.send(request, &*data.clock, &mut trip).await.ok()?;
         if response.status() != StatusCode::OK {
             return None;
         }
-        let text = Limited::new(response.into_body(), MAX_LIST).collect().await.ok()?.to_bytes();
+        let text = carrier.run(Limited::new(response.into_body(), MAX_LIST).collect()).await.ok()?.to_bytes();
         to.pool.give_back(carrier, data.clock.now());
         let list: Value = serde_json::from_slice(&text).ok()?;
         list.get("data").and_then(Value::as_array).cloned()

@@ -9,9 +9,12 @@
 //! HTTP/1.1 connections are opened before they are needed: a request that has to dial pays one round trip more, which
 //! at 456 ms is worth more than most choices of a replica. See [`Kept::wanted`] for how many.
 
+use std::future::poll_fn;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::body::Incoming;
@@ -28,8 +31,10 @@ use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
 use super::accept::Spawner;
+use super::driven::Driven;
 use super::engine_socket::{EngineSocket, SocketView};
 use super::payload::Payload;
+use super::slow_start::{FIRST_WINDOW, round_trips, window_after};
 use super::tcp_info::TcpState;
 use crate::config::HttpVersion;
 use crate::model::{At, Clock, Connection, ErrorClass};
@@ -101,21 +106,43 @@ pub(super) enum Carrier {
 #[derive(Debug)]
 pub(super) struct Http1 {
     sender: http1::SendRequest<Payload>,
-    task: AbortHandle,
+    driven: Driven,
     socket: SocketView,
     idle_since: At,
     idle_max: Duration,
-}
-
-impl Drop for Http1 {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
+    _permit: OwnedSemaphorePermit,
 }
 
 impl Http1 {
     fn usable(&self, now: At) -> bool {
-        !self.sender.is_closed() && now.since(self.idle_since) < self.idle_max
+        !self.driven.has_ended() && !self.sender.is_closed() && now.since(self.idle_since) < self.idle_max
+    }
+
+    /// Whether it can be used, after a look at what happened to it meanwhile.
+    fn still_usable(&mut self, now: At) -> bool {
+        self.driven.look();
+        self.usable(now)
+    }
+}
+
+impl Carrier {
+    /// Polls what waits for an answer that this connection carries.
+    pub(super) fn drive<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut reader: impl FnMut(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
+        match self {
+            Self::Http1(connection) => connection.driven.drive(cx, reader),
+            // A task of its own moves the shared connection on.
+            Self::Http2 => reader(cx),
+        }
+    }
+
+    /// Runs a future that reads the answer.
+    pub(super) async fn run<F: Future>(&mut self, reading: F) -> F::Output {
+        let mut reading = pin!(reading);
+        poll_fn(|cx| self.drive(cx, |cx| reading.as_mut().poll(cx))).await
     }
 }
 
@@ -140,6 +167,8 @@ pub(super) struct Pool {
     room: Arc<Semaphore>,
     /// When the kernel was last asked about a connection, µs.
     sampled: AtomicU64,
+    /// Whether it is asked with every answer, see [`Pool::watch`].
+    watched: AtomicBool,
 }
 
 /// What is known of the HTTP/1.1 connections.
@@ -191,6 +220,7 @@ impl Pool {
             shared: tokio::sync::Mutex::new(None),
             room: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
             sampled: AtomicU64::new(0),
+            watched: AtomicBool::new(false),
         })
     }
 
@@ -227,7 +257,10 @@ impl Pool {
             let sent = clock.now();
             trip.sent = Some(sent);
             let sampled = self.sample(&connection.socket, sent);
-            match connection.sender.try_send_request(request).await {
+            let answering = connection.sender.try_send_request(request);
+            let mut answering = pin!(answering);
+            let driven = &mut connection.driven;
+            match poll_fn(|cx| driven.drive(cx, |cx| answering.as_mut().poll(cx))).await {
                 Ok(response) => {
                     trip.kernel = connection.socket.state().filter(|_| sampled);
                     connection.idle_max = idle_max(response.headers());
@@ -279,20 +312,53 @@ impl Pool {
         let last = self.sampled.load(Ordering::Relaxed);
         let due = now.since(At(last)) >= SAMPLE_INTERVAL
             && self.sampled.compare_exchange(last, now.0, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-        if due {
+        if due || self.watched.load(Ordering::Relaxed) {
             socket.look();
         }
         due
     }
 
+    /// From now on each connection's window is read with every answer.
+    pub(super) fn watch(&self) {
+        self.watched.store(true, Ordering::Relaxed);
+    }
+
+    /// Round trips that a request of so many bytes would need now, at least 1; one more where it would have to dial.
+    /// `restarts`: the kernel lets idle connections begin slowly again.
+    pub(super) fn round_trips(&self, bytes: u64, now: At, restarts: bool) -> f64 {
+        let on = |state: Option<TcpState>, idle_since: At| {
+            let window = state.map_or(FIRST_WINDOW, |state| window_after(&state, now.since(idle_since), restarts));
+            round_trips(bytes, window)
+        };
+        let next = match self.target.http {
+            HttpVersion::Http1 => {
+                let kept = self.kept.lock();
+                let next = kept.idle.iter().rev().find(|kept| kept.usable(now) && kept.sender.is_ready());
+                next.map(|connection| on(connection.socket.state(), connection.idle_since))
+            }
+            // Shared by all requests, so hardly ever idle. Where it is just being dialled, this request would wait too.
+            HttpVersion::Http2 => {
+                let shared = self.shared.try_lock().ok();
+                let shared = shared.as_ref().and_then(|slot| slot.as_ref()).filter(|held| !held.sender.is_closed());
+                shared.map(|shared| on(shared.socket.state(), now))
+            }
+        };
+        next.unwrap_or_else(|| 1.0 + round_trips(bytes, FIRST_WINDOW))
+    }
+
     fn take_idle(&self, now: At) -> Option<Http1> {
         let mut kept = self.kept.lock();
-        kept.idle.retain(|connection| connection.usable(now));
         // This request's own connection counts, whether it is kept or must be dialled.
         kept.peak = kept.peak.max(kept.busy(self.alive()) + 1.0);
-        // One that is not ready still uploads a body that its engine refused early: it is left to its age.
-        let at = kept.idle.iter().rposition(|connection| connection.sender.is_ready())?;
-        Some(kept.idle.remove(at))
+        for at in (0..kept.idle.len()).rev() {
+            if !kept.idle[at].still_usable(now) {
+                drop(kept.idle.remove(at));
+            } else if kept.idle[at].sender.is_ready() {
+                return Some(kept.idle.remove(at));
+            }
+            // One that is not ready still uploads a body that its engine refused early: it is left to its age.
+        }
+        None
     }
 
     /// Connections that are open or being opened.
@@ -314,7 +380,7 @@ impl Pool {
             self.tracker.spawn(async move {
                 let opened = timeout(pool.connect_timeout, pool.connect()).await;
                 let opened = match opened {
-                    Ok(Ok(stream)) => pool.handshake(stream, permit, now).await,
+                    Ok(Ok(stream)) => Self::handshake(stream, permit, now).await,
                     _ => None,
                 };
                 let mut kept = pool.kept.lock();
@@ -332,7 +398,8 @@ impl Pool {
     pub(super) fn give_back(&self, carrier: Carrier, now: At) {
         let Carrier::Http1(mut connection) = carrier else { return };
         connection.idle_since = now;
-        if !connection.usable(now) {
+        // hyper takes note of the answer's end when it is polled once more.
+        if !connection.still_usable(now) {
             return;
         }
         let mut kept = self.kept.lock();
@@ -347,7 +414,7 @@ impl Pool {
     pub(super) fn tend(self: &Arc<Self>, now: At) {
         {
             let mut kept = self.kept.lock();
-            kept.idle.retain(|connection| connection.usable(now));
+            kept.idle.retain_mut(|connection| connection.still_usable(now));
             let busy = kept.busy(self.alive());
             kept.peak = busy.max(kept.peak - (kept.peak - busy) * PEAK_DECAY);
         }
@@ -381,16 +448,12 @@ impl Pool {
     }
 
     /// An HTTP/1.1 connection over `stream`; `None` where hyper refuses it.
-    async fn handshake(&self, stream: TcpStream, permit: OwnedSemaphorePermit, began: At) -> Option<Http1> {
+    async fn handshake(stream: TcpStream, permit: OwnedSemaphorePermit, began: At) -> Option<Http1> {
         let (stream, socket) = EngineSocket::new(stream);
         let handshake = http1::Builder::new().max_buf_size(READ_BUFFER).handshake(TokioIo::new(stream));
         let (sender, connection) = handshake.await.ok()?;
-        let task = self.tracker.spawn(async move {
-            // How it ended is known to whoever waits for the response.
-            let _ = connection.await;
-            drop(permit);
-        });
-        Some(Http1 { sender, task: task.abort_handle(), socket, idle_since: began, idle_max: IDLE_MAX })
+        let driven = Driven::new(connection);
+        Some(Http1 { sender, driven, socket, idle_since: began, idle_max: IDLE_MAX, _permit: permit })
     }
 
     async fn dial_http1(&self, clock: &dyn Clock, trip: &mut Trip) -> Result<Http1, SendError> {
@@ -398,7 +461,7 @@ impl Pool {
         let dialled = self.dial().await;
         trip.connect = Some(clock.now().since(began));
         let (stream, permit) = dialled.map_err(|_| SendError::connect())?;
-        self.handshake(stream, permit, began).await.ok_or_else(SendError::connect)
+        Self::handshake(stream, permit, began).await.ok_or_else(SendError::connect)
     }
 
     async fn shared_http2(&self, clock: &dyn Clock, trip: &mut Trip) -> Result<Shared, SendError> {

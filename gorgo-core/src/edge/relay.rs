@@ -1,15 +1,17 @@
-//! The answer's body on its way to the client: frame by frame as it comes, byte for byte.
+//! The answer's body on its way to the client: as it comes, byte for byte. What came together goes on together, in one
+//! write; what came alone goes on at once.
 //!
 //! Pulled by hyper, so nothing is read from the engine while the client does not read: a slow client makes the engine's
 //! writes block, not our memory grow. Dropped by hyper when the client is gone, which closes the engine's connection.
 //! An answer that breaks never looks whole: a stream of events gets one error event, then its connection closes; any
 //! other body is aborted.
 
+use std::future::poll_fn;
 use std::io;
 use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming};
@@ -25,6 +27,11 @@ use super::pool::Carrier;
 use super::watch::{Verdict, Watch};
 use crate::engine::Observed;
 use crate::model::{At, ErrorClass, EventKind, EventRecord, Record, ReplicaId, Usage};
+
+/// Once so many bytes are ready for the client they are written before more are read.
+const READY_BYTES: usize = 64 << 10;
+/// Small pieces that are ready together are joined up to this length.
+const JOINED_BYTES: usize = 16 << 10;
 
 /// A body that gorgo sends to a client.
 pub(super) enum AnswerBody {
@@ -54,8 +61,12 @@ pub(super) struct Relay {
     /// Pieces ready for the client; `next` is the first of them not handed over.
     out: Vec<Bytes>,
     next: usize,
+    /// Bytes in `out` since it was last empty.
+    ready: usize,
     ending: Option<Ending>,
     read_to_end: bool,
+    /// Before it is broken off, the client was sent what there was.
+    flushed: bool,
     failed: bool,
     waiting_since: Option<At>,
     idle: Option<Pin<Box<Sleep>>>,
@@ -97,8 +108,10 @@ impl Relay {
             first_byte: None,
             out: Vec::new(),
             next: 0,
+            ready: 0,
             ending: None,
             read_to_end: false,
+            flushed: false,
             failed: false,
             waiting_since: None,
             idle: None,
@@ -114,9 +127,8 @@ impl Relay {
 
     /// Waits for the first frame, before the client was promised anything. `Err`: the answer broke before it began.
     pub(super) async fn first_frame(&mut self) -> Result<(), ErrorClass> {
-        use http_body_util::BodyExt;
         loop {
-            let frame = self.incoming.frame().await;
+            let frame = poll_fn(|cx| self.poll_incoming(cx)).await;
             let now = self.data.clock.now();
             match frame {
                 None => return Err(ErrorClass::UpstreamAborted),
@@ -130,6 +142,14 @@ impl Relay {
                     return Ok(());
                 }
             }
+        }
+    }
+
+    fn poll_incoming(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let mut incoming = Pin::new(&mut self.incoming);
+        match &mut self.carrier {
+            Some(carrier) => carrier.drive(cx, |cx| incoming.as_mut().poll_frame(cx)),
+            None => incoming.poll_frame(cx),
         }
     }
 
@@ -170,7 +190,9 @@ impl Relay {
         if let Some((id, replica)) = self.seeker.as_mut().and_then(|seeker| seeker.push(&piece)) {
             self.data.holders.learn(&id, replica);
         }
+        let before = self.out.len();
         self.watch.push(piece, now, &mut self.out);
+        self.ready += self.out[before..].iter().map(Bytes::len).sum::<usize>();
         self.tell_first_content();
         if self.incoming.is_end_stream() {
             self.upstream_ended(now);
@@ -274,39 +296,43 @@ impl Relay {
         }
     }
 
+    /// The next piece for the client: small ones that are ready together are joined, which costs less than to frame and
+    /// write each for itself.
     fn next_piece(&mut self) -> Option<Bytes> {
-        let piece = self.out.get_mut(self.next).map(mem::take)?;
-        self.next += 1;
+        let (first, more) = self.out.get_mut(self.next..)?.split_first_mut()?;
+        let (mut length, mut count) = (first.len(), 1);
+        for piece in &*more {
+            if length + piece.len() > JOINED_BYTES {
+                break;
+            }
+            length += piece.len();
+            count += 1;
+        }
+        let piece = if count == 1 {
+            mem::take(first)
+        } else {
+            let mut joined = Vec::with_capacity(length);
+            for piece in &mut self.out[self.next..self.next + count] {
+                joined.extend_from_slice(&mem::take(piece));
+            }
+            Bytes::from(joined)
+        };
+        self.next += count;
         if self.next == self.out.len() {
             self.out.clear();
-            self.next = 0;
+            (self.next, self.ready) = (0, 0);
         }
         Some(piece)
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
-        loop {
-            if let Some(piece) = self.next_piece() {
-                if let Some(ending) = self.ending
-                    && self.out.is_empty()
-                {
-                    // hyper need not ask again after the last byte of a stated length.
-                    self.settle(ending.error);
-                }
-                return Poll::Ready(Some(Ok(Frame::data(piece))));
-            }
-            if let Some(ending) = self.ending {
-                self.settle(ending.error);
-                if ending.abort && !mem::replace(&mut self.failed, true) {
-                    return Poll::Ready(Some(Err(BrokenOff)));
-                }
-                return Poll::Ready(None);
-            }
-            if self.cut.as_mut().poll(cx).is_ready() {
-                self.broke(ErrorClass::Shutdown);
-                continue;
-            }
-            match Pin::new(&mut self.incoming).poll_frame(cx) {
+    /// Takes in all that has come from the engine, up to [`READY_BYTES`]. Never waits for more where there is something.
+    fn gather(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        // An engine that never pauses must not outrun the end.
+        if self.ending.is_none() && self.data.cut.is_cancelled() {
+            self.broke(ErrorClass::Shutdown);
+        }
+        while self.ending.is_none() && self.ready < READY_BYTES {
+            match self.poll_incoming(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
                     self.waiting_since = None;
                     let now = self.data.clock.now();
@@ -320,15 +346,46 @@ impl Relay {
                     let now = self.data.clock.now();
                     self.upstream_ended(now);
                 }
+                Poll::Pending if !self.out.is_empty() => break,
                 Poll::Pending => {
-                    if self.poll_idle(cx).is_ready() {
+                    if self.cut.as_mut().poll(cx).is_ready() {
+                        self.broke(ErrorClass::Shutdown);
+                    } else if self.poll_idle(cx).is_ready() {
                         self.broke(ErrorClass::IdleTimeout);
-                        continue;
+                    } else {
+                        return Poll::Pending;
                     }
-                    return Poll::Pending;
                 }
             }
         }
+        Poll::Ready(())
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+        if self.next == 0 {
+            ready!(self.gather(cx));
+        }
+        if let Some(piece) = self.next_piece() {
+            if let Some(ending) = self.ending
+                && self.out.is_empty()
+            {
+                // hyper need not ask again after the last byte of a stated length.
+                self.settle(ending.error);
+            }
+            return Poll::Ready(Some(Ok(Frame::data(piece))));
+        }
+        let Some(ending) = self.ending else { return Poll::Pending };
+        self.settle(ending.error);
+        if ending.abort && !self.failed {
+            if !mem::replace(&mut self.flushed, true) {
+                // hyper drops what it has not written when a body fails: it writes first where the body has nothing.
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            self.failed = true;
+            return Poll::Ready(Some(Err(BrokenOff)));
+        }
+        Poll::Ready(None)
     }
 
     /// Ready when the engine was silent for the idle limit while we waited for it. Time in which the client did not

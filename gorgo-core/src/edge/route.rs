@@ -46,10 +46,12 @@ pub(super) async fn answer(
                     "unknown_path",
                     "this path is not passed on (server.pass_engine_paths)",
                 ),
-                _ => forward(data, client, request, ApiPath::Other).await,
+                _ => Box::pin(forward(data, client, request, ApiPath::Other)).await,
             },
             _ if *method == Method::OPTIONS => allowed("POST, OPTIONS"),
-            api if *method == Method::POST => forward(data, client, request, api).await,
+            // In a box of its own, which goes when the answer begins: hyper keeps room for this future as long as the
+            // connection lives.
+            api if *method == Method::POST => Box::pin(forward(data, client, request, api)).await,
             _ => wrong_method("POST, OPTIONS"),
         },
     }

@@ -1,5 +1,7 @@
 //! A client's socket with a limit on how long it may refuse to take bytes.
 //!
+//! It also bounds what one read brings, and with it hyper's buffer.
+//!
 //! hyper waits for ever for a client that does not read; its answer, its engine connection and its reservation would wait
 //! with it.
 
@@ -8,21 +10,25 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf, Take};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
+
+/// Bytes of one read at most. hyper doubles its buffer whenever a read filled it and keeps the largest for the connection's
+/// life, up to the longest head: one long prompt would cost each open stream 64 KiB. One byte less than a power of two.
+const READ_BYTES: u64 = (16 << 10) - 1;
 
 /// The socket. Writes fail with `TimedOut` when nothing could be written for the limit.
 #[derive(Debug)]
 pub(super) struct ClientSocket {
-    stream: TcpStream,
+    stream: Take<TcpStream>,
     limit: Duration,
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
 impl ClientSocket {
-    pub(super) const fn new(stream: TcpStream, limit: Duration) -> Self {
-        Self { stream, limit, stalled: None }
+    pub(super) fn new(stream: TcpStream, limit: Duration) -> Self {
+        Self { stream: stream.take(READ_BYTES), limit, stalled: None }
     }
 
     fn watch<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
@@ -41,14 +47,16 @@ impl ClientSocket {
 
 impl AsyncRead for ClientSocket {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_read(cx, buffer)
+        let stream = &mut self.get_mut().stream;
+        stream.set_limit(READ_BYTES);
+        Pin::new(stream).poll_read(cx, buffer)
     }
 }
 
 impl AsyncWrite for ClientSocket {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        let written = Pin::new(&mut this.stream).poll_write(cx, bytes);
+        let written = Pin::new(this.stream.get_mut()).poll_write(cx, bytes);
         this.watch(cx, written)
     }
 
@@ -58,19 +66,49 @@ impl AsyncWrite for ClientSocket {
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        let written = Pin::new(&mut this.stream).poll_write_vectored(cx, pieces);
+        let written = Pin::new(this.stream.get_mut()).poll_write_vectored(cx, pieces);
         this.watch(cx, written)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        self.stream.get_ref().is_write_vectored()
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+        Pin::new(self.get_mut().stream.get_mut()).poll_flush(cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+        Pin::new(self.get_mut().stream.get_mut()).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn one_read_is_bounded_whatever_has_come() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let sent: Vec<u8> = (0..=255).cycle().take(100_000).collect();
+        let (written, accepted) = tokio::join!(client.write_all(&sent), listener.accept());
+        written.unwrap();
+        client.shutdown().await.unwrap();
+        let mut socket = ClientSocket::new(accepted.unwrap().0, Duration::from_secs(9));
+        let (mut received, mut largest, mut buffer) = (Vec::new(), 0, vec![0; 64 << 10]);
+        loop {
+            let read = socket.read(&mut buffer).await.unwrap();
+            if read == 0 {
+                break;
+            }
+            largest = largest.max(read);
+            received.extend_from_slice(&buffer[..read]);
+        }
+        assert!(received == sent, "all of it comes, in order");
+        assert_eq!(u64::try_from(largest).unwrap(), READ_BYTES);
     }
 }

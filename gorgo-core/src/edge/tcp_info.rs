@@ -15,6 +15,8 @@ pub struct TcpState {
     pub min_ms: f64,
     /// Bytes that may be on their way unacknowledged: congestion window × segment.
     pub window_bytes: u64,
+    /// Time without an acknowledgement after which the kernel sends again, ms.
+    pub timeout_ms: f64,
 }
 
 impl TcpState {
@@ -60,6 +62,7 @@ pub fn state(socket: std::os::fd::BorrowedFd<'_>) -> Option<TcpState> {
         smoothed_ms: ms(info.tcpi_rtt),
         min_ms: ms(info.tcpi_min_rtt),
         window_bytes: u64::from(info.tcpi_snd_cwnd) * u64::from(info.tcpi_snd_mss),
+        timeout_ms: ms(info.tcpi_rto),
     })
 }
 
@@ -92,7 +95,7 @@ mod tests {
         let found = state(near.as_fd()).expect("the kernel has an estimate after eight round trips");
         assert!(found.smoothed_ms > 0.0 && found.smoothed_ms < 1_000.0, "{found:?}");
         assert!(found.min_ms >= 0.0 && found.min_ms <= found.smoothed_ms, "{found:?}");
-        assert!(found.window_bytes > 1_000, "{found:?}");
+        assert!(found.window_bytes > 1_000 && found.timeout_ms > found.smoothed_ms, "{found:?}");
         let event = found.event(ReplicaId(3), At(9));
         assert!(matches!(event, Event::KernelRtt { replica: ReplicaId(3), at: At(9), .. }));
     }

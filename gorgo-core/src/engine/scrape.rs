@@ -186,6 +186,7 @@ impl Scraper {
         }
         let limits = self.limits.unwrap_or_default();
         (page.report.decode_batch, page.report.max_running) = (limits.decode_batch, limits.max_running);
+        page.report.prompt_tokens_total = page.prompt_tokens_total;
         let report = page.report;
         self.capacity_known |= report.kv_capacity_tokens.is_some();
         self.last = Some((at, page));

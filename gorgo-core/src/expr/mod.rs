@@ -29,8 +29,8 @@ pub const MAX_TEXT_BYTES: usize = 4_096;
 /// How deep brackets, prefixes and choices may nest.
 pub const MAX_NESTING: usize = 64;
 
-/// What objectives may name: statistics of one cohort's requests. Times are in ms; `…_ref` is the same of the other
-/// arm, the incumbent's.
+/// What objectives may name: statistics of one arm's requests. Times are in ms; `…_ref` is the same of the incumbent's
+/// own requests under the same traffic.
 pub const OBJECTIVE_NAMES: &[&str] = &[
     "ttft_mean",
     "ttft_p50",
@@ -57,6 +57,10 @@ pub const OBJECTIVE_NAMES: &[&str] = &[
     "hhi",
     "requests",
     "tokens_per_second",
+    "ttft_geometric",
+    "e2e_geometric",
+    "ttft_geometric_ref",
+    "e2e_geometric_ref",
 ];
 
 /// An expression that was read, checked and compiled.

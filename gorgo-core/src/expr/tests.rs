@@ -528,8 +528,15 @@ fn the_guide_speaks_of_every_function_and_of_the_bounds() {
 
 #[test]
 fn every_fact_is_read_from_its_own_column() {
-    let request =
-        RequestView { prompt_tokens: 100, max_tokens: Some(2), body_bytes: 3, session_hash: 0, head_hash: 0, turn: 0 };
+    let request = RequestView {
+        prompt_tokens: 100,
+        max_tokens: Some(2),
+        body_bytes: 3,
+        session_hash: 0,
+        head_hash: 0,
+        slo_ttft_ms: Some(3.5),
+        turn: 0,
+    };
     let mut all = Candidates::default();
     all.reset(2, 0);
     (all.rtt_ms[1], all.rtt_p95_ms[1]) = (Some(4.0), Some(5.0));
@@ -543,7 +550,7 @@ fn every_fact_is_read_from_its_own_column() {
     all.decode_ms_per_request[1] = Some(19.0);
     let known: Vec<f64> = FACTS.iter().map(|fact| (fact.read)(&request, &all, 1).unwrap()).collect();
     let expected: Vec<f64> =
-        vec![100., 2., 3., 4., 5., 6., 94., 8., 9., 10., 11., 12., 13., 14., 15., 16., 17., 18., 19.];
+        vec![100., 2., 3., 3.5, 4., 5., 6., 94., 8., 9., 10., 11., 12., 13., 14., 15., 16., 17., 18., 19.];
     assert_eq!(known, expected);
     // What was never measured is unknown; what is counted is 0.
     let fresh: Vec<&str> =

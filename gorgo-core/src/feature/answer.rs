@@ -4,6 +4,8 @@
 //! The mean is exponential, each answer weighs 2 %. The line is least squares with forgetting 0.998 per answer, drawn
 //! to the prior by as much as ten samples of it weigh, and never negative. Source: design study, section 3, "Learning".
 
+use serde::{Deserialize, Serialize};
+
 use crate::model::{Candidates, ReplicaId};
 
 /// What a new answer weighs in the mean length.
@@ -22,8 +24,16 @@ const PRIOR_AT: [f64; 2] = [0.0, 10.0];
 const CLIP_RATIO: f64 = 5.0;
 const CLIP_MS: f64 = 50.0;
 
+/// What was learned of one replica's answers, for the next run.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct LearnedAnswers {
+    /// Of the whole fleet.
+    mean_tokens: f64,
+    sums: Sums,
+}
+
 /// Σ weight of 1, D, D², gap, D·gap.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 struct Sums {
     one: f64,
     d: f64,
@@ -85,6 +95,28 @@ impl Answers {
         let most = (CLIP_RATIO * (alone + slope * d)).max(CLIP_MS);
         sums.fade(FORGETTING);
         sums.add(1.0, d, gap.min(most));
+    }
+
+    /// What was learned of a replica, and of the fleet.
+    #[must_use]
+    pub fn learned(&self, replica: ReplicaId) -> Option<LearnedAnswers> {
+        Some(LearnedAnswers { mean_tokens: self.mean_tokens, sums: *self.replicas.get(replica.index())? })
+    }
+
+    /// Goes on from what an earlier run learned.
+    ///
+    /// # Errors
+    /// What cannot be in it; nothing changes then.
+    pub fn go_on_from(&mut self, replica: ReplicaId, learned: &LearnedAnswers) -> Result<(), &'static str> {
+        let LearnedAnswers { mean_tokens, sums } = *learned;
+        let all = [mean_tokens, sums.one, sums.d, sums.dd, sums.gap, sums.d_gap];
+        // Weights fade, so no sum can be that large.
+        if !all.iter().all(|figure| (0.0..=1e12).contains(figure)) {
+            return Err("a figure is out of its range");
+        }
+        *self.replicas.get_mut(replica.index()).ok_or("it is of a replica that is not there")? = sums;
+        self.mean_tokens = mean_tokens;
+        Ok(())
     }
 
     /// Fills `answer_tokens`, `itl_alone_ms`, `itl_ms_per_request`.

@@ -34,6 +34,24 @@ impl Hits {
         }
     }
 
+    /// The means of a replica: of prompts that share part of a known one, of those that continue one.
+    #[must_use]
+    pub fn learned(&self, replica: ReplicaId) -> [f64; 2] {
+        self.replicas.get(replica.index()).copied().unwrap_or([1.0; 2])
+    }
+
+    /// Goes on from the means of an earlier run.
+    ///
+    /// # Errors
+    /// What cannot be in them; nothing changes then.
+    pub fn go_on_from(&mut self, replica: ReplicaId, means: [f64; 2]) -> Result<(), &'static str> {
+        if !means.iter().all(|mean| (0.0..=1.0).contains(mean)) {
+            return Err("a share is not between 0 and 1");
+        }
+        *self.replicas.get_mut(replica.index()).ok_or("it is of a replica that is not there")? = means;
+        Ok(())
+    }
+
     /// Fills `likely_uncached_tokens`; reads `cached_tokens`.
     pub fn read(&self, request: &RequestView, candidates: &mut Candidates) {
         for row in 0..candidates.len() {
@@ -58,8 +76,15 @@ mod tests {
         let mut candidates = Candidates::default();
         candidates.reset(1, 0);
         candidates.cached_tokens[0] = cached;
-        let request =
-            RequestView { prompt_tokens, max_tokens: None, body_bytes: 0, session_hash: 0, head_hash: 0, turn: 0 };
+        let request = RequestView {
+            prompt_tokens,
+            max_tokens: None,
+            body_bytes: 0,
+            session_hash: 0,
+            head_hash: 0,
+            slo_ttft_ms: None,
+            turn: 0,
+        };
         hits.read(&request, &mut candidates);
         candidates.likely_uncached_tokens[0]
     }

@@ -64,6 +64,18 @@ impl Mirror {
         (*factor != before).then_some(step)
     }
 
+    /// Goes on from the multiple that an earlier run found.
+    ///
+    /// # Errors
+    /// What cannot be; nothing changes then.
+    pub fn go_on_from(&mut self, replica: ReplicaId, factor: f64) -> Result<(), &'static str> {
+        if !(FACTORS[0]..=FACTORS[1]).contains(&factor) {
+            return Err("a multiple of the cache's size is out of its range");
+        }
+        *self.factors.get_mut(replica.index()).ok_or("it is of a replica that is not there")? = factor;
+        Ok(())
+    }
+
     /// How many times as large as believed.
     #[must_use]
     pub fn factor(&self, replica: ReplicaId) -> f64 {

@@ -9,6 +9,8 @@
 //! A replica never tried yet reads the median of those that have learned, else the priors below: a newcomer is
 //! neither free nor forbidden.
 
+use serde::{Deserialize, Serialize};
+
 use crate::model::{At, Candidates, RateKind, RateRecord, ReplicaId};
 
 /// Samples until a replica's prediction is believed, and until it may lend its rates to newcomers.
@@ -80,6 +82,15 @@ pub struct Rates {
     newcomer: Vector,
 }
 
+/// What was learned of one replica, for the next run.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct LearnedRates {
+    coefficients: Vector,
+    inverse: [Vector; DIMENSIONS],
+    variance: f64,
+    samples: u64,
+}
+
 #[derive(Debug, Clone)]
 struct Fit {
     theta: Vector,
@@ -146,6 +157,41 @@ impl Rates {
     pub fn predict_ms(&self, replica: ReplicaId, facts: &RateFacts) -> Option<f64> {
         let fit = &self.replicas[replica.index()];
         (fit.samples >= MIN_SAMPLES).then(|| facts.rtt_ms + dot(&fit.theta, &facts.vector()))
+    }
+
+    /// What was learned of a replica; `None` before its first sample.
+    #[must_use]
+    pub fn learned(&self, replica: ReplicaId) -> Option<LearnedRates> {
+        let fit = self.replicas.get(replica.index()).filter(|fit| fit.samples > 0)?;
+        let Fit { theta, inverse, variance, samples } = *fit;
+        Some(LearnedRates { coefficients: theta, inverse, variance, samples })
+    }
+
+    /// Goes on from what an earlier run learned of a replica.
+    ///
+    /// # Errors
+    /// What cannot be in it; nothing changes then.
+    pub fn go_on_from(&mut self, replica: ReplicaId, learned: &LearnedRates) -> Result<(), &'static str> {
+        let LearnedRates { coefficients, inverse, variance, samples } = *learned;
+        let within = |k: usize| coefficients[k] >= LEAST[k] && coefficients[k] <= MOST_MS;
+        if !(0..DIMENSIONS).all(within) {
+            return Err("a rate is out of its range");
+        }
+        // As after any sample: see `bound_inverse`.
+        let sound = (0..DIMENSIONS).all(|i| {
+            let most = prior_inverse(i) * 1.001;
+            inverse[i][i] > 0.0 && inverse[i][i] <= most && inverse[i].iter().all(|entry| entry.abs() <= MOST_SCALED)
+        });
+        if !(sound && variance > 0.0 && variance <= MOST_MS * MOST_MS) {
+            return Err("its uncertainty is none");
+        }
+        if samples == 0 {
+            return Err("it has no samples");
+        }
+        let fit = self.replicas.get_mut(replica.index()).ok_or("it is of a replica that is not there")?;
+        *fit = Fit { theta: coefficients, inverse, variance, samples };
+        self.newcomer = median(&self.replicas);
+        Ok(())
     }
 
     /// Rows for the store: each learned rate with its 95 % interval. Replicas without samples have none.

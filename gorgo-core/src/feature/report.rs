@@ -108,6 +108,7 @@ fn sound(report: EngineReport) -> EngineReport {
         max_running: report.max_running,
         throughput: keep(report.throughput),
         started_secs: keep(report.started_secs),
+        prompt_tokens_total: keep(report.prompt_tokens_total),
     }
 }
 
@@ -148,6 +149,7 @@ mod tests {
             max_running: None,
             throughput: Some(900.0),
             started_secs: Some(1_790_000_000.0),
+            prompt_tokens_total: None,
         }
     }
 

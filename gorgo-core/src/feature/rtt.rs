@@ -66,8 +66,15 @@ impl Rtt {
                     link.kernel_min_ms = min_ms;
                 }
             }
-            // What was lost while it was away says nothing about the way to it; a probe follows at once.
-            Event::Up { replica } => *self.link(replica) = Link::default(),
+            // What was lost while it was away says nothing about the way to it; a probe follows at once. What an earlier
+            // run measured, and whatever came back, does.
+            Event::Up { replica } => {
+                let timeout_ms = self.timeout_ms;
+                let link = self.link(replica);
+                if link.window.iter().any(|ms| *ms >= timeout_ms) {
+                    *link = Link::default();
+                }
+            }
             Event::Report { .. } | Event::Models { .. } | Event::Down { .. } | Event::Restarted { .. } => {}
         }
     }

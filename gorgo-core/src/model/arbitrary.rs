@@ -29,13 +29,16 @@ pub(crate) fn fleet(replicas: u16) -> Vec<Replica> {
 
 /// A request.
 pub(crate) fn request() -> impl Strategy<Value = RequestView> {
-    (0..200_000_u32, option::of(1..4_096_u32), 0..1_000_000_u64, any::<u64>(), any::<u64>(), 0..1_000_u64).prop_map(
-        |(prompt_tokens, max_tokens, body_bytes, session_hash, head_hash, turn)| RequestView {
+    let hashes = (any::<u64>(), any::<u64>());
+    let slo = option::of(1.0..10_000.0_f64);
+    (0..200_000_u32, option::of(1..4_096_u32), 0..1_000_000_u64, hashes, slo, 0..1_000_u64).prop_map(
+        |(prompt_tokens, max_tokens, body_bytes, (session_hash, head_hash), slo_ttft_ms, turn)| RequestView {
             prompt_tokens,
             max_tokens,
             body_bytes,
             session_hash,
             head_hash,
+            slo_ttft_ms,
             turn,
         },
     )
@@ -89,6 +92,7 @@ pub(crate) fn candidates() -> impl Strategy<Value = Candidates> {
                 (service.2, service.3, service.4);
             (all.itl_alone_ms, all.itl_ms_per_request) = (service.5, service.6);
             (all.answer_tokens, all.tail_start_ms) = (service.7, service.8);
+            all.network_trips = all.kv_used_share.iter().map(|any| any.map(|any| (1.0 + 4.0 * any).round())).collect();
             (all.windows, all.window_decisions) = (vec![others.5], vec![others.6]);
             all
         })
@@ -115,6 +119,7 @@ pub(crate) fn permuted(all: &Candidates, order: &[usize]) -> Candidates {
         available: column(&all.available, order),
         rtt_ms: column(&all.rtt_ms, order),
         rtt_p95_ms: column(&all.rtt_p95_ms, order),
+        network_trips: column(&all.network_trips, order),
         rtt_source: column(&all.rtt_source, order),
         cached_tokens: column(&all.cached_tokens, order),
         queued_tokens: column(&all.queued_tokens, order),

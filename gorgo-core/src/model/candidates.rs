@@ -82,6 +82,8 @@ impl Needs {
     pub const LATENCY: Self = Self(1 << 5);
     /// `backlog_ms`, `service_*`, `likely_uncached_tokens`, `itl_*`, `answer_tokens`, `tail_start_ms`.
     pub const SERVICE: Self = Self(1 << 6);
+    /// `network_trips`.
+    pub const NETWORK: Self = Self(1 << 7);
 
     /// All facts there are.
     pub const ALL: Self = Self((1 << 6) - 1);
@@ -126,6 +128,8 @@ pub struct Candidates {
     pub rtt_ms: Vec<Option<f64>>,
     /// 95th percentile of recent round trips, ms; losses count as the time-out.
     pub rtt_p95_ms: Vec<Option<f64>>,
+    /// Round trips that this request needs on the connection that it would get, at least 1; `None` where nobody tells.
+    pub network_trips: Vec<Option<f64>>,
     /// Where `rtt_ms` comes from.
     pub rtt_source: Vec<RttSource>,
     /// Prompt tokens of this request that the index believes cached there.
@@ -258,6 +262,7 @@ impl Candidates {
         for column in [
             &mut self.rtt_ms,
             &mut self.rtt_p95_ms,
+            &mut self.network_trips,
             &mut self.engine_running,
             &mut self.engine_waiting,
             &mut self.kv_used_tokens,

@@ -104,6 +104,8 @@ pub struct Decision {
     pub costs: Vec<f64>,
     /// Per row: the total cost.
     pub totals: Vec<f64>,
+    /// The terms that said nothing at all, by slot; their signals and costs are 0.
+    pub void: Vec<usize>,
     /// Who could not be picked, by which constraint.
     pub excluded: Vec<Exclusion>,
 }

@@ -26,6 +26,8 @@ pub struct EngineReport {
     pub max_running: Option<u32>,
     /// Changes when the engine restarted (its process start time, seconds), where it says.
     pub started_secs: Option<f64>,
+    /// Prompt tokens that it read since it started, where it says: they fall when it restarted.
+    pub prompt_tokens_total: Option<f64>,
 }
 
 /// Something that was seen of a replica.

@@ -58,6 +58,14 @@ pub const FACTS: &[Fact] = &[
         read: |request, _, _| Some(whole(request.body_bytes)),
     },
     Fact {
+        name: "slo_ttft_ms",
+        of: FactOf::Request,
+        unit: "ms",
+        help: "TTFT asked for with the header x-slo-ttft-ms; unknown where it did not say, and in traces",
+        needs: Needs::NONE,
+        read: |request, _, _| request.slo_ttft_ms,
+    },
+    Fact {
         name: "rtt_ms",
         of: FactOf::Candidate,
         unit: "ms",

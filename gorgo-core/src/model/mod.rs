@@ -4,6 +4,7 @@
 pub(crate) mod arbitrary;
 mod candidates;
 mod canonical;
+mod connections;
 mod decision;
 mod event;
 mod facts;
@@ -21,6 +22,7 @@ mod weights;
 
 pub use candidates::{Candidates, Needs, RttSource, ShareOf, ShareWindow, WindowLength};
 pub use canonical::CanonicalSink;
+pub use connections::Connections;
 pub use decision::{Decision, DecisionId, Exclusion, Generation, Refusal};
 pub use event::{Ending, EngineReport, Event};
 pub use facts::{FACT_NAMES, FACT_UNITS, FACTS, Fact, FactOf};
@@ -30,12 +32,12 @@ pub use param::{KindDoc, Param, ParamType, Params};
 pub use plugin::PluginCount;
 pub use prompt::{Prompt, Splice, Usage};
 pub use record::{
-    AlarmRecord, AttemptRecord, CandidateRecord, Connection, DecisionRecord, ErrorClass, EventKind, EventRecord,
-    GenerationRecord, OutcomeRecord, ProbeRecord, RateKind, RateRecord, Record, Route, ScoreRecord, ScrapeRecord,
-    ShadowRecord, Verdict, WeightRecord,
+    AlarmRecord, AttemptRecord, CandidateRecord, Connection, DecisionRecord, EngineEpoch, ErrorClass, EventKind,
+    EventRecord, GenerationRecord, IndexRecord, LearnedRecord, OutcomeRecord, ProbeRecord, RateKind, RateRecord,
+    Record, Route, ScoreRecord, ScrapeRecord, ShadowRecord, Verdict, WeightRecord,
 };
 pub use replica::{EngineKind, PolicyId, Replica, ReplicaId};
 pub use request::{ApiPath, RequestView};
-pub use units::{At, Clock, Unit, from_milli, to_milli};
+pub use units::{At, Clock, Unit, VOID_MILLI, from_milli, to_milli};
 pub use value::Value;
 pub use weights::Weights;

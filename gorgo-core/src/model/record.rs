@@ -39,6 +39,10 @@ pub enum Record {
     Generation(Box<GenerationRecord>),
     /// A tuner's alarm went on or off.
     Alarm(AlarmRecord),
+    /// What a replica's part of the prefix index holds; replaces what was stored of it before.
+    Index(Box<IndexRecord>),
+    /// What was learned of a replica; replaces what was stored of it before.
+    Learned(LearnedRecord),
 }
 
 /// A row of `decisions` and its rows of `candidates` (attempt 1) and `shadows`.
@@ -113,9 +117,9 @@ pub struct CandidateRecord {
     pub inflight: u32,
     /// Age of the engine's report, ms.
     pub report_age_ms: Option<i64>,
-    /// One signal per term slot, thousandths of the term's unit.
+    /// One signal per term slot, thousandths of the term's unit; [`super::VOID_MILLI`] of a term that said nothing.
     pub signals_milli: Vec<i64>,
-    /// weight × signal per term slot, thousandths.
+    /// weight × signal per term slot, thousandths; [`super::VOID_MILLI`] likewise.
     pub costs_milli: Vec<i64>,
 }
 
@@ -538,4 +542,37 @@ pub struct AlarmRecord {
     pub value: Option<f64>,
     /// Whether the alarm of that kind is over.
     pub over: bool,
+}
+
+/// A row of `index_snapshots`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct IndexRecord {
+    /// Which replica.
+    pub replica: ReplicaId,
+    /// When it was taken.
+    pub at: At,
+    /// The engine it is of.
+    pub engine: EngineEpoch,
+    /// Keyed hashes of its blocks, see `feature::prefix`.
+    pub blocks: Vec<u8>,
+}
+
+/// Which life of an engine: what tells later that it did not restart meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct EngineEpoch {
+    /// When its process started, ms since the epoch, where it says.
+    pub started_ms: Option<i64>,
+    /// Prompt tokens it had read by then, where it says.
+    pub prompt_tokens: Option<f64>,
+}
+
+/// A row of `learned`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LearnedRecord {
+    /// Of which replica.
+    pub replica: ReplicaId,
+    /// When.
+    pub at: At,
+    /// Rates, hit factors, answer times: JSON.
+    pub state: String,
 }

@@ -65,6 +65,8 @@ pub struct RequestView {
     pub session_hash: u64,
     /// Hash of the prompt's first 256 tokens (`simple-session-affinity`).
     pub head_hash: u64,
+    /// The TTFT that the client asked for with the header `x-slo-ttft-ms`, ms.
+    pub slo_ttft_ms: Option<f64>,
     /// How many decisions this policy made before this one (`turn`, i.e. round-robin).
     pub turn: u64,
 }

@@ -101,6 +101,9 @@ pub fn to_milli(value: f64) -> i64 {
     if value.is_finite() { (value * 1e3).round().clamp(-MILLI_LIMIT, MILLI_LIMIT) as i64 } else { 0 }
 }
 
+/// Stands in rows for the signal and the cost of a term that said nothing in a decision; NULL in the database.
+pub const VOID_MILLI: i64 = i64::MIN;
+
 /// The number that [`to_milli`] stored. `from_milli(to_milli(x))` is what decisions are made with, so that a
 /// stored decision, decided again from its row, is equal.
 #[must_use]

@@ -76,6 +76,26 @@ pub fn tuning_refused(policy: &str, cause: &str) {
     warn!(policy, cause, "stored tuner state refused; starting with the weights as configured");
 }
 
+/// A replica's part of the prefix index is back.
+pub fn index_restored(replica: &str, blocks: u64, left_out: u64, age_secs: u64) {
+    info!(replica, blocks, left_out, age_secs, "prefix index restored");
+}
+
+/// A stored snapshot of the prefix index is not used.
+pub fn index_refused(replica: &str, cause: &dyn Display) {
+    warn!(replica, %cause, "stored prefix index refused; starting without");
+}
+
+/// What the last run learned of a replica is used again, all of it but what was refused.
+pub fn learning_resumed(replica: &str, age_secs: u64, round_trips: usize) {
+    info!(replica, age_secs, round_trips, "learned rates resumed");
+}
+
+/// A part of what was learned of a replica is not used.
+pub fn learning_refused(replica: &str, part: &str, cause: &dyn Display) {
+    warn!(replica, part, %cause, "stored learning refused; starting without");
+}
+
 /// A simulated engine was started inside the process.
 pub fn simulated_engine(replica: &str, address: SocketAddr, rtt_ms: f64, speed: f64) {
     info!(replica, %address, rtt_ms, speed, "simulated engine");
@@ -84,6 +104,11 @@ pub fn simulated_engine(replica: &str, address: SocketAddr, rtt_ms: f64, speed: 
 /// The configuration is legal but foolish.
 pub fn config_warning(text: &str) {
     warn!(text, "configuration");
+}
+
+/// A reload was asked for and nothing came of it.
+pub fn reload_refused(cause: &str) {
+    error!(cause, "reload refused; what ran goes on");
 }
 
 /// An earlier run on this database never ended: it was killed, or the machine went down.

@@ -53,7 +53,7 @@ pub fn build(registry: &Registry, tables: &[(String, Value)], default: &str, fle
         let id = PolicyId(u16::try_from(index).unwrap_or(u16::MAX));
         let mut found = Faults::default();
         let mut one = One { registry, fleet, path: format!("policy.{name}"), faults: &mut found };
-        list.extend(one.policy(id, name, table, &names, &mut windows));
+        list.extend(one.policy(id, name, table, &names, &mut windows).map(Arc::new));
         // Presets are what they are: a baseline may be foolish on purpose.
         if index >= tables.len() {
             found.list.retain(|fault| fault.severity == Severity::Fault);

@@ -16,7 +16,7 @@ use super::weight::rate_column;
 use super::{Policy, RELAXED, Term, Unknown};
 use crate::constrain::Scope;
 use crate::model::{
-    CandidateRecord, Candidates, Decision, Exclusion, ReplicaId, RequestView, Weights, from_milli, to_milli,
+    CandidateRecord, Candidates, Decision, Exclusion, ReplicaId, RequestView, VOID_MILLI, Weights, from_milli, to_milli,
 };
 
 /// Columns that decisions are worked out in, reused from one to the next.
@@ -36,6 +36,8 @@ pub struct Scratch {
     pub(super) weighted: Vec<f64>,
     /// Per row.
     pub(super) totals: Vec<f64>,
+    /// Slots whose term said nothing; their signals are 0 in all rows.
+    pub(super) void: Vec<usize>,
     /// Who could not be picked.
     pub(super) excluded: Vec<Exclusion>,
     /// The rows that may be picked, ascending.
@@ -107,6 +109,7 @@ pub(super) fn written(
         signals: scratch.signals.clone(),
         costs: scratch.weighted.clone(),
         totals: scratch.totals.clone(),
+        void: scratch.void.clone(),
         excluded: scratch.excluded.clone(),
     }
 }
@@ -114,12 +117,16 @@ pub(super) fn written(
 /// Every term's signal for every row, with unknown ones filled in, as it will be stored.
 fn score(policy: &Policy, weights: &Weights, request: &RequestView, candidates: &Candidates, scratch: &mut Scratch) {
     let (rows, slots) = (candidates.len(), policy.terms.len());
+    scratch.void.clear();
     scratch.signals.clear();
     scratch.signals.resize(rows * slots, 0.0);
     for (slot, term) in policy.terms.iter().enumerate() {
         scratch.column.clear();
         scratch.column.resize(rows, None);
-        term.signal.signal(request, candidates, &mut scratch.column);
+        if !term.signal.gives(request, candidates, &mut scratch.column) {
+            scratch.void.push(slot);
+            continue;
+        }
         if let Some(rate) = term.weight.rate {
             for (signal, rate) in scratch.column.iter_mut().zip(rate_column(rate, candidates)) {
                 *signal = signal.zip(*rate).map(|(signal, rate)| signal * rate);
@@ -267,7 +274,8 @@ pub fn again(
         return None;
     }
     scratch.signals.clear();
-    scratch.signals.extend(rows.iter().flat_map(|row| &row.signals_milli).map(|milli| from_milli(*milli)));
+    let used = |milli: i64| if milli == VOID_MILLI { 0.0 } else { from_milli(milli) };
+    scratch.signals.extend(rows.iter().flat_map(|row| &row.signals_milli).map(|milli| used(*milli)));
     scratch.over.clear();
     scratch.over.resize(rows.len(), 0.0);
     scratch.allowed.clear();

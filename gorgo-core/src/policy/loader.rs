@@ -1,4 +1,4 @@
-//! The kind `plugin`: terms and constraints that are not compiled in. Who loads them is handed to the registry; nothing
+//! The kind `plugin`: terms, constraints and objectives that are not compiled in. Who loads them is handed to the registry; nothing
 //! here knows how.
 
 use std::fmt::Debug;
@@ -7,8 +7,9 @@ use std::sync::Arc;
 use crate::constrain::{Constraint, ConstraintKind};
 use crate::model::{Param, ParamType, Params, PluginCount, Replica, Unit};
 use crate::score::{CostTerm, TermKind};
+use crate::tune::{Objective, ObjectiveKind};
 
-/// Makes terms and constraints of libraries. Called while policies are built, at `check` and at start.
+/// Makes terms, constraints and objectives of libraries. Called while policies are built, at `check` and at start.
 pub trait Loader: Debug + Send + Sync {
     /// The term that a table with `kind = "plugin"` asks for.
     ///
@@ -21,6 +22,12 @@ pub trait Loader: Debug + Send + Sync {
     /// # Errors
     /// As for a term.
     fn constraint(&self, params: &Params, fleet: &[Replica]) -> Result<LoadedConstraint, String>;
+
+    /// The objective that a table `tune.objective` with `kind = "plugin"` asks for.
+    ///
+    /// # Errors
+    /// As for a term.
+    fn objective(&self, params: &Params) -> Result<LoadedObjective, String>;
 
     /// What happened to plugins since the last call and an operator should know. Never called while a decision is made.
     fn take_news(&self) -> Vec<String>;
@@ -51,40 +58,66 @@ pub struct LoadedConstraint {
     pub name: Arc<str>,
     /// Whether it is never relaxed, as the plugin declares it.
     pub hard: bool,
+    /// SHA-256 of the library, hexadecimal; `None` for a constraint that is built in.
+    pub sha256: Option<Arc<str>>,
     /// The constraint.
     pub limit: Box<dyn Constraint>,
+}
+
+/// An objective that was loaded.
+#[derive(Debug)]
+pub struct LoadedObjective {
+    /// SHA-256 of the library, hexadecimal.
+    pub sha256: Arc<str>,
+    /// The objective.
+    pub objective: Box<dyn Objective>,
 }
 
 /// The unit of a kind whose plugin says what it is.
 pub(super) const DECLARED: &str = "the plugin's";
 
-/// Keys of every plugin.
+const LIBRARY: Param = Param {
+    name: "library",
+    ty: ParamType::Text { default: None, choices: &[] },
+    unit: "",
+    help: "the plugin's file, relative to the configuration file; required",
+};
+
+const SHA256: Param = Param {
+    name: "sha256",
+    ty: ParamType::Text { default: None, choices: &[] },
+    unit: "",
+    help: "refuses any other file than the one of this hash",
+};
+
+const OPTIONS: Param =
+    Param { name: "options", ty: ParamType::Table, unit: "", help: "what the plugin itself declares" };
+
+const fn budget_us(default: f64, help: &'static str) -> Param {
+    let ty = ParamType::Number { default: Some(default), min: 1.0, max: 1e6 };
+    Param { name: "budget_us", ty, unit: "µs of thread time a call", help }
+}
+
+/// Keys of plugins that decide.
 const PARAMS: &[Param] = &[
-    Param {
-        name: "library",
-        ty: ParamType::Text { default: None, choices: &[] },
-        unit: "",
-        help: "the plugin's file, relative to the configuration file; required",
-    },
-    Param {
-        name: "sha256",
-        ty: ParamType::Text { default: None, choices: &[] },
-        unit: "",
-        help: "refuses any other file than the one of this hash",
-    },
+    LIBRARY,
+    SHA256,
     Param {
         name: "on_fault",
         ty: ParamType::Text { default: Some("drop-term"), choices: &["drop-term", "refuse"] },
         unit: "",
         help: "when the plugin is quarantined: decide without it, or refuse requests with 503",
     },
-    Param {
-        name: "budget_us",
-        ty: ParamType::Number { default: Some(200.0), min: 1.0, max: 1e6 },
-        unit: "µs of thread time a call",
-        help: "over it in 5 of 100 calls, the plugin is quarantined",
-    },
-    Param { name: "options", ty: ParamType::Table, unit: "", help: "what the plugin itself declares" },
+    budget_us(200.0, "over it in 5 of 100 calls, the plugin is quarantined"),
+    OPTIONS,
+];
+
+/// Keys of plugins that score arms: some calls a block of requests, not one a request.
+const OBJECTIVE_PARAMS: &[Param] = &[
+    LIBRARY,
+    SHA256,
+    budget_us(5000.0, "over it in 5 of 100 calls, the plugin is quarantined, and nothing is tuned any more"),
+    OPTIONS,
 ];
 
 /// The row of plugin terms. [`Loader::term`] stands for its `build`.
@@ -104,4 +137,13 @@ pub(super) static PLUGIN_CONSTRAINT: ConstraintKind = ConstraintKind {
     hard: false,
     params: PARAMS,
     build: |_, _| Err("this program loads no plugins".to_owned()),
+};
+
+/// The row of plugin objectives. [`Loader::objective`] stands for its `build`.
+pub(super) static PLUGIN_OBJECTIVE: ObjectiveKind = ObjectiveKind {
+    kind: "plugin",
+    unit: DECLARED,
+    summary: "a number that a library makes of an arm's requests",
+    params: OBJECTIVE_PARAMS,
+    build: |_| Err("this program loads no plugins".to_owned()),
 };

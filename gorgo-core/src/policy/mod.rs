@@ -18,10 +18,12 @@ use std::sync::Arc;
 
 pub use build::{Checked, build};
 pub use decide::{Again, Choice, Scratch, again, decide};
-pub use loader::{LoadedConstraint, LoadedTerm, Loader};
+pub use loader::{LoadedConstraint, LoadedObjective, LoadedTerm, Loader};
 pub use presets::{PRESETS, Preset, preset};
 pub use registry::Registry;
-pub use router::{DecideError, Entered, Held, ReadError, Reservation, Routed, Router, RouterSetup};
+pub use router::{
+    DecideError, Entered, Held, ReadError, Refused, Reservation, Routed, Router, RouterSetup, Succession,
+};
 pub use weight::Weight;
 
 use crate::constrain::Constraint;
@@ -33,8 +35,8 @@ use crate::tune::Plan;
 /// All policies of a process: those of the file, then the presets that it does not replace.
 #[derive(Debug)]
 pub struct Policies {
-    /// By id.
-    pub list: Vec<Policy>,
+    /// By place, which is also the id of those that a process began with.
+    pub list: Vec<Arc<Policy>>,
     /// The one that serves.
     pub default: PolicyId,
     /// The windows of routed work that constraints ask for; a constraint holds its place here.
@@ -47,20 +49,20 @@ impl Policies {
     /// The policy of that id.
     #[must_use]
     pub fn get(&self, id: PolicyId) -> Option<&Policy> {
-        self.list.get(id.index())
+        self.list.get(id.index()).map(Arc::as_ref)
     }
 
     /// The policy of that name.
     #[must_use]
     pub fn named(&self, name: &str) -> Option<&Policy> {
-        self.list.iter().find(|policy| &*policy.name == name)
+        self.list.iter().find(|policy| &*policy.name == name).map(Arc::as_ref)
     }
 }
 
 /// Terms + cost + constraints + picker, as built from a table.
 #[derive(Debug)]
 pub struct Policy {
-    /// Its place in [`Policies::list`].
+    /// Its number in this process. One that was built again while the process ran has a new one.
     pub id: PolicyId,
     /// Its name.
     pub name: Arc<str>,
@@ -90,6 +92,14 @@ pub struct Policy {
 }
 
 impl Policy {
+    /// The hashes of the libraries that it is made of: terms, constraints, objective.
+    pub fn libraries(&self) -> impl Iterator<Item = &Arc<str>> {
+        let terms = self.terms.iter().filter_map(|term| term.plugin_sha256.as_ref());
+        let constraints = self.constraints.iter().filter_map(|rule| rule.plugin_sha256.as_ref());
+        let objective = self.tune.as_ref().and_then(|plan| plan.objective_sha256.as_ref());
+        terms.chain(constraints).chain(objective)
+    }
+
     /// The kind of its picker.
     #[must_use]
     pub const fn picker_kind(&self) -> &'static str {
@@ -151,6 +161,8 @@ pub struct Rule {
     pub relaxed_name: Arc<str>,
     /// Whether it is never relaxed.
     pub hard: bool,
+    /// SHA-256 of the library, hexadecimal, where the constraint is a plugin.
+    pub plugin_sha256: Option<Arc<str>>,
     /// The place of its window in [`Policies::windows`]; 0 where it has none.
     pub window: usize,
     limit: Box<dyn Constraint>,

@@ -12,6 +12,16 @@ pub struct Preset {
     pub text: &'static str,
 }
 
+impl Preset {
+    /// What it does, in its text's first sentence.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let head: Vec<&str> = self.text.lines().map_while(|line| line.strip_prefix('#')).map(str::trim).collect();
+        let head = head.join(" ");
+        head.split_inclusive(". ").next().unwrap_or_default().trim_end().trim_end_matches('.').to_owned()
+    }
+}
+
 macro_rules! presets {
     ($($name:literal),+ $(,)?) => {
         &[$(Preset { name: $name, text: include_str!(concat!("presets/", $name, ".toml")) }),+]

@@ -1,7 +1,7 @@
 //! Decisions as rows for the store. Written after the lock is released, from the snapshot the decision was made on.
 
 use super::Policy;
-use crate::model::{CandidateRecord, Candidates, Decision, ReplicaId, to_milli};
+use crate::model::{CandidateRecord, Candidates, Decision, ReplicaId, VOID_MILLI, to_milli};
 
 /// One row per candidate, but for those in `tried`, which an earlier attempt of the request had already.
 pub(super) fn candidate_rows(
@@ -34,11 +34,20 @@ pub(super) fn candidate_rows(
             queued_uncached_tokens: facts.queued_uncached_tokens[row],
             inflight: facts.inflight[row],
             report_age_ms: facts.report_age_ms[row].map(whole),
-            signals_milli: decision.signals[slice.clone()].iter().copied().map(to_milli).collect(),
-            costs_milli: decision.costs[slice].iter().copied().map(to_milli).collect(),
+            signals_milli: stored(&decision.signals[slice.clone()], &decision.void),
+            costs_milli: stored(&decision.costs[slice], &decision.void),
         });
     }
     rows
+}
+
+/// A row's values by slot; those of terms that said nothing are void.
+fn stored(values: &[f64], void: &[usize]) -> Vec<i64> {
+    let mut stored: Vec<i64> = values.iter().copied().map(to_milli).collect();
+    for slot in void {
+        stored[*slot] = VOID_MILLI;
+    }
+    stored
 }
 
 /// A whole number of ms; not finite ones, which facts never are, become 0.

@@ -3,7 +3,7 @@
 use std::iter;
 use std::sync::Arc;
 
-use super::loader::{DECLARED, Loader, PLUGIN_CONSTRAINT, PLUGIN_TERM};
+use super::loader::{DECLARED, Loader, PLUGIN_CONSTRAINT, PLUGIN_OBJECTIVE, PLUGIN_TERM};
 use crate::constrain::{CONSTRAINTS, ConstraintKind};
 use crate::model::{EngineKind, KindDoc};
 use crate::pick::{PICKERS, PickerKind};
@@ -52,11 +52,12 @@ impl Registry {
         }
     }
 
-    /// The same with the kind `plugin` among the terms and the constraints, loaded by `loader`.
+    /// The same with the kind `plugin` among the terms, the constraints and the objectives, loaded by `loader`.
     #[must_use]
     pub fn with_loader(mut self, loader: Arc<dyn Loader>) -> Self {
         self.terms.push(&PLUGIN_TERM);
         self.constraints.push(&PLUGIN_CONSTRAINT);
+        self.objectives.push(&PLUGIN_OBJECTIVE);
         self.loader = Some(loader);
         self
     }

@@ -11,34 +11,39 @@
 //! `sim` on a virtual one; nothing here reads a clock, and the same calls give the same decisions.
 
 mod held;
+mod network;
 mod read;
+mod ruling;
 mod state;
 mod tuning;
+mod warm;
 mod workspace;
-
-pub use self::held::{Entered, Held};
 
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
+pub use self::held::{Entered, Held};
 use self::held::{Turn, gated};
+use self::ruling::Ruling;
+pub use self::ruling::Succession;
 use self::state::{Ended, Reserved, State};
-use self::workspace::{Workspace, Workspaces};
+pub use self::warm::Refused;
+use self::workspace::Workspaces;
+use super::Policies;
 use super::decide::{Choice, evaluate, written};
 use super::record::candidate_rows;
-use super::{Policies, Policy};
 use crate::config::{Index, Probe, Scrape};
 use crate::feature::fleet::{ReplicaState, Serves};
 use crate::feature::gate::{self, Admission};
 use crate::feature::prefix::{self, PrefixIndex, PrefixStats};
 use crate::feature::tokens::TokenRates;
 use crate::model::{
-    At, Decision, DecisionId, DecisionRecord, Ending, Event, PolicyId, Prompt, RateRecord, Refusal, Replica, ReplicaId,
-    RequestView, ShadowRecord, Weights, to_milli,
+    At, Connections, Decision, DecisionId, DecisionRecord, Ending, Event, PolicyId, Prompt, RateRecord, Refusal,
+    Replica, ReplicaId, Weights,
 };
-use crate::tune::{Assigned, Tuner};
+use crate::tune::Assigned;
 
 /// What a router is made of.
 #[derive(Debug)]
@@ -126,11 +131,8 @@ pub struct Router {
     fleet: Vec<Replica>,
     secret: u64,
     block_bytes: usize,
-    policies: Policies,
-    /// By policy id.
-    weights: Vec<ArcSwap<Weights>>,
-    /// By policy id; `None` where nothing is tuned.
-    tuners: Vec<Option<Mutex<Tuner>>>,
+    /// What decides; a decision is made with one from its beginning to its end.
+    ruling: ArcSwap<Ruling>,
     index: PrefixIndex,
     tokens: TokenRates,
     state: Mutex<State>,
@@ -139,6 +141,7 @@ pub struct Router {
     listener: OnceLock<held::Listener>,
     /// What the gate has to tell people.
     news: Mutex<Vec<(ReplicaId, String)>>,
+    connections: OnceLock<Arc<dyn Connections>>,
 }
 
 impl Router {
@@ -149,16 +152,15 @@ impl Router {
         let router = Self {
             secret,
             block_bytes: usize::try_from(index.block_bytes).unwrap_or(usize::MAX).max(16),
-            weights: policies.list.iter().map(|policy| ArcSwap::from_pointee(policy.weights())).collect(),
-            tuners: tuning::tuners(&policies, &fleet),
             index: PrefixIndex::new(fleet.len(), index.max_bytes),
             tokens: TokenRates::new(),
+            connections: OnceLock::new(),
             state: Mutex::new(State::new(&fleet, &models, &policies, &probe, &scrape)),
             workspaces: Workspaces::new(&fleet, policies.windows.len()),
             listener: OnceLock::new(),
             news: Mutex::default(),
+            ruling: ArcSwap::from_pointee(Ruling::new(policies, &fleet)),
             fleet,
-            policies,
         };
         for replica in &router.fleet {
             if let Some(tokens) = replica.kv_capacity_tokens {
@@ -169,10 +171,10 @@ impl Router {
         router
     }
 
-    /// The policies that can decide.
+    /// The policies that can decide now.
     #[must_use]
-    pub const fn policies(&self) -> &Policies {
-        &self.policies
+    pub fn policies(&self) -> Arc<Policies> {
+        Arc::clone(&self.ruling.load().policies)
     }
 
     /// The fleet; ids are positions.
@@ -181,8 +183,9 @@ impl Router {
         &self.fleet
     }
 
-    /// Selects and reserves in one step, and waits for nobody: replicas whose gate is closed are passed over. `exclude`:
-    /// replicas that this request already tried. [`Router::enter`] is the one that may say that it is to wait.
+    /// Selects and reserves in one step, and waits for nobody: replicas whose gate is closed are passed over. `policy` is a
+    /// place in [`Policies::list`]; `exclude`: replicas that this request already tried. [`Router::enter`] is the one that
+    /// may say that it is to wait.
     ///
     /// # Errors
     /// Who could not be chosen, and why; nothing is reserved then. A policy that does not exist has no replica.
@@ -195,10 +198,13 @@ impl Router {
         at: At,
         exclude: &[ReplicaId],
     ) -> Result<Routed, DecideError> {
-        let policy = self.policies.get(policy).ok_or(DecideError::NoReplica)?;
-        let assigned = self.assigned(policy.id, prompt, id, seed, at, !exclude.is_empty());
+        let ruling = self.ruling.load();
+        if ruling.policies.get(policy).is_none() {
+            return Err(DecideError::NoReplica);
+        }
+        let assigned = ruling.assigned(policy, prompt, id, seed, at, !exclude.is_empty());
         let stamp = assigned.stamp;
-        let entered = self.decide_with(prompt, policy, assigned, Turn::Now, id, seed, at, exclude);
+        let entered = self.decide_with(&ruling, prompt, policy, assigned, Turn::Now, id, seed, at, exclude);
         match entered {
             Ok(Entered::Routed(routed)) => Ok(*routed),
             // A cold prompt, there is room but much to prefill: who will not wait goes nowhere.
@@ -207,7 +213,7 @@ impl Router {
                 Err(DecideError::NoReplica)
             }
             Err(error) => {
-                self.withdrawn(policy.id, stamp, at);
+                ruling.withdrawn(policy, stamp, at);
                 Err(error)
             }
         }
@@ -216,8 +222,9 @@ impl Router {
     #[expect(clippy::too_many_arguments, reason = "the circumstances of one decision, all from `decide`")]
     fn decide_with(
         &self,
+        ruling: &Ruling,
         prompt: &Prompt,
-        policy: &Policy,
+        place: PolicyId,
         assigned: Assigned,
         mut turn: Turn,
         id: DecisionId,
@@ -225,6 +232,7 @@ impl Router {
         at: At,
         exclude: &[ReplicaId],
     ) -> Result<Entered, DecideError> {
+        let policy = ruling.policies.get(place).ok_or(DecideError::NoReplica)?;
         let weights = &*assigned.weights;
         let rule = gated(policy, prompt.path);
         let mut work = self.workspaces.take();
@@ -232,6 +240,8 @@ impl Router {
         let mut request = self.view(prompt);
         let reach = self.reach(prompt, request.prompt_tokens);
         work.begin(reach);
+
+        self.trips(ruling, policy, &request, at, &mut work.trips);
 
         let mut state = self.state.lock();
         // Whatever comes of it, the place that was set aside for it is the next one's if it does not take it.
@@ -241,18 +251,19 @@ impl Router {
             Serves::NoneAvailable => return Err(self.unplaced(state, at, before, DecideError::NoReplica)),
             Serves::UnknownModel => return Err(self.unplaced(state, at, before, DecideError::UnknownModel)),
         }
+        work.candidates.network_trips.copy_from_slice(&work.trips);
         for tried in exclude {
             work.candidates.available[tried.index()] = false;
         }
         if let Some(rule) = &rule {
             state.read_gate(rule, &turn, before.as_ref(), &mut work.candidates);
         }
-        request.turn = first_turn.unwrap_or_else(|| state.turn(policy.id));
+        request.turn = first_turn.unwrap_or_else(|| state.turn(place));
         let Some(choice) = evaluate(policy, weights, &request, &work.candidates, seed, &mut work.scratch) else {
             return Err(self.unplaced(state, at, before, DecideError::NoReplica));
         };
         if first_turn.is_none() {
-            state.next_turn(policy.id);
+            state.next_turn(place);
         }
         let mut ahead = gate::Ahead::default();
         let pass = if let Some(rule) = &rule {
@@ -268,7 +279,7 @@ impl Router {
                     self.tell_called(state);
                     self.workspaces.put(work);
                     let turn = request.turn;
-                    return Ok(Entered::Held(Held { ticket, assigned, turn, policy: policy.id }));
+                    return Ok(Entered::Held(Held { ticket, assigned, turn, place, policy: policy.id }));
                 }
             }
         } else {
@@ -310,7 +321,7 @@ impl Router {
             candidates: candidate_rows(policy, &work.candidates, &decision, exclude),
             shadows: Vec::new(),
         });
-        record.shadows = self.shadows(policy, &request, seed, &mut work);
+        record.shadows = ruling.shadows(policy, &request, seed, &mut work);
         let predicted_cached_tokens = work.candidates.cached_tokens[choice.row];
         self.workspaces.put(work);
         Ok(Entered::Routed(Box::new(Routed {
@@ -320,25 +331,6 @@ impl Router {
             reservation: Reservation { replica, reserved, prefix, pass },
             predicted_cached_tokens,
         })))
-    }
-
-    /// What the policy's shadows would have chosen on the same snapshot.
-    fn shadows(&self, policy: &Policy, request: &RequestView, seed: u64, work: &mut Workspace) -> Vec<ShadowRecord> {
-        let mut shadows = Vec::with_capacity(policy.shadows.len());
-        for (place, id) in policy.shadows.iter().enumerate() {
-            let Some(shadow) = self.policies.get(*id) else { continue };
-            let weights = self.weights[id.index()].load();
-            let request = RequestView { turn: work.shadow_turns[place], ..*request };
-            let choice = evaluate(shadow, &weights, &request, &work.candidates, seed, &mut work.scratch);
-            if let Some(Choice { row, .. }) = choice {
-                shadows.push(ShadowRecord {
-                    policy: *id,
-                    replica: work.candidates.replica[row],
-                    cost_milli: to_milli(work.scratch.totals[row]),
-                });
-            }
-        }
-        shadows
     }
 
     /// The request produced its first content: its prefill is done.
@@ -431,10 +423,11 @@ impl Router {
     /// Installs new weights for a policy; the next decision uses them. `false`, and nothing changes, where they are not
     /// one finite number per term of a policy that exists.
     pub fn install(&self, policy: PolicyId, weights: Arc<Weights>) -> bool {
-        let fits = self.policies.get(policy).is_some_and(|policy| policy.terms.len() == weights.values.len())
+        let ruling = self.ruling.load();
+        let fits = ruling.policies.get(policy).is_some_and(|policy| policy.terms.len() == weights.values.len())
             && weights.values.iter().all(|weight| weight.is_finite());
         if fits {
-            self.weights[policy.index()].store(weights);
+            ruling.weights[policy.index()].store(weights);
         }
         fits
     }
@@ -442,7 +435,7 @@ impl Router {
     /// The weights that a policy decides with now; `None` for an unknown policy.
     #[must_use]
     pub fn weights(&self, policy: PolicyId) -> Option<Arc<Weights>> {
-        self.weights.get(policy.index()).map(ArcSwap::load_full)
+        self.ruling.load().weights.get(policy.index()).map(|weights| weights.load_full())
     }
 
     /// Requests in flight, queued prompt tokens and queued uncached tokens of a replica, for the gauges.

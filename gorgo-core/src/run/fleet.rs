@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::ServeError;
+use super::warm::Place;
 use crate::config::{Config, ReplicaSection};
 use crate::edge::UpstreamSetup;
 use crate::engine::simulated::{self, Dialect, Settings};
@@ -23,6 +24,17 @@ pub(super) struct Member {
     pub(super) upstream: UpstreamSetup,
     pub(super) watched: Watched,
     pub(super) models: Vec<Arc<str>>,
+}
+
+impl Member {
+    /// Where its engine lives; an engine inside this process has no place that a later one would find it at.
+    pub(super) fn place(&self) -> Option<Place> {
+        (self.replica.engine != EngineKind::Simulated).then(|| Place {
+            name: Arc::clone(&self.replica.name),
+            engine: self.replica.engine.name(),
+            url: self.upstream.url.clone(),
+        })
+    }
 }
 
 /// What starts simulated engines.

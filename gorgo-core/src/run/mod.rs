@@ -1,13 +1,17 @@
 //! Ring 4: assembly. Owns the clock, the tasks, the way up and the way down.
 
 mod admin;
+mod background;
 mod clock;
 mod fleet;
 mod loading;
+mod reload;
 mod serve;
 mod signals;
 mod tuning;
+mod warm;
 
 pub use clock::WallClock;
 pub use loading::{Loading, load};
+pub use reload::Reread;
 pub use serve::{ServeError, ServeSetup, serve};

@@ -11,19 +11,22 @@ use tokio_util::task::TaskTracker;
 
 use super::WallClock;
 use super::admin::{self, Pages};
+use super::background::Background;
 use super::fleet::{self, Ground, Member};
-use super::signals::Signals;
+use super::reload::{Reloading, Reread};
+use super::signals::{Hangups, Signals};
 use super::tuning::{self, Tuned};
+use super::warm::{self, Warm};
 use crate::config::{Config, ReplicaSection};
 use crate::edge::{self, Data, DataSetup, DecisionIds, Readiness, RouterChoice, UpstreamError};
 use crate::engine::probe::probe_loop;
 use crate::engine::scrape::scrape_loop;
 use crate::engine::{Senses, Vitals};
-use crate::model::{Clock, DecisionId, Event, EventKind, EventRecord, PluginCount, Record, ReplicaId};
+use crate::model::{Clock, DecisionId, Event, EventKind, EventRecord, PluginCount, Record, ReplicaId, Weights};
 use crate::observe::fan::Fan;
 use crate::observe::meter::{Gauges, Meter, ReplicaLoad, StoreState};
 use crate::observe::{Listener, log};
-use crate::policy::{Loader, Policies, Router, RouterSetup};
+use crate::policy::{Loader, Policies, Policy, Router, RouterSetup, Term};
 use crate::store::{self, PolicyInfo, ReplicaInfo, RunInfo, Sink, StoreError, TermInfo, Trouble};
 
 /// How often learned rates are written down.
@@ -48,6 +51,8 @@ pub struct ServeSetup {
     pub seed: u64,
     /// Whether tuners start afresh, whatever the last run learned.
     pub cold: bool,
+    /// How the configuration is read again on SIGHUP.
+    pub reread: Reread,
 }
 
 /// Why it could not serve, or could not end well.
@@ -75,6 +80,9 @@ pub enum ServeError {
     /// An upstream cannot be used as configured.
     #[error(transparent)]
     Upstream(#[from] UpstreamError),
+    /// The thread that writes the history cannot be had.
+    #[error("cannot start the thread that writes the history: {0}")]
+    Thread(io::Error),
     /// Signals cannot be caught.
     #[error("cannot wait for signals: {0}")]
     Signals(io::Error),
@@ -92,9 +100,14 @@ impl ServeError {
 /// Why it could not start; or, at the end, that rows could not be written.
 pub async fn serve(setup: ServeSetup) -> Result<(), ServeError> {
     let mut signals = Signals::install().map_err(ServeError::Signals)?;
+    let hangups = Hangups::install().map_err(ServeError::Signals)?;
     let clock: Arc<dyn Clock> = Arc::new(WallClock::start());
     // The store first: a second process on the same file is told so, whatever its ports are.
-    let mut store = store::open(&setup.config.base.join(&setup.config.store.path)).await?;
+    let tasks = TaskTracker::new();
+    let path = setup.config.base.join(&setup.config.store.path);
+    // Opened there, because SQLite's own thread is as urgent as the one that starts it.
+    let (background, opened) = Background::start(async move || store::open(&path).await).map_err(ServeError::Thread)?;
+    let mut store = opened.await.map_err(|cause| ServeError::Thread(io::Error::other(cause)))??;
     if let Some(run) = store.unfinished_run() {
         log::unfinished_run(run);
     }
@@ -102,7 +115,6 @@ pub async fn serve(setup: ServeSetup) -> Result<(), ServeError> {
     let operators = listen(&setup.config.admin.listen).await?;
     let addresses = (local(&clients)?, local(&operators)?);
 
-    let tasks = TaskTracker::new();
     let (stop, engines_stop, shutdown) = (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
     let ground = Ground { clock: &clock, tracker: &tasks, stop: &engines_stop, seed: setup.seed };
     let members = fleet::gather(&setup.config, &ground).await?;
@@ -113,18 +125,24 @@ pub async fn serve(setup: ServeSetup) -> Result<(), ServeError> {
     let (policy, policy_name) = (setup.policies.default, default_name(&setup.policies));
     let router = Arc::new(Router::new(router_setup(&setup.config, secret, &members), setup.policies));
     tuning::resume(&mut store, &router, &mut run, setup.cold).await?;
+    let places = members.iter().map(Member::place).collect();
+    let index = (setup.config.index, secret);
+    let warm = Arc::new(Warm::new(Arc::clone(&router), places, index));
+    if !setup.cold {
+        warm::recall(&warm, &mut store, &run, clock.now()).await?;
+    }
     let (sink, writer) = store.begin_run(&run, &setup.config.store, Arc::clone(&clock), Box::new(tell)).await?;
-    tasks.spawn(writer.run());
+    tasks.spawn_on(writer.run(), background.handle());
 
     let names: Vec<Arc<str>> = members.iter().map(|member| Arc::clone(&member.replica.name)).collect();
-    let gauges = Arc::new(Live { router: Arc::clone(&router), sink: sink.clone(), loader: loader.clone() });
+    let gauges = Arc::new(Live { router: Arc::clone(&router), sink: sink.clone() });
     let meter = Arc::new(Meter::new(&names, gauges));
     let fan = Arc::new(Fan::new(names.clone(), Arc::clone(&meter), Arc::new(sink.clone())));
     let records: Arc<dyn Listener> =
         Arc::new(Tuned { router: Arc::clone(&router), clock: Arc::clone(&clock), next: fan });
     let vitals = Arc::new(Vitals::new(members.len()));
     let readiness = Readiness::default();
-    let apply = observer(&router, &readiness, &records, &clock, names.len());
+    let apply = observer(&router, &warm, &readiness, &records, &clock, names.len());
     let data = Data::new(
         DataSetup {
             choose: Arc::new(RouterChoice::new(Arc::clone(&router), Arc::clone(&clock))),
@@ -142,6 +160,7 @@ pub async fn serve(setup: ServeSetup) -> Result<(), ServeError> {
         },
         &tasks,
     )?;
+    router.ask_connections(data.connections());
 
     let senses = Senses {
         clock: Arc::clone(&clock),
@@ -157,7 +176,17 @@ pub async fn serve(setup: ServeSetup) -> Result<(), ServeError> {
         tasks.spawn(scrape_loop(member.watched, senses.clone(), setup.config.scrape));
     }
     tasks.spawn(write_rates(Arc::clone(&router), Arc::clone(&records), Arc::clone(&clock), stop.clone()));
-    if let Some(loader) = loader.clone() {
+    tasks.spawn(warm::keep(Arc::clone(&warm), sink.clone(), Arc::clone(&clock), tasks.clone(), stop.clone()));
+    let reloading = Reloading {
+        config: setup.config.clone(),
+        reread: setup.reread,
+        router: Arc::clone(&router),
+        sink: sink.clone(),
+        records: Arc::clone(&records),
+        clock: Arc::clone(&clock),
+    };
+    tasks.spawn(reloading.run(hangups, stop.clone()));
+    if let Some(loader) = loader {
         tasks.spawn(tell_of_plugins(loader, Arc::clone(&records), Arc::clone(&clock), stop.clone()));
     }
     let pages = Pages {
@@ -172,6 +201,8 @@ pub async fn serve(setup: ServeSetup) -> Result<(), ServeError> {
     note(&*records, &*clock, EventKind::Start, format!("gorgo {} with policy {policy_name}", setup.version));
     log::listening(addresses.0, addresses.1, &policy_name, names.len());
 
+    // Clients wait in the listener's queue meanwhile: who comes first should find the caches that are there.
+    warm.settled().await;
     let serving = edge::serve(Arc::clone(&data), clients, shutdown.clone(), &tasks);
     tokio::pin!(serving);
     let finished = tokio::select! {
@@ -193,6 +224,8 @@ pub async fn serve(setup: ServeSetup) -> Result<(), ServeError> {
     };
     stop.cancel();
     engines_stop.cancel();
+    router.stop_tuning(clock.now()).into_iter().for_each(|said| records.record(said));
+    warm.write_all(clock.now()).into_iter().for_each(|record| records.record(record));
     let how = if finished { "drained" } else { "running requests were cut off; their outcomes say `shutdown`" };
     note(&*records, &*clock, EventKind::Stop, how.to_owned());
     sink.finish(clock.now()).await?;
@@ -243,38 +276,37 @@ fn run_info(setup: &ServeSetup, members: &[Member], clock: &Arc<dyn Clock>) -> R
                 url: Some(member.upstream.url.clone()),
             })
             .collect(),
-        policies: setup
-            .policies
-            .list
-            .iter()
-            .map(|policy| PolicyInfo {
-                name: policy.name.to_string(),
-                text: policy.text.clone(),
-                terms: policy
-                    .terms
-                    .iter()
-                    .map(|term| TermInfo {
-                        name: term.name.to_string(),
-                        kind: term.kind.to_owned(),
-                        unit: term.unit.name().to_owned(),
-                        plugin_sha256: term.plugin_sha256.as_ref().map(ToString::to_string),
-                    })
-                    .collect(),
-                weights: policy.weights(),
-            })
-            .collect(),
+        policies: setup.policies.list.iter().map(|policy| policy_info(policy, policy.weights())).collect(),
+    }
+}
+
+/// A policy as the store takes it down.
+pub(super) fn policy_info(policy: &Policy, weights: Weights) -> PolicyInfo {
+    let term_info = |term: &Term| TermInfo {
+        name: term.name.to_string(),
+        kind: term.kind.to_owned(),
+        unit: term.unit.name().to_owned(),
+        plugin_sha256: term.plugin_sha256.as_ref().map(ToString::to_string),
+    };
+    PolicyInfo {
+        name: policy.name.to_string(),
+        text: format!("{}{}", policy.text, builds(policy)),
+        terms: policy.terms.iter().map(term_info).collect(),
+        weights,
     }
 }
 
 /// What the loops and the data plane call with what they see.
 fn observer(
     router: &Arc<Router>,
+    warm: &Arc<Warm>,
     readiness: &Readiness,
     records: &Arc<dyn Listener>,
     clock: &Arc<dyn Clock>,
     replicas: usize,
 ) -> Arc<dyn Fn(Event) + Send + Sync> {
     let (router, records, clock) = (Arc::clone(router), Arc::clone(records), Arc::clone(clock));
+    let warm = Arc::clone(warm);
     let readiness = readiness.clone();
     Arc::new(move |event| {
         if let Some(replica) = router.apply(&event) {
@@ -292,6 +324,7 @@ fn observer(
                 records.record(Record::Event(EventRecord { at: clock.now(), kind, replica: Some(replica), text }));
             }
         }
+        warm.seen(&event, clock.now());
         if matches!(event, Event::Up { .. } | Event::Down { .. }) {
             let fleet = (0..replicas).filter_map(|index| u16::try_from(index).ok()).map(ReplicaId);
             readiness.set(fleet.into_iter().any(|replica| router.replica_state(replica).is_up()));
@@ -329,7 +362,18 @@ async fn tell_of_plugins(
     }
 }
 
-fn note(records: &dyn Listener, clock: &dyn Clock, kind: EventKind, text: String) {
+/// Which builds of plugins its constraints and its objective are, as comments below its text: the terms have a column of
+/// their own, and with these a rebuilt one makes another policy in the database, too.
+fn builds(policy: &Policy) -> String {
+    let constraints = policy.constraints.iter().filter_map(|rule| {
+        let sha256 = rule.plugin_sha256.as_ref()?;
+        Some(format!("# constraint {} is build {sha256}\n", rule.name.escape_debug()))
+    });
+    let objective = policy.tune.as_ref().and_then(|plan| plan.objective_sha256.as_ref());
+    constraints.chain(objective.map(|sha256| format!("# objective is build {sha256}\n"))).collect()
+}
+
+pub(super) fn note(records: &dyn Listener, clock: &dyn Clock, kind: EventKind, text: String) {
     records.record(Record::Event(EventRecord { at: clock.now(), kind, replica: None, text }));
 }
 
@@ -349,7 +393,6 @@ fn tell(trouble: Trouble) {
 struct Live {
     router: Arc<Router>,
     sink: Sink,
-    loader: Option<Arc<dyn Loader>>,
 }
 
 impl Gauges for Live {
@@ -372,7 +415,7 @@ impl Gauges for Live {
     }
 
     fn plugins(&self) -> Vec<PluginCount> {
-        self.loader.as_ref().map_or_else(Vec::new, |loader| loader.counts())
+        self.router.policies().loader.as_ref().map_or_else(Vec::new, |loader| loader.counts())
     }
 
     fn store(&self) -> StoreState {

@@ -1,4 +1,4 @@
-//! Signals that end the router: the first asks for a drain, the second for an end now.
+//! Signals: the first SIGTERM or SIGINT asks for a drain, the second for an end now; SIGHUP for a reload.
 
 use std::io;
 
@@ -36,5 +36,33 @@ impl Signals {
     pub(super) async fn next(&mut self) -> &'static str {
         let _ = tokio::signal::ctrl_c().await;
         "interrupt"
+    }
+}
+
+/// Waits for SIGHUP.
+pub(super) struct Hangups {
+    #[cfg(unix)]
+    hangup: tokio::signal::unix::Signal,
+}
+
+impl Hangups {
+    /// Installs the handler.
+    pub(super) fn install() -> io::Result<Self> {
+        #[cfg(unix)]
+        {
+            use tokio::signal::unix::{SignalKind, signal};
+            Ok(Self { hangup: signal(SignalKind::hangup())? })
+        }
+        #[cfg(not(unix))]
+        Ok(Self {})
+    }
+
+    /// The next one; where there is no such signal, never.
+    pub(super) async fn next(&mut self) {
+        #[cfg(unix)]
+        if self.hangup.recv().await.is_some() {
+            return;
+        }
+        std::future::pending().await
     }
 }

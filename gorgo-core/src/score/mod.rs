@@ -33,6 +33,13 @@ pub trait CostTerm: Debug + Send + Sync {
     /// the candidates and comes full of `None`. Row order means nothing: permuted rows give permuted signals.
     fn signal(&self, request: &RequestView, candidates: &Candidates, out: &mut [Option<f64>]);
 
+    /// The same, for a term that may have nothing to say at all in a decision, as a plugin that failed: `false` then. It
+    /// counts for nothing, and is stored so.
+    fn gives(&self, request: &RequestView, candidates: &Candidates, out: &mut [Option<f64>]) -> bool {
+        self.signal(request, candidates, out);
+        true
+    }
+
     /// Whether the policy must not decide without this term and it cannot be had now. No built-in term refuses.
     fn refuses(&self) -> bool {
         false

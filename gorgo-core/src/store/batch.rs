@@ -9,7 +9,8 @@ use super::run::{Ids, Names};
 use super::sql;
 use crate::model::{
     AlarmRecord, AttemptRecord, CandidateRecord, DecisionId, DecisionRecord, EventRecord, GenerationRecord, HoldRecord,
-    OutcomeRecord, ProbeRecord, RateRecord, Record, ScrapeRecord, ShadowRecord, WeightRecord,
+    IndexRecord, LearnedRecord, OutcomeRecord, ProbeRecord, RateRecord, Record, ScrapeRecord, ShadowRecord, VOID_MILLI,
+    WeightRecord,
 };
 
 /// What turns records into rows.
@@ -38,6 +39,8 @@ struct Rows<'r> {
     rates: Vec<&'r RateRecord>,
     generations: Vec<&'r GenerationRecord>,
     alarms: Vec<&'r AlarmRecord>,
+    index: Vec<&'r IndexRecord>,
+    learned: Vec<&'r LearnedRecord>,
 }
 
 /// A candidate with what its row says beyond its record.
@@ -80,6 +83,8 @@ impl<'r> Rows<'r> {
                 Record::Rate(rate) => rows.rates.push(rate),
                 Record::Generation(generation) => rows.generations.push(generation),
                 Record::Alarm(alarm) => rows.alarms.push(alarm),
+                Record::Index(index) => rows.index.push(index),
+                Record::Learned(learned) => rows.learned.push(learned),
             }
         }
         rows
@@ -90,6 +95,8 @@ impl<'r> Rows<'r> {
             let of = Candidate { decision, attempt, position, row };
             if row.signals_milli.len() <= 4 { &mut self.candidates_4 } else { &mut self.candidates_8 }.push(of);
             let terms = (1..).zip(row.signals_milli.iter().zip(&row.costs_milli)).skip(8);
+            // A row that is not there is void, too.
+            let terms = terms.filter(|(_, (signal_milli, _))| **signal_milli != VOID_MILLI);
             self.candidate_terms.extend(terms.map(|(slot, (signal_milli, cost_milli))| Term {
                 of,
                 slot,
@@ -185,6 +192,7 @@ impl Batcher {
             parts.push(Part { table: Table::Weights, rows: weights.values.len(), taken });
         }
         self.write_tuning(connection, &rows.generations, &rows.alarms, &mut parts).await?;
+        self.write_warm(connection, &rows.index, &rows.learned, &mut parts).await?;
         let gaps: Vec<(Table, Loss)> = losses.iter().collect();
         insert_all(connection, &sql::GAPS, &gaps, |to, (table, loss)| {
             to.int(self.ids.run);

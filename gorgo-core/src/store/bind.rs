@@ -4,7 +4,7 @@ use super::batch::{Batcher, Candidate, Term};
 use super::insert::Parameters;
 use crate::model::{
     AttemptRecord, DecisionId, DecisionRecord, EventRecord, HoldRecord, OutcomeRecord, ProbeRecord, RateRecord,
-    ScrapeRecord, ShadowRecord,
+    ScrapeRecord, ShadowRecord, VOID_MILLI,
 };
 
 impl Batcher {
@@ -49,7 +49,7 @@ impl Batcher {
         to.maybe(row.report_age_ms);
         for values in [&row.signals_milli, &row.costs_milli] {
             for slot in 0..slots {
-                to.maybe(values.get(slot).copied());
+                to.maybe(values.get(slot).copied().filter(|milli| *milli != VOID_MILLI));
             }
         }
     }

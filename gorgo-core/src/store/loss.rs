@@ -20,10 +20,12 @@ pub(super) enum Table {
     GenerationScores,
     Alarms,
     Holds,
+    IndexSnapshots,
+    Learned,
 }
 
 impl Table {
-    pub(super) const ALL: [Self; 15] = [
+    pub(super) const ALL: [Self; 17] = [
         Self::Decisions,
         Self::Candidates,
         Self::CandidateTerms,
@@ -39,6 +41,8 @@ impl Table {
         Self::GenerationScores,
         Self::Alarms,
         Self::Holds,
+        Self::IndexSnapshots,
+        Self::Learned,
     ];
 
     /// The text in `gaps.table_name`.
@@ -59,6 +63,8 @@ impl Table {
             Self::GenerationScores => "generation_scores",
             Self::Alarms => "alarms",
             Self::Holds => "holds",
+            Self::IndexSnapshots => "index_snapshots",
+            Self::Learned => "learned",
         }
     }
 }
@@ -150,5 +156,7 @@ pub(super) fn tally(record: &Record, mut row: impl FnMut(Table, i64, u64)) {
             row(Table::GenerationScores, at_us, count(generation.scores.len()));
         }
         Record::Alarm(alarm) => row(Table::Alarms, alarm.at.micros(), u64::from(!alarm.over)),
+        Record::Index(index) => row(Table::IndexSnapshots, index.at.micros(), 1),
+        Record::Learned(learned) => row(Table::Learned, learned.at.micros(), 1),
     }
 }

@@ -26,6 +26,7 @@ mod sink;
 mod sql;
 mod stored;
 mod tuning;
+mod warm;
 mod writer;
 
 #[cfg(test)]
@@ -40,4 +41,5 @@ pub use run::{PolicyInfo, ReplicaInfo, RunInfo, TermInfo};
 pub use sink::{Sink, Trouble};
 pub use stored::{StoredAttempt, StoredCandidate, StoredDecision, StoredPolicy, StoredShadow};
 pub use tuning::LastTuning;
+pub use warm::{StoredIndex, StoredLearning, StoredProbe};
 pub use writer::Writer;

@@ -13,7 +13,7 @@ use super::codes::Code;
 use super::run::TermInfo;
 use super::stored::{StoredAttempt, StoredCandidate, StoredDecision, StoredPolicy, StoredShadow};
 use super::{StoreError, schema, sql};
-use crate::model::{ApiPath, At, DecisionId, Generation, OutcomeRecord};
+use crate::model::{ApiPath, At, DecisionId, Generation, OutcomeRecord, VOID_MILLI};
 
 /// Connections that may read at once.
 const CONNECTIONS: u32 = 4;
@@ -94,8 +94,8 @@ impl Reader {
                 decision.shadows = shadows.remove(&decision.decision).unwrap_or_default();
                 let slots = decision.policy.terms.len();
                 for candidate in &mut decision.candidates {
-                    candidate.signals_milli.truncate(slots);
-                    candidate.costs_milli.truncate(slots);
+                    candidate.signals_milli.resize(slots, VOID_MILLI);
+                    candidate.costs_milli.resize(slots, VOID_MILLI);
                 }
                 decisions.push(decision);
             }
@@ -222,17 +222,21 @@ impl Reader {
     ) -> Result<HashMap<DecisionId, Vec<StoredCandidate>>, StoreError> {
         let failed = |cause| self.failed(cause);
         let query = sqlx::query_as(sql::READ_CANDIDATE_TERMS).bind(first).bind(last);
-        let rows: Vec<(i64, i64, i64, i64)> = query.fetch_all(&self.pool).await.map_err(failed)?;
-        let mut more: HashMap<(i64, i64), Vec<(i64, i64)>> = HashMap::new();
-        for (decision, replica, signal_milli, cost_milli) in rows {
-            more.entry((decision, replica)).or_default().push((signal_milli, cost_milli));
+        let rows: Vec<(i64, i64, i64, i64, i64)> = query.fetch_all(&self.pool).await.map_err(failed)?;
+        let mut more: HashMap<(i64, i64), Vec<[i64; 3]>> = HashMap::new();
+        for (decision, replica, slot, signal_milli, cost_milli) in rows {
+            more.entry((decision, replica)).or_default().push([slot, signal_milli, cost_milli]);
         }
         let query = sqlx::query(sql::READ_CANDIDATES).bind(first).bind(last);
         let mut candidates: HashMap<DecisionId, Vec<StoredCandidate>> = HashMap::new();
         for row in query.fetch_all(&self.pool).await.map_err(failed)? {
             let (decision, replica): (i64, i64) = (self.get(&row, 0)?, self.get(&row, 1)?);
             let mut candidate = self.candidate(&row, replica, lists)?;
-            for (signal_milli, cost_milli) in more.remove(&(decision, replica)).unwrap_or_default() {
+            for [slot, signal_milli, cost_milli] in more.remove(&(decision, replica)).unwrap_or_default() {
+                // Slots count from 1; those between that have no row are void.
+                let before = usize::try_from(slot - 1).unwrap_or(0);
+                candidate.signals_milli.resize(before, VOID_MILLI);
+                candidate.costs_milli.resize(before, VOID_MILLI);
                 candidate.signals_milli.push(signal_milli);
                 candidate.costs_milli.push(cost_milli);
             }
@@ -299,7 +303,7 @@ impl Reader {
         let slots = |first: usize| -> Result<Vec<i64>, StoreError> {
             let mut values = Vec::with_capacity(8);
             for column in first..first + 8 {
-                values.extend(self.get::<Option<i64>>(row, column)?);
+                values.push(self.get::<Option<i64>>(row, column)?.unwrap_or(VOID_MILLI));
             }
             Ok(values)
         };

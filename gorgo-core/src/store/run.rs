@@ -88,7 +88,29 @@ impl Ids {
         self.replicas.get(replica.index()).copied()
     }
 
-    /// `None` for a policy that the run did not begin with.
+    /// Gives numbers to policies that came later.
+    pub(super) async fn add(
+        &mut self,
+        connection: &mut SqliteConnection,
+        policies: &[PolicyInfo],
+        from: At,
+    ) -> Result<(), sqlx::Error> {
+        sqlx::query(sql::BEGIN).execute(&mut *connection).await?;
+        match write_later(connection, self.run, policies, from).await {
+            Ok(mut ids) => {
+                sqlx::query(sql::COMMIT).execute(&mut *connection).await?;
+                self.policies.append(&mut ids);
+                Ok(())
+            }
+            Err(cause) => {
+                // The first failure is the one to tell.
+                let _ = sqlx::query(sql::ROLLBACK).execute(&mut *connection).await;
+                Err(cause)
+            }
+        }
+    }
+
+    /// `None` for a policy that has no number yet.
     pub(super) fn policy(&self, policy: PolicyId) -> Option<i64> {
         self.policies.get(policy.index()).copied()
     }
@@ -157,13 +179,42 @@ async fn write_parts(connection: &mut SqliteConnection, run: &RunInfo) -> Result
         sqlx::query(text).bind(started_us).execute(&mut *connection).await?;
     }
     for (policy, policy_id) in run.policies.iter().zip(&policies) {
-        let generation = i64::try_from(policy.weights.generation.0).unwrap_or(i64::MAX);
-        for (slot, value) in (1_i64..).zip(&policy.weights.values) {
-            let query = sqlx::query(sql::WEIGHTS.one).bind(run_id).bind(policy_id).bind(generation);
-            query.bind(slot).bind(started_us).bind(value).execute(&mut *connection).await?;
-        }
+        write_weights(connection, (run_id, *policy_id), &policy.weights, started_us).await?;
     }
     Ok(Ids { run: run_id, replicas, policies })
+}
+
+/// Policies that came while the run was going on. The weights of their predecessors stay open for what still runs.
+async fn write_later(
+    connection: &mut SqliteConnection,
+    run_id: i64,
+    policies: &[PolicyInfo],
+    from: At,
+) -> Result<Vec<i64>, sqlx::Error> {
+    let mut ids = Vec::with_capacity(policies.len());
+    for policy in policies {
+        let id = write_policy(connection, policy).await?;
+        // One that was there before, in another build, may have weights that are still open.
+        let query = sqlx::query(sql::CLOSE_WEIGHTS).bind(from.micros()).bind(run_id).bind(id);
+        query.execute(&mut *connection).await?;
+        write_weights(connection, (run_id, id), &policy.weights, from.micros()).await?;
+        ids.push(id);
+    }
+    Ok(ids)
+}
+
+async fn write_weights(
+    connection: &mut SqliteConnection,
+    (run_id, policy_id): (i64, i64),
+    weights: &Weights,
+    from_us: i64,
+) -> Result<(), sqlx::Error> {
+    let generation = i64::try_from(weights.generation.0).unwrap_or(i64::MAX);
+    for (slot, value) in (1_i64..).zip(&weights.values) {
+        let query = sqlx::query(sql::WEIGHTS.one).bind(run_id).bind(policy_id).bind(generation);
+        query.bind(slot).bind(from_us).bind(value).execute(&mut *connection).await?;
+    }
+    Ok(())
 }
 
 async fn write_policy(connection: &mut SqliteConnection, policy: &PolicyInfo) -> Result<i64, sqlx::Error> {

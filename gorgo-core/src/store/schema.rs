@@ -19,6 +19,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     (1, "history", include_str!("../../../migrations/0001_history.sql")),
     (2, "tuner", include_str!("../../../migrations/0002_tuner.sql")),
     (5, "plugins", include_str!("../../../migrations/0005_plugins.sql")),
+    (6, "restart", include_str!("../../../migrations/0006_restart.sql")),
     (7, "gate", include_str!("../../../migrations/0007_gate.sql")),
 ];
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::StoreError;
 use super::queue::Queue;
+use super::{PolicyInfo, StoreError};
 use crate::model::{At, Record};
 use crate::observe::Listener;
 
@@ -50,6 +50,7 @@ pub struct Sink {
 pub(super) enum Command {
     Flush(oneshot::Sender<()>),
     Tidy(oneshot::Sender<()>),
+    Policies(Vec<PolicyInfo>, At, oneshot::Sender<Result<(), StoreError>>),
     Finish(At, oneshot::Sender<Result<(), StoreError>>),
 }
 
@@ -74,6 +75,15 @@ impl Sink {
     /// [`StoreError::Ended`] after the writer has ended.
     pub async fn tidy(&self) -> Result<(), StoreError> {
         self.ask(Command::Tidy).await
+    }
+
+    /// Writes down policies that the run did not begin with, and the weights that they begin with at `from`. Their numbers
+    /// follow those that were given so far; no decision may name them before this returns.
+    ///
+    /// # Errors
+    /// What SQLite says, or [`StoreError::Ended`]; nothing is added then.
+    pub async fn add_policies(&self, policies: Vec<PolicyInfo>, from: At) -> Result<(), StoreError> {
+        self.ask(|reply| Command::Policies(policies, from, reply)).await?
     }
 
     /// Writes all that was taken, marks the run as ended at `ended`, and closes the file. Records that come later are

@@ -121,11 +121,26 @@ pub(super) const CLEAR_ALARM: &str =
 /// A run that was killed left its alarms on, and its last generation without a verdict.
 pub(super) const CLEAR_ALL_ALARMS: &str = "UPDATE alarms SET to_us = max(?1, from_us) WHERE to_us IS NULL";
 pub(super) const CUT_GENERATIONS: &str = "UPDATE generations SET verdict = 'cut', ended_at_us = max(?1, started_at_us), \
-    reason = 'the router stopped' WHERE verdict IS NULL";
+    reason = 'cut: the router was killed' WHERE verdict IS NULL";
 /// What a tuner goes on from: the newest state of the policy, and its highest generation.
 pub(super) const LAST_TUNING: &str = "SELECT (SELECT g.state FROM generations g WHERE g.policy_id = p.policy_id \
     AND g.state IS NOT NULL ORDER BY g.generation_id DESC LIMIT 1), (SELECT max(g.generation_id) FROM generations g \
     WHERE g.policy_id = p.policy_id) FROM policies p WHERE p.name = ? AND p.sha256 = ?";
+
+// what a restart goes on from
+pub(super) const ADD_INDEX: &str = "INSERT OR REPLACE INTO index_snapshots (replica_id, taken_at_us, engine_epoch, \
+    engine_tokens, blocks) VALUES (?, ?, ?, ?, ?)";
+pub(super) const DROP_OLD_INDEX: &str = "DELETE FROM index_snapshots WHERE replica_id = ? AND taken_at_us < ?";
+pub(super) const PUT_LEARNED: &str = "INSERT INTO learned (replica_id, at_us, state) VALUES (?, ?, ?) \
+    ON CONFLICT (replica_id) DO UPDATE SET at_us = excluded.at_us, state = excluded.state";
+pub(super) const READ_INDEX: &str = "SELECT s.taken_at_us, s.engine_epoch, s.engine_tokens, s.blocks \
+    FROM index_snapshots s JOIN replicas r ON r.replica_id = s.replica_id WHERE r.name = ? \
+    ORDER BY s.taken_at_us DESC LIMIT 1";
+pub(super) const READ_LEARNED: &str = "SELECT l.at_us, l.state FROM learned l \
+    JOIN replicas r ON r.replica_id = l.replica_id WHERE r.name = ? AND r.engine = ? AND r.url IS ?";
+pub(super) const READ_LAST_PROBES: &str = "SELECT p.at_us, p.rtt_us FROM probes p \
+    JOIN replicas r ON r.replica_id = p.replica_id WHERE r.name = ? AND r.url IS ? AND p.at_us >= ? AND p.lost = 0 \
+    AND p.rtt_us >= 0 ORDER BY p.at_us DESC LIMIT ?";
 
 pub(super) const BEGIN: &str = "BEGIN IMMEDIATE";
 pub(super) const COMMIT: &str = "COMMIT";
@@ -183,7 +198,7 @@ pub(super) const DELETE_BY_DECISION: [&str; 7] = [
     "DELETE FROM decisions WHERE decision_id < ?",
 ];
 /// Everything keyed by time: at most `?2` rows older than `?1`. The subqueries let SQLite seek in the primary key.
-pub(super) const DELETE_BY_TIME: [&str; 5] = [
+pub(super) const DELETE_BY_TIME: [&str; 7] = [
     "DELETE FROM probes WHERE (replica_id, at_us) IN (SELECT replica_id, at_us FROM probes \
      WHERE replica_id IN (SELECT replica_id FROM replicas) AND at_us < ?1 LIMIT ?2)",
     "DELETE FROM scrapes WHERE (replica_id, at_us) IN (SELECT replica_id, at_us FROM scrapes \
@@ -193,6 +208,9 @@ pub(super) const DELETE_BY_TIME: [&str; 5] = [
      AND at_us < ?1 LIMIT ?2)",
     "DELETE FROM events WHERE event_id IN (SELECT event_id FROM events WHERE at_us < ?1 LIMIT ?2)",
     "DELETE FROM gaps WHERE gap_id IN (SELECT gap_id FROM gaps WHERE to_us < ?1 LIMIT ?2)",
+    "DELETE FROM index_snapshots WHERE (replica_id, taken_at_us) IN (SELECT replica_id, taken_at_us \
+     FROM index_snapshots WHERE replica_id IN (SELECT replica_id FROM replicas) AND taken_at_us < ?1 LIMIT ?2)",
+    "DELETE FROM learned WHERE replica_id IN (SELECT replica_id FROM learned WHERE at_us < ?1 LIMIT ?2)",
 ];
 /// Weights that ended a minute before the oldest decision that is kept; the minute covers a decision under way.
 pub(super) const DELETE_WEIGHTS: &str = "DELETE FROM weights WHERE to_us < ?1 - 60000000";
@@ -212,7 +230,7 @@ pub(super) const READ_CANDIDATES: &str = "SELECT decision_id, replica_id, exclud
      queued_uncached_tokens, inflight, report_age_ms, s1_milli, s2_milli, s3_milli, s4_milli, s5_milli, s6_milli, \
      s7_milli, s8_milli, c1_milli, c2_milli, c3_milli, c4_milli, c5_milli, c6_milli, c7_milli, c8_milli \
      FROM candidates WHERE decision_id BETWEEN ? AND ? AND attempt = 1 ORDER BY decision_id, position";
-pub(super) const READ_CANDIDATE_TERMS: &str = "SELECT decision_id, replica_id, signal_milli, cost_milli FROM candidate_terms \
+pub(super) const READ_CANDIDATE_TERMS: &str = "SELECT decision_id, replica_id, slot, signal_milli, cost_milli FROM candidate_terms \
      WHERE decision_id BETWEEN ? AND ? AND attempt = 1 ORDER BY decision_id, replica_id, slot";
 pub(super) const READ_SHADOWS: &str = "SELECT decision_id, policy_id, replica_id, cost_milli FROM shadows WHERE decision_id BETWEEN ? AND ? \
      ORDER BY decision_id, policy_id";
@@ -267,6 +285,12 @@ pub(super) const SINGLE: &[&str] = &[
     CLEAR_ALL_ALARMS,
     CUT_GENERATIONS,
     LAST_TUNING,
+    ADD_INDEX,
+    DROP_OLD_INDEX,
+    PUT_LEARNED,
+    READ_INDEX,
+    READ_LEARNED,
+    READ_LAST_PROBES,
     ADD_MODEL,
     MODEL_ID,
     ADD_CONSTRAINT,

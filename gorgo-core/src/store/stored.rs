@@ -103,9 +103,9 @@ pub struct StoredCandidate {
     pub inflight: u32,
     /// Age of the engine's report, ms.
     pub report_age_ms: Option<i64>,
-    /// One signal per term slot, thousandths of the term's unit.
+    /// One signal per term slot, thousandths of the term's unit; [`crate::model::VOID_MILLI`] of a term that said nothing.
     pub signals_milli: Vec<i64>,
-    /// weight × signal per term slot, thousandths.
+    /// weight × signal per term slot, thousandths; [`crate::model::VOID_MILLI`] likewise.
     pub costs_milli: Vec<i64>,
 }
 

@@ -130,6 +130,11 @@ impl Writer {
                     self.tidy_to_end().await;
                     reply.send(()).ok();
                 }
+                Command::Policies(policies, from, reply) => {
+                    let added = self.batcher.ids.add(&mut self.connection, &policies, from).await;
+                    let added = added.map_err(|cause| StoreError::Sql { path: self.path.clone(), cause });
+                    reply.send(added).ok();
+                }
                 Command::Finish(ended, reply) => {
                     reply.send(self.finish(ended).await).ok();
                     return;
@@ -217,7 +222,7 @@ impl Writer {
             tokio::select! {
                 () = &mut sleep => return,
                 command = self.commands.recv() => {
-                    self.ending = !matches!(command, Some(Command::Flush(_) | Command::Tidy(_)));
+                    self.ending = !matches!(command, Some(Command::Flush(_) | Command::Tidy(_) | Command::Policies(..)));
                     self.postponed.extend(command);
                 }
             }

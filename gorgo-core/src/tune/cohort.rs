@@ -97,6 +97,17 @@ impl Statistic {
         }
     }
 
+    /// Its unit, as expressions check it.
+    #[must_use]
+    pub const fn unit(self) -> &'static str {
+        match self {
+            Self::ErrorShare | Self::ShareMax | Self::Hhi => "share",
+            Self::Requests => "requests",
+            Self::TokensPerSecond => "tokens/s",
+            _ => "ms",
+        }
+    }
+
     /// Samples below which it is no more than the largest one; nothing is decided on fewer.
     #[must_use]
     pub const fn least_samples(self) -> usize {
@@ -149,12 +160,18 @@ impl Common {
         }
     }
 
+    /// Whether a client that left without a first token had waited longer than most: that is bad, and else it says
+    /// nothing.
+    pub(super) fn left_for_waiting(&self, sample: &Sample) -> bool {
+        sample.e2e_ms > self.median_ttft_ms
+    }
+
     /// TTFT of a sample, ms.
     fn ttft(&self, sample: &Sample) -> Option<f64> {
         match (sample.ttft_ms, sample.fate) {
             (Some(ttft), Fate::Served | Fate::Left) => Some(ttft),
             (_, Fate::Failed) => Some(self.worst_ttft_ms.max(sample.ttft_ms.unwrap_or(sample.e2e_ms))),
-            (None, Fate::Left) => (sample.e2e_ms > self.median_ttft_ms).then(|| self.worst_ttft_ms.max(sample.e2e_ms)),
+            (None, Fate::Left) => self.left_for_waiting(sample).then(|| self.worst_ttft_ms.max(sample.e2e_ms)),
             // An answer without any token: its end is all there is.
             (None, Fate::Served) => Some(sample.e2e_ms),
         }
@@ -395,6 +412,7 @@ mod tests {
             ttft_ms: Some(ttft),
             e2e_ms: e2e,
             itl_ms: Some(10.0),
+            prompt_tokens: None,
             completion_tokens: Some(tokens),
             replica,
             size: 0.0,

@@ -6,6 +6,7 @@
 //! summed by pair, and the pairs vary as they vary. Traffic that drifts from one pair to the next cancels within both.
 
 use super::cohort::{Cohort, Common, Estimate, Figures, STATISTICS, Statistic, count};
+use super::jackknife;
 use super::objective::Objective;
 use super::sample::Sample;
 
@@ -62,15 +63,37 @@ pub(super) fn samples(pairs: &[Pair]) -> (usize, usize) {
     (pairs.iter().map(|pair| pair.incumbent.len()).sum(), pairs.iter().map(|pair| pair.candidate.len()).sum())
 }
 
-/// Compares the arms of these pairs. `None`: too few pairs or samples for this objective.
+/// Samples of an arm below which nothing is decided.
+pub(super) fn least_samples(objective: &dyn Objective) -> usize {
+    if objective.of_requests().is_some() {
+        return jackknife::LEAST_SAMPLES;
+    }
+    objective.statistics().iter().map(|statistic| statistic.least_samples()).max().unwrap_or(2)
+}
+
+/// Whether there are pairs and samples enough for this objective.
+pub(super) fn enough(objective: &dyn Objective, pairs: &[Pair]) -> bool {
+    let (incumbent, candidate) = samples(pairs);
+    pairs.len() >= 2 && incumbent.min(candidate) >= least_samples(objective)
+}
+
+/// Compares the arms of these pairs. `None`: too few pairs or samples for this objective, or it gives no number for
+/// them.
 #[must_use]
 pub fn contrast(objective: &dyn Objective, pairs: &[Pair], replicas: usize) -> Option<Contrast> {
-    let common = common(pairs, replicas);
-    let arms = [arm(pairs, false), arm(pairs, true)];
-    let least = objective.statistics().iter().map(|statistic| statistic.least_samples()).max().unwrap_or(2);
-    if pairs.len() < 2 || arms.iter().any(|(samples, _)| samples.len() < least) {
+    if !enough(objective, pairs) {
         return None;
     }
+    let seen = match objective.of_requests() {
+        Some(objective) => jackknife::contrast(objective, pairs, replicas),
+        None => Some(by_statistics(objective, pairs, replicas)),
+    };
+    seen.filter(|seen| [seen.difference, seen.error, seen.incumbent, seen.candidate].iter().all(|it| it.is_finite()))
+}
+
+fn by_statistics(objective: &dyn Objective, pairs: &[Pair], replicas: usize) -> Contrast {
+    let common = common(pairs, replicas);
+    let arms = [arm(pairs, false), arm(pairs, true)];
     let cohorts = [Cohort::new(&arms[0].0, common), Cohort::new(&arms[1].0, common)];
     let mut figures: [Figures; 2] = [[0.0; STATISTICS]; 2];
     let mut influences: [Vec<(Statistic, Vec<f64>)>; 2] = [Vec::new(), Vec::new()];
@@ -105,7 +128,7 @@ pub fn contrast(objective: &dyn Objective, pairs: &[Pair], replicas: usize) -> O
     let n = count(pairs.len());
     let mean = by_pair.iter().sum::<f64>() / n;
     let variance = by_pair.iter().map(|one| (one - mean).powi(2)).sum::<f64>() * n / (n - 1.0);
-    Some(Contrast { difference, error: variance.sqrt(), incumbent, candidate, figures })
+    Contrast { difference, error: variance.sqrt(), incumbent, candidate, figures }
 }
 
 /// By how much the difference of scores moves with a statistic of arm `which`.

@@ -3,10 +3,15 @@
 //! A term in the wrong unit (round trips in seconds beside tokens in hundreds) never changes the arg-min, and no search
 //! by factors can cross that plateau: the samples would be spent on nothing. Source: GORGO on WildChat.
 
-use crate::model::DecisionRecord;
+use crate::model::{CandidateRecord, DecisionRecord, VOID_MILLI};
 
 /// Decisions that one figure is of.
 const WINDOW: u32 = 1_000;
+
+/// What a term added; nothing where it said nothing.
+fn cost_of(row: &CandidateRecord, slot: usize) -> i64 {
+    row.costs_milli.get(slot).copied().filter(|cost| *cost != VOID_MILLI).unwrap_or(0)
+}
 
 /// Counts decisions that a term decided.
 #[derive(Debug, Clone, Default)]
@@ -27,7 +32,7 @@ impl Decisive {
         }
         let cheapest = may().min_by_key(|row| row.cost_milli).map(|row| row.replica);
         for (slot, changed) in slots.iter().zip(&mut self.changed) {
-            let without = may().min_by_key(|row| row.cost_milli - row.costs_milli.get(*slot).copied().unwrap_or(0));
+            let without = may().min_by_key(|row| row.cost_milli - cost_of(row, *slot));
             *changed += u32::from(without.map(|row| row.replica) != cheapest);
         }
         self.seen += 1;

@@ -15,19 +15,22 @@ pub mod contrast;
 mod decisive;
 mod drift;
 mod exact;
+mod jackknife;
 pub mod objective;
 pub mod optimizer;
 mod reference;
+mod requests;
 pub mod sample;
 pub mod space;
 pub mod trial;
 mod tuner;
 mod verdict;
 
-pub use objective::{OBJECTIVES, Objective, ObjectiveKind};
+pub use objective::{OBJECTIVES, Objective, ObjectiveKind, OfRequests};
 pub use optimizer::{OPTIMIZERS, Optimizer, OptimizerKind};
+pub use requests::Requests;
 pub use space::{Dimension, Space};
-pub use trial::{Assignment, Blocks, Stamp};
+pub use trial::{Assignment, Blocks, Stamp, Test};
 pub use tuner::{Assigned, Plan, Tuner};
 pub use verdict::Guard;
 

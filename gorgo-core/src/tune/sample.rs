@@ -31,6 +31,8 @@ pub struct Sample {
     pub e2e_ms: f64,
     /// Mean gap between tokens, ms.
     pub itl_ms: Option<f64>,
+    /// Prompt tokens, as the engine counted them.
+    pub prompt_tokens: Option<u32>,
     /// Tokens generated.
     pub completion_tokens: Option<u32>,
     /// Who served, a [`crate::model::ReplicaId`].
@@ -58,6 +60,7 @@ impl Sample {
             ttft_ms: outcome.ttft_us.map(millis),
             e2e_ms: millis(outcome.e2e_us),
             itl_ms: outcome.itl_mean_us.map(millis),
+            prompt_tokens: outcome.prompt_tokens,
             completion_tokens: outcome.completion_tokens,
             replica,
             size,
@@ -69,7 +72,16 @@ impl Sample {
     #[must_use]
     pub const fn overdue(waited_ms: f64, replica: u16, size: f64) -> Self {
         let fate = Fate::Failed;
-        Self { ttft_ms: None, e2e_ms: waited_ms, itl_ms: None, completion_tokens: None, replica, size, fate }
+        Self {
+            ttft_ms: None,
+            e2e_ms: waited_ms,
+            itl_ms: None,
+            prompt_tokens: None,
+            completion_tokens: None,
+            replica,
+            size,
+            fate,
+        }
     }
 }
 

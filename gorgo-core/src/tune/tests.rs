@@ -2,6 +2,7 @@
 //! there is, and what it does when the world changes. All seeds are fixed and printed.
 
 mod contract;
+mod objectives;
 mod reference;
 mod resume;
 mod search;

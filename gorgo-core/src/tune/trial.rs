@@ -42,6 +42,29 @@ impl Assignment {
     }
 }
 
+/// By which rule a candidate takes over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Test {
+    /// Better by so many standard errors, looked at after each pair: a group-sequential rule.
+    Group,
+    /// An always-valid test: a mixture likelihood ratio that may be looked at after every pair, however often.
+    AlwaysValid,
+}
+
+impl Test {
+    /// All of them, in documentation order.
+    pub const ALL: [Self; 2] = [Self::Group, Self::AlwaysValid];
+
+    /// Its name in configuration files.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Group => "group",
+            Self::AlwaysValid => "always-valid",
+        }
+    }
+}
+
 /// `blocks` of a tune table.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Blocks {
@@ -53,15 +76,28 @@ pub struct Blocks {
     pub min_pairs: u32,
     /// Pairs after which an undecided candidate is rejected.
     pub max_pairs: u32,
-    /// Accepted below minus this many standard errors.
+    /// The rule of acceptance.
+    pub test: Test,
+    /// Accepted below minus this many standard errors, where `test` is `group`.
     pub accept_se: f64,
+    /// Highest chance of accepting one that is no better, where `test` is `always-valid`.
+    pub alpha: f64,
     /// Rejected above this many.
     pub reject_se: f64,
 }
 
 impl Default for Blocks {
     fn default() -> Self {
-        Self { requests: 40, washout_requests: 8, min_pairs: 4, max_pairs: 16, accept_se: 2.5, reject_se: 0.5 }
+        Self {
+            requests: 40,
+            washout_requests: 8,
+            min_pairs: 4,
+            max_pairs: 16,
+            test: Test::Group,
+            accept_se: 2.5,
+            alpha: 0.1,
+            reject_se: 0.5,
+        }
     }
 }
 

@@ -46,6 +46,8 @@ pub struct Plan {
     pub objective: Arc<dyn Objective>,
     /// Its kind.
     pub objective_kind: &'static str,
+    /// SHA-256 of its library, hexadecimal, where it is a plugin.
+    pub objective_sha256: Option<Arc<str>>,
     /// What proposes.
     pub optimizer: &'static OptimizerKind,
     /// Its parameters.
@@ -63,6 +65,12 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Requests of an arm below which its objective decides nothing.
+    #[must_use]
+    pub fn least_samples(&self) -> u64 {
+        super::contrast::least_samples(&*self.objective) as u64
+    }
+
     /// A tuner of `policy`, whose weights as configured are `weights`; `fleet` are the names of the replicas.
     ///
     /// # Errors
@@ -286,10 +294,20 @@ impl Tuner {
         self.ended = 0;
         self.drift.reset();
         if self.reference.is_none() && self.trial.is_some() {
-            let told = Told { accepted: false, decided: false, difference: 0.0, error: 0.0 };
-            let reason = format!("cut: {why}");
-            self.conclude(Ended { verdict: Verdict::Cut, reason, told }, at);
+            self.cut(format!("cut: {why}"), at);
         }
+    }
+
+    /// The router stops: a trial under way is not counted, and says so.
+    pub fn stopped(&mut self, at: At) {
+        if self.reference.is_none() && self.trial.is_some() {
+            self.cut("cut: the router stopped".to_owned(), at);
+        }
+    }
+
+    fn cut(&mut self, reason: String, at: At) {
+        let told = Told { accepted: false, decided: false, difference: 0.0, error: 0.0 };
+        self.conclude(Ended { verdict: Verdict::Cut, reason, told }, at);
     }
 
     /// What is to be written down since the last call.

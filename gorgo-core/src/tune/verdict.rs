@@ -7,11 +7,11 @@
 use serde::{Deserialize, Serialize};
 
 use super::cohort::{Statistic, count};
-use super::contrast::{Contrast, Pair, contrast};
+use super::contrast::{Contrast, Pair, contrast, enough};
 use super::exact;
 use super::objective::Objective;
 use super::optimizer::Told;
-use super::trial::Blocks;
+use super::trial::{Blocks, Test};
 use crate::model::Verdict;
 
 /// `guard` of a tune table: what no candidate may do, whatever its score.
@@ -99,8 +99,14 @@ pub(super) fn judge(
     }
     let undecided = Told { accepted: false, decided: false, difference: 0.0, error: 0.0 };
     let Some(seen) = contrast(objective, pairs, replicas) else {
-        let reason =
-            || format!("undecided after {n} pairs: {} samples are too few for this objective", sizes.0.min(sizes.1));
+        let reason = || {
+            let fewest = sizes.0.min(sizes.1);
+            if enough(objective, pairs) {
+                format!("undecided after {n} pairs: the objective gives no number for the {fewest} samples")
+            } else {
+                format!("undecided after {n} pairs: {fewest} samples are too few for this objective")
+            }
+        };
         return if last { end(Verdict::Rejected, undecided, reason()) } else { None };
     };
     let error = noise.steadied(&seen, n);
@@ -116,7 +122,13 @@ pub(super) fn judge(
         )
     };
     let enough = pairs.len() >= blocks.min_pairs as usize;
-    let ended = if enough && ratio < -blocks.accept_se {
+    let better = match blocks.test {
+        Test::Group => ratio < -blocks.accept_se,
+        Test::AlwaysValid => {
+            seen.difference < 0.0 && evidence(seen.difference, error, seen.incumbent) * blocks.alpha >= 1.0
+        }
+    };
+    let ended = if enough && better {
         match broken(pairs, replicas, guard, false) {
             None => end(Verdict::Accepted, Told { accepted: true, ..told }, shown("better")),
             Some(reason) if last => end(Verdict::Rejected, told, reason),
@@ -135,6 +147,22 @@ pub(super) fn judge(
         noise.learn(&seen, n);
     }
     ended
+}
+
+/// The effect that the always-valid test is made to see soonest, as a share of the incumbent's score.
+const EXPECTED_EFFECT: f64 = 0.1;
+
+/// How much more likely the difference is if there is an effect than if there is none: a likelihood ratio, mixed over
+/// effects that are normal around 0. Under no difference it passes 1/α at any time with a chance of at most α, however
+/// often one looks (Robbins 1970; Johari and others, Always Valid Inference, 2022). That holds for a known error; this
+/// one is estimated, so the rate is measured too, see the tests.
+fn evidence(difference: f64, error: f64, incumbent: f64) -> f64 {
+    let (noise, effect) = (error * error, (EXPECTED_EFFECT * incumbent).powi(2));
+    if !(noise > 0.0 && effect > 0.0) {
+        return 0.0;
+    }
+    let exponent = difference * difference * effect / (2.0 * noise * (noise + effect));
+    (noise / (noise + effect)).sqrt() * exponent.exp()
 }
 
 /// Standard errors above which a candidate is given up before `min_pairs`.

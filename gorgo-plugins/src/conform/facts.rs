@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use gorgo_core::model::{Candidates, EngineKind, Replica, ReplicaId, RequestView};
+use gorgo_core::tune::Requests;
 
 /// The fleet that the checks invent: as many replicas in three regions.
 #[must_use]
@@ -28,6 +29,7 @@ pub const fn request() -> RequestView {
         body_bytes: 12_000,
         session_hash: 7,
         head_hash: 11,
+        slo_ttft_ms: Some(800.0),
         turn: 5,
     }
 }
@@ -83,4 +85,19 @@ pub fn invented(replicas: u16) -> Candidates {
         }
     }
     facts
+}
+
+/// Requests of an arm, each a little slower than the one before.
+#[must_use]
+pub fn cohort(requests: u16) -> Requests {
+    let column = |base: f64, step: f64| (0..requests).map(|place| base + step * f64::from(place)).collect();
+    Requests {
+        ttft_ms: column(80.0, 2.5),
+        e2e_ms: column(900.0, 12.5),
+        itl_ms: column(10.0, 0.0),
+        prompt_tokens: column(500.0, 7.0),
+        completion_tokens: column(90.0, 1.0),
+        span_secs: f64::NAN,
+        failed: 1,
+    }
 }

@@ -21,7 +21,7 @@ use std::path::Path;
 
 use gorgo_core::model::Value;
 
-pub use self::facts::{fleet, invented, request};
+pub use self::facts::{cohort, fleet, invented, request};
 use self::subject::{Measured, Subject};
 use crate::abi::OBJECTIVE_SYMBOL;
 use crate::host::library::Image;

@@ -22,8 +22,8 @@ pub(super) fn check(subject: &Measured) -> Result<String, String> {
     let ask = |cohort: &Cohort| subject.instance.measure(subject.measure, cohort);
     // These may be without a number; they must not end the process.
     let _ = (ask(&cohort(&ttft_ms, 0)), ask(&cohort(&unknown, 3)));
-    ask(&cohort(&ttft_ms, 1)).map_err(|cause| format!("one request: {cause}"))?;
-    let first = ask(&cohort(&ttft_ms, 100)).map_err(|cause| format!("a hundred requests: {cause}"))?;
+    ask(&cohort(&ttft_ms, 1)).map_err(|cause| format!("one request: {}", cause.text))?;
+    let first = ask(&cohort(&ttft_ms, 100)).map_err(|cause| format!("a hundred requests: {}", cause.text))?;
     if ask(&cohort(&ttft_ms, 100)) != Ok(first) {
         return Err("the second time the number is another".to_owned());
     }

@@ -38,6 +38,7 @@ pub(crate) fn request(view: &RequestView) -> abi::Request {
         session_hash: view.session_hash,
         head_hash: view.head_hash,
         turn: view.turn,
+        slo_ttft_ms: view.slo_ttft_ms.unwrap_or(f64::NAN),
     }
 }
 

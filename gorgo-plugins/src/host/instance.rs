@@ -132,14 +132,14 @@ impl Instance {
     }
 
     /// Measures a cohort.
-    pub(crate) fn measure(&self, function: abi::MeasureFn, cohort: &abi::Cohort) -> Result<f64, String> {
+    pub(crate) fn measure(&self, function: abi::MeasureFn, cohort: &abi::Cohort) -> Result<f64, Failure> {
         let mut value = f64::NAN;
         // SAFETY: as above.
         let (status, said) = with_error(|error| unsafe { function(self.state, cohort, &raw mut value, error) });
         match status {
             status::DONE if value.is_finite() => Ok(value),
-            status::DONE => Err(format!("its number is {value}")),
-            status => Err(described(status, &said)),
+            status::DONE => Err(Failure { text: format!("its number is {value}"), fatal: false }),
+            status => Err(Failure { text: described(status, &said), fatal: status == status::PANICKED }),
         }
     }
 }
@@ -205,10 +205,10 @@ impl Judging {
         spent_us / f64::from(calls.max(1))
     }
 
-    /// Asks the plugin, unless it was taken out, and hands its answer to `read`, all rows or none.
-    pub(super) fn judge(&self, view: &RequestView, facts: &Candidates, read: impl FnOnce(&[f64], &[u8])) {
+    /// Asks the plugin, unless it was taken out, and hands its answer to `read`, all rows or none. Whether there was one.
+    pub(super) fn judge(&self, view: &RequestView, facts: &Candidates, read: impl FnOnce(&[f64], &[u8])) -> bool {
         if self.watch.is_out() {
-            return;
+            return false;
         }
         ROOM.with_borrow_mut(|room| {
             let (request, columns) = (request(view), room.columns(facts, self.needs));
@@ -217,10 +217,12 @@ impl Judging {
             let (status, said) = self.instance.call(self.call, &request, &columns, &mut output);
             let came = came(status, &said, &room.value, &room.known, self.infinite);
             self.watch.end(&began, came.as_ref().err());
-            if came == Ok(Came::Rows) {
+            let answered = came == Ok(Came::Rows);
+            if answered {
                 read(&room.value, &room.known);
             }
-        });
+            answered
+        })
     }
 }
 

@@ -25,5 +25,37 @@ host = []
 conform = []
 "#;
 
-/// The example whose text a new plugin begins with.
-pub const TEMPLATE: &str = include_str!("../../examples/scorer_rust/src/lib.rs");
+/// What a new plugin begins with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Template {
+    /// What it is, as packages and libraries are named: `scorer`, `constraint`, `objective`.
+    pub kind: &'static str,
+    /// The text of its one file.
+    pub text: &'static str,
+    /// The type in it that gets the new name.
+    pub type_name: &'static str,
+    /// The plugin's name in it.
+    pub name: &'static str,
+}
+
+/// The beginnings, each the text of a plugin that is compiled and tested here.
+pub const TEMPLATES: [Template; 3] = [
+    Template {
+        kind: "scorer",
+        text: include_str!("../../examples/scorer_rust/src/lib.rs"),
+        type_name: "Prefer",
+        name: "prefer",
+    },
+    Template {
+        kind: "constraint",
+        text: include_str!("../../shipped/residency/src/lib.rs"),
+        type_name: "Residency",
+        name: "residency",
+    },
+    Template {
+        kind: "objective",
+        text: include_str!("../../shipped/slo-misses/src/lib.rs"),
+        type_name: "SloMisses",
+        name: "slo-misses",
+    },
+];

@@ -1,4 +1,4 @@
-//! Loads plugins: file → bytes → library → descriptor → instance → a term or a constraint of a policy.
+//! Loads plugins: file → bytes → library → descriptor → instance → a term, a constraint or an objective of a policy.
 //!
 //! [`Host`] is what the program hands to the router's registry of kinds. All that can be wrong shows while policies are
 //! built; what goes wrong later is counted by `watch`, told as an event, and never ends a request by itself.
@@ -22,16 +22,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use gorgo_core::model::{Candidates, Params, PluginCount, Replica, RequestView};
-use gorgo_core::policy::{LoadedConstraint, LoadedTerm, Loader};
+use gorgo_core::policy::{LoadedConstraint, LoadedObjective, LoadedTerm, Loader};
+use gorgo_core::tune::Requests;
 use parking_lot::Mutex;
 
 use self::constraint::PluginConstraint;
 pub use self::descriptor::{About, Spec};
 pub use self::error::PluginError;
 use self::instance::{Instance, Judging};
-pub use self::kit::{KIT, TEMPLATE};
+pub use self::kit::{KIT, TEMPLATES, Template};
 use self::library::{Image, Library};
-pub use self::objective::{CohortColumns, PluginObjective};
+use self::objective::{Measuring, PluginObjective};
 use self::term::PluginTerm;
 pub use self::trial::Trial;
 pub use self::watch::Conduct;
@@ -45,8 +46,8 @@ pub struct Host {
     trial: Option<Trial>,
     conduct: Conduct,
     news: Arc<News>,
-    /// By hash: two terms of the same build share it.
-    libraries: Mutex<HashMap<Arc<str>, Arc<Library>>>,
+    /// By hash: two terms of the same build share it, in this configuration and in the ones before it.
+    libraries: Arc<Mutex<HashMap<Arc<str>, Arc<Library>>>>,
     loaded: Mutex<Vec<Use>>,
 }
 
@@ -57,24 +58,38 @@ pub struct Use {
     pub path: PathBuf,
     /// Its SHA-256, hexadecimal.
     pub sha256: Arc<str>,
-    /// `term` or `constraint`.
+    /// `term`, `constraint` or `objective`.
     pub family: &'static str,
     /// What it says of itself.
     pub about: Arc<About>,
-    judging: Arc<Judging>,
+    called: Called,
+}
+
+/// What of a plugin is called.
+#[derive(Debug, Clone)]
+enum Called {
+    Judging(Arc<Judging>),
+    Measuring(Arc<Measuring>),
 }
 
 impl Use {
-    /// Mean time of `calls` calls on these facts, µs; they do not count.
+    /// Mean time of `calls` calls, µs; they do not count. Terms and constraints judge these facts, an objective measures
+    /// `cohort`.
     #[must_use]
-    pub fn micros_per_call(&self, request: &RequestView, facts: &Candidates, calls: u32) -> f64 {
-        self.judging.micros_per_call(request, facts, calls)
+    pub fn micros_per_call(&self, request: &RequestView, facts: &Candidates, cohort: &Requests, calls: u32) -> f64 {
+        match &self.called {
+            Called::Judging(judging) => judging.micros_per_call(request, facts, calls),
+            Called::Measuring(measuring) => measuring.micros_per_call(cohort, calls),
+        }
     }
 
     /// Its counts.
     #[must_use]
     pub fn count(&self) -> PluginCount {
-        self.judging.watch.count()
+        match &self.called {
+            Called::Judging(judging) => judging.watch.count(),
+            Called::Measuring(measuring) => measuring.count(),
+        }
     }
 }
 
@@ -87,7 +102,21 @@ impl Host {
             trial,
             conduct,
             news: Arc::default(),
-            libraries: Mutex::default(),
+            libraries: Arc::default(),
+            loaded: Mutex::default(),
+        }
+    }
+
+    /// A host for the same configuration, read again: a build that is loaded already is taken as it is, another one is
+    /// loaded beside it, and none is ever unloaded.
+    #[must_use]
+    pub fn again(&self) -> Self {
+        Self {
+            base: self.base.clone(),
+            trial: self.trial.clone(),
+            conduct: self.conduct,
+            news: Arc::clone(&self.news),
+            libraries: Arc::clone(&self.libraries),
             loaded: Mutex::default(),
         }
     }
@@ -112,40 +141,54 @@ impl Host {
         Ok(library)
     }
 
-    /// The objective that a table asks for; its keys are those of a term, without weight and budget.
-    ///
-    /// # Errors
-    /// What is wrong with the file or with its options.
-    pub fn objective(&self, params: &Params) -> Result<PluginObjective, PluginError> {
+    /// The objective that a table asks for.
+    fn measuring(&self, params: &Params) -> Result<(Use, Arc<Measuring>), PluginError> {
         let path = self.base.join(params.text("library").ok_or(PluginError::NoLibrary)?);
         let library = self.library(&path, params.text("sha256"))?;
         let (about, functions) = library.objective()?;
         let settings = options::settings(&about.options, params.table("options"))?;
         let instance = Instance::create(&about.name, &functions, &[], &settings)?;
-        let sha256 = Arc::clone(&library.sha256);
-        Ok(PluginObjective { instance, measure: functions.call, about: Arc::new(about), sha256 })
+        let measuring = Arc::new(Measuring::new(instance, functions.call, self.watch(&about.name, params)));
+        let using = Use {
+            path,
+            sha256: Arc::clone(&library.sha256),
+            family: "objective",
+            about: Arc::new(about),
+            called: Called::Measuring(Arc::clone(&measuring)),
+        };
+        self.loaded.lock().push(using.clone());
+        Ok((using, measuring))
+    }
+
+    fn watch(&self, plugin: &str, params: &Params) -> Watch {
+        let budget_us = params.number("budget_us").unwrap_or(f64::INFINITY);
+        Watch::new(Arc::from(plugin), budget_us, self.conduct, Arc::clone(&self.news))
     }
 
     /// The use that a table asks for; `symbol` says as what.
-    fn used(&self, params: &Params, fleet: &[Replica], symbol: &'static str) -> Result<Use, PluginError> {
+    fn used(
+        &self,
+        params: &Params,
+        fleet: &[Replica],
+        symbol: &'static str,
+    ) -> Result<(Use, Arc<Judging>), PluginError> {
         let path = self.base.join(params.text("library").ok_or(PluginError::NoLibrary)?);
         let library = self.library(&path, params.text("sha256"))?;
         let (about, functions) = library.judge(symbol)?;
         let settings = options::settings(&about.options, params.table("options"))?;
         let instance = Instance::create(&about.name, &functions, fleet, &settings)?;
-        let budget_us = params.number("budget_us").unwrap_or(f64::INFINITY);
-        let watch = Watch::new(Arc::from(&*about.name), budget_us, self.conduct, Arc::clone(&self.news));
+        let watch = self.watch(&about.name, params);
         let is_term = symbol == SCORER_SYMBOL;
-        let judging = Judging::new(instance, functions.call, about.needs, !is_term, watch);
+        let judging = Arc::new(Judging::new(instance, functions.call, about.needs, !is_term, watch));
         let using = Use {
             path,
             sha256: Arc::clone(&library.sha256),
             family: if is_term { "term" } else { "constraint" },
             about: Arc::new(about),
-            judging: Arc::new(judging),
+            called: Called::Judging(Arc::clone(&judging)),
         };
         self.loaded.lock().push(using.clone());
-        Ok(using)
+        Ok((using, judging))
     }
 }
 
@@ -155,7 +198,7 @@ fn indispensable(params: &Params) -> bool {
 
 impl Loader for Host {
     fn term(&self, params: &Params, fleet: &[Replica]) -> Result<LoadedTerm, String> {
-        let Use { about, sha256, judging, .. } =
+        let (Use { about, sha256, .. }, judging) =
             self.used(params, fleet, SCORER_SYMBOL).map_err(|cause| cause.to_string())?;
         Ok(LoadedTerm {
             name: Arc::from(&*about.name),
@@ -167,13 +210,19 @@ impl Loader for Host {
     }
 
     fn constraint(&self, params: &Params, fleet: &[Replica]) -> Result<LoadedConstraint, String> {
-        let Use { about, judging, .. } =
+        let (Use { about, sha256, .. }, judging) =
             self.used(params, fleet, CONSTRAINT_SYMBOL).map_err(|cause| cause.to_string())?;
         Ok(LoadedConstraint {
             name: Arc::from(&*about.name),
             hard: about.flags & flag::HARD != 0,
+            sha256: Some(sha256),
             limit: Box::new(PluginConstraint { judging, indispensable: indispensable(params) }),
         })
+    }
+
+    fn objective(&self, params: &Params) -> Result<LoadedObjective, String> {
+        let (Use { sha256, .. }, measuring) = self.measuring(params).map_err(|cause| cause.to_string())?;
+        Ok(LoadedObjective { sha256, objective: Box::new(PluginObjective(measuring)) })
     }
 
     fn take_news(&self) -> Vec<String> {

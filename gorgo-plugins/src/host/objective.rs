@@ -1,76 +1,104 @@
-//! A plugin as an objective: a cohort of requests → one number that an optimizer makes small.
+//! A plugin as an objective: the requests of one arm → one number that an optimizer makes small.
 
+use std::fmt;
 use std::sync::Arc;
 
+use gorgo_core::model::PluginCount;
+use gorgo_core::tune::cohort::{Figures, Statistic};
+use gorgo_core::tune::{Objective, OfRequests, Requests};
+
+use super::clock::monotonic_ns;
 use super::columns::size;
-use super::descriptor::About;
 use super::instance::Instance;
+use super::watch::Watch;
 use crate::abi;
 
-/// The requests of one cohort that ended well, in order of arrival; a number that is not known is NaN. All columns have
-/// the same length.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct CohortColumns {
-    /// Time from arrival to the first generated content, ms.
-    pub ttft_ms: Vec<f64>,
-    /// Time from arrival to the last byte, ms.
-    pub e2e_ms: Vec<f64>,
-    /// Mean time between tokens, ms.
-    pub itl_ms: Vec<f64>,
-    /// Prompt tokens.
-    pub prompt_tokens: Vec<f64>,
-    /// Tokens generated.
-    pub completion_tokens: Vec<f64>,
-    /// From the first arrival to the last end, s.
-    pub span_secs: f64,
-    /// Requests of the cohort that failed, beyond those in the columns.
-    pub failed: u64,
+/// An objective that was loaded, and the watch over it.
+pub(super) struct Measuring {
+    instance: Instance,
+    measure: abi::MeasureFn,
+    pub(super) watch: Watch,
 }
 
-/// An objective that was loaded.
-#[derive(Debug)]
-pub struct PluginObjective {
-    pub(super) instance: Instance,
-    pub(super) measure: abi::MeasureFn,
-    pub(super) about: Arc<About>,
-    pub(super) sha256: Arc<str>,
+impl fmt::Debug for Measuring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Measuring").field("watch", &self.watch).finish_non_exhaustive()
+    }
 }
 
-impl PluginObjective {
-    /// What it says of itself.
-    #[must_use]
-    pub fn about(&self) -> &About {
-        &self.about
+impl Measuring {
+    pub(super) const fn new(instance: Instance, measure: abi::MeasureFn, watch: Watch) -> Self {
+        Self { instance, measure, watch }
     }
 
-    /// SHA-256 of its library, hexadecimal.
-    #[must_use]
-    pub fn sha256(&self) -> &str {
-        &self.sha256
-    }
-
-    /// The number of a cohort, in the plugin's unit.
-    ///
-    /// # Errors
-    /// Why there is none: columns of different lengths, what the plugin said, or a number that is not finite.
-    pub fn measure(&self, cohort: &CohortColumns) -> Result<f64, String> {
-        let count = cohort.ttft_ms.len();
-        let others = [&cohort.e2e_ms, &cohort.itl_ms, &cohort.prompt_tokens, &cohort.completion_tokens];
-        if others.iter().any(|column| column.len() != count) {
-            return Err("the cohort's columns differ in length".to_owned());
+    /// The number of these requests, in the plugin's unit; `None`, and a strike, where it gives none.
+    fn measured(&self, requests: &Requests) -> Option<f64> {
+        if self.watch.is_out() {
+            return None;
         }
-        let cohort = abi::Cohort {
-            struct_size: size::<abi::Cohort>(),
-            reserved: 0,
-            count,
-            ttft_ms: cohort.ttft_ms.as_ptr(),
-            e2e_ms: cohort.e2e_ms.as_ptr(),
-            itl_ms: cohort.itl_ms.as_ptr(),
-            prompt_tokens: cohort.prompt_tokens.as_ptr(),
-            completion_tokens: cohort.completion_tokens.as_ptr(),
-            span_secs: cohort.span_secs,
-            failed: cohort.failed,
-        };
-        self.instance.measure(self.measure, &cohort)
+        let began = self.watch.begin();
+        let came = self.instance.measure(self.measure, &cohort(requests));
+        self.watch.end(&began, came.as_ref().err());
+        came.ok()
+    }
+
+    /// Mean time of `calls` calls on these requests, µs; they do not count.
+    pub(super) fn micros_per_call(&self, requests: &Requests, calls: u32) -> f64 {
+        let began = monotonic_ns();
+        for _ in 0..calls {
+            // Only the time is asked for.
+            let _ = self.instance.measure(self.measure, &cohort(requests));
+        }
+        #[expect(clippy::cast_precision_loss, reason = "a few seconds at most")]
+        let spent_us = monotonic_ns().saturating_sub(began) as f64 / 1e3;
+        spent_us / f64::from(calls.max(1))
+    }
+
+    pub(super) fn count(&self) -> PluginCount {
+        self.watch.count()
+    }
+}
+
+/// The requests as the contract hands them over. The columns of [`Requests::of`] have one length; of others the shortest
+/// counts.
+fn cohort(requests: &Requests) -> abi::Cohort {
+    let columns =
+        [&requests.ttft_ms, &requests.e2e_ms, &requests.itl_ms, &requests.prompt_tokens, &requests.completion_tokens];
+    abi::Cohort {
+        struct_size: size::<abi::Cohort>(),
+        reserved: 0,
+        count: columns.iter().map(|column| column.len()).min().unwrap_or(0),
+        ttft_ms: requests.ttft_ms.as_ptr(),
+        e2e_ms: requests.e2e_ms.as_ptr(),
+        itl_ms: requests.itl_ms.as_ptr(),
+        prompt_tokens: requests.prompt_tokens.as_ptr(),
+        completion_tokens: requests.completion_tokens.as_ptr(),
+        span_secs: requests.span_secs,
+        failed: requests.failed,
+    }
+}
+
+/// The objective of a tuner.
+#[derive(Debug)]
+pub(super) struct PluginObjective(pub(super) Arc<Measuring>);
+
+impl Objective for PluginObjective {
+    fn statistics(&self) -> &[Statistic] {
+        &[]
+    }
+
+    fn score(&self, _own: &Figures, _reference: &Figures) -> f64 {
+        // It is asked for the requests' number instead.
+        f64::NAN
+    }
+
+    fn of_requests(&self) -> Option<&dyn OfRequests> {
+        Some(self)
+    }
+}
+
+impl OfRequests for PluginObjective {
+    fn measure(&self, requests: &Requests) -> Option<f64> {
+        self.0.measured(requests)
     }
 }

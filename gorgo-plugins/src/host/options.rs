@@ -61,6 +61,9 @@ fn read(spec: &Spec, value: &Value, settings: &mut Vec<Set>) -> Result<(), Strin
             settings.push(Set { key: key(), to: To::Number(within(spec, &spec.name, value)?) });
             return Ok(());
         }
+        (abi::kind::NUMBER, Value::Table(members)) if members.iter().any(|(key, _)| key == "tune" || key == "init") => {
+            return Err(format!("`options.{}`: options are not tuned; give a number, and tune the weight", spec.name));
+        }
         (abi::kind::NUMBERS, Value::Table(members)) => {
             for (name, value) in members {
                 let key = format!("{}.{name}", spec.name);
@@ -151,10 +154,11 @@ mod tests {
             ("grams", table(vec![("eu", Value::Float(f64::NAN))])),
             ("base", Value::Integer(11)),
             ("strict", Value::Integer(1)),
+            ("share", table(vec![("init", Value::Integer(1)), ("tune", Value::Bool(true))])),
         ]);
         let message = settings(&specs(), Some(&given)).unwrap_err().to_string();
-        let expected = "`options.gram` is unknown; known: share, grams, allow, base, strict; `options.share` is missing: \
-                        what it is for; `options.grams.eu`: NaN is not between 0 and 10; `options.base`: 11 is not \
+        let expected = "`options.gram` is unknown; known: share, grams, allow, base, strict; `options.share`: options are \
+                        not tuned; give a number, and tune the weight; `options.grams.eu`: NaN is not between 0 and 10; `options.base`: 11 is not \
                         between 0 and 10; `options.strict`: expected true or false, found a whole number";
         assert_eq!(message, expected);
         assert!(settings(&[], None).unwrap().is_empty());

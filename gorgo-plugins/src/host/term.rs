@@ -21,11 +21,15 @@ impl CostTerm for PluginTerm {
     }
 
     fn signal(&self, request: &RequestView, candidates: &Candidates, out: &mut [Option<f64>]) {
+        self.gives(request, candidates, out);
+    }
+
+    fn gives(&self, request: &RequestView, candidates: &Candidates, out: &mut [Option<f64>]) -> bool {
         self.judging.judge(request, candidates, |values, known| {
             for ((signal, value), known) in out.iter_mut().zip(values).zip(known) {
                 *signal = (*known != 0).then_some(*value);
             }
-        });
+        })
     }
 
     fn refuses(&self) -> bool {

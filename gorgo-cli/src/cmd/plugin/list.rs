@@ -6,7 +6,7 @@ use comfy_table::{ContentArrangement, Table, presets};
 use gorgo_core::config::{render, summary};
 use gorgo_core::model::Needs;
 use gorgo_core::run::load;
-use gorgo_plugins::conform::{invented, request};
+use gorgo_plugins::conform::{cohort, invented, request};
 use gorgo_plugins::host::{Conduct, Use};
 
 use crate::args::{ConfigArgs, environment, look};
@@ -40,6 +40,8 @@ impl List {
 const CALLS: u32 = 1000;
 /// Replicas of the facts that it is measured with.
 const REPLICAS: u16 = 3;
+/// Requests of an arm that an objective is measured with.
+const COHORT: u16 = 512;
 
 /// The list as people read it.
 fn shown(loaded: &[Use]) -> String {
@@ -49,12 +51,12 @@ fn shown(loaded: &[Use]) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(["plugin", "version", "as", "unit", "reads", "options (tunable*)", "µs a call", "sha256", "file"]);
-    let facts = invented(REPLICAS);
+    let (facts, requests) = (invented(REPLICAS), cohort(COHORT));
     for using in loaded {
         let about = &using.about;
         let star = |spec: &gorgo_plugins::host::Spec| format!("{}{}", spec.name, if spec.tunable() { "*" } else { "" });
         let options: Vec<String> = about.options.iter().map(star).collect();
-        let micros = using.micros_per_call(&request(), &facts, CALLS);
+        let micros = using.micros_per_call(&request(), &facts, &requests, CALLS);
         table.add_row([
             about.name.clone(),
             about.version.clone(),

@@ -1,10 +1,10 @@
-//! `gorgo plugin new NAME`: a crate that builds without a network, with a term that works.
+//! `gorgo plugin new NAME`: a crate that builds without a network, with a term, a constraint or an objective that works.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use gorgo_plugins::host::{KIT, TEMPLATE};
+use gorgo_plugins::host::{KIT, TEMPLATES, Template};
 
 use crate::exit::Exit;
 
@@ -14,6 +14,9 @@ pub(super) struct New {
     /// The plugin's name: a-z, 0-9 and -, beginning with a letter
     #[arg(value_parser = name)]
     name: String,
+    /// What it is: scorer (a term), constraint, or objective (of a tuner)
+    #[arg(long, value_name = "KIND", default_value = "scorer", value_parser = template)]
+    kind: Template,
     /// Where to make its folder
     #[arg(long, value_name = "FOLDER", default_value = ".")]
     within: PathBuf,
@@ -28,6 +31,11 @@ fn name(text: &str) -> Result<String, String> {
     if right { Ok(text.to_owned()) } else { Err("a-z, 0-9 and -, beginning with a letter, at most 48".to_owned()) }
 }
 
+fn template(kind: &str) -> Result<Template, String> {
+    let known = || TEMPLATES.map(|template| template.kind).join(", ");
+    TEMPLATES.into_iter().find(|template| template.kind == kind).ok_or_else(|| format!("known: {}", known()))
+}
+
 impl New {
     pub(super) fn run(&self) -> Exit {
         let within = if self.within == Path::new(".") { Path::new("") } else { &*self.within };
@@ -36,6 +44,14 @@ impl New {
             Ok(()) => {
                 anstream::print!("{}", self.farewell(&folder));
                 Exit::Done
+            }
+            Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => {
+                anstream::eprintln!(
+                    "gorgo: {}: there is such a folder already, and nothing in it was touched; choose another name, \
+                     another place with --within FOLDER, or move it away",
+                    folder.display()
+                );
+                Exit::Usage
             }
             Err(cause) => {
                 anstream::eprintln!("gorgo: {}: {cause}", folder.display());
@@ -67,7 +83,7 @@ impl New {
     fn manifest(&self) -> String {
         format!(
             r#"[package]
-name = "gorgo-scorer-{}"
+name = "gorgo-{}-{}"
 version = "0.1.0"
 edition = "2024"
 publish = false
@@ -84,7 +100,7 @@ gorgo-plugins = {{ path = "gorgo-plugins" }}
 [profile.release]
 panic = "unwind"
 "#,
-            self.name
+            self.kind.kind, self.name
         )
     }
 
@@ -96,25 +112,46 @@ panic = "unwind"
             type_name.extend(letters.next().map(|first| first.to_ascii_uppercase()));
             type_name.push_str(letters.as_str());
         }
-        TEMPLATE
-            .replace("Prefer {", &format!("{type_name} {{"))
-            .replace("(Prefer)", &format!("({type_name})"))
-            .replace("\"prefer\"", &format!("\"{}\"", self.name))
+        let Template { text, type_name: old, name, .. } = self.kind;
+        text.replace(&format!("{old} {{"), &format!("{type_name} {{"))
+            .replace(&format!("({old})"), &format!("({type_name})"))
+            .replace(&format!("\"{name}\""), &format!("\"{}\"", self.name))
     }
 
     fn farewell(&self, folder: &Path) -> String {
-        let (name, folder) = (&self.name, folder.display());
-        let library = format!("{folder}/target/release/libgorgo_scorer_{}.so", name.replace('-', "_"));
+        let (name, kind, folder) = (&self.name, self.kind.kind, folder.display());
+        let library = format!("{folder}/target/release/libgorgo_{kind}_{}.so", name.replace('-', "_"));
+        let (what, used) = match kind {
+            "constraint" => (
+                "a constraint",
+                format!(
+                    "[policy.NAME.constraint.{name}]\n  kind = \"plugin\"\n  \
+                     library = \"{library}\"   # relative to the configuration file\n  \
+                     options = {{ allow = [\"us-east\"] }}\n"
+                ),
+            ),
+            "objective" => (
+                "an objective",
+                format!(
+                    "[policy.NAME.tune.objective]\n  kind = \"plugin\"\n  \
+                     library = \"{library}\"   # relative to the configuration file\n  \
+                     options = {{ ttft_ms = 800 }}\n"
+                ),
+            ),
+            _ => (
+                "a term",
+                format!(
+                    "[[policy.NAME.term]]\n  kind = \"plugin\"\n  \
+                     library = \"{library}\"   # relative to the configuration file\n  \
+                     weight = 1.0\n  options = {{ regions = [\"us-east\"] }}\n"
+                ),
+            ),
+        };
         format!(
-            "{folder}: a term that works; src/lib.rs is yours\n\n  \
+            "{folder}: {what} that works; src/lib.rs is yours\n\n  \
              cargo build --release --offline --manifest-path {folder}/Cargo.toml\n  \
              gorgo plugin check {library}\n\n\
-             then in a policy:\n\n  \
-             [[policy.NAME.term]]\n  \
-             kind = \"plugin\"\n  \
-             library = \"{library}\"   # relative to the configuration file\n  \
-             weight = 1.0\n  \
-             options = {{ regions = [\"us-east\"] }}\n"
+             then in a policy:\n\n  {used}"
         )
     }
 }

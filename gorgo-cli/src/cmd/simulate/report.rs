@@ -136,10 +136,35 @@ impl Report {
             "* default policy; × best: p95 TTFT over that of the best other policy; × bound: over that of no queue and \
              endless caches;\nclairvoyant: greedy, with true queues, caches and round trips\n",
         );
-        for line in self.left_out() {
+        for line in self.left_out().into_iter().chain(self.tuned()) {
             let _ = writeln!(text, "{line}");
         }
         text
+    }
+
+    /// One line for each run whose policy was tuned.
+    fn tuned(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for row in &self.rows {
+            for (seed, run) in self.frame.seeds.iter().zip(&row.runs) {
+                let Some(tuning) = &run.tuning else { continue };
+                let weights: Vec<String> =
+                    tuning.weights.iter().map(|(term, weight)| format!("{term} = {weight:.4}")).collect();
+                let mut line = format!(
+                    "{}, seed {seed}: tuned, {} generations tried, {} accepted; at the end {} (generation {})",
+                    row.policy,
+                    count(tuning.tried()),
+                    count(tuning.accepted),
+                    weights.join(", "),
+                    tuning.incumbent,
+                );
+                if !tuning.alarms.is_empty() {
+                    let _ = write!(line, "; alarms: {}", tuning.alarms.join(", "));
+                }
+                lines.push(line);
+            }
+        }
+        lines
     }
 
     /// One line for each thing that makes the runs less than the trace.
@@ -209,6 +234,11 @@ impl Report {
         let mut entry = PolicyEntry::of(&row.policy, &runs, &row.values(BOUND), best);
         entry.more.insert("ratio_bound_ttft_p95".to_owned(), number(bound));
         entry.more.insert("slip_p99_ms".to_owned(), number(row.mean(10)));
+        let tuned: Vec<Value> =
+            self.frame.seeds.iter().zip(&row.runs).filter_map(|(seed, run)| tuning(*seed, run)).collect();
+        if !tuned.is_empty() {
+            entry.more.insert("tuning".to_owned(), Value::Array(tuned));
+        }
         entry
     }
 
@@ -234,6 +264,18 @@ impl Report {
         }
         out.flush()
     }
+}
+
+/// What the tuner of a run did.
+fn tuning(seed: u64, run: &Outcome) -> Option<Value> {
+    let tuning = run.tuning.as_ref()?;
+    let weights: Map<String, Value> =
+        tuning.weights.iter().map(|(term, weight)| (term.clone(), number(Some(*weight)))).collect();
+    Some(json!({
+        "seed": seed, "generations": tuning.tried(), "accepted": tuning.accepted, "rejected": tuning.rejected,
+        "cut": tuning.cut, "generation": tuning.incumbent, "weights": weights, "alarms": tuning.alarms,
+        "said": tuning.said,
+    }))
 }
 
 /// A mean and its deviation, short.

@@ -7,8 +7,8 @@ const MOST: u64 = 10_000;
 
 /// The seeds of a comparison.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Seeds {
-    pub(super) list: Vec<u64>,
+pub(in crate::cmd) struct Seeds {
+    pub(in crate::cmd) list: Vec<u64>,
 }
 
 impl FromStr for Seeds {

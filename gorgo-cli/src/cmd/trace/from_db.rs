@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use gorgo_core::model::{ApiPath, At, DecisionId};
+use gorgo_core::model::{ApiPath, At, DecisionId, ErrorClass};
 use gorgo_core::store::{Reader, StoreError, StoredRequest};
 use gorgo_core::trace::{HistoryRow, from_history};
 use jiff::Timestamp;
@@ -39,11 +39,15 @@ impl FromDb {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(TraceCommandError::Output)?;
         let requests = runtime.block_on(read(&self.database, span))?;
-        let history = requests.iter().filter(|request| request.path != ApiPath::Other).map(row);
+        // What was refused never reached an engine: a giant prompt that was turned away is no load.
+        let refused = requests.iter().filter(|request| is_refused(request)).count();
+        let routed = requests.iter().filter(|request| !is_refused(request));
+        let history = routed.filter(|request| request.path != ApiPath::Other).map(row);
         let trace = from_history(history, self.block);
         self.output.write(&trace.rows)?;
-        let left_out = requests.len() - trace.rows.len();
-        anstream::eprintln!("{} requests; {left_out} without a prompt left out", trace.rows.len());
+        let left_out = requests.len() - refused - trace.rows.len();
+        let written = trace.rows.len();
+        anstream::eprintln!("{written} requests; {refused} refused and {left_out} without a prompt left out");
         Ok(String::new())
     }
 }
@@ -65,6 +69,10 @@ pub(crate) async fn read(database: &Path, (from, to): (At, At)) -> Result<Vec<St
     }
     reader.close().await;
     Ok(all)
+}
+
+fn is_refused(request: &StoredRequest) -> bool {
+    request.error == Some(ErrorClass::Refused)
 }
 
 fn row(request: &StoredRequest) -> HistoryRow {

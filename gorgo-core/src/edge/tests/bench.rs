@@ -284,6 +284,8 @@ async fn read_message(stream: &mut TcpStream) -> Option<(String, Vec<u8>)> {
 /// An answer as a client got it.
 #[derive(Debug)]
 pub(super) struct Answer {
+    /// Chunks of a chunked body; 1 for another.
+    pub(super) pieces: usize,
     pub(super) status: u16,
     pub(super) head: String,
     pub(super) body: String,
@@ -351,13 +353,14 @@ impl Client {
         let head = String::from_utf8_lossy(&self.bytes[..end]).into_owned();
         self.bytes.drain(..end);
         let status: u16 = head.split(' ').nth(1).unwrap().parse().unwrap();
-        let (body, complete) = if header(&head, "transfer-encoding").is_some() {
+        let (body, complete, pieces) = if header(&head, "transfer-encoding").is_some() {
             self.chunked().await
         } else {
             let length = header(&head, "content-length").map_or(0, |length| length.parse().unwrap());
-            self.sized(length).await
+            let (body, complete) = self.sized(length).await;
+            (body, complete, 1)
         };
-        Answer { status, head, body: String::from_utf8_lossy(&body).into_owned(), complete }
+        Answer { status, head, body: String::from_utf8_lossy(&body).into_owned(), complete, pieces }
     }
 
     async fn sized(&mut self, length: usize) -> (Vec<u8>, bool) {
@@ -369,15 +372,15 @@ impl Client {
         (self.bytes.drain(..length).collect(), true)
     }
 
-    async fn chunked(&mut self) -> (Vec<u8>, bool) {
+    async fn chunked(&mut self) -> (Vec<u8>, bool, usize) {
         let mut body = Vec::new();
-        loop {
+        for pieces in 0.. {
             let line = loop {
                 if let Some(line) = memchr::memmem::find(&self.bytes, b"\r\n") {
                     break line;
                 }
                 if !self.more().await {
-                    return (body, false);
+                    return (body, false, pieces);
                 }
             };
             let size = usize::from_str_radix(std::str::from_utf8(&self.bytes[..line]).unwrap(), 16).unwrap();
@@ -385,9 +388,10 @@ impl Client {
             let (piece, complete) = self.sized(size + 2).await;
             body.extend_from_slice(&piece[..piece.len().min(size)]);
             if !complete || size == 0 {
-                return (body, complete);
+                return (body, complete, pieces);
             }
         }
+        unreachable!("the range has no end")
     }
 }
 
@@ -505,6 +509,7 @@ impl Choose for Fake {
             body_bytes: u64::try_from(body.len()).unwrap(),
             session_hash: session.map_or(0, |session| u64::try_from(session.len()).unwrap()),
             head_hash: 0,
+            slo_ttft_ms: None,
             usage_splice: splice.then(|| Splice {
                 at: 1,
                 remove: 0,

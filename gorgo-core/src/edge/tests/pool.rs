@@ -197,6 +197,21 @@ async fn connections_are_opened_ahead_of_need() {
 }
 
 #[tokio::test]
+async fn a_request_is_told_what_its_connection_would_cost_it() {
+    let engine = Engine::start(good_stream).await;
+    let bench = Bench::start(&[engine.address]).await;
+    let connections = bench.data.connections();
+    let trips = |bytes| connections.round_trips(ReplicaId(0), bytes, bench.data.clock.now()).unwrap();
+    let (small, large) = (1_000, 70_000);
+    assert_eq!((trips(small), trips(large)), (2.0, 4.0), "it would dial, and begin with ten segments");
+    bench.ask(CHAT, STREAM).await;
+    bench.rows.outcomes_are(1).await;
+    assert_eq!(trips(small), 1.0, "kept, with the window that the kernel tells");
+    assert!(trips(large) < 4.0 && trips(100 << 20) > trips(large));
+    assert_eq!(connections.round_trips(ReplicaId(1), small, bench.data.clock.now()), None, "no such replica");
+}
+
+#[tokio::test]
 async fn the_kernels_round_trip_reaches_the_facts_once_a_second() {
     let engine = Engine::start(good_stream).await;
     let bench = Bench::start(&[engine.address]).await;

@@ -58,6 +58,46 @@ async fn a_stream_crosses_byte_for_byte_as_it_comes() {
 }
 
 #[tokio::test]
+async fn what_came_together_goes_on_together_and_what_came_alone_at_once() {
+    let tokens: Vec<String> = (0..20).map(|token| event(&format!("{{\"content\":\"t{token}\"}}"))).collect();
+    let together = tokens.iter().map(|token| format!("{:x}\r\n{token}\r\n", token.len())).collect::<String>();
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+    let rest = format!("{:x}\r\n{FINISH}\r\n{:x}\r\n{DONE}\r\n0\r\n\r\n", FINISH.len(), DONE.len());
+    let gate = Gate::new();
+    let opened = gate.clone();
+    let engine = Engine::start(move |_| {
+        vec![send(format!("{head}{together}")), Step::Await(opened.clone()), send(rest.clone())]
+    })
+    .await;
+    let bench = Bench::start(&[engine.address]).await;
+    let mut client = bench.client().await;
+    client.post(CHAT, ASKING).await;
+    client.until("\"t19\"").await;
+    gate.open();
+    let answer = client.answer().await;
+    assert_eq!(answer.body, format!("{}{FINISH}{DONE}", tokens.concat()));
+    assert_eq!(answer.pieces, 2);
+    let outcome = bench.rows.outcome().await;
+    assert_eq!((outcome.error, outcome.completion_tokens), (None, None));
+    assert!(outcome.itl_p99_us.is_some(), "each token was seen for itself");
+}
+
+#[tokio::test]
+async fn an_answer_of_any_size_crosses_whole() {
+    for length in [1, 8_191, 16_384, 65_536, 1 << 20] {
+        let content = "y".repeat(length);
+        let event = event(&format!("{{\"content\":\"{content}\"}}"));
+        let expected = format!("{}{event}{DONE}", event.repeat(2));
+        let steps = vec![sse_head(), chunk(&event), chunk(&event), chunk(&event), chunk(DONE), last_chunk()];
+        let engine = Engine::start(move |_| steps.clone()).await;
+        let bench = Bench::start(&[engine.address]).await;
+        let answer = bench.ask(CHAT, ASKING).await;
+        assert!(answer.body == expected && answer.complete, "{length}");
+        assert_eq!(bench.rows.outcome().await.error, None);
+    }
+}
+
+#[tokio::test]
 async fn a_client_that_leaves_is_noticed_at_once_before_and_after_the_head() {
     for steps in [vec![Step::Hang], vec![sse_head(), Step::Hang], vec![sse_head(), chunk(&event("{}")), Step::Hang]] {
         let engine = Engine::start(move |_| steps.clone()).await;

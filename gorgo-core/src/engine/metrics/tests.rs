@@ -63,6 +63,7 @@ fn sglang_ranks_that_share_work_count_once_and_others_add() {
             max_running: None,
             throughput: Some(120.5),
             started_secs: None,
+            prompt_tokens_total: None,
         }
     );
     assert_eq!((page.prompt_tokens_total, page.generated_tokens_total), (Some(92.0), Some(9.0)));
@@ -83,6 +84,7 @@ fn vllm_labels_with_quotes_and_braces_and_capacity_from_labels() {
             max_running: None,
             throughput: None,
             started_secs: Some(1_790_000_010.0),
+            prompt_tokens_total: None,
         }
     );
     assert_eq!((page.prompt_tokens_total, page.generated_tokens_total), (Some(1_000.0), Some(500.0)));
@@ -146,6 +148,7 @@ fn a_real_sglang_page() {
             max_running: None,
             throughput: Some(0.0),
             started_secs: None,
+            prompt_tokens_total: None,
         }
     );
     assert_eq!((page.prompt_tokens_total, page.generated_tokens_total), (Some(92.0), Some(9.0)));

@@ -109,6 +109,14 @@ impl Shard {
         self.heap_bytes = self.heap_bytes + after * size_of::<Use>() - before * size_of::<Use>();
     }
 
+    /// Notes a use that is older than all others in the queue.
+    pub(super) fn push_oldest_use(&mut self, replica: u16, entry: Use) {
+        let uses = &mut self.lanes[usize::from(replica)].uses;
+        let before = uses.capacity();
+        uses.push_front(entry);
+        self.heap_bytes += (uses.capacity() - before) * size_of::<Use>();
+    }
+
     /// Makes the use with that stamp end in `node`, or forgets it.
     pub(super) fn shorten_use(&mut self, replica: u16, stamp: u64, node: u32) {
         let uses = &mut self.lanes[usize::from(replica)].uses;
@@ -118,7 +126,7 @@ impl Shard {
         }
     }
 
-    fn is_last_use(&self, replica: u16, entry: Use) -> bool {
+    pub(super) fn is_last_use(&self, replica: u16, entry: Use) -> bool {
         let node = self.nodes.get(entry.node as usize);
         node.is_some_and(|node| node.holders.stamp(replica, self.words) == Some(entry.stamp))
     }

@@ -13,13 +13,13 @@ use super::shard::{Shard, Touched};
 use crate::model::{At, DecisionId, ReplicaId};
 
 /// Shards. Prompts with the same first block share one, so more would not help a fleet with one system prompt.
-const SHARDS: usize = 16;
+pub(super) const SHARDS: usize = 16;
 /// A replica's part is all but full when at most one in so many blocks is free.
 const NEAR_FULL: u64 = 20;
 /// The tail is the oldest one in so many of the time it reaches back.
 const NEAR_TAIL: u64 = 5;
 /// In place of a stamp: nothing held.
-const NEVER: u64 = u64::MAX;
+pub(super) const NEVER: u64 = u64::MAX;
 /// Bitmap words that a look-up keeps on the stack: 1,024 replicas.
 const STACK_WORDS: usize = 16;
 
@@ -92,21 +92,21 @@ pub struct ReplicaStats {
 /// See the module.
 #[derive(Debug)]
 pub struct PrefixIndex {
-    shards: Box<[Mutex<Shard>]>,
+    pub(super) shards: Box<[Mutex<Shard>]>,
     /// Per replica: blocks over all shards.
-    held: Arc<[AtomicU64]>,
+    pub(super) held: Arc<[AtomicU64]>,
     /// Per replica: most blocks.
-    capacity: Box<[AtomicU64]>,
+    pub(super) capacity: Box<[AtomicU64]>,
     /// Per replica: uses up to this stamp were of an engine that is gone.
-    purged: Box<[AtomicU64]>,
+    pub(super) purged: Box<[AtomicU64]>,
     /// Per replica and shard: no use there is older than this. Written under the shard's lock.
-    oldest: Box<[AtomicU64]>,
+    pub(super) oldest: Box<[AtomicU64]>,
     /// The last stamp: µs since `origin`, and always one more than the one before.
-    clock: AtomicU64,
+    pub(super) clock: AtomicU64,
     /// The time of the first insert, µs; stamps have 48 bits, nine years.
-    origin: AtomicU64,
-    bytes: AtomicUsize,
-    max_bytes: usize,
+    pub(super) origin: AtomicU64,
+    pub(super) bytes: AtomicUsize,
+    pub(super) max_bytes: usize,
 }
 
 impl PrefixIndex {
@@ -334,7 +334,7 @@ impl PrefixIndex {
     }
 
     /// Brings the sum over shards up to date with this one.
-    fn report(&self, shard: &mut MutexGuard<'_, Shard>) {
+    pub(super) fn report(&self, shard: &mut MutexGuard<'_, Shard>) {
         let bytes = shard.bytes();
         let before = std::mem::replace(&mut shard.reported_bytes, bytes);
         if bytes >= before {
@@ -344,7 +344,7 @@ impl PrefixIndex {
         }
     }
 
-    const fn slot(&self, replica: ReplicaId, shard: usize) -> usize {
+    pub(super) const fn slot(&self, replica: ReplicaId, shard: usize) -> usize {
         replica.index() * SHARDS + shard
     }
 
@@ -358,6 +358,6 @@ impl PrefixIndex {
 }
 
 /// The shard of a chain, by bits that the tables do not begin with.
-const fn shard_of(first: u64) -> usize {
+pub(super) const fn shard_of(first: u64) -> usize {
     ((first >> 40) % SHARDS as u64) as usize
 }

@@ -13,9 +13,13 @@ mod evict;
 mod holders;
 mod index;
 mod shard;
+mod snapshot;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod warm;
 
 pub use chain::{Chain, ChainKey, Chainer, HEAD_BYTES};
 pub use index::{PrefixIndex, PrefixStats, ReplicaStats, Shared, Ticket};
+pub use snapshot::{MAX_BLOCKS, SnapshotError, SnapshotKey, decode, encode};
+pub use warm::{Remembered, Restored};

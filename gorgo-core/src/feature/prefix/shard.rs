@@ -76,7 +76,7 @@ pub(super) struct Shard {
     /// What this shard last added of itself to the sum over shards.
     pub(super) reported_bytes: usize,
     /// Blocks per replica over all shards.
-    held: Arc<[AtomicU64]>,
+    pub(super) held: Arc<[AtomicU64]>,
 }
 
 impl Shard {
@@ -231,13 +231,33 @@ impl Shard {
         self.live -= 1;
     }
 
+    /// Whether one more block can be had without evicting another.
+    pub(super) fn has_room(&self, may_grow: impl Fn(usize) -> bool) -> bool {
+        self.free != NIL || self.nodes.len() < self.nodes.capacity() || may_grow(self.growth())
+    }
+
+    /// Bytes that the next piece of memory takes.
+    fn growth(&self) -> usize {
+        self.more_nodes() * size_of::<Node>() + self.table_growth()
+    }
+
+    /// Blocks that the next piece of memory has room for.
+    fn more_nodes(&self) -> usize {
+        (self.nodes.capacity() / 4).max(64)
+    }
+
     /// Adds a block that nobody holds yet.
-    fn add(&mut self, parent: u32, hash: u64, decision: DecisionId, may_grow: impl Fn(usize) -> bool) -> Option<u32> {
+    pub(super) fn add(
+        &mut self,
+        parent: u32,
+        hash: u64,
+        decision: DecisionId,
+        may_grow: impl Fn(usize) -> bool,
+    ) -> Option<u32> {
         let node = Node { hash, decision, holders: Holders::NOBODY, parent, child: NIL, next: NIL, prev: NIL };
         if self.free == NIL && self.nodes.len() == self.nodes.capacity() {
-            let more = (self.nodes.capacity() / 4).max(64);
-            if may_grow(more * size_of::<Node>() + self.table_growth()) {
-                self.nodes.reserve_exact(more);
+            if may_grow(self.growth()) {
+                self.nodes.reserve_exact(self.more_nodes());
             } else if !self.evict_any() {
                 return None;
             }

@@ -1,4 +1,5 @@
-//! `[policy.NAME.constraint.KIND]` tables → constraints.
+//! `[policy.NAME.constraint.KIND]` tables → constraints. A table with a name of its own says `kind`, so that there can be
+//! several of one kind: expressions, plugins.
 
 use std::sync::Arc;
 
@@ -26,15 +27,41 @@ impl One<'_> {
         }
         for (name, table) in members {
             let path = format!("{}.constraint.{name}", self.path);
-            let Some(kind) = self.registry.constraints.iter().copied().find(|kind| kind.kind == name) else {
-                let near = suggestion(name, self.registry.constraints.iter().map(|kind| kind.kind));
-                self.faults.fault(path, format!("unknown constraint; {near}"));
+            let known = |wanted: &str| self.registry.constraints.iter().copied().find(|kind| kind.kind == wanted);
+            let names = || self.registry.constraints.iter().map(|kind| kind.kind);
+            let stated = table.get("kind");
+            let kind = match stated.map(|stated| stated.text().and_then(known)) {
+                None => known(name).ok_or_else(|| format!("unknown constraint; {}", suggestion(name, names()))),
+                Some(Some(kind)) if known(name).is_none_or(|own| own.kind == kind.kind) => Ok(kind),
+                Some(Some(_)) => Err(format!("`{name}` is a kind itself; call the table something else")),
+                Some(None) => {
+                    let near = suggestion(stated.and_then(Value::text).unwrap_or_default(), names());
+                    Err(format!("unknown `kind` of constraint; {near}"))
+                }
+            };
+            let kind = match kind {
+                Ok(kind) => kind,
+                Err(message) => {
+                    self.faults.fault(path, message);
+                    continue;
+                }
+            };
+            let Value::Table(members) = table else {
+                self.faults.fault(path, format!("expected a table, found {}", table.type_name()));
                 continue;
             };
-            match table {
-                Value::Table(members) => rules.extend(self.rule(kind, members, &path, windows)),
-                other => self.faults.fault(path, format!("expected a table, found {}", other.type_name())),
+            let Some(mut rule) = self.rule(kind, members, &path, windows) else { continue };
+            if stated.is_some() {
+                (rule.name, rule.relaxed_name) = (Arc::from(&**name), relaxed(name));
             }
+            if rules.iter().any(|known: &Rule| known.name == rule.name) {
+                let message = format!(
+                    "a constraint \"{}\" stands above already; give this table a name of its own and `kind`",
+                    rule.name
+                );
+                self.faults.fault(path, message);
+            }
+            rules.push(rule);
         }
         // Hard ones first, health before all; otherwise as written.
         rules.sort_by_key(|rule| (!rule.hard, *rule.name != *HEALTH.kind));
@@ -49,7 +76,8 @@ impl One<'_> {
         windows: &mut Vec<ShareWindow>,
     ) -> Option<Rule> {
         let before = self.faults.list.len();
-        let params = params::read(members, kind.params, &[], path, self.faults);
+        let shared: &[&str] = if members.iter().any(|(key, _)| key == "kind") { &["kind"] } else { &[] };
+        let params = params::read(members, kind.params, shared, path, self.faults);
         if self.faults.list.len() > before {
             // What is missing because it was wrong is not reported as missing as well.
             return None;
@@ -60,10 +88,11 @@ impl One<'_> {
             None => (kind.build)(&params, self.fleet).map(|limit| LoadedConstraint {
                 name: Arc::from(kind.kind),
                 hard: kind.hard,
+                sha256: None,
                 limit,
             }),
         };
-        let LoadedConstraint { name, hard, limit } = match built {
+        let LoadedConstraint { name, hard, sha256, limit } = match built {
             Ok(loaded) => loaded,
             Err(message) => {
                 self.refused(path, members, &message);
@@ -80,7 +109,7 @@ impl One<'_> {
             self.check_gate(&rule, path);
         }
         let hard = limit.hard().unwrap_or(hard);
-        Some(Rule { relaxed_name: Arc::from(format!("{RELAXED}{name}")), name, hard, window, limit })
+        Some(Rule { relaxed_name: relaxed(&name), name, hard, plugin_sha256: sha256, window, limit })
     }
 
     /// A gate does nothing where nobody knows how many requests an engine decodes cheaply.
@@ -102,4 +131,9 @@ impl One<'_> {
             self.faults.warn(path, message);
         }
     }
+}
+
+/// What stands in the history for a candidate that was let back in.
+fn relaxed(name: &str) -> Arc<str> {
+    Arc::from(format!("{RELAXED}{name}"))
 }

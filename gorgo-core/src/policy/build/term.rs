@@ -156,6 +156,12 @@ impl One<'_> {
             self.fault("", "no [[…term]] and a picker that reads costs; give it a term, or `picker = \"random\"`");
             return;
         }
+        let of_kind = |kind| terms.iter().find(|built| built.term.kind == kind).map(|built| &built.term.name);
+        if let (Some(network), Some(rtt)) = (of_kind("network"), of_kind("rtt")) {
+            let message =
+                format!("the round trip is charged twice: by \"{network}\" and by \"{rtt}\"; one of them is enough");
+            self.faults.warn(self.path.clone(), message);
+        }
         let spreads = terms.iter().any(Built::spreads);
         if !spreads && constraints.iter().all(|rule| rule.hard) {
             let message = "nothing here rises with load (a queue term's weight is 0 or there is none) and no constraint \

@@ -186,6 +186,23 @@ fn weights_say_what_is_wrong_with_them() {
 }
 
 #[test]
+fn the_round_trip_is_charged_once() {
+    insta::assert_snapshot!(report(
+        r#"
+        [policy.gorgo]
+        unit = "ms"
+        [[policy.gorgo.term]]
+        kind = "rtt"
+        name = "distance"
+        [[policy.gorgo.term]]
+        kind = "network"
+        [[policy.gorgo.term]]
+        kind = "backlog"
+        "#
+    ));
+}
+
+#[test]
 fn a_policy_in_ms_wants_every_term_in_ms() {
     insta::assert_snapshot!(report(
         r#"

@@ -6,8 +6,9 @@ use super::digest::digest;
 use super::term::Built;
 use super::{One, suggestion};
 use crate::model::{Generation, Param, ParamType, Params, PolicyId, Value, Weights};
+use crate::policy::loader::PLUGIN_OBJECTIVE;
 use crate::policy::params;
-use crate::tune::{Assignment, Blocks, Dimension, Guard, Plan, Space};
+use crate::tune::{Assignment, Blocks, Dimension, Guard, Objective, ObjectiveKind, Plan, Space, Test};
 
 const KEYS: [&str; 7] = ["enabled", "objective", "optimizer", "assignment", "blocks", "guard", "seed"];
 
@@ -43,6 +44,13 @@ const BLOCKS: &[Param] = &[
     ),
     whole("min_pairs", 4, (2, 1_000), "pairs", "before anything is decided"),
     whole("max_pairs", 16, (2, 1_000), "pairs", "an undecided candidate is rejected then"),
+    Param {
+        name: "test",
+        ty: ParamType::Text { default: Some("group"), choices: &["group", "always-valid"] },
+        unit: "",
+        help: "rule of acceptance: `accept_se`, or a test of error `alpha` that may be looked at any time",
+    },
+    number("alpha", 0.1, (0.000_1, 0.5), "probability", "of `always-valid`: chance to accept what is no better"),
     number("accept_se", 2.5, (0.0, 10.0), "standard errors", "accepted when better by more"),
     number("reject_se", 0.5, (0.0, 10.0), "standard errors", "rejected when worse by more"),
 ];
@@ -58,6 +66,9 @@ const GUARD: &[Param] = &[
         "largest share of failed requests, unless the incumbent's is higher",
     ),
 ];
+
+/// An objective, its kind, and the hash of its library where it is a plugin.
+type Chosen = (Arc<dyn Objective>, &'static str, Option<Arc<str>>);
 
 impl One<'_> {
     /// The plan of a policy with a tune table that is enabled.
@@ -99,10 +110,7 @@ impl One<'_> {
         let seed = self.seed(table.get("seed"), policy);
         let objectives = self.registry.objectives.clone();
         let objective = self.chosen("objective", table.get("objective"), "ttft-e2e", &objectives);
-        let objective = objective.and_then(|(params, kind)| {
-            let built = self.made("objective", (kind.build)(&params))?;
-            Some((Arc::from(built), kind.kind))
-        });
+        let objective = objective.and_then(|(params, kind)| self.objective(&params, kind, table.get("objective")));
         let optimizers = self.registry.optimizers.clone();
         let optimizer = self.chosen("optimizer", table.get("optimizer"), "es-1plus1", &optimizers);
         let space = Space {
@@ -123,19 +131,58 @@ impl One<'_> {
         if space.dimensions.is_empty() && !frozen {
             self.fault("", "no term of this policy has a weight with `tune = true`");
         }
-        let (objective, objective_kind) = objective?;
+        let (objective, objective_kind, objective_sha256) = objective?;
         let (optimizer_params, optimizer) = optimizer?;
+        if optimizer_params.text("mode") == Some("reference") && objective_kind != "ttft-p95" {
+            self.fault(
+                ".objective",
+                format!(
+                    "the reference's loop scores −p95 of TTFT and nothing else: give \"ttft-p95\" in place of                      \"{objective_kind}\", or leave out `mode`"
+                ),
+            );
+        }
         // What is wrong with a weight is reported there; a box made of it would be wrong too.
         if self.faults.list.len() > before || self.faults.any() {
             return None;
         }
-        let plan =
-            Plan { objective, objective_kind, optimizer, optimizer_params, space, assignment, blocks, guard, seed };
+        let plan = Plan {
+            objective,
+            objective_kind,
+            objective_sha256,
+            optimizer,
+            optimizer_params,
+            space,
+            assignment,
+            blocks,
+            guard,
+            seed,
+        };
         self.check_samples(&plan);
         let weights = terms.iter().map(|built| built.term.weight.init).collect();
         let tuner = plan.tuner(id, Weights { generation: Generation(0), values: weights }, Vec::new());
         self.made("optimizer", tuner)?;
         enabled.then_some(plan)
+    }
+
+    /// The objective of its table, its kind, and the hash of its library where it is a plugin.
+    fn objective(&mut self, params: &Params, kind: &'static ObjectiveKind, value: Option<&Value>) -> Option<Chosen> {
+        let loader = self.registry.loader.as_ref().filter(|_| kind.kind == PLUGIN_OBJECTIVE.kind);
+        let built = match loader {
+            Some(loader) => loader.objective(params).map(|loaded| (loaded.objective, Some(loaded.sha256))),
+            None => (kind.build)(params).map(|objective| (objective, None)),
+        };
+        match built {
+            Ok((objective, sha256)) => Some((Arc::from(objective), kind.kind, sha256)),
+            Err(message) => {
+                let members: &[(String, Value)] = match value {
+                    Some(Value::Table(members)) => members,
+                    _ => &[],
+                };
+                let path = format!("{}.objective", self.path);
+                self.refused(&path, members, &message);
+                None
+            }
+        }
     }
 
     fn assignment(&mut self, value: Option<&Value>) -> Assignment {
@@ -183,6 +230,8 @@ impl One<'_> {
             washout_requests: whole("washout_requests", usual.washout_requests),
             min_pairs: whole("min_pairs", usual.min_pairs),
             max_pairs: whole("max_pairs", usual.max_pairs),
+            test: Test::ALL.into_iter().find(|test| read.text("test") == Some(test.name())).unwrap_or(usual.test),
+            alpha: read.number("alpha").unwrap_or(usual.alpha),
             accept_se: read.number("accept_se").unwrap_or(usual.accept_se),
             reject_se: read.number("reject_se").unwrap_or(usual.reject_se),
         };
@@ -217,8 +266,8 @@ impl One<'_> {
     /// A statistic that no trial has samples enough for would never decide anything.
     fn check_samples(&mut self, plan: &Plan) {
         let most = u64::from(plan.blocks.counted()) * u64::from(plan.blocks.max_pairs);
-        let least = plan.objective.statistics().iter().map(|statistic| statistic.least_samples() as u64).max();
-        if let Some(least) = least.filter(|least| *least > most) {
+        let least = plan.least_samples();
+        if least > most {
             let message =
                 format!("{} needs {least} requests per arm, and the blocks give at most {most}", plan.objective_kind);
             self.fault(".blocks", message);

@@ -136,7 +136,15 @@ fn plain(rows: u16) -> Candidates {
 }
 
 fn request_of(prompt_tokens: u32) -> RequestView {
-    RequestView { prompt_tokens, max_tokens: None, body_bytes: 0, session_hash: 0, head_hash: 0, turn: 0 }
+    RequestView {
+        prompt_tokens,
+        max_tokens: None,
+        body_bytes: 0,
+        session_hash: 0,
+        head_hash: 0,
+        slo_ttft_ms: None,
+        turn: 0,
+    }
 }
 
 #[test]

@@ -35,6 +35,9 @@ pub struct Held {
     pub(super) assigned: Assigned,
     /// The turn of its first decision: deciding anew takes no further turn.
     pub(super) turn: u64,
+    /// Its policy's place in the list.
+    pub(super) place: PolicyId,
+    /// The policy itself: another may stand at its place by the time it is called.
     pub(super) policy: PolicyId,
 }
 
@@ -122,12 +125,15 @@ impl Router {
         at: At,
         exclude: &[ReplicaId],
     ) -> Result<Entered, DecideError> {
-        let policy = self.policies.get(policy).ok_or(DecideError::NoReplica)?;
-        let assigned = self.assigned(policy.id, prompt, id, seed, at, !exclude.is_empty());
+        let ruling = self.ruling.load();
+        if ruling.policies.get(policy).is_none() {
+            return Err(DecideError::NoReplica);
+        }
+        let assigned = ruling.assigned(policy, prompt, id, seed, at, !exclude.is_empty());
         let stamp = assigned.stamp;
-        let entered = self.decide_with(prompt, policy, assigned, Turn::First, id, seed, at, exclude);
+        let entered = self.decide_with(&ruling, prompt, policy, assigned, Turn::First, id, seed, at, exclude);
         if entered.is_err() {
-            self.withdrawn(policy.id, stamp, at);
+            ruling.withdrawn(policy, stamp, at);
         }
         entered
     }
@@ -145,25 +151,32 @@ impl Router {
         at: At,
         exclude: &[ReplicaId],
     ) -> Result<Entered, DecideError> {
-        let Held { ticket, assigned, turn, policy } = held;
-        let Some(policy) = self.policies.get(policy) else { return Err(DecideError::NoReplica) };
+        let Held { ticket, mut assigned, turn, place, policy } = held;
+        let ruling = self.ruling.load();
+        if ruling.policies.get(place).is_none_or(|now| now.id != policy) {
+            // Another took over while it waited: its weights say nothing to this one, nor to the tuner that was.
+            assigned = ruling.assigned(place, prompt, id, seed, at, !exclude.is_empty());
+        }
         let stamp = assigned.stamp;
         let turn = Turn::Again(Some(ticket), turn);
-        let entered = self.decide_with(prompt, policy, assigned, turn, id, seed, at, exclude);
+        let entered = self.decide_with(&ruling, prompt, place, assigned, turn, id, seed, at, exclude);
         if entered.is_err() {
-            self.withdrawn(policy.id, stamp, at);
+            ruling.withdrawn(place, stamp, at);
         }
         entered
     }
 
     /// A request that waited waits no longer, and goes nowhere.
     pub fn leave(&self, held: Held, at: At) {
-        let Held { ticket, assigned, policy, .. } = held;
+        let Held { ticket, assigned, place, policy, .. } = held;
         let mut state = self.state.lock();
         let before = state.gate.withdraw(ticket);
         state.call(at, before.replica());
         self.tell_called(state);
-        self.withdrawn(policy, assigned.stamp, at);
+        let ruling = self.ruling.load();
+        if ruling.policies.get(place).is_some_and(|now| now.id == policy) {
+            ruling.withdrawn(place, assigned.stamp, at);
+        }
     }
 
     /// From now on `called` is told the number of each request that is called, under the lock that decisions are made
@@ -188,7 +201,7 @@ impl Router {
     /// Most requests in flight at a replica by the policy's gate; `None`: it has none, or none there.
     #[must_use]
     pub fn gate_limit(&self, policy: PolicyId, replica: ReplicaId) -> Option<u32> {
-        let rule = self.policies.get(policy)?.gate?;
+        let rule = self.policies().get(policy)?.gate?;
         self.state.lock().gate.limit(&rule, replica)
     }
 

@@ -62,6 +62,7 @@ impl Router {
             body_bytes: body.len() as u64,
             session_hash,
             head_hash: chain.head_hash,
+            slo_ttft_ms: None,
             usage_splice: head.usage_splice,
         })
     }
@@ -80,6 +81,7 @@ impl Router {
             body_bytes: prompt.body_bytes,
             session_hash: prompt.session_hash,
             head_hash: prompt.head_hash,
+            slo_ttft_ms: prompt.slo_ttft_ms,
             turn: 0,
         }
     }

@@ -38,10 +38,10 @@ pub(super) struct State {
     latency: Latency,
     pub(super) backlog: Backlog,
     /// What service takes a request that waits for nobody; its queue is always 0.
-    service: Rates,
-    answers: Answers,
-    hits: Hits,
-    mirror: Mirror,
+    pub(super) service: Rates,
+    pub(super) answers: Answers,
+    pub(super) hits: Hits,
+    pub(super) mirror: Mirror,
     tail: TtftQuantile,
     pub(super) gate: Gate,
     /// Decisions so far, by policy.

@@ -3,6 +3,8 @@
 mod gate;
 mod predicted;
 mod presets;
+mod share;
+mod succession;
 
 use super::*;
 use crate::config::parse_toml;
@@ -279,6 +281,34 @@ fn replicas_that_were_tried_are_neither_chosen_nor_listed() {
     assert_eq!(router.decide(&prompt, gorgo, DecisionId(1), 1, At(1), &all).unwrap_err(), DecideError::NoReplica);
 }
 
+/// The first replica must be dialled, the second has a window for all, of the third nothing is known.
+#[derive(Debug)]
+struct Windows;
+
+impl Connections for Windows {
+    fn round_trips(&self, replica: ReplicaId, bytes: u64, _at: At) -> Option<f64> {
+        assert!(bytes > 0, "the body's bytes are asked for");
+        [Some(4.0), Some(1.0), None][replica.index()]
+    }
+}
+
+#[test]
+fn a_decision_asks_the_connections_where_its_policy_charges_them() {
+    let text = "[policy.wire]\nunit = \"ms\"\n[[policy.wire.term]]\nkind = \"network\"\n";
+    let router = probed(3, text, 20.0);
+    let prompt = prompt(&router, "hi");
+    let charged = |router: &Router, policy: &str| {
+        let routed = router.decide(&prompt, id(router, policy), DecisionId(1), 1, At(1), &[]).unwrap();
+        let charged: Vec<_> = routed.record.candidates.iter().map(|row| row.signals_milli.clone()).collect();
+        router.finish(routed.reservation, &prompt, &Ending::default(), At(1));
+        charged.into_iter().map(|signals| signals[0]).collect::<Vec<_>>()
+    };
+    assert_eq!(charged(&router, "wire"), [20_000; 3], "nobody tells: one round trip");
+    router.ask_connections(Arc::new(Windows));
+    assert_eq!(charged(&router, "wire"), [80_000, 20_000, 20_000]);
+    assert_eq!(charged(&router, "gorgo"), [20_000; 3], "others do not read it");
+}
+
 #[test]
 fn who_cannot_be_served_is_told_why_and_leaves_no_load() {
     let router = probed(2, "", 20.0);
@@ -376,7 +406,8 @@ fn served(router: &Router, policy: &str, requests: usize) -> Vec<DecisionRecord>
 #[test]
 fn a_thousand_stored_decisions_repeated_from_their_rows_are_equal() {
     let router = router_of(3, MINE);
-    let mine = router.policies().named("mine").unwrap();
+    let policies = router.policies();
+    let mine = policies.named("mine").unwrap();
     let mut scratch = crate::policy::Scratch::default();
     let mut relaxed = 0;
     for row in served(&router, "mine", 1_000) {

@@ -4,24 +4,12 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use super::Router;
-use crate::model::{At, DecisionId, EventKind, PolicyId, Prompt, Record, Replica, Weights};
-use crate::policy::Policies;
-use crate::tune::{Assigned, Stamp, Tuner};
+use super::ruling::Ruling;
+use crate::model::{At, DecisionId, EventKind, PolicyId, Prompt, Record, Weights};
+use crate::tune::{Assigned, Stamp};
 
-/// One tuner per policy that has a plan. Plans were checked by building a tuner of each.
-pub(super) fn tuners(policies: &Policies, fleet: &[Replica]) -> Vec<Option<Mutex<Tuner>>> {
-    let names: Vec<String> = fleet.iter().map(|replica| replica.name.to_string()).collect();
-    let tuner_of = |policy: &crate::policy::Policy| {
-        let plan = policy.tune.as_ref()?;
-        plan.tuner(policy.id, policy.weights(), names.clone()).ok().map(Mutex::new)
-    };
-    policies.list.iter().map(tuner_of).collect()
-}
-
-impl Router {
+impl Ruling {
     /// The weights of a decision, and its place in an experiment. A retry is decided with the weights of the first
     /// attempt and has no place of its own.
     pub(super) fn assigned(
@@ -48,7 +36,9 @@ impl Router {
             tuner.lock().withdrawn(stamp, at);
         }
     }
+}
 
+impl Router {
     /// Shows a record to the tuners: decisions, outcomes, and what happened to the fleet. What comes back is to be
     /// taken down *before* the record itself: a decision's weights before the decision.
     pub fn tuning(&self, record: &Record, at: At) -> Vec<Record> {
@@ -61,7 +51,8 @@ impl Router {
             Record::Decision(_) | Record::Outcome(..) => None,
             _ => return said,
         };
-        for (tuner, weights) in self.tuners.iter().zip(&self.weights) {
+        let ruling = self.ruling.load();
+        for (tuner, weights) in ruling.tuners.iter().zip(&ruling.weights) {
             let Some(tuner) = tuner else { continue };
             let mut tuner = tuner.lock();
             match record {
@@ -77,12 +68,24 @@ impl Router {
         said
     }
 
+    /// The router stops: generations on trial are not counted. What comes back is to be taken down.
+    pub fn stop_tuning(&self, at: At) -> Vec<Record> {
+        let mut said = Vec::new();
+        for tuner in self.ruling.load().tuners.iter().flatten() {
+            let mut tuner = tuner.lock();
+            tuner.stopped(at);
+            said.append(&mut tuner.records());
+        }
+        said
+    }
+
     /// Goes on where the tuner of an earlier run stopped: its saved state, and the highest generation it began.
     ///
     /// # Errors
     /// Why the state is refused; the policy starts with the weights as configured then.
     pub fn resume_tuning(&self, policy: PolicyId, state: Option<&str>, last: u64) -> Result<(), String> {
-        let Some(Some(tuner)) = self.tuners.get(policy.index()) else {
+        let ruling = self.ruling.load();
+        let Some(Some(tuner)) = ruling.tuners.get(policy.index()) else {
             return Err("the policy is not tuned".to_owned());
         };
         let mut tuner = tuner.lock();
@@ -93,21 +96,32 @@ impl Router {
                 Ok(())
             }
         };
-        self.weights[policy.index()].store(Arc::clone(tuner.incumbent()));
+        ruling.weights[policy.index()].store(Arc::clone(tuner.incumbent()));
         resumed
     }
 
     /// What a policy's tuner does now, for people; `None` where nothing is tuned.
     #[must_use]
     pub fn tuner_said(&self, policy: PolicyId) -> Option<String> {
-        let tuner = self.tuners.get(policy.index())?.as_ref()?;
+        let ruling = self.ruling.load();
+        let tuner = ruling.tuners.get(policy.index())?.as_ref()?;
         Some(tuner.lock().said().to_owned())
+    }
+
+    /// The weights that won last; those in force where nothing is tuned. `None` for an unknown policy.
+    #[must_use]
+    pub fn incumbent(&self, policy: PolicyId) -> Option<Arc<Weights>> {
+        match self.ruling.load().tuners.get(policy.index())? {
+            Some(tuner) => Some(Arc::clone(tuner.lock().incumbent())),
+            None => self.weights(policy),
+        }
     }
 
     /// The weights on trial; `None` between trials.
     #[must_use]
     pub fn on_trial(&self, policy: PolicyId) -> Option<Arc<Weights>> {
-        let tuner = self.tuners.get(policy.index())?.as_ref()?;
+        let ruling = self.ruling.load();
+        let tuner = ruling.tuners.get(policy.index())?.as_ref()?;
         tuner.lock().trying().map(Arc::clone)
     }
 }

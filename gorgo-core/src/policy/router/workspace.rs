@@ -14,6 +14,8 @@ pub(super) struct Workspace {
     pub(super) scratch: Scratch,
     /// Leading blocks held, per replica.
     pub(super) blocks: Vec<u32>,
+    /// Round trips that the request needs, per replica.
+    pub(super) trips: Vec<Option<f64>>,
     /// Turns of the policy's shadows, as it lists them.
     pub(super) shadow_turns: Vec<u64>,
     /// What never changes: who is in which row.
@@ -74,7 +76,8 @@ impl Workspaces {
         let kept = self.free.lock().pop();
         kept.unwrap_or_else(|| {
             let blocks = vec![0; self.columns.replica.len()];
-            Workspace { blocks, columns: self.columns.clone(), ..Workspace::default() }
+            let trips = vec![None; blocks.len()];
+            Workspace { blocks, trips, columns: self.columns.clone(), ..Workspace::default() }
         })
     }
 

@@ -15,6 +15,7 @@ mod kv_usage;
 mod latency;
 mod min_max;
 mod miss_share;
+mod network;
 mod prefill;
 mod queue;
 mod rtt;
@@ -30,6 +31,7 @@ use super::TermKind;
 /// All kinds of term. A new one is a file here and a line in this table.
 pub const TERMS: &[&TermKind] = &[
     &rtt::KIND,
+    &network::KIND,
     &prefill::KIND,
     &queue::KIND,
     &inflight::KIND,

@@ -99,6 +99,9 @@ proptest! {
                 if !needs.contains(Needs::RTT) {
                     (bare.rtt_ms, bare.rtt_p95_ms) = (unknown.clone(), unknown.clone());
                 }
+                if !needs.contains(Needs::NETWORK) {
+                    bare.network_trips = unknown.clone();
+                }
                 if !needs.contains(Needs::PREFIX) {
                     bare.cached_tokens = vec![0; rows];
                 }
@@ -129,7 +132,15 @@ proptest! {
 }
 
 fn plain_request() -> RequestView {
-    RequestView { prompt_tokens: 1_000, max_tokens: None, body_bytes: 4_000, session_hash: 1, head_hash: 2, turn: 0 }
+    RequestView {
+        prompt_tokens: 1_000,
+        max_tokens: None,
+        body_bytes: 4_000,
+        session_hash: 1,
+        head_hash: 2,
+        slo_ttft_ms: None,
+        turn: 0,
+    }
 }
 
 fn term(kind: &str, params: &[(&'static str, Value)]) -> Box<dyn CostTerm> {
@@ -266,8 +277,8 @@ fn an_expression_that_is_none_says_where() {
     let refused = |text| expression(text).unwrap_err();
     assert_eq!(
         refused("rtt_ms + temperature"),
-        "`signal`: column 10: unknown name `temperature`; known: prompt_tokens, max_tokens, body_bytes, rtt_ms, rtt_p95_ms, \
-         cached_tokens, uncached_tokens, queued_tokens, queued_uncached_tokens, inflight, decoding, engine_running, \
+        "`signal`: column 10: unknown name `temperature`; known: prompt_tokens, max_tokens, body_bytes, slo_ttft_ms, \
+         rtt_ms, rtt_p95_ms, cached_tokens, uncached_tokens, queued_tokens, queued_uncached_tokens, inflight, decoding, engine_running, \
          engine_waiting, kv_used_tokens, kv_used_share, report_age_ms, prefill_ms_per_token, queue_ms_per_token, \
          decode_ms_per_request"
     );

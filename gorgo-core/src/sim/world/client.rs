@@ -50,12 +50,15 @@ impl World<'_> {
             seed: 0,
             replica: ReplicaId(0),
             decision: None,
+            asked: None,
             tried: Vec::new(),
             attempt: 1,
             sent: at,
             dispatched: at,
             half_us: 0,
             uncached_tokens: 0,
+            predicted_ttft_ms: None,
+            predicted_cached_tokens: None,
             in_engine: false,
             first: None,
             prefilled: false,
@@ -106,6 +109,7 @@ impl World<'_> {
         let half = micros(rtt_ms / 2.0);
         live.replica = replica;
         live.dispatched = at;
+        live.failure = None;
         live.half_us = u64::try_from(half.as_micros()).unwrap_or(u64::MAX);
         self.agenda.enter(at.plus(half).plus(micros(upload_ms)), Happening::Reach(request, live.attempt));
         self.live[request] = Some(live);
@@ -113,7 +117,8 @@ impl World<'_> {
 
     /// It goes nowhere.
     pub(super) fn refused(&mut self, at: At, request: usize, mut live: Box<Live>) {
-        live.failure = Some(ErrorClass::Refused);
+        // Of a retry that finds nobody the failure before it counts: it was the replica's.
+        live.failure.get_or_insert(ErrorClass::Refused);
         self.end(at, request, &live, None);
     }
 
@@ -175,6 +180,8 @@ impl World<'_> {
             let ttft_ms = live.first.map(|first| first.millis_since(live.dispatched));
             router.finish(reservation, &live.prompt, &Ending { usage: live.usage(), ttft_ms, completed }, at);
         }
+        let status = live.status();
+        self.book_attempt(at, &live, Some(status));
         let again = !completed
             && live.first.is_none()
             && live.failure != Some(ErrorClass::ClientError)
@@ -183,7 +190,6 @@ impl World<'_> {
         if again {
             live.tried.push(replica);
             live.attempt += 1;
-            live.failure = None;
             live.prefilled = false;
             live.cached_tokens = None;
             live.generated = 0;
@@ -224,7 +230,9 @@ impl World<'_> {
             replica: replica.map(|replica| std::sync::Arc::clone(&self.stands[replica.index()].name)),
             ..Sample::default()
         };
-        self.samples.push(live.measured(at, sample));
+        let sample = live.measured(at, sample);
+        self.book_outcome(at, live, &sample, replica);
+        self.samples.push(sample);
         self.bounds_ms.push(live.bound_ms);
         self.in_flight -= 1;
         self.send_held(at);

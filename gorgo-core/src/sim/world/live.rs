@@ -17,7 +17,10 @@ pub(super) struct Live {
     /// The randomness of this attempt's decisions.
     pub(super) seed: u64,
     pub(super) replica: ReplicaId,
+    /// Its decision, once it was routed or refused.
     pub(super) decision: Option<DecisionId>,
+    /// The same, from when it came to the router.
+    pub(super) asked: Option<DecisionId>,
     /// Replicas that failed it.
     pub(super) tried: Vec<ReplicaId>,
     /// Counts from 1; what belongs to an earlier attempt is ignored.
@@ -30,6 +33,10 @@ pub(super) struct Live {
     pub(super) half_us: u64,
     /// What its prefill costs by what is cached at its dispatch, tokens; only where a clairvoyant decided.
     pub(super) uncached_tokens: u32,
+    /// TTFT that the router predicted for this attempt, ms.
+    pub(super) predicted_ttft_ms: Option<f64>,
+    /// Tokens that it believed cached.
+    pub(super) predicted_cached_tokens: Option<u32>,
     /// Whether it is in the engine now.
     pub(super) in_engine: bool,
     /// When the router read the first token.
@@ -56,13 +63,18 @@ impl Live {
         sample.decision = self.decision.and_then(|id| u64::try_from(id.0).ok());
         sample.error = self.failure;
         sample.usage = self.usage();
-        sample.status = match self.failure {
-            Some(ErrorClass::ClientError) => Some(400),
-            Some(ErrorClass::Refused) => Some(429),
-            Some(_) if self.first.is_none() => Some(502),
-            _ => Some(200),
-        };
+        sample.status = Some(self.status());
         sample
+    }
+
+    /// The status that its client gets if it ends now.
+    pub(super) const fn status(&self) -> u16 {
+        match self.failure {
+            Some(ErrorClass::ClientError) => 400,
+            Some(ErrorClass::Refused) => 429,
+            Some(_) if self.first.is_none() => 502,
+            _ => 200,
+        }
     }
 
     /// What the engine says at the end.

@@ -11,10 +11,13 @@
 //! the network (drift, spikes, jitter of a request) depends on the seed alone and not on the policy, so policies are
 //! compared in the same weather.
 //!
+//! Where its policy is tuned, the same tuner tunes it, on records that the world makes as `serve` does ([`book`]).
+//!
 //! Not modelled, though `serve` does it: hedging, the kernel's RTT estimate, connection set-up, tokenizing.
 
 mod agenda;
 mod answers;
+mod book;
 mod chance;
 mod clairvoyant;
 mod client;
@@ -28,9 +31,10 @@ mod turns;
 mod watch;
 mod workload;
 
+pub use book::Tuning;
 pub use fleet::{Member, MemberError, members};
 pub use network::Network;
-pub use run::{Chooser, Run, Setup, SimulateError, simulate};
+pub use run::{BEGINNING, Chooser, Run, Setup, SimulateError, simulate, simulate_recorded};
 pub use scenario::{Fault, FaultKind, RouterPace, Scenario, ScenarioError};
 pub use workload::Workload;
 

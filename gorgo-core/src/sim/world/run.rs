@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::agenda::{Agenda, Happening};
+use super::book::{Book, Recorder, Tuning};
 use super::chance::bits;
 use super::fleet::Member;
 use super::health::Health;
@@ -12,13 +13,13 @@ use super::network::{Path, micros};
 use super::scenario::Scenario;
 use super::workload::Workload;
 use crate::config::{Failover, Index, Probe, Scrape};
-use crate::model::{At, PolicyId, ReplicaId};
+use crate::model::{At, PolicyId, Record, ReplicaId};
 use crate::policy::{Policies, Router, RouterSetup};
 use crate::sim::{Engine, EngineError, Output};
 use crate::trace::Sample;
 
 /// When the world begins: an hour after its epoch, so that nothing ever lies before time.
-const BEGINNING: At = At(3_600_000_000);
+pub const BEGINNING: At = At(3_600_000_000);
 /// How long the router probes before the first request, ms: a router is started before its traffic.
 const LEAD_MS: f64 = 10_000.0;
 /// Streams of randomness beside those of the paths.
@@ -82,6 +83,8 @@ pub struct Run {
     pub left: (u64, u64, u64),
     /// Happenings that were worked off.
     pub happenings: u64,
+    /// What the policy's tuner did; `None` where it has none.
+    pub tuning: Option<Tuning>,
 }
 
 /// A replica as it stands there.
@@ -131,6 +134,7 @@ pub(super) struct World<'a> {
     /// Which faults hold now.
     pub(super) active: Vec<bool>,
     pub(super) outputs: Vec<Output>,
+    pub(super) book: Book<'a>,
     pub(super) samples: Vec<Sample>,
     pub(super) bounds_ms: Vec<f64>,
 }
@@ -140,9 +144,25 @@ pub(super) struct World<'a> {
 /// # Errors
 /// A replica whose engine cannot be.
 pub fn simulate(setup: &Setup<'_>, chooser: Chooser, seed: u64) -> Result<Run, SimulateError> {
-    let mut world = World::new(setup, chooser, seed)?;
+    Ok(run(World::new(setup, chooser, seed, None)?))
+}
+
+/// The same, and every record that `serve` would write down goes to `recorder`, in order.
+///
+/// # Errors
+/// A replica whose engine cannot be.
+pub fn simulate_recorded(
+    setup: &Setup<'_>,
+    chooser: Chooser,
+    seed: u64,
+    recorder: &mut dyn FnMut(Record),
+) -> Result<Run, SimulateError> {
+    Ok(run(World::new(setup, chooser, seed, Some(Recorder(recorder)))?))
+}
+
+fn run(mut world: World<'_>) -> Run {
     let mut happenings = 0;
-    while world.samples.len() < setup.workload.rows().len() {
+    while world.samples.len() < world.setup.workload.rows().len() {
         let Some((at, what)) = world.agenda.next() else { break };
         happenings += 1;
         world.happen(at, what);
@@ -153,11 +173,17 @@ pub fn simulate(setup: &Setup<'_>, chooser: Chooser, seed: u64) -> Result<Run, S
         };
         router.fleet().iter().map(|replica| router.load(replica.id)).fold((0, 0, 0), sum)
     });
-    Ok(Run { samples: world.samples, bounds_ms: world.bounds_ms, left, happenings })
+    let tuning = world.book.close(world.router.as_ref());
+    Run { samples: world.samples, bounds_ms: world.bounds_ms, left, happenings, tuning }
 }
 
 impl<'a> World<'a> {
-    fn new(setup: &'a Setup<'a>, chooser: Chooser, seed: u64) -> Result<Self, SimulateError> {
+    fn new(
+        setup: &'a Setup<'a>,
+        chooser: Chooser,
+        seed: u64,
+        recorder: Option<Recorder<'a>>,
+    ) -> Result<Self, SimulateError> {
         let secret = bits(seed, SECRET, 0);
         let start = BEGINNING.plus(micros(LEAD_MS));
         let stands =
@@ -178,6 +204,7 @@ impl<'a> World<'a> {
         };
         let requests = setup.workload.rows().len();
         let mut world = Self {
+            book: Book::new(router.as_ref(), recorder),
             setup,
             router,
             seed,

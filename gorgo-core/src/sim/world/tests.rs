@@ -2,6 +2,7 @@
 //! hand.
 
 mod gate;
+mod tuned;
 
 use std::sync::Arc;
 

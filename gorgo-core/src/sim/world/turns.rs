@@ -18,7 +18,9 @@ impl World<'_> {
         self.decisions += 1;
         let millis = i64::try_from(at.0 / 1000).unwrap_or(0);
         let id = DecisionId((millis << 20) | i64::try_from(number % (1 << 20)).unwrap_or(0));
-        live.decision = Some(id);
+        // A retry is of the same decision.
+        let id = live.decision.unwrap_or(id);
+        live.asked = Some(id);
         live.seed = bits(self.seed, DECISIONS, number) % SEED_LIMIT;
         let Some((router, policy)) = &self.router else { return };
         let entered = router.enter(&live.prompt, *policy, id, live.seed, at, &live.tried);
@@ -29,7 +31,7 @@ impl World<'_> {
     fn enter_again(&mut self, at: At, request: usize) {
         let waits = |live: &mut Box<Live>| live.held.is_some();
         let Some(mut live) = self.live[request].take_if(waits) else { return };
-        let (Some(held), Some(id), Some((router, _))) = (live.held.take(), live.decision, &self.router) else { return };
+        let (Some(held), Some(id), Some((router, _))) = (live.held.take(), live.asked, &self.router) else { return };
         self.waiting.remove(&held.number());
         let entered = router.enter_again(held, &live.prompt, id, live.seed, at, &live.tried);
         self.entered(at, request, live, entered);
@@ -39,7 +41,7 @@ impl World<'_> {
         match entered {
             Ok(Entered::Routed(routed)) => {
                 let replica = routed.reservation.replica();
-                live.reservation = Some(routed.reservation);
+                self.book_routed(at, &mut live, *routed);
                 self.send_to(at, request, live, replica);
             }
             Ok(Entered::Held(held)) => {
@@ -49,7 +51,13 @@ impl World<'_> {
                 live.held = Some(held);
                 self.live[request] = Some(live);
             }
-            Err(_) => self.refused(at, request, live),
+            Err(error) => {
+                if let (None, Some(id)) = (live.decision, live.asked) {
+                    live.decision = Some(id);
+                    self.book_refused(at, id, &live, error.into());
+                }
+                self.refused(at, request, live);
+            }
         }
     }
 

@@ -13,9 +13,10 @@ use crate::sim::Engine;
 const PACE_JITTER: f64 = 0.10;
 
 impl World<'_> {
-    fn tell(&self, event: &Event) {
+    fn tell(&mut self, at: At, event: &Event) {
         if let Some((router, _)) = &self.router {
-            router.apply(event);
+            let restarted = router.apply(event);
+            self.book_event(at, event, restarted);
         }
     }
 
@@ -39,9 +40,9 @@ impl World<'_> {
     }
 
     pub(super) fn probe_back(&mut self, at: At, replica: ReplicaId, rtt_ms: Option<f64>) {
-        self.tell(&Event::Probe { replica, at, rtt_ms });
+        self.tell(at, &Event::Probe { replica, at, rtt_ms });
         for event in self.stand(replica).health.probe(replica, rtt_ms.is_some()) {
-            self.tell(&event);
+            self.tell(at, &event);
         }
     }
 
@@ -69,12 +70,13 @@ impl World<'_> {
             max_running: Some(stand.engine.profile().max_running),
             throughput: Some(numbers.throughput),
             started_secs: Some(stand.started.since(At(0)).as_secs_f64()),
+            prompt_tokens_total: None,
         };
         self.agenda.enter(At(at.0 + back_us), Happening::ScrapeBack(replica, Box::new(report)));
     }
 
     pub(super) fn scrape_back(&mut self, at: At, replica: ReplicaId, report: EngineReport) {
-        self.tell(&Event::Report { replica, at, report });
+        self.tell(at, &Event::Report { replica, at, report });
     }
 
     pub(super) fn fault_begins(&mut self, at: At, number: usize) {

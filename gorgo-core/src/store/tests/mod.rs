@@ -8,6 +8,7 @@ mod requests;
 mod round_trip;
 mod schema;
 mod tuning;
+mod warm;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

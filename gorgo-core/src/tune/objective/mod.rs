@@ -2,6 +2,7 @@
 
 mod e2e_p95;
 mod e2e_p99;
+mod expression;
 mod itl_mean;
 mod itl_p99;
 mod single;
@@ -14,6 +15,7 @@ mod ttft_p99;
 
 use std::fmt::Debug;
 
+use super::Requests;
 use super::cohort::{Figures, Statistic};
 use crate::model::{Param, Params};
 
@@ -29,6 +31,7 @@ pub const OBJECTIVES: &[&ObjectiveKind] = &[
     &itl_mean::KIND,
     &itl_p99::KIND,
     &throughput::KIND,
+    &expression::KIND,
 ];
 
 /// What a tuner minimises.
@@ -39,6 +42,18 @@ pub trait Objective: Debug + Send + Sync {
     /// The score of an arm. `reference` are the figures of the incumbent's own blocks; the incumbent itself is scored
     /// with `own` equal to it. Smooth but for kinks: its slopes make the test.
     fn score(&self, own: &Figures, reference: &Figures) -> f64;
+
+    /// Where it reads the requests of an arm themselves instead of statistics of them, as plugins do: what reads them.
+    /// Then [`Objective::score`] is not asked.
+    fn of_requests(&self) -> Option<&dyn OfRequests> {
+        None
+    }
+}
+
+/// An objective of the requests of an arm themselves.
+pub trait OfRequests {
+    /// The score of an arm; smaller is better. `None`: these requests give no number, and nothing is decided on them.
+    fn measure(&self, requests: &Requests) -> Option<f64>;
 }
 
 /// A kind of objective: its row in [`OBJECTIVES`].
@@ -71,6 +86,7 @@ mod tests {
             let value = match param.ty {
                 ParamType::Number { default: Some(number), .. } => Value::Float(number),
                 ParamType::Text { default: Some(text), .. } => Value::Text(text.to_owned()),
+                ParamType::Text { default: None, .. } => Value::Text("ttft_p95 + 10 * error_share".to_owned()),
                 _ => continue,
             };
             params.values.push((param.name, value));

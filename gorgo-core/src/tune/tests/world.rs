@@ -17,7 +17,8 @@ pub(super) fn params(declared: &[Param], set: &[(&'static str, Value)]) -> Param
         let default = match param.ty {
             ParamType::Number { default, .. } => default.map(Value::Float),
             ParamType::Integer { default, .. } => default.map(Value::Integer),
-            ParamType::Text { default, .. } => default.map(|text| Value::Text(text.to_owned())),
+            // Only an expression has a text that must be given.
+            ParamType::Text { default, .. } => Some(Value::Text(default.unwrap_or("ttft_p95").to_owned())),
             _ => None,
         };
         let given = set.iter().find(|(name, _)| *name == param.name).map(|(_, value)| value.clone());
@@ -34,6 +35,7 @@ pub(super) fn plan(objective: &str, optimizer: &str, set: &[(&'static str, Value
     Plan {
         objective: (objective.build)(&params(objective.params, &[])).unwrap().into(),
         objective_kind: objective.kind,
+        objective_sha256: None,
         optimizer,
         optimizer_params: params(optimizer.params, set),
         space: Space { dimensions: vec![dimension(0, "rtt", 0.276, 0.05, 2.0), dimension(2, "queue", 0.5, 0.05, 0.5)] },

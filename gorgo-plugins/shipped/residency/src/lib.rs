@@ -28,6 +28,13 @@ impl Constraint for Residency {
 
     fn create(setup: &Setup<'_>) -> Result<Self, String> {
         let (allow, deny): (Vec<&str>, Vec<&str>) = (setup.texts("allow").collect(), setup.texts("deny").collect());
+        // A region that is mistyped would let data go, or nobody be left.
+        let mut known: Vec<&str> = setup.replicas().map(|replica| replica.region).collect();
+        known.sort_unstable();
+        known.dedup();
+        if let Some(stranger) = allow.iter().chain(&deny).find(|region| !known.contains(region)) {
+            return Err(format!("no replica is in the region `{stranger}`; those of the fleet: {}", known.join(", ")));
+        }
         let mut allowed = Vec::new();
         for replica in setup.replicas() {
             let place = replica.id as usize;

@@ -11,7 +11,8 @@ fn ms(ms: u64) -> At {
 
 /// The signal of a term at a replica, as stored.
 fn signal(router: &Router, row: &DecisionRecord, term: &str, replica: usize) -> f64 {
-    let policy = router.policies().named(POLICY).unwrap();
+    let policies = router.policies();
+    let policy = policies.named(POLICY).unwrap();
     let slot = policy.terms.iter().position(|known| &*known.name == term).unwrap();
     crate::model::from_milli(row.candidates[replica].signals_milli[slot])
 }
@@ -151,7 +152,8 @@ fn a_late_hit_lets_the_mirror_grow() {
 #[test]
 fn decisions_are_repeated_from_their_rows_while_everything_is_learned() {
     let router = router_of(3, "");
-    let policy = router.policies().named(POLICY).unwrap();
+    let policies = router.policies();
+    let policy = policies.named(POLICY).unwrap();
     let mut scratch = Scratch::default();
     let mut starts = std::collections::BTreeSet::new();
     for row in served(&router, POLICY, 1_000) {

@@ -131,7 +131,8 @@ fn every_preset_spreads_or_sticks_but_can_be_repeated_from_its_rows() {
         for replica in 0..3 {
             report(&router, replica, At(1), f64::from(replica));
         }
-        let policy = router.policies().named(preset.name).unwrap();
+        let policies = router.policies();
+        let policy = policies.named(preset.name).unwrap();
         let mut scratch = crate::policy::Scratch::default();
         for row in served(&router, preset.name, 120) {
             let repeated = again(policy, &policy.weights().values, &row.candidates, row.seed, &mut scratch).unwrap();

@@ -1,0 +1,251 @@
+//! What simulated runs stand on, as the command line names it: configuration, fleet, scenario, trace. Shared by
+//! `simulate` and `tune`.
+
+use std::fs;
+use std::io::{self, IsTerminal};
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use gorgo_core::config::{Config, nearest, render, summary};
+use gorgo_core::model::Replica;
+use gorgo_core::policy::{Policies, Registry, build};
+use gorgo_core::run::load;
+use gorgo_core::sim::world::{Member, MemberError, Scenario, ScenarioError, Setup, SimulateError, Workload, members};
+use gorgo_core::trace::{self, Shape, ShapeCounts, TraceError};
+use gorgo_plugins::host::{Conduct, Host};
+use indicatif::{ProgressBar, ProgressDrawTarget};
+
+use crate::args::{ConfigArgs, environment, look};
+use crate::exit::Exit;
+use crate::plugins::with_host;
+
+/// Flags of all commands that simulate.
+#[derive(Debug, Clone, clap::Args)]
+pub(in crate::cmd) struct GroundArgs {
+    #[command(flatten)]
+    pub(in crate::cmd) config: ConfigArgs,
+    /// Trace file: Mooncake-format JSON lines or Azure CSV, gzip or plain
+    #[arg(long, value_name = "FILE")]
+    pub(in crate::cmd) trace: PathBuf,
+    /// Network and faults, a TOML file with [network], [[fault]] and [[router]]
+    #[arg(long, value_name = "FILE")]
+    pub(in crate::cmd) scenario: Option<PathBuf>,
+    /// Factor on the gaps between requests: larger is lighter
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = factor)]
+    pub(in crate::cmd) time_scale: f64,
+    /// At most N requests, counted after --max-input-tokens dropped its rows
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+    /// Drop rows with longer prompts, and say how many
+    #[arg(long, value_name = "N")]
+    pub(in crate::cmd) max_input_tokens: Option<u32>,
+    /// Cut longer answers to N tokens, and say how many
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(in crate::cmd) max_output_tokens: Option<u32>,
+    /// Most requests in flight at once, 0 for no limit; latencies count from the actual send
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    max_in_flight: usize,
+    /// Keep the times of rows that share a timestamp, in place of spreading them to the next one
+    #[arg(long)]
+    no_spread: bool,
+    /// Tokens per hash id [default: inferred from the trace]
+    #[arg(long, value_name = "TOKENS")]
+    block_size: Option<u32>,
+    /// Runs at the same time [default: one per core]; the results do not depend on it
+    #[arg(long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
+}
+
+fn factor(text: &str) -> Result<f64, String> {
+    let factor: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if factor.is_finite() && factor >= 0.0 { Ok(factor) } else { Err("not a finite number from 0 up".to_owned()) }
+}
+
+/// Why there is nothing to report.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::cmd) enum Failure {
+    /// What `check` would print.
+    #[error("{0}")]
+    Configuration(String),
+    #[error("{0}")]
+    Members(#[from] MemberError),
+    #[error("{flag}: unknown policy \"{name}\"{near}; `gorgo kinds` lists the presets")]
+    Policy { flag: &'static str, name: String, near: String },
+    #[error("{}: {cause}", path.display())]
+    File { path: PathBuf, cause: io::Error },
+    #[error("{}: {cause}", path.display())]
+    Trace { path: PathBuf, cause: TraceError },
+    #[error("{}: {cause}", path.display())]
+    Scenario { path: PathBuf, cause: ScenarioError },
+    #[error("{}: no request is left; all {rows} rows are over --max-input-tokens, or --limit is 0", path.display())]
+    Nothing { path: PathBuf, rows: usize },
+    #[error("{0}")]
+    Simulate(#[from] SimulateError),
+    /// What the command's own flags ask for cannot be.
+    #[error("{0}")]
+    Asked(String),
+}
+
+impl Failure {
+    pub(in crate::cmd) fn file(path: &Path, cause: io::Error) -> Self {
+        Self::File { path: path.to_owned(), cause }
+    }
+
+    /// Says it on standard error.
+    pub(in crate::cmd) fn told(&self, command: &str) -> Exit {
+        match self {
+            Self::Configuration(report) => anstream::eprint!("{report}"),
+            _ => anstream::eprintln!("gorgo {command}: {self}"),
+        }
+        self.exit()
+    }
+
+    pub(in crate::cmd) const fn exit(&self) -> Exit {
+        match self {
+            Self::Configuration(_) | Self::Members(_) | Self::Simulate(_) => Exit::Configuration,
+            _ => Exit::Usage,
+        }
+    }
+}
+
+/// Everything read and checked.
+pub(in crate::cmd) struct Ground {
+    pub(in crate::cmd) registry: Registry,
+    _host: Arc<Host>,
+    pub(in crate::cmd) config: Config,
+    pub(in crate::cmd) policies: Policies,
+    pub(in crate::cmd) members: Vec<Member>,
+    pub(in crate::cmd) scenario: Scenario,
+    pub(in crate::cmd) workload: Workload,
+    pub(in crate::cmd) max_in_flight: Option<usize>,
+    pub(in crate::cmd) counts: ShapeCounts,
+    pub(in crate::cmd) rows_without_blocks: usize,
+}
+
+impl GroundArgs {
+    /// Reads everything.
+    pub(in crate::cmd) fn prepared(&self) -> Result<Ground, Failure> {
+        // Plugins run here as in `serve`, but are not quarantined: the same seed gives the same result.
+        let (registry, host) = with_host(&self.config.config, Conduct::Reported);
+        let (config, policies) = self.configuration(&registry)?;
+        let members = members(&config.replicas)?;
+        warn_of_real_ones(&members);
+        let scenario = self.scenario(&members, &policies)?;
+        let bytes = read(&self.trace)?;
+        let recorded =
+            trace::read(&bytes, self.block_size).map_err(|cause| Failure::Trace { path: self.trace.clone(), cause })?;
+        drop(bytes);
+        let rows_without_blocks = recorded.rows_without_blocks;
+        let shaped = trace::shape(
+            recorded,
+            &Shape {
+                time_scale: self.time_scale,
+                limit: self.limit,
+                max_input_tokens: self.max_input_tokens,
+                max_output_tokens: self.max_output_tokens,
+                spread: !self.no_spread,
+            },
+        );
+        let counts = shaped.counts;
+        if shaped.rows.is_empty() {
+            return Err(Failure::Nothing { path: self.trace.clone(), rows: counts.rows });
+        }
+        let max_in_flight = (self.max_in_flight > 0).then_some(self.max_in_flight);
+        let workload = Workload::new(shaped);
+        Ok(Ground {
+            registry,
+            _host: host,
+            config,
+            policies,
+            members,
+            scenario,
+            workload,
+            max_in_flight,
+            counts,
+            rows_without_blocks,
+        })
+    }
+
+    /// How many runs at the same time.
+    pub(in crate::cmd) fn jobs(&self) -> NonZeroUsize {
+        self.jobs.unwrap_or_else(|| std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN))
+    }
+
+    fn configuration(&self, registry: &Registry) -> Result<(Config, Policies), Failure> {
+        let loading = load(&self.config.config, &environment(), &self.config.set, registry);
+        let mut text = render(&loading.faults, &loading.origins, look());
+        if loading.ready.is_some() && !text.is_empty() {
+            anstream::eprint!("{text}");
+        }
+        loading.ready.ok_or_else(|| {
+            text.push_str(&format!("{}: {}\n", loading.origins.source().name(), summary(&loading.faults)));
+            Failure::Configuration(text)
+        })
+    }
+
+    fn scenario(&self, members: &[Member], policies: &Policies) -> Result<Scenario, Failure> {
+        let Some(path) = &self.scenario else { return Ok(Scenario::default()) };
+        let bytes = read(path)?;
+        let replicas: Vec<&str> = members.iter().map(|member| &*member.replica.name).collect();
+        let names: Vec<&str> = policies.list.iter().map(|policy| &*policy.name).collect();
+        Scenario::parse(&String::from_utf8_lossy(&bytes), &replicas, &names)
+            .map_err(|cause| Failure::Scenario { path: path.clone(), cause })
+    }
+}
+
+impl Ground {
+    /// The setup of runs of this policy, or of the clairvoyant.
+    pub(in crate::cmd) fn setup(&self, policy: &str) -> Setup<'_> {
+        let (probe, scrape) = self.scenario.pace(policy, self.config.probe, self.config.scrape);
+        Setup {
+            workload: &self.workload,
+            members: &self.members,
+            scenario: &self.scenario,
+            max_in_flight: self.max_in_flight,
+            index: self.config.index,
+            probe,
+            scrape,
+            failover: self.config.failover,
+        }
+    }
+
+    /// All policies, built for one run alone. They were built before, so they can be again.
+    pub(in crate::cmd) fn built(&self) -> Option<Policies> {
+        let fleet: Vec<Replica> = self.members.iter().map(|member| member.replica.clone()).collect();
+        build(&self.registry, &self.config.policies, &self.config.default_policy, &fleet).policies
+    }
+
+    /// A policy's name as asked for by `flag`; all of them by `all`.
+    pub(in crate::cmd) fn named(&self, flag: &'static str, name: &str) -> Result<Vec<Arc<str>>, Failure> {
+        let known = || self.policies.list.iter().map(|policy| &policy.name);
+        let found: Vec<Arc<str>> = known().filter(|known| name == "all" || ***known == *name).cloned().collect();
+        if found.is_empty() {
+            let near = nearest(name, known().map(|name| &**name));
+            let near = near.map_or_else(String::new, |near| format!("; did you mean \"{near}\"?"));
+            return Err(Failure::Policy { flag, name: name.to_owned(), near });
+        }
+        Ok(found)
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    fs::read(path).map_err(|cause| Failure::file(path, cause))
+}
+
+fn warn_of_real_ones(members: &[Member]) {
+    for member in members.iter().filter(|member| !member.described) {
+        anstream::eprintln!(
+            "gorgo: replica {} has no `simulated`: simulated as {} at {} ms",
+            member.replica.name,
+            member.profile.name,
+            member.rtt_ms
+        );
+    }
+}
+
+/// A bar over the runs, on a terminal only.
+pub(in crate::cmd) fn progress(runs: usize) -> ProgressBar {
+    let target = if io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    ProgressBar::with_draw_target(u64::try_from(runs).ok(), target)
+}

@@ -1,0 +1,105 @@
+//! SIGHUP: the configuration is read and checked again, as `gorgo check` does; where it is right, its policies take over
+//! between two decisions, with every plugin in the build that its file holds now. Where anything is wrong, or only a
+//! restart could do it, nothing changes and an event says why.
+//!
+//! Only policies are taken: the fleet must be as it was, and all other sections wait for the next start.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use super::Loading;
+use super::serve::{note, policy_info};
+use super::signals::Hangups;
+use crate::config::Config;
+use crate::model::{Clock, EventKind};
+use crate::observe::{Listener, log};
+use crate::policy::Router;
+use crate::store::Sink;
+
+/// Reads the configuration again, from where it was read at the start. May block.
+#[derive(Clone)]
+pub struct Reread(Arc<dyn Fn() -> Loading + Send + Sync>);
+
+impl Reread {
+    /// By this function.
+    #[must_use]
+    pub fn new(read: impl Fn() -> Loading + Send + Sync + 'static) -> Self {
+        Self(Arc::new(read))
+    }
+}
+
+impl fmt::Debug for Reread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Reread")
+    }
+}
+
+/// What a reload works on.
+pub(super) struct Reloading {
+    /// As the process runs with it.
+    pub(super) config: Config,
+    pub(super) reread: Reread,
+    pub(super) router: Arc<Router>,
+    pub(super) sink: Sink,
+    pub(super) records: Arc<dyn Listener>,
+    pub(super) clock: Arc<dyn Clock>,
+}
+
+impl Reloading {
+    /// Reloads at each SIGHUP, one at a time.
+    pub(super) async fn run(self, mut hangups: Hangups, stop: CancellationToken) {
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = hangups.next() => {}
+            }
+            let text = match self.reload().await {
+                Ok(text) => text,
+                Err(cause) => {
+                    log::reload_refused(&cause);
+                    format!("refused, nothing changed: {cause}")
+                }
+            };
+            note(&*self.records, &*self.clock, EventKind::ConfigChange, text);
+        }
+    }
+
+    /// What changed; or why nothing did.
+    async fn reload(&self) -> Result<String, String> {
+        let Reread(read) = self.reread.clone();
+        // Files are read and libraries tried in processes of their own: seconds, perhaps.
+        let loading = tokio::task::spawn_blocking(move || read()).await.map_err(|cause| cause.to_string())?;
+        let Some((config, policies)) = loading.ready else {
+            let faults = loading.faults.list.iter();
+            let first = faults.map(|fault| format!("{}: {}", fault.path, fault.message)).next();
+            return Err(first.unwrap_or_else(|| "the configuration cannot be read".to_owned()));
+        };
+        if config.replicas != self.config.replicas {
+            return Err("the fleet changed: restart for that".to_owned());
+        }
+        let rest = if (Config { policies: self.config.policies.clone(), ..config }) == self.config {
+            ""
+        } else {
+            "; sections other than policies wait for the next start"
+        };
+        let Some(succession) = self.router.succession(policies)? else {
+            return Ok(format!("all policies and plugins are as they were{rest}"));
+        };
+        let mut changed = Vec::new();
+        let mut infos = Vec::new();
+        for (policy, weights) in succession.added() {
+            let libraries: Vec<&str> = policy.libraries().filter_map(|sha256| sha256.get(..12)).collect();
+            let with = if libraries.is_empty() { String::new() } else { format!(" with {}", libraries.join(", ")) };
+            changed.push(format!("{}{with}", policy.name));
+            infos.push(policy_info(policy, (*weights).clone()));
+        }
+        // Their numbers must be known to the store before a decision names them.
+        self.sink.add_policies(infos, self.clock.now()).await.map_err(|cause| cause.to_string())?;
+        for record in self.router.take_over(succession, self.clock.now()) {
+            self.records.record(record);
+        }
+        Ok(format!("loaded anew: {}{rest}", changed.join("; ")))
+    }
+}

@@ -1,0 +1,58 @@
+//! Network cost of this request on the connection that it would get, ms: the round trip × how many of them it needs.
+//!
+//! One round trip where a warm connection's window takes the whole prompt; one more for each doubling that the window
+//! lacks, and one more where the router would have to dial first. Reads `rtt_ms` and `network_trips` (the data plane's
+//! connections; TCP slow start, RFC 5681 section 3.1, and its restart after idle time, section 4.1). Where nothing is
+//! known of the connections, as in `simulate`, whose links have no window, it is one.
+
+use crate::model::{Candidates, Needs, RequestView, Unit};
+use crate::score::{CostTerm, TermKind};
+
+pub(super) const KIND: TermKind = TermKind {
+    kind: "network",
+    unit: Some(Unit::Millis),
+    summary: "round trip x the round trips that this request's bytes need on the connection that it would get",
+    spreads: false,
+    params: &[],
+    build: |_, _| Ok(Box::new(Network)),
+};
+
+#[derive(Debug)]
+struct Network;
+
+impl CostTerm for Network {
+    fn needs(&self) -> Needs {
+        Needs::RTT.and(Needs::NETWORK)
+    }
+
+    fn signal(&self, _request: &RequestView, candidates: &Candidates, out: &mut [Option<f64>]) {
+        for ((out, rtt), trips) in out.iter_mut().zip(&candidates.rtt_ms).zip(&candidates.network_trips) {
+            *out = rtt.map(|rtt| rtt * trips.unwrap_or(1.0));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn far_replicas_pay_for_every_round_trip() {
+        let mut candidates = Candidates::default();
+        candidates.reset(4, 0);
+        candidates.rtt_ms = vec![Some(37.0), Some(279.0), None, Some(456.0)];
+        candidates.network_trips = vec![Some(1.0), Some(4.0), Some(2.0), None];
+        let mut out = vec![None; 4];
+        let request = RequestView {
+            prompt_tokens: 1,
+            max_tokens: None,
+            body_bytes: 4,
+            session_hash: 0,
+            head_hash: 0,
+            turn: 0,
+            slo_ttft_ms: None,
+        };
+        Network.signal(&request, &candidates, &mut out);
+        assert_eq!(out, [Some(37.0), Some(1_116.0), None, Some(456.0)]);
+    }
+}

@@ -1,0 +1,70 @@
+//! How late a replica's first token would be for what the client asked for with `x-slo-ttft-ms`, in milliseconds; 0
+//! where it would be in time.
+//!
+//! The time is predicted from the round trip and the learned rates:
+//!
+//! ```text
+//! rtt + intercept + uncached tokens × prefill rate + queued uncached tokens × queue rate
+//! ```
+//!
+//! Where one of them is not known, so is the signal. A request that asks for nothing is not this term's: it has no
+//! opinion, unless `default_ms` says what such requests want.
+
+use gorgo_plugins::{Answer, Columns, Declared, Need, OptionDecl, OptionKind, Request, Scorer, Setup, Unit};
+
+struct SloHeadroom {
+    default_ms: Option<f64>,
+    margin: f64,
+}
+
+impl Declared for SloHeadroom {
+    const NAME: &'static str = "slo-headroom";
+    const VERSION: &'static str = env!("CARGO_PKG_VERSION");
+    const SUMMARY: &'static str = "how far the predicted TTFT is over x-slo-ttft-ms";
+    const OPTIONS: &'static [OptionDecl] = &[
+        OptionDecl {
+            name: "default_ms",
+            unit: "ms",
+            help: "what requests without the header ask for; 0: nothing",
+            kind: OptionKind::Number { default: Some(0.0), min: 0.0, max: 1e6, tunable: false },
+        },
+        OptionDecl {
+            name: "margin",
+            unit: "share of the limit",
+            help: "how much earlier the first token is to be, since predictions err",
+            kind: OptionKind::Number { default: Some(0.1), min: 0.0, max: 0.9, tunable: true },
+        },
+    ];
+}
+
+impl Scorer for SloHeadroom {
+    const UNIT: Unit = Unit::Millis;
+    const NEEDS: Need = Need::RTT.and(Need::PREFIX).and(Need::LOAD).and(Need::RATES);
+    const SPREADS: bool = true;
+
+    fn create(setup: &Setup<'_>) -> Result<Self, String> {
+        Ok(Self {
+            default_ms: setup.number("default_ms").filter(|limit| *limit > 0.0),
+            margin: setup.number("margin").ok_or("margin is missing")?,
+        })
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "queues stay far below 2^53 tokens")]
+    fn score(&self, request: &Request, columns: &Columns<'_>, out: &mut [Option<f64>]) -> Result<Answer, String> {
+        let Some(limit) = request.slo_ttft_ms.or(self.default_ms) else { return Ok(Answer::NoOpinion) };
+        let limit = limit * (1.0 - self.margin);
+        for (row, signal) in out.iter_mut().enumerate() {
+            let uncached = f64::from(request.prompt_tokens.saturating_sub(columns.cached_tokens()[row]));
+            let queued = columns.queued_uncached_tokens()[row] as f64;
+            let predicted = columns.rtt_ms()[row]
+                + columns.intercept_ms()[row]
+                + uncached * columns.prefill_ms_per_token()[row]
+                + queued * columns.queue_ms_per_token()[row];
+            // What is not known is NaN, and so is what is made of it.
+            *signal = (!predicted.is_nan()).then(|| (predicted - limit).max(0.0));
+        }
+        Ok(Answer::Given)
+    }
+}
+
+gorgo_plugins::export_scorer!(SloHeadroom);
