@@ -154,6 +154,7 @@ impl Case {
                     "available" => facts.available[row] = stated.as_bool().unwrap(),
                     "rtt_ms" => facts.rtt_ms[row] = Some(number(stated)),
                     "rtt_p95_ms" => facts.rtt_p95_ms[row] = Some(number(stated)),
+                    "network_trips" => facts.network_trips[row] = Some(number(stated)),
                     "cached_tokens" => facts.cached_tokens[row] = whole(stated),
                     "queued_tokens" => facts.queued_tokens[row] = whole(stated),
                     "queued_tokens_first" => facts.queued_tokens_first[row] = whole(stated),

@@ -126,7 +126,7 @@ fn all_faults_come_at_once_each_with_its_path() {
     policy.gorgo.term[1].weight.init: 9.0 is above `max`, 2.0
     policy.gorgo.term[1].kind: a term "rtt" stands above already; give one of them another `name`
     policy.gorgo.term[2].kind: unknown term "latncy"; did you mean `latency`?
-    policy.gorgo.term[3]: `kind` is missing; known: rtt, prefill, queue, inflight, running, waiting, kv-usage, kv-tokens, throughput, latency, backlog, compute, stall, answer, tail-start, drain, kv-pressure, min-max, miss-share, batch-work, constant, hash, turn, expression
+    policy.gorgo.term[3]: `kind` is missing; known: rtt, network, prefill, queue, inflight, running, waiting, kv-usage, kv-tokens, throughput, latency, backlog, compute, stall, answer, tail-start, drain, kv-pressure, min-max, miss-share, batch-work, constant, hash, turn, expression
     policy.gorgo.term[4].unknown: expected "worst" or a number in the term's unit, at most 1e12
     policy.gorgo.term[4].weight: not a number; allowed: -1e9 to 1e9
     policy.gorgo.term[5].weight.rate: the rate `decode` is ms per unit of requests, but the signal is in tokens
