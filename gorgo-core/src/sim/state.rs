@@ -28,7 +28,12 @@ impl States {
     /// Room for the states of `slots` prompts.
     pub(super) fn new(slots: u32) -> Self {
         let slots = usize::try_from(slots).unwrap_or(usize::MAX);
-        Self { capacity: slots.saturating_mul(POINTS_OF_TWO).div_ceil(2), used: HashMap::new(), by_use: BTreeMap::new(), turn: 0 }
+        Self {
+            capacity: slots.saturating_mul(POINTS_OF_TWO).div_ceil(2),
+            used: HashMap::new(),
+            by_use: BTreeMap::new(),
+            turn: 0,
+        }
     }
 
     /// The longest prefix of `chain`, in pages, that ends at a kept state.
