@@ -1,7 +1,7 @@
 //! Keeps the load of replicas together, by one of three measures.
 //!
-//! Reads `inflight` and the engine's running requests, whichever is more, or the load of `least-load`: running + waiting
-//! requests + KV tokens in use + this router's queued prompt tokens. Sources: the `prefix-cache` baseline
+//! Reads `inflight` and the engine's running requests, whichever is more; or only the latter, as old as the report is; or
+//! the load of `least-load`: running + waiting requests + KV tokens in use + this router's queued prompt tokens. Sources: the `prefix-cache` baseline
 //! (`max_difference` 8, then `max_sigmas` 2) and `pack-load` (`max_mad` 2), both of the GORGO study.
 
 use super::{Constraint, ConstraintKind, Scope};
@@ -32,9 +32,9 @@ pub(super) const KIND: ConstraintKind = ConstraintKind {
         },
         Param {
             name: "of",
-            ty: ParamType::Text { default: Some("requests"), choices: &["requests", "load"] },
+            ty: ParamType::Text { default: Some("requests"), choices: &["requests", "reported", "load"] },
             unit: "",
-            help: "running requests, or requests + KV tokens + queued tokens as `least-load` adds them up",
+            help: "running requests; these as last reported; requests + KV tokens + queued tokens as in `least-load`",
         },
     ],
     build: |params, _| Ok(Box::new(Imbalance::new(params)?)),
@@ -48,7 +48,14 @@ struct Imbalance {
     difference: Option<f64>,
     sigmas: Option<f64>,
     mad: Option<f64>,
-    whole_load: bool,
+    of: Of,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Of {
+    Requests,
+    Reported,
+    Load,
 }
 
 impl Imbalance {
@@ -57,7 +64,11 @@ impl Imbalance {
             difference: params.number("max_difference"),
             sigmas: params.number("max_sigmas"),
             mad: params.number("max_mad"),
-            whole_load: params.text("of") == Some("load"),
+            of: match params.text("of") {
+                Some("load") => Of::Load,
+                Some("reported") => Of::Reported,
+                _ => Of::Requests,
+            },
         };
         if imbalance.difference.is_none() && imbalance.sigmas.is_none() && imbalance.mad.is_none() {
             return Err("one of `max_difference`, `max_sigmas`, `max_mad` is missing".to_owned());
@@ -68,11 +79,15 @@ impl Imbalance {
     /// The load of each of `rows`, in their order.
     #[expect(clippy::cast_precision_loss, reason = "queued tokens stay far below 2^53")]
     fn loads(&self, candidates: &Candidates, rows: &[usize]) -> Vec<f64> {
-        if !self.whole_load {
-            return rows
-                .iter()
-                .map(|row| f64::from(candidates.inflight[*row]).max(candidates.running_now(*row).unwrap_or(0.0)))
-                .collect();
+        let own = |row: &usize| f64::from(candidates.inflight[*row]);
+        match self.of {
+            Of::Requests => {
+                return rows.iter().map(|row| own(row).max(candidates.running_now(*row).unwrap_or(0.0))).collect();
+            }
+            Of::Reported => {
+                return rows.iter().map(|row| candidates.engine_running[*row].unwrap_or_else(|| own(row))).collect();
+            }
+            Of::Load => {}
         }
         // A stale report is not an idle engine: what is unknown counts as the largest known.
         let parts: [&dyn Fn(usize) -> Option<f64>; 3] =

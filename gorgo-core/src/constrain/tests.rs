@@ -43,6 +43,7 @@ fn settings() -> Vec<(&'static str, Vec<Setting>)> {
                 ("ageing", Value::Float(0.5)),
             ],
         ),
+        ("imbalance", vec![("max_difference", Value::Integer(8)), ("of", text("reported"))]),
         ("expression", vec![("allow", text("inflight < 40 && kv_used_share < 0.9")), ("relax", Value::Bool(true))]),
         (
             "expression",
@@ -193,6 +194,18 @@ fn what_can_never_be_met_is_refused_with_what_could() {
         "`allow`: no enabled replica is in region \"sud\"; known: east, north, west"
     );
     assert!(refused("imbalance", vec![], 3).ends_with("is missing"));
+}
+
+#[test]
+fn imbalance_of_old_reports_does_not_see_what_was_sent_since() {
+    let mut facts = facts(3);
+    facts.engine_running = vec![Some(1.0), Some(9.0), None];
+    facts.inflight = vec![20, 0, 2];
+    facts.inflight_since_report = vec![19, -9, 0];
+    let of = |of: &str| judged("imbalance", vec![("max_difference", Value::Integer(7)), ("of", text(of))], &facts);
+    let (reported, requests) = (of("reported"), of("requests"));
+    assert!(reported[0] == 0.0 && reported[1] > 0.0 && reported[2] > 0.0, "{reported:?}");
+    assert!(requests[0] > 0.0 && requests[1] == 0.0, "{requests:?}");
 }
 
 #[test]

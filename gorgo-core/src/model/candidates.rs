@@ -225,6 +225,13 @@ impl Candidates {
         self.engine_running[row].map(|running| (running + self.inflight_since_report[row] as f64).max(0.0))
     }
 
+    /// Running requests at row `row`: as the engine last said, however many came and went since then, if `as_reported`;
+    /// else [`Candidates::running_now`].
+    #[must_use]
+    pub fn running(&self, row: usize, as_reported: bool) -> Option<f64> {
+        if as_reported { self.engine_running[row] } else { self.running_now(row) }
+    }
+
     /// Requests in flight per available candidate.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "requests in flight stay far below 2^53")]

@@ -2,7 +2,7 @@
 //! running requests, which sees what other routers sent.
 //!
 //! Reads `inflight` (`feature::load`), `engine_running` (`feature::report`), the latter carried on by what this router
-//! sent and saw end since. Always known: without a fresh report the own count stands.
+//! sent and saw end since, but for `as_reported`. Always known: without a fresh report the own count stands.
 
 use crate::model::{Candidates, Needs, Param, ParamType, RequestView, Unit};
 use crate::score::{CostTerm, TermKind};
@@ -12,18 +12,29 @@ pub(super) const KIND: TermKind = TermKind {
     unit: Some(Unit::Requests),
     summary: "this router's requests in flight at the replica",
     spreads: true,
-    params: &[Param {
-        name: "reported",
-        ty: ParamType::Bool { default: false },
-        unit: "",
-        help: "take the engine's running requests where they are more",
-    }],
-    build: |params, _| Ok(Box::new(Inflight { reported: params.bool("reported") })),
+    params: &[
+        Param {
+            name: "reported",
+            ty: ParamType::Bool { default: false },
+            unit: "",
+            help: "take the engine's running requests where they are more",
+        },
+        Param {
+            name: "as_reported",
+            ty: ParamType::Bool { default: false },
+            unit: "",
+            help: "with `reported`: the report as it is, not carried on by what was sent and ended since",
+        },
+    ],
+    build: |params, _| {
+        Ok(Box::new(Inflight { reported: params.bool("reported"), as_reported: params.bool("as_reported") }))
+    },
 };
 
 #[derive(Debug)]
 struct Inflight {
     reported: bool,
+    as_reported: bool,
 }
 
 impl CostTerm for Inflight {
@@ -34,7 +45,7 @@ impl CostTerm for Inflight {
     fn signal(&self, _request: &RequestView, candidates: &Candidates, out: &mut [Option<f64>]) {
         for (row, signal) in out.iter_mut().enumerate() {
             let own = f64::from(candidates.inflight[row]);
-            let running = if self.reported { candidates.running_now(row).unwrap_or(0.0) } else { 0.0 };
+            let running = candidates.running(row, self.as_reported).filter(|_| self.reported).unwrap_or(0.0);
             *signal = Some(own.max(running));
         }
     }

@@ -1,9 +1,10 @@
-//! Running requests, by the engine's last report, carried on by what this router sent and saw end since.
+//! Running requests, by the engine's last report, carried on by what this router sent and saw end since; or with
+//! `as_reported` not carried on, as the routers have it whose baselines this makes.
 //!
 //! Reads `engine_running`, `inflight_since_report`: between two reports every decision of a burst would see the same old
 //! number. Unknown where the engine does not report it or the last report is too old.
 
-use crate::model::{Candidates, Needs, RequestView, Unit};
+use crate::model::{Candidates, Needs, Param, ParamType, RequestView, Unit};
 use crate::score::{CostTerm, TermKind};
 
 pub(super) const KIND: TermKind = TermKind {
@@ -11,12 +12,19 @@ pub(super) const KIND: TermKind = TermKind {
     unit: Some(Unit::Requests),
     summary: "running requests by the engine's last report",
     spreads: true,
-    params: &[],
-    build: |_, _| Ok(Box::new(Running)),
+    params: &[Param {
+        name: "as_reported",
+        ty: ParamType::Bool { default: false },
+        unit: "",
+        help: "take the report as it is, not carried on by what was sent and ended since",
+    }],
+    build: |params, _| Ok(Box::new(Running { as_reported: params.bool("as_reported") })),
 };
 
 #[derive(Debug)]
-struct Running;
+struct Running {
+    as_reported: bool,
+}
 
 impl CostTerm for Running {
     fn needs(&self) -> Needs {
@@ -25,7 +33,7 @@ impl CostTerm for Running {
 
     fn signal(&self, _request: &RequestView, candidates: &Candidates, out: &mut [Option<f64>]) {
         for (row, signal) in out.iter_mut().enumerate() {
-            *signal = candidates.running_now(row);
+            *signal = candidates.running(row, self.as_reported);
         }
     }
 }

@@ -190,6 +190,20 @@ fn a_report_is_carried_on_by_what_was_sent_since() {
 }
 
 #[test]
+fn a_report_can_be_taken_as_it_came() {
+    let mut facts = Candidates::default();
+    facts.reset(3, 0);
+    facts.engine_running = vec![Some(4.0), Some(4.0), None];
+    facts.inflight = vec![3, 6, 1];
+    facts.inflight_since_report = vec![2, -9, 1];
+    let as_reported = ("as_reported", Value::Bool(true));
+    let running = term("running", &[as_reported.clone()]);
+    assert_eq!(signals(&*running, &plain_request(), &facts), [Some(4.0), Some(4.0), None]);
+    let larger = term("inflight", &[("reported", Value::Bool(true)), as_reported]);
+    assert_eq!(signals(&*larger, &plain_request(), &facts), [Some(4.0), Some(6.0), Some(1.0)]);
+}
+
+#[test]
 fn when_a_replica_goes_only_its_own_keys_move() {
     let mut facts = Candidates::default();
     facts.reset(4, 0);

@@ -155,9 +155,10 @@ fn decisions_are_repeated_from_their_rows_while_everything_is_learned() {
     let policies = router.policies();
     let policy = policies.named(POLICY).unwrap();
     let mut scratch = Scratch::default();
+    let start = policy.terms.iter().position(|term| &*term.name == "tail-start").unwrap();
     let mut starts = std::collections::BTreeSet::new();
     for row in served(&router, POLICY, 1_000) {
-        starts.insert(row.candidates[0].signals_milli[4]);
+        starts.insert(row.candidates[0].signals_milli[start]);
         let repeated = again(policy, &policy.weights().values, &row.candidates, row.seed, &mut scratch).unwrap();
         assert_eq!((Some(repeated.replica), repeated.ties), (row.replica, row.ties));
         assert_eq!(repeated.propensity.to_bits(), row.propensity.to_bits());
