@@ -178,7 +178,8 @@ mod tests {
 
     #[test]
     fn a_command_line_tells_no_folders() {
-        let line = ["/usr/bin/gorgo", "simulate", "--trace", "../a/b/t.jsonl", "--config=/x/p.toml", "--to", "http://h/v1"];
+        let line =
+            ["/usr/bin/gorgo", "simulate", "--trace", "../a/b/t.jsonl", "--config=/x/p.toml", "--to", "http://h/v1"];
         let told = command_line(line.map(str::to_owned));
         assert_eq!(told, "gorgo simulate --trace t.jsonl --config=p.toml --to http://h/v1");
         assert_eq!(command_line(["a b".to_owned()]), "'a b'");
@@ -196,7 +197,10 @@ mod tests {
             plots: Vec::new(),
         };
         let html = page.html();
-        assert!(html.contains("<title>a &lt; b</title>") && html.contains("<code>gorgo &quot;x&quot;</code>"), "{html}");
+        assert!(
+            html.contains("<title>a &lt; b</title>") && html.contains("<code>gorgo &quot;x&quot;</code>"),
+            "{html}"
+        );
         assert!(html.contains("<td>&lt;script&gt;alert(1)&lt;/script&gt;</td><td>1 &amp; 2</td>"), "{html}");
         for wrong in ["<script", "http:", "https:", "src=", "@import", "url("] {
             assert!(!html.contains(wrong), "{wrong}");

@@ -5,7 +5,7 @@
 //! fleet, scenario, probes and scrapes, the policy's table and plugins, what an ablation takes away, the seed. Numbers
 //! are written so that they are read back bit for bit.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -42,8 +42,8 @@ struct Line {
     time_scale: f64,
     requests: usize,
     errors: usize,
-    /// In the order and by the names of the CSV.
-    figures: HashMap<String, Option<Box<RawValue>>>,
+    /// By the names of the CSV.
+    figures: BTreeMap<String, Option<Box<RawValue>>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     decisive: Vec<Box<RawValue>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -205,9 +205,8 @@ impl Simulate {
             axes: self.sweep.iter().map(|axis| axis.path.clone()).collect(),
             places,
             e2e_limit_ms: self.e2e_limit_ms,
-            parts: ablated.map_or_else(Vec::new, |policy| {
-                Part::all(policy).into_iter().map(|one| part(policy, one)).collect()
-            }),
+            parts: ablated
+                .map_or_else(Vec::new, |policy| Part::all(policy).into_iter().map(|one| part(policy, one)).collect()),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 /// Where the largest number is so many times the smallest, an axis is logarithmic.
-const WIDE: f64 = 12.0;
+const WIDE: f64 = 5.0;
 
 /// An axis between two places.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -32,6 +32,17 @@ impl Axis {
         Self { low: 0.0, high: most * 1.06, is_log: false, from, to }
     }
 
+    /// The same, where no number is a length: linear ones begin a little below the least.
+    pub(super) fn around(values: impl IntoIterator<Item = f64> + Clone, from: f64, to: f64) -> Self {
+        let over = Self::over(values.clone(), from, to);
+        let least = values.into_iter().filter(|value| value.is_finite()).fold(f64::INFINITY, f64::min);
+        if over.is_log || !least.is_finite() {
+            return over;
+        }
+        let room = (over.high - least).max(over.high * 0.05) * 0.1;
+        Self { low: (least - room).max(0.0), ..over }
+    }
+
     /// From 0 to 1.
     pub(super) const fn share(from: f64, to: f64) -> Self {
         Self { low: 0.0, high: 1.0, is_log: false, from, to }
@@ -45,10 +56,6 @@ impl Axis {
             (value - self.low) / (self.high - self.low)
         };
         self.from + share.clamp(0.0, 1.0) * (self.to - self.from)
-    }
-
-    pub(super) const fn is_log(&self) -> bool {
-        self.is_log
     }
 
     /// Round numbers on it.
@@ -121,17 +128,20 @@ mod tests {
 
     #[test]
     fn ticks_are_round_and_in_range() {
-        let narrow = Axis::over([300.0, 2_500.0], 100.0, 900.0);
-        assert!(!narrow.is_log());
+        let narrow = Axis::over([600.0, 2_500.0], 100.0, 900.0);
+        assert!(!narrow.is_log);
         let labels: Vec<String> = narrow.ticks().into_iter().map(label).collect();
         assert_eq!(labels, ["0", "500", "1,000", "1,500", "2,000", "2,500"]);
         let wide = Axis::over([100.0, 2_500.0], 0.0, 1.0);
-        assert!(wide.is_log());
+        assert!(wide.is_log);
         let labels: Vec<String> = wide.ticks().into_iter().map(label).collect();
         assert_eq!(labels, ["100", "200", "500", "1,000", "2,000"]);
         let shares: Vec<String> = Axis::share(0.0, 1.0).ticks().into_iter().map(label).collect();
         assert_eq!(shares, ["0", "0.2", "0.4", "0.6", "0.8", "1"]);
         assert_eq!(Axis::over([], 0.0, 1.0).ticks().len(), 6);
+        let near = Axis::around([900.0, 1_100.0], 0.0, 1.0);
+        let labels: Vec<String> = near.ticks().into_iter().map(label).collect();
+        assert_eq!(labels, ["900", "950", "1,000", "1,050", "1,100", "1,150"]);
     }
 
     #[test]

@@ -71,7 +71,8 @@ impl Row {
         let class = if self.marked { "end marked" } else { "end" };
         let (full, name) = (escaped(&self.name), escaped(&short(&self.name)));
         let (x, base) = (left - 10.0, y + 4.0);
-        let _ = writeln!(out, "<text class=\"{class}\" x=\"{x:.1}\" y=\"{base:.1}\">{name}<title>{full}</title></text>");
+        let _ =
+            writeln!(out, "<text class=\"{class}\" x=\"{x:.1}\" y=\"{base:.1}\">{name}<title>{full}</title></text>");
         let known = || self.marks.iter().enumerate().filter_map(|(place, mark)| mark.map(|mark| (place, mark)));
         let places: Vec<f64> = known().map(|(_, mark)| axis.at(mark.mean)).collect();
         if let (Some(first), Some(last)) =

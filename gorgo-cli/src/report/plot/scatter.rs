@@ -36,8 +36,8 @@ impl Scatter<'_> {
     /// The plot as SVG.
     pub(crate) fn svg(&self) -> String {
         let (right, bottom) = (WIDTH - 24.0, HEIGHT - 48.0);
-        let x_axis = Axis::over(self.dots.iter().flat_map(|dot| [dot.x.mean, dot.x.ends().1]), LEFT, right);
-        let y_axis = Axis::over(self.dots.iter().flat_map(|dot| [dot.y.mean, dot.y.ends().1]), bottom, TOP);
+        let x_axis = Axis::around(self.dots.iter().flat_map(|dot| <[f64; 2]>::from(dot.x.ends())), LEFT, right);
+        let y_axis = Axis::around(self.dots.iter().flat_map(|dot| <[f64; 2]>::from(dot.y.ends())), bottom, TOP);
         let mut body = String::new();
         x_axis.across(&mut body, TOP, bottom, self.x_title);
         y_axis.up(&mut body, LEFT, right, self.y_title);

@@ -75,7 +75,8 @@ impl Report {
         });
         shown.truncate(MOST_ROWS);
         let left_out = self.rows.len() - shown.len();
-        let left_out = if left_out > 0 { format!(" {left_out} rows with a higher p95 are left out.") } else { String::new() };
+        let left_out =
+            if left_out > 0 { format!(" {left_out} rows with a higher p95 are left out.") } else { String::new() };
         let rows = |figures: &[usize]| -> Vec<Row> {
             let one = |row: &&PolicyRuns| Row {
                 name: self.labelled(row),
@@ -119,8 +120,9 @@ impl Report {
         };
         plots.push(Plot {
             title: "Cache hits and concentration".to_owned(),
-            note: "Prompt tokens found cached, and requests that the busiest replica got; in the order of the first plot."
-                .to_owned(),
+            note:
+                "Prompt tokens found cached, and requests that the busiest replica got; in the order of the first plot."
+                    .to_owned(),
             svg: shares.svg(),
         });
         plots

@@ -68,7 +68,7 @@ impl Report {
             lines.push(format!("  {name}: {load}"));
         }
         if self.frame.max_in_flight.is_some() {
-            lines.push("  the client holds requests back at this load limit: --max-in-flight 0 sends all of them".to_owned());
+            lines.push("  the client held requests back (--max-in-flight), which hides what is too much: --max-in-flight 0 sends all".to_owned());
         }
         lines
     }
