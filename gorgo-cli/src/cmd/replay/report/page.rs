@@ -7,6 +7,9 @@ use crate::report::number::{count, millis, percent};
 use crate::report::page::{Page, PageTable, Plot, file_name};
 use crate::report::plot::{Estimate, Row, Rows};
 
+/// Takes one latency out of a set.
+type Pick = fn(&Latencies) -> &Quantiles;
+
 const fn exact(value: Option<f64>) -> Option<Estimate> {
     match value {
         Some(mean) => Some(Estimate { mean, deviation: None }),
@@ -26,8 +29,7 @@ impl Report {
         let sets = [("all", &summary.all), (long.as_str(), &summary.long)];
         let mut latency_rows = Vec::new();
         let mut cells = Vec::new();
-        let kinds: [(&str, fn(&Latencies) -> &Quantiles); 3] =
-            [("TTFT", |set| &set.ttft), ("E2E", |set| &set.e2e), ("ITL", |set| &set.itl)];
+        let kinds: [(&str, Pick); 3] = [("TTFT", |set| &set.ttft), ("E2E", |set| &set.e2e), ("ITL", |set| &set.itl)];
         for (kind, of) in kinds {
             for (name, set) in sets {
                 let all = of(set);

@@ -12,6 +12,13 @@ use crate::report::plot::{Dot, Estimate, Line, Lines, Row, Rows, Scatter};
 /// Most rows of a plot; of more, those with the lowest p95 of TTFT are shown.
 const MOST_ROWS: usize = 60;
 
+/// A policy's rows over what is varied.
+struct Curve<'a> {
+    name: String,
+    marked: bool,
+    points: Vec<(f64, &'a PolicyRuns)>,
+}
+
 impl Report {
     /// The page; `command` is the command line as it may be shown to others.
     pub(in crate::cmd::simulate) fn html(&self, command: &str) -> String {
@@ -139,7 +146,7 @@ impl Report {
             let place = self.place(row)?;
             if self.has_loads() { place.requests_per_s } else { place.values.first()?.parse().ok() }
         };
-        let mut lines: Vec<(String, bool, Vec<(f64, &PolicyRuns)>)> = Vec::new();
+        let mut curves: Vec<Curve<'_>> = Vec::new();
         for row in &self.rows {
             let Some(x) = x_of(row) else { continue };
             let values = self.place(row).map(|place| place.values.clone()).unwrap_or_default();
@@ -150,26 +157,24 @@ impl Report {
                 }
             }
             let marked = *row.policy == *self.frame.default;
-            match lines.iter_mut().find(|(known, ..)| *known == name) {
-                Some((.., points)) => points.push((x, row)),
-                None => lines.push((name, marked, vec![(x, row)])),
+            match curves.iter_mut().find(|curve| curve.name == name) {
+                Some(curve) => curve.points.push((x, row)),
+                None => curves.push(Curve { name, marked, points: vec![(x, row)] }),
             }
         }
-        for (.., points) in &mut lines {
-            points.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+        for curve in &mut curves {
+            curve.points.sort_by(|(one, _), (other, _)| one.total_cmp(other));
         }
-        if lines.iter().all(|(.., points)| points.len() < 2) {
+        if curves.iter().all(|curve| curve.points.len() < 2) {
             return Vec::new();
         }
         let limit = format!("limit {} ms", crate::report::number::millis(Some(self.frame.e2e_limit_ms)));
         let one = |(figure, name): (usize, &str)| {
-            let lines: Vec<Line> = lines
-                .iter()
-                .map(|(name, marked, points)| {
-                    let points = points.iter().filter_map(|(x, row)| Some((*x, estimate(row, figure)?))).collect();
-                    Line { name: name.clone(), marked: *marked, points }
-                })
-                .collect();
+            let line = |curve: &Curve<'_>| {
+                let points = curve.points.iter().filter_map(|(x, row)| Some((*x, estimate(row, figure)?)));
+                Line { name: curve.name.clone(), marked: curve.marked, points: points.collect() }
+            };
+            let lines: Vec<Line> = curves.iter().map(line).collect();
             let limit = (figure == E2E_P95 && self.has_loads()).then_some((self.frame.e2e_limit_ms, limit.as_str()));
             let y_title = format!("p95 of {name}, ms");
             Plot {
