@@ -84,6 +84,7 @@ impl Report {
         let left_out = self.rows.len() - shown.len();
         let left_out =
             if left_out > 0 { format!(" {left_out} rows with a higher p95 are left out.") } else { String::new() };
+        let band = if self.frame.places.len() == 1 { ", the default policy on a band" } else { "" };
         let rows = |figures: &[usize]| -> Vec<Row> {
             let one = |row: &&PolicyRuns| Row {
                 name: self.labelled(row),
@@ -101,9 +102,7 @@ impl Report {
         };
         plots.push(Plot {
             title: "Time to first token".to_owned(),
-            note: format!(
-                "Mean over seeds, whiskers one standard deviation; sorted by p95, the default policy on a band.{left_out}"
-            ),
+            note: format!("Mean over seeds, whiskers one standard deviation; sorted by p95{band}.{left_out}"),
             svg: latencies.svg(),
         });
         let dots: Vec<Dot> = shown
