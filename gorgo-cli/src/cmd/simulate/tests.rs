@@ -241,7 +241,7 @@ fn what_a_file_has_is_not_run_again_and_gives_the_same() {
 fn a_kept_figure_that_was_changed_shows() {
     let bench = Bench::new();
     let kept = bench.path("runs.jsonl");
-    let line = format!("--policies gorgo --seeds 1 --resume {kept}");
+    let line = format!("--policies gorgo --seeds 1 --jobs 1 --resume {kept}");
     let before = entries(&bench.report(&line))[0]["hit_rate"].clone();
     let text = fs::read_to_string(&kept).unwrap();
     let cut = text.find("\"hit_rate\":").unwrap() + 11;
