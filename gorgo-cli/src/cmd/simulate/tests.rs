@@ -273,6 +273,14 @@ fn an_ablation_says_what_each_part_decides_and_gains() {
     let rows = entries(&report);
     assert_eq!((rows[0]["policy"].as_str(), rows[1]["policy"].as_str()), (Some("two"), Some("two − rtt")));
     insta::assert_snapshot!(bench.told(&report.text()));
+    // A constraint alone against a term that always says `near`.
+    let alone = "\n[policy.one]\n[[policy.one.term]]\nkind = \"rtt\"\nweight = 1.0\n\
+                 [policy.one.constraint.max-inflight]\nmax_requests = 1\n";
+    fs::write(bench.path("policies.toml"), format!("{CONFIG}{more}{alone}")).unwrap();
+    let json: Value = serde_json::from_str(&bench.report("--ablate one --seeds 1").json()).unwrap();
+    let parts = json["run"]["ablation"].as_array().unwrap();
+    assert_eq!(parts[1]["name"], "max-inflight");
+    assert!(parts[1]["decisive_share"].as_f64().unwrap() > 0.0, "{parts:?}");
     assert_eq!(bench.command("--ablate all").compared().unwrap_err().exit(), Exit::Usage);
     assert_eq!(bench.command("--ablate two --time-scale 1,2").compared().unwrap_err().exit(), Exit::Usage);
 }
