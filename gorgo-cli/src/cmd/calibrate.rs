@@ -3,6 +3,8 @@
 //! Exit code: 0 fitted, 1 too few requests to fit anything, 2 a command line or file that cannot be used, 74 a history
 //! database that cannot be used.
 
+mod settings;
+
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 
@@ -267,7 +269,7 @@ fn text(measurements: &Measurements, found: &Calibration, profile: &Profile) -> 
     for (slope, rtt) in found.theil_sen.iter().zip(rtts) {
         slopes.add_row([slope.replica.clone(), count(slope.rows), optional(slope.prefill_ms_per_token), optional(rtt)]);
     }
-    out + &format!("{slopes}\n")
+    out + &format!("{slopes}\n") + &settings::text(profile)
 }
 
 fn model(fitted: &Fitted, knows_cache: bool, profile: &Profile) -> String {
@@ -338,6 +340,7 @@ fn document(measurements: &Measurements, found: &Calibration, profile: &Profile)
         "first_token": found.first_token.as_ref().map(model),
         "between_tokens": found.between_tokens.as_ref().map(model),
         "theil_sen": slopes.collect::<Vec<_>>(),
+        "engine_settings": settings::document(profile),
         "rtt_ms": rtts.map(|(name, rtt)| (name.clone(), number(*rtt))).collect::<serde_json::Map<_, _>>(),
     })
 }

@@ -46,7 +46,7 @@ fn optional(value: Option<impl ToString>) -> Cow<'static, str> {
 }
 
 /// A field in quotes where it needs them (RFC 4180).
-fn escaped(field: &str) -> Cow<'_, str> {
+pub(crate) fn escaped(field: &str) -> Cow<'_, str> {
     if field.contains([',', '"', '\n', '\r']) {
         Cow::Owned(format!("\"{}\"", field.replace('"', "\"\"")))
     } else {

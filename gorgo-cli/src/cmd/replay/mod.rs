@@ -39,6 +39,7 @@ use self::target::{Api, Target, TargetError};
 use super::Command;
 use crate::exit::Exit;
 use crate::report::csv;
+use crate::report::page::command_line;
 use crate::runtime::{block_on, clock};
 
 /// Connections opened ahead where there is no limit of requests in flight.
@@ -103,6 +104,9 @@ pub(crate) struct Replay {
     /// Write one line per request to FILE
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
+    /// Write a page with tables and plots to FILE; it stands alone and shows no folders
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 }
 
 /// On or off.
@@ -213,6 +217,14 @@ async fn replay(args: &Replay, clock: Arc<dyn Clock>) -> Result<Report, ReplayEr
         None => None,
     };
 
+    let html_file = match &args.html {
+        Some(path) => {
+            let created = File::create(path).map_err(|cause| ReplayError::File { path: path.clone(), cause })?;
+            Some((path, created))
+        }
+        None => None,
+    };
+
     let tracker = TaskTracker::new();
     let limit = Duration::from_secs(args.timeout_secs);
     let key = args.api_key_env.as_deref().map(api_key).transpose()?;
@@ -237,7 +249,7 @@ async fn replay(args: &Replay, clock: Arc<dyn Clock>) -> Result<Report, ReplayEr
     if let Some((path, out)) = csv_file {
         csv::write(&driven.samples, out).map_err(|cause| ReplayError::File { path: path.clone(), cause })?;
     }
-    Ok(Report {
+    let report = Report {
         label: args.label.clone(),
         trace: args.trace.display().to_string(),
         to: args.to.clone(),
@@ -254,7 +266,12 @@ async fn replay(args: &Replay, clock: Arc<dyn Clock>) -> Result<Report, ReplayEr
         unsent: driven.unsent,
         unfinished: driven.unfinished,
         summary: Summary::of(&driven.samples),
-    })
+    };
+    if let Some((path, mut out)) = html_file {
+        let page = report.html(&command_line(std::env::args()));
+        out.write_all(page.as_bytes()).map_err(|cause| ReplayError::File { path: path.clone(), cause })?;
+    }
+    Ok(report)
 }
 
 fn api_key(variable: &str) -> Result<HeaderValue, ReplayError> {

@@ -1,5 +1,7 @@
 //! What a replay prints: the table, or the JSON.
 
+mod page;
+
 use std::fmt::Write;
 
 use gorgo_core::trace::{SHORT_INPUT_TOKENS, SLIP_LIMIT_MS, ShapeCounts, Summary};

@@ -7,14 +7,15 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use gorgo_core::config::{Config, nearest, render, summary};
+use gorgo_core::config::{Config, Setting, nearest, render, summary};
 use gorgo_core::model::Replica;
 use gorgo_core::policy::{Policies, Registry, build};
 use gorgo_core::run::load;
 use gorgo_core::sim::world::{Member, MemberError, Scenario, ScenarioError, Setup, SimulateError, Workload, members};
-use gorgo_core::trace::{self, Shape, ShapeCounts, TraceError};
+use gorgo_core::trace::{self, Shape, ShapeCounts, Trace, TraceError};
 use gorgo_plugins::host::{Conduct, Host};
 use indicatif::{ProgressBar, ProgressDrawTarget};
+use sha2::{Digest, Sha256};
 
 use crate::args::{ConfigArgs, environment, look};
 use crate::exit::Exit;
@@ -31,9 +32,9 @@ pub(in crate::cmd) struct GroundArgs {
     /// Network and faults, a TOML file with [network], [[fault]] and [[router]]
     #[arg(long, value_name = "FILE")]
     pub(in crate::cmd) scenario: Option<PathBuf>,
-    /// Factor on the gaps between requests: larger is lighter
-    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = factor)]
-    pub(in crate::cmd) time_scale: f64,
+    /// Factor on the gaps between requests: larger is lighter; `simulate` takes several, with commas between
+    #[arg(long, value_name = "FACTOR", value_delimiter = ',', default_value = "1", value_parser = factor)]
+    pub(in crate::cmd) time_scale: Vec<f64>,
     /// At most N requests, counted after --max-input-tokens dropped its rows
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
@@ -109,61 +110,104 @@ impl Failure {
     }
 }
 
+/// What stays the same whatever keys are set and however dense the trace is replayed.
+pub(in crate::cmd) struct Roots {
+    registry: Arc<Registry>,
+    host: Arc<Host>,
+    recorded: Trace,
+    /// SHA-256 of the trace file, hexadecimal, and its tokens per block.
+    pub(in crate::cmd) trace_sha256: String,
+}
+
+/// A trace at one density.
+#[derive(Debug, Clone)]
+pub(in crate::cmd) struct Load {
+    pub(in crate::cmd) workload: Arc<Workload>,
+    pub(in crate::cmd) counts: ShapeCounts,
+    pub(in crate::cmd) time_scale: f64,
+    /// Requests per second that the trace offers; `None` where it has no length.
+    pub(in crate::cmd) requests_per_s: Option<f64>,
+}
+
 /// Everything read and checked.
 pub(in crate::cmd) struct Ground {
-    pub(in crate::cmd) registry: Registry,
+    registry: Arc<Registry>,
     _host: Arc<Host>,
     pub(in crate::cmd) config: Config,
     pub(in crate::cmd) policies: Policies,
     pub(in crate::cmd) members: Vec<Member>,
     pub(in crate::cmd) scenario: Scenario,
-    pub(in crate::cmd) workload: Workload,
+    pub(in crate::cmd) load: Load,
     pub(in crate::cmd) max_in_flight: Option<usize>,
-    pub(in crate::cmd) counts: ShapeCounts,
     pub(in crate::cmd) rows_without_blocks: usize,
+    /// What the configuration was warned of, as it is printed.
+    warnings: String,
 }
 
 impl GroundArgs {
-    /// Reads everything.
+    /// Reads everything, for a command that simulates one load.
     pub(in crate::cmd) fn prepared(&self) -> Result<Ground, Failure> {
+        let [time_scale] = self.time_scale[..] else {
+            return Err(Failure::Asked("--time-scale: one at a time here".to_owned()));
+        };
+        let roots = self.roots()?;
+        let ground = self.ground(&roots, &[], &self.load(&roots, time_scale)?)?;
+        ground.warn(None);
+        Ok(ground)
+    }
+
+    /// Reads the trace and readies what policies are built of.
+    pub(in crate::cmd) fn roots(&self) -> Result<Roots, Failure> {
         // Plugins run here as in `serve`, but are not quarantined: the same seed gives the same result.
         let (registry, host) = with_host(&self.config.config, Conduct::Reported);
-        let (config, policies) = self.configuration(&registry)?;
-        let members = members(&config.replicas)?;
-        warn_of_real_ones(&members);
-        let scenario = self.scenario(&members, &policies)?;
         let bytes = read(&self.trace)?;
         let recorded =
             trace::read(&bytes, self.block_size).map_err(|cause| Failure::Trace { path: self.trace.clone(), cause })?;
-        drop(bytes);
-        let rows_without_blocks = recorded.rows_without_blocks;
-        let shaped = trace::shape(
-            recorded,
-            &Shape {
-                time_scale: self.time_scale,
-                limit: self.limit,
-                max_input_tokens: self.max_input_tokens,
-                max_output_tokens: self.max_output_tokens,
-                spread: !self.no_spread,
-            },
-        );
+        // With another block size the same file is another trace.
+        let trace_sha256 = format!("{} {}", hexadecimal(&Sha256::digest(&bytes)), recorded.block_tokens);
+        Ok(Roots { registry: Arc::new(registry), host, recorded, trace_sha256 })
+    }
+
+    /// The trace at one density.
+    pub(in crate::cmd) fn load(&self, roots: &Roots, time_scale: f64) -> Result<Load, Failure> {
+        let shaped = trace::shape(roots.recorded.clone(), &self.shape(time_scale));
         let counts = shaped.counts;
         if shaped.rows.is_empty() {
             return Err(Failure::Nothing { path: self.trace.clone(), rows: counts.rows });
         }
-        let max_in_flight = (self.max_in_flight > 0).then_some(self.max_in_flight);
-        let workload = Workload::new(shaped);
+        let span_s = shaped.rows.last().map_or(0.0, |row| row.at_ms / 1e3);
+        let requests = u32::try_from(shaped.rows.len()).ok().filter(|_| span_s > 0.0);
+        let requests_per_s = requests.map(|requests| f64::from(requests) / span_s);
+        Ok(Load { workload: Arc::new(Workload::new(shaped)), counts, time_scale, requests_per_s })
+    }
+
+    /// How a trace is shaped at that density.
+    pub(in crate::cmd) const fn shape(&self, time_scale: f64) -> Shape {
+        Shape {
+            time_scale,
+            limit: self.limit,
+            max_input_tokens: self.max_input_tokens,
+            max_output_tokens: self.max_output_tokens,
+            spread: !self.no_spread,
+        }
+    }
+
+    /// The configuration with `more` keys set over all others, at that load.
+    pub(in crate::cmd) fn ground(&self, roots: &Roots, more: &[Setting], load: &Load) -> Result<Ground, Failure> {
+        let (config, policies, warnings) = self.configuration(&roots.registry, more)?;
+        let members = members(&config.replicas)?;
+        let scenario = self.scenario(&members, &policies)?;
         Ok(Ground {
-            registry,
-            _host: host,
+            registry: Arc::clone(&roots.registry),
+            _host: Arc::clone(&roots.host),
             config,
             policies,
             members,
             scenario,
-            workload,
-            max_in_flight,
-            counts,
-            rows_without_blocks,
+            load: load.clone(),
+            max_in_flight: (self.max_in_flight > 0).then_some(self.max_in_flight),
+            rows_without_blocks: roots.recorded.rows_without_blocks,
+            warnings,
         })
     }
 
@@ -172,16 +216,15 @@ impl GroundArgs {
         self.jobs.unwrap_or_else(|| std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN))
     }
 
-    fn configuration(&self, registry: &Registry) -> Result<(Config, Policies), Failure> {
-        let loading = load(&self.config.config, &environment(), &self.config.set, registry);
+    fn configuration(&self, registry: &Registry, more: &[Setting]) -> Result<(Config, Policies, String), Failure> {
+        let settings: Vec<Setting> = self.config.set.iter().chain(more).cloned().collect();
+        let loading = load(&self.config.config, &environment(), &settings, registry);
         let mut text = render(&loading.faults, &loading.origins, look());
-        if loading.ready.is_some() && !text.is_empty() {
-            anstream::eprint!("{text}");
-        }
-        loading.ready.ok_or_else(|| {
+        let Some((config, policies)) = loading.ready else {
             text.push_str(&format!("{}: {}\n", loading.origins.source().name(), summary(&loading.faults)));
-            Failure::Configuration(text)
-        })
+            return Err(Failure::Configuration(text));
+        };
+        Ok((config, policies, text))
     }
 
     fn scenario(&self, members: &[Member], policies: &Policies) -> Result<Scenario, Failure> {
@@ -195,11 +238,21 @@ impl GroundArgs {
 }
 
 impl Ground {
+    /// Says on standard error what is odd, unless it was said of the ground `before`.
+    pub(in crate::cmd) fn warn(&self, before: Option<&Self>) {
+        if before.is_none_or(|before| before.warnings != self.warnings) {
+            anstream::eprint!("{}", self.warnings);
+        }
+        if before.is_none_or(|before| before.members != self.members) {
+            warn_of_real_ones(&self.members);
+        }
+    }
+
     /// The setup of runs of this policy, or of the clairvoyant.
     pub(in crate::cmd) fn setup(&self, policy: &str) -> Setup<'_> {
         let (probe, scrape) = self.scenario.pace(policy, self.config.probe, self.config.scrape);
         Setup {
-            workload: &self.workload,
+            workload: &self.load.workload,
             members: &self.members,
             scenario: &self.scenario,
             max_in_flight: self.max_in_flight,
@@ -231,6 +284,11 @@ impl Ground {
 
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     fs::read(path).map_err(|cause| Failure::file(path, cause))
+}
+
+/// Bytes as hexadecimal digits.
+pub(in crate::cmd) fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn warn_of_real_ones(members: &[Member]) {

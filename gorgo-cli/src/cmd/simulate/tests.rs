@@ -160,3 +160,150 @@ fn what_cannot_be_used_is_named_with_its_exit_code() {
     let (exit, text) = failure(&format!("--scenario {path}"));
     assert_eq!((exit, &*text), (Exit::Usage, "bad.toml: fault[0].replica: unknown \"mars\"; enabled: near, far"));
 }
+
+fn entries(report: &Report) -> Vec<Value> {
+    serde_json::from_str::<Value>(&report.json()).unwrap()["policies"].as_array().unwrap().clone()
+}
+
+#[test]
+fn a_sweep_has_a_row_per_point_and_any_key_can_be_swept() {
+    let bench = Bench::new();
+    let line = "--policies gorgo,mine --seeds 2 --sweep policy.gorgo.term.rtt.weight=0,5 \
+                --sweep replica[near].simulated.rtt_ms=10..300:2";
+    let report = bench.report(line);
+    let rows = entries(&report);
+    assert_eq!(rows.len(), 2 * 2 * 2);
+    let last = &rows[7];
+    assert_eq!(last["policy"], "mine");
+    let keys = serde_json::json!({"policy.gorgo.term.rtt.weight": "5", "replica[near].simulated.rtt_ms": "300"});
+    assert_eq!(last["sweep"], keys);
+    // `mine` does not have the weight but has the round trip: so the first key changes nothing there, the second does.
+    assert_eq!(rows[1]["ttft_p50_ms"], rows[5]["ttft_p50_ms"]);
+    assert!(rows[1]["ttft_p50_ms"].as_f64() < rows[3]["ttft_p50_ms"].as_f64(), "{rows:?}");
+    assert_ne!(rows[2]["ttft_p50_ms"], rows[6]["ttft_p50_ms"], "the weight changes what `gorgo` does");
+    insta::assert_snapshot!(bench.told(&report.text()));
+    let drawn = bench.report("--policies gorgo --seeds 1 --sweep policy.gorgo.term.rtt.weight=0.05..2log --samples 3");
+    assert_eq!(entries(&drawn).len(), 3);
+    let wrong = bench.command("--policies gorgo --sweep policy.gorgo.term.queue.wieght=1").compared().unwrap_err();
+    assert_eq!(wrong.exit(), Exit::Configuration);
+    assert!(wrong.to_string().contains("--sweep policy.gorgo.term.queue.wieght"), "{wrong}");
+}
+
+#[test]
+fn loads_are_compared_and_the_last_one_within_the_limit_is_named() {
+    let bench = Bench::new();
+    let line = "--policies gorgo --seeds 2 --time-scale 0.2,4,1 --max-in-flight 0 --e2e-limit-ms";
+    let report = bench.report(&format!("{line} 1e9"));
+    let json: Value = serde_json::from_str(&report.json()).unwrap();
+    let rates: Vec<f64> = entries(&report).iter().map(|row| row["requests_per_s"].as_f64().unwrap()).collect();
+    assert!((rates[0] / rates[1] - 20.0).abs() < 0.2, "{rates:?}");
+    let all = json["run"]["saturation"].as_array().unwrap();
+    assert_eq!(all.len(), 2, "the policy and the clairvoyant");
+    assert_eq!((&all[0]["time_scale"], &all[0]["no_load_was_too_much"]), (&Value::from(0.2), &Value::from(true)));
+    // A limit between two loads.
+    let e2e = |row: usize| entries(&report)[row]["e2e_p95_ms"].as_f64().unwrap();
+    assert!(e2e(0) > e2e(2), "denser is slower: {} {}", e2e(0), e2e(2));
+    let held = bench.report(&format!("{line} {}", f64::midpoint(e2e(0), e2e(2).max(e2e(1)))));
+    let json: Value = serde_json::from_str(&held.json()).unwrap();
+    assert_eq!(json["run"]["saturation"][0]["time_scale"], Value::from(1));
+    let none = bench.report(&format!("{line} 1")).text();
+    assert!(none.contains("  gorgo: none of those tried\n"), "{none}");
+    assert!(!none.contains("--max-in-flight 0 sends all"));
+    let closed = bench.report("--policies gorgo --seeds 1 --time-scale 1,2").text();
+    assert!(closed.contains("--max-in-flight 0 sends all"), "{closed}");
+}
+
+#[test]
+fn what_a_file_has_is_not_run_again_and_gives_the_same() {
+    let bench = Bench::new();
+    let kept = bench.path("runs.jsonl");
+    let line = "--policies gorgo,random --sweep policy.gorgo.term.queue.weight=0.1,0.5";
+    let whole = bench.report(&format!("{line} --seeds 2"));
+    let first = bench.report(&format!("{line} --seeds 1 --resume {kept}"));
+    assert_eq!(first.json(), bench.report(&format!("{line} --seeds 1")).json());
+    // `random` is the same at both points but for `policy.gorgo`, which it does not read.
+    let text = fs::read_to_string(&kept).unwrap();
+    assert_eq!(text.lines().count(), 4);
+    // Killed in the middle of a line.
+    fs::write(&kept, &text[..text.len() - 40]).unwrap();
+    let again = bench.report(&format!("{line} --seeds 2 --resume {kept} --jobs 2"));
+    assert_eq!((again.json(), again.text()), (whole.json(), whole.text()));
+    let lines = fs::read_to_string(&kept).unwrap().lines().count();
+    let third = bench.report(&format!("{line} --seeds 2 --resume {kept}"));
+    assert_eq!((third.json(), third.text()), (whole.json(), whole.text()));
+    assert_eq!(fs::read_to_string(&kept).unwrap().lines().count(), lines, "nothing was left to run");
+    // Another trace, another load, another weight: not the same runs.
+    let other = bench.report(&format!("{line} --seeds 1 --resume {kept} --limit 40"));
+    assert_eq!(other.json(), bench.report(&format!("{line} --seeds 1 --limit 40")).json());
+}
+
+#[test]
+fn a_kept_figure_that_was_changed_shows() {
+    let bench = Bench::new();
+    let kept = bench.path("runs.jsonl");
+    let line = format!("--policies gorgo --seeds 1 --jobs 1 --resume {kept}");
+    let before = entries(&bench.report(&line))[0]["hit_rate"].clone();
+    let text = fs::read_to_string(&kept).unwrap();
+    let cut = text.find("\"hit_rate\":").unwrap() + 11;
+    let end = cut + text[cut..].find([',', '}']).unwrap();
+    fs::write(&kept, format!("{}0.125{}", &text[..cut], &text[end..])).unwrap();
+    assert_ne!(before, entries(&bench.report(&line))[0]["hit_rate"]);
+    assert_eq!(entries(&bench.report(&line))[0]["hit_rate"], Value::from(0.125), "the runs come from the file");
+}
+
+#[test]
+fn an_ablation_says_what_each_part_decides_and_gains() {
+    let bench = Bench::new();
+    let more = "\n[policy.two]\nunit = \"raw\"\n[[policy.two.term]]\nkind = \"rtt\"\nweight = 1.0\n[[policy.two.term]]\n\
+                kind = \"expression\"\nname = \"same\"\nunit = \"ms\"\nsignal = \"5\"\nweight = 1.0\n[[policy.two.term]]\nkind = \"inflight\"\nweight = 300.0\n\
+                [policy.two.constraint.max-inflight]\nmax_requests = 1\n";
+    fs::write(bench.path("policies.toml"), format!("{CONFIG}{more}")).unwrap();
+    let report = bench.report("--ablate two --seeds 2 --jobs 2");
+    let json: Value = serde_json::from_str(&report.json()).unwrap();
+    let parts = json["run"]["ablation"].as_array().unwrap();
+    let names: Vec<(&str, &str)> =
+        parts.iter().map(|one| (one["what"].as_str().unwrap(), one["name"].as_str().unwrap())).collect();
+    assert_eq!(names[..3], [("term", "rtt"), ("term", "same"), ("term", "inflight")]);
+    assert_eq!(names[3].0, "constraint");
+    let share = |place: usize| parts[place]["decisive_share"].as_f64().unwrap();
+    let gain = |place: usize, key: &str| parts[place][format!("{key}_without_over_with")].as_f64().unwrap();
+    assert!(share(0) > 0.0 && gain(0, "ttft_p50") > 1.0, "without round trips half of it goes far: {parts:?}");
+    assert_eq!(share(1), 0.0, "what is the same everywhere decides nothing");
+    assert!((gain(1, "ttft_p95") - 1.0).abs() < 1e-9 && (gain(1, "e2e_p95") - 1.0).abs() < 1e-9);
+    let rows = entries(&report);
+    assert_eq!((rows[0]["policy"].as_str(), rows[1]["policy"].as_str()), (Some("two"), Some("two − rtt")));
+    insta::assert_snapshot!(bench.told(&report.text()));
+    // A constraint alone against a term that always says `near`.
+    let alone = "\n[policy.one]\n[[policy.one.term]]\nkind = \"rtt\"\nweight = 1.0\n\
+                 [policy.one.constraint.max-inflight]\nmax_requests = 1\n";
+    fs::write(bench.path("policies.toml"), format!("{CONFIG}{more}{alone}")).unwrap();
+    let json: Value = serde_json::from_str(&bench.report("--ablate one --seeds 1").json()).unwrap();
+    let parts = json["run"]["ablation"].as_array().unwrap();
+    assert_eq!(parts[1]["name"], "max-inflight");
+    assert!(parts[1]["decisive_share"].as_f64().unwrap() > 0.0, "{parts:?}");
+    assert_eq!(bench.command("--ablate all").compared().unwrap_err().exit(), Exit::Usage);
+    assert_eq!(bench.command("--ablate two --time-scale 1,2").compared().unwrap_err().exit(), Exit::Usage);
+}
+
+#[test]
+fn the_page_stands_alone_and_tells_no_folders() {
+    let bench = Bench::new();
+    let path = bench.path("out.html");
+    let report = bench.report(&format!("--policies gorgo,random --seeds 2 --html {path}"));
+    let page = fs::read_to_string(path).unwrap();
+    assert!(page.contains("<h1>gorgo simulate: trace.jsonl</h1>") && page.contains("<dd>1 to 2</dd>"), "{page}");
+    assert_eq!(page.matches("<svg").count(), 3);
+    for wrong in [&bench.path("")[..], "<script", "http", "NaN", "inf"] {
+        assert!(!page.contains(wrong), "{wrong}: {page}");
+    }
+    for line in report.text().lines().filter(|line| line.starts_with("│")) {
+        let cells = line.trim_matches('│').split("  ").map(str::trim).filter(|cell| !cell.is_empty());
+        for cell in cells.filter(|cell| !cell.contains("policy")) {
+            assert!(page.contains(&format!("{cell}</t")), "{cell}");
+        }
+    }
+    let loads = bench.report("--policies gorgo,random --seeds 2 --time-scale 0.1,1");
+    assert_eq!(loads.html("gorgo").matches("<svg").count(), 5);
+    let swept = bench.report("--policies gorgo --seeds 1 --sweep policy.gorgo.term.queue.weight=0.1,0.5");
+    assert!(swept.html("gorgo").contains("TTFT over policy.gorgo.term.queue.weight"));
+}

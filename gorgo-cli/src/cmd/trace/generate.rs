@@ -10,6 +10,8 @@ use super::output::Output;
 
 /// Start of the day whose lengths ServeGen's tables give, s.
 const SERVEGEN_START: f64 = 86_400.0;
+/// Length of a window of ServeGen's tables, s.
+const WINDOW_S: f64 = 600.0;
 
 /// Arguments of `gorgo trace generate`.
 #[derive(Debug, Clone, clap::Args)]
@@ -32,9 +34,9 @@ pub(super) struct Generate {
     /// Folder with ServeGen's tables: MODEL_client_arrivals.csv[.gz], MODEL_client_lengths.jsonl[.gz]
     #[arg(long, value_name = "FOLDER")]
     tables: Option<PathBuf>,
-    /// Where in ServeGen's two weeks to begin, s
-    #[arg(long, value_name = "SECONDS", default_value_t = SERVEGEN_START)]
-    from_s: f64,
+    /// Where in ServeGen's two weeks to begin, s [default: 86400, or where the model's tables begin]
+    #[arg(long, value_name = "SECONDS")]
+    from_s: Option<f64>,
     #[command(flatten)]
     output: Output,
 }
@@ -94,10 +96,26 @@ impl Generate {
             let (without, clients) = (tables.without_lengths, tables.clients.len());
             anstream::eprintln!("{without} of {clients} clients have no lengths in the table and borrow a neighbour's");
         }
-        let own = tables.rate(self.from_s, self.minutes);
-        let factor = self.rate.map_or(1.0, |rate| if own > 0.0 { rate / own } else { 1.0 });
-        Ok(tables.generate(self.seed, self.from_s, self.minutes, factor))
+        let (first_s, last_s) = covered(&tables);
+        // Some models' tables cover less than a day.
+        let has_start = tables.rate(SERVEGEN_START, self.minutes) > 0.0;
+        let from_s = self.from_s.unwrap_or(if has_start { SERVEGEN_START } else { first_s });
+        let own = tables.rate(from_s, self.minutes);
+        if own <= 0.0 {
+            return Err(TraceCommandError::NoTraffic { from_s, first_s, last_s });
+        }
+        let factor = self.rate.map_or(1.0, |rate| rate / own);
+        Ok(tables.generate(self.seed, from_s, self.minutes, factor))
     }
+}
+
+/// From when to when the tables have traffic, s.
+fn covered(tables: &ServeGen) -> (f64, f64) {
+    let windows = || tables.clients.values().flat_map(|client| client.windows.keys().copied());
+    let seconds = |window: Option<u64>| {
+        window.and_then(|window| u32::try_from(window).ok()).map_or(0.0, |window| f64::from(window) * WINDOW_S)
+    };
+    (seconds(windows().min()), seconds(windows().max().map(|last| last + 1)))
 }
 
 /// A table, packed or not.

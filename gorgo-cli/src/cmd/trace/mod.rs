@@ -57,6 +57,10 @@ enum TraceCommandError {
     Set(#[from] ParameterError),
     #[error("{0}")]
     Arguments(&'static str),
+    #[error(
+        "--from-s {from_s}: ServeGen's tables of this model have no traffic there; they cover {first_s} to {last_s} s"
+    )]
+    NoTraffic { from_s: f64, first_s: f64, last_s: f64 },
     #[error("no request is left to write")]
     Nothing,
     #[error("cannot write: {0}")]

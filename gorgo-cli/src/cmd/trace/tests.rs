@@ -55,6 +55,18 @@ fn servegen_tables_are_found_by_the_models_name() {
     trace(&[&line[..], &["--tables", &tables, "--rate", "1"]].concat()).unwrap();
     let rows = read(Path::new(&out), None).unwrap().rows;
     assert!((500..700).contains(&rows.len()) && rows[0].input_tokens == 9, "{}", rows.len());
+    let early = [&line[..], &["--tables", &tables, "--from-s", "0"]].concat();
+    let said = trace(&early).unwrap_err().to_string();
+    assert!(said.ends_with("they cover 86400 to 87000 s"), "{said}");
+    // A model whose tables end before the usual start.
+    std::fs::write(
+        folder.path().join("small_client_arrivals.csv"),
+        "client,t_s,rate_rps,cv,pattern,arg1,arg2\n0,1200,2.0,1.0,Gamma,1.0,0.5\n",
+    )
+    .unwrap();
+    trace(&[&line[..], &["--tables", &tables]].concat()).unwrap();
+    let rows = read(Path::new(&out), None).unwrap().rows;
+    assert!((1_000..1_400).contains(&rows.len()), "{}", rows.len());
 }
 
 #[test]

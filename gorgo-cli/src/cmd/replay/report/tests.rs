@@ -94,3 +94,12 @@ fn nothing_measured_prints_dashes() {
     assert!(text.contains("0 requests in 0.0 s") && text.contains("TTFT, all"), "{text}");
     assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
 }
+
+#[test]
+fn the_page_has_latencies_and_replicas_and_fetches_nothing() {
+    let page = report(&samples()).html("gorgo replay trace.jsonl.gz");
+    assert_eq!((page.matches("<svg").count(), page.matches("<table").count()), (3, 2));
+    assert!(page.contains("<h1>gorgo replay: gorgo, trace.jsonl.gz</h1>"), "{page}");
+    assert!(page.contains("us-ashburn") && page.contains("2 of 10"), "{page}");
+    assert!(!page.contains("<script") && !page.contains("src=") && !page.contains("NaN"), "{page}");
+}

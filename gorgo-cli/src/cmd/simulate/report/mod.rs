@@ -1,0 +1,200 @@
+//! What a comparison prints: the table, the JSON, the CSV, the page.
+
+mod csv;
+mod json;
+mod page;
+mod parts;
+mod saturation;
+mod text;
+
+use gorgo_core::trace::{ShapeCounts, mean};
+
+use super::compare::{Outcome, PolicyRuns};
+use crate::report::json::standard_deviation;
+use crate::report::number::{fraction, millis};
+
+/// How the runs were made.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Frame {
+    pub(super) default: String,
+    pub(super) trace: String,
+    pub(super) scenario: Option<String>,
+    pub(super) seeds: Vec<u64>,
+    pub(super) max_in_flight: Option<usize>,
+    pub(super) replicas: Vec<String>,
+    pub(super) rows_without_blocks: usize,
+    pub(super) max_input_tokens: Option<u32>,
+    pub(super) max_output_tokens: Option<u32>,
+    /// Keys that were swept.
+    pub(super) axes: Vec<String>,
+    /// By the place of their ground.
+    pub(super) places: Vec<Place>,
+    /// Policies are held to this, where several loads are compared; ms.
+    pub(super) e2e_limit_ms: f64,
+    /// The policy that an ablation takes apart, and its parts: what each is, and its name.
+    pub(super) parts: Vec<(&'static str, String)>,
+}
+
+/// A configuration at a load.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Place {
+    /// Values of the swept keys, in the order of [`Frame::axes`].
+    pub(super) values: Vec<String>,
+    pub(super) time_scale: f64,
+    /// Requests per second that the trace offers; `None` where it has no length.
+    pub(super) requests_per_s: Option<f64>,
+    pub(super) counts: ShapeCounts,
+}
+
+/// A comparison.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Report {
+    frame: Frame,
+    rows: Vec<PolicyRuns>,
+    /// By ground: mean p95 TTFT of the best baseline, ms: of the policies compared there that are not the default.
+    best_ms: Vec<Option<f64>>,
+}
+
+/// A figure of a run, as the CSV names it.
+pub(super) struct Figure {
+    pub(super) name: &'static str,
+    pub(super) read: fn(&Outcome) -> Option<f64>,
+    /// Where it stands, for a run that is read back from a file.
+    pub(super) place: fn(&mut Outcome) -> &mut Option<f64>,
+}
+
+/// A row of [`FIGURES`].
+macro_rules! figure {
+    ($name:literal, $($field:ident).+) => {
+        Figure { name: $name, read: |run| run.$($field).+, place: |run| &mut run.$($field).+ }
+    };
+}
+
+/// The figures of a row; the first ten stand in the table, too.
+pub(super) const FIGURES: [Figure; 13] = [
+    figure!("ttft_p50_ms", summary.all.ttft.p50),
+    figure!("ttft_p95_ms", summary.all.ttft.p95),
+    figure!("ttft_p99_ms", summary.all.ttft.p99),
+    figure!("e2e_p50_ms", summary.all.e2e.p50),
+    figure!("e2e_p95_ms", summary.all.e2e.p95),
+    figure!("e2e_p99_ms", summary.all.e2e.p99),
+    figure!("itl_ms", summary.all.itl.mean),
+    figure!("hit_rate", summary.hit_rate),
+    figure!("busiest_share", summary.busiest_share),
+    figure!("hhi", summary.hhi),
+    figure!("slip_p99_ms", summary.slip.late.p99),
+    figure!("ttft_mean_ms", summary.all.ttft.mean),
+    figure!("bound_ttft_p95_ms", bound_ttft_p95_ms),
+];
+
+/// Places in [`FIGURES`].
+const TTFT_P50: usize = 0;
+const TTFT_P95: usize = 1;
+const TTFT_P99: usize = 2;
+const E2E_P95: usize = 4;
+const HIT_RATE: usize = 7;
+const BUSIEST: usize = 8;
+const SLIP: usize = 10;
+const BOUND: usize = 12;
+/// Figures that stand in the table, and whether they are times.
+const COLUMNS: [(usize, &str, bool); 10] = [
+    (TTFT_P50, "TTFT p50", true),
+    (TTFT_P95, "p95", true),
+    (TTFT_P99, "p99", true),
+    (3, "E2E p50", true),
+    (E2E_P95, "p95", true),
+    (5, "p99", true),
+    (6, "ITL", true),
+    (HIT_RATE, "hit", false),
+    (BUSIEST, "busiest", false),
+    (9, "HHI", false),
+];
+
+impl PolicyRuns {
+    fn values(&self, figure: usize) -> Vec<f64> {
+        self.runs.iter().filter_map(FIGURES[figure].read).collect()
+    }
+
+    fn mean(&self, figure: usize) -> Option<f64> {
+        mean(&self.values(figure))
+    }
+
+    fn errors(&self) -> usize {
+        self.runs.iter().map(|run| run.summary.errors).sum()
+    }
+
+    fn is_clairvoyant(&self) -> bool {
+        self.case.policy.is_none()
+    }
+}
+
+impl Report {
+    pub(super) fn new(frame: Frame, rows: Vec<PolicyRuns>) -> Self {
+        let best = |ground: usize| {
+            let here = rows.iter().filter(|row| row.case.ground == ground);
+            let baselines = here.filter(|row| !row.is_clairvoyant() && *row.policy != *frame.default);
+            baselines.filter_map(|row| row.mean(TTFT_P95)).reduce(f64::min)
+        };
+        let best_ms = (0..frame.places.len()).map(best).collect();
+        Self { frame, rows, best_ms }
+    }
+
+    /// Mean p95 TTFT as a multiple of the best baseline's, and of the bound.
+    fn ratios(&self, row: &PolicyRuns) -> (Option<f64>, Option<f64>) {
+        let over = |least: Option<f64>| {
+            row.mean(TTFT_P95).zip(least.filter(|least| *least > 0.0)).map(|(mine, least)| mine / least)
+        };
+        let best_ms = self.best_ms.get(row.case.ground).copied().flatten();
+        (over(best_ms), over(row.mean(BOUND)))
+    }
+
+    fn place(&self, row: &PolicyRuns) -> Option<&Place> {
+        self.frame.places.get(row.case.ground)
+    }
+
+    /// Whether several loads are compared.
+    fn has_loads(&self) -> bool {
+        let first = self.frame.places.first().map(|place| place.time_scale);
+        self.frame.places.iter().any(|place| Some(place.time_scale) != first)
+    }
+
+    /// What tells this row's configuration and load from the others': one cell for each of [`Self::point_header`].
+    fn point(&self, row: &PolicyRuns) -> Vec<String> {
+        let Some(place) = self.place(row) else { return Vec::new() };
+        let mut cells = place.values.clone();
+        if self.has_loads() {
+            cells.push(place.time_scale.to_string());
+            cells.push(place.requests_per_s.map_or_else(|| "–".to_owned(), |rate| format!("{rate:.2}")));
+        }
+        cells
+    }
+
+    fn point_header(&self) -> Vec<String> {
+        let axes = &self.frame.axes;
+        let short = |path: &str| {
+            let cut = path.rmatch_indices('.').nth(1).map_or(0, |(at, _)| at + 1);
+            path[cut..].to_owned()
+        };
+        let mut header: Vec<String> = axes.iter().map(|path| short(path)).collect();
+        for place in 0..header.len() {
+            if axes.iter().filter(|path| short(path) == short(&axes[place])).count() > 1 {
+                header[place].clone_from(&axes[place]);
+            }
+        }
+        if self.has_loads() {
+            header.extend(["scale", "req/s"].map(str::to_owned));
+        }
+        header
+    }
+}
+
+/// A mean and its deviation, short.
+fn spread(values: &[f64], is_time: bool) -> String {
+    let form = if is_time { millis } else { fraction };
+    let middle = form(mean(values));
+    match standard_deviation(values) {
+        Some(deviation) if is_time => format!("{middle}±{}", millis(Some(deviation))),
+        Some(deviation) => format!("{middle}±{deviation:.2}"),
+        None => middle,
+    }
+}

@@ -1,0 +1,261 @@
+//! `--sweep KEY=…`: which values a key of the configuration takes, and the points of a sweep: every combination (a
+//! grid), or so many drawn at random (`--samples`), the same ones for the same `--sweep-seed`.
+
+use std::str::FromStr;
+
+use gorgo_core::config::Setting;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+/// Most points of one sweep.
+const MOST: usize = 100_000;
+
+/// A key, and the values that it takes.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Axis {
+    /// Its path, as `--set` takes it.
+    pub(super) path: String,
+    span: Span,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Span {
+    /// These, as TOML text.
+    Values(Vec<String>),
+    /// Numbers between two.
+    Range(Range),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Range {
+    low: f64,
+    high: f64,
+    /// How many of them a grid takes.
+    count: Option<u32>,
+    /// Even in the logarithm.
+    log: bool,
+    /// Whole numbers only.
+    whole: bool,
+}
+
+/// One configuration of a sweep: a value per axis, in their order.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Point {
+    pub(super) values: Vec<String>,
+}
+
+impl FromStr for Axis {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (path, values) = text
+            .split_once('=')
+            .ok_or("expected KEY=V1,V2,… or KEY=LOW..HIGH:COUNT, such as policy.gorgo.term.queue.weight=0.05,0.5")?;
+        let (path, values) = (path.trim().to_owned(), values.trim());
+        if path.is_empty() || values.is_empty() {
+            return Err("the key and its values must not be empty".to_owned());
+        }
+        let span = match values.split_once("..") {
+            Some((low, rest)) if low.trim().parse::<f64>().is_ok() => Span::Range(Range::parse(low, rest)?),
+            _ => Span::Values(split(values)?),
+        };
+        Ok(Self { path, span })
+    }
+}
+
+impl Range {
+    /// Of `LOW` and of what stands behind the two dots: `HIGH[:COUNT][log][int]`.
+    fn parse(low: &str, rest: &str) -> Result<Self, String> {
+        let number = |text: &str| {
+            let number = text.trim().parse::<f64>().ok().filter(|number| number.is_finite());
+            number.ok_or_else(|| format!("{text:?} is not a number"))
+        };
+        let mut left = rest.trim();
+        let (mut log, mut whole) = (false, false);
+        loop {
+            if let Some(before) = left.strip_suffix("log") {
+                (left, log) = (before.trim_end(), true);
+            } else if let Some(before) = left.strip_suffix("int") {
+                (left, whole) = (before.trim_end(), true);
+            } else {
+                break;
+            }
+        }
+        let (high, count) = match left.split_once(':') {
+            Some((high, count)) => {
+                let count = count.trim().parse().ok().filter(|count| *count >= 2);
+                (high, Some(count.ok_or("the count behind `:` must be a whole number from 2 up")?))
+            }
+            None => (left, None),
+        };
+        let (low, high) = (number(low)?, number(high)?);
+        if low >= high {
+            return Err(format!("{low} is not below {high}"));
+        }
+        if log && low <= 0.0 {
+            return Err("a logarithmic range must begin above 0".to_owned());
+        }
+        Ok(Self { low, high, count, log, whole })
+    }
+
+    /// The number at a share of the way, 0 to 1, as TOML text of six digits.
+    fn at(&self, share: f64) -> String {
+        let value = if self.log {
+            (self.low.ln() + share * (self.high.ln() - self.low.ln())).exp()
+        } else {
+            self.low + share * (self.high - self.low)
+        };
+        let value = if self.whole { value.round() } else { value };
+        format!("{value:.5e}").parse::<f64>().map_or_else(|_| value.to_string(), |short| short.to_string())
+    }
+}
+
+impl Axis {
+    /// Its values in a grid.
+    fn grid(&self) -> Result<Vec<String>, String> {
+        match &self.span {
+            Span::Values(values) => Ok(values.clone()),
+            Span::Range(range) => {
+                let count = range.count.ok_or_else(|| {
+                    format!("--sweep {}: say how many values (LOW..HIGH:COUNT), or give --samples", self.path)
+                })?;
+                let mut values: Vec<String> =
+                    (0..count).map(|step| range.at(f64::from(step) / f64::from(count - 1))).collect();
+                values.dedup();
+                Ok(values)
+            }
+        }
+    }
+
+    fn drawn(&self, rng: &mut ChaCha8Rng) -> String {
+        // The upper 53 bits as a number in [0, 1).
+        #[expect(clippy::cast_precision_loss, reason = "53 bits fit")]
+        let share = (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
+        match &self.span {
+            Span::Range(range) => range.at(share),
+            Span::Values(values) => {
+                let many = f64::from(u32::try_from(values.len()).unwrap_or(u32::MAX));
+                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 ≤ share < 1")]
+                let place = (share * many) as usize;
+                values.get(place).or_else(|| values.last()).cloned().unwrap_or_default()
+            }
+        }
+    }
+}
+
+/// All points: the grid, or so many drawn. Without axes there is one, which sets nothing.
+pub(super) fn points(axes: &[Axis], samples: Option<u32>, seed: u64) -> Result<Vec<Point>, String> {
+    let mut paths: Vec<&str> = axes.iter().map(|axis| axis.path.as_str()).collect();
+    paths.sort_unstable();
+    if let Some(twice) = paths.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(format!("--sweep {}: stands twice", twice[0]));
+    }
+    if let Some(samples) = samples {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        return Ok((0..samples)
+            .map(|_| Point { values: axes.iter().map(|axis| axis.drawn(&mut rng)).collect() })
+            .collect());
+    }
+    let mut points = vec![Point::default()];
+    for axis in axes {
+        let values = axis.grid()?;
+        if points.len().saturating_mul(values.len()) > MOST {
+            return Err(format!("--sweep: more than {MOST} combinations; --samples draws some of them"));
+        }
+        points = points
+            .iter()
+            .flat_map(|point| {
+                values.iter().map(|value| Point { values: point.values.iter().chain([value]).cloned().collect() })
+            })
+            .collect();
+    }
+    Ok(points)
+}
+
+impl Point {
+    /// Its values as what `--set` would set.
+    pub(super) fn settings(&self, axes: &[Axis]) -> Vec<Setting> {
+        let one = |(axis, value): (&Axis, &String)| Setting {
+            flag: format!("--sweep {}", axis.path),
+            path: axis.path.clone(),
+            value: value.clone(),
+        };
+        axes.iter().zip(&self.values).map(one).collect()
+    }
+}
+
+/// Splits at the commas that stand in no array, table or string.
+fn split(text: &str) -> Result<Vec<String>, String> {
+    let (mut depth, mut quote, mut values) = (0_i32, None, vec![String::new()]);
+    for char in text.chars() {
+        match (quote, char) {
+            (None, '"' | '\'') => quote = Some(char),
+            (Some(open), _) if open == char => quote = None,
+            (None, '[' | '{') => depth += 1,
+            (None, ']' | '}') => depth -= 1,
+            (None, ',') if depth == 0 => {
+                values.push(String::new());
+                continue;
+            }
+            _ => {}
+        }
+        if let Some(last) = values.last_mut() {
+            last.push(char);
+        }
+    }
+    let values: Vec<String> = values.iter().map(|value| value.trim().to_owned()).collect();
+    if values.iter().any(String::is_empty) { Err(format!("an empty value in `{text}`")) } else { Ok(values) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(axes: &[&str], samples: Option<u32>, seed: u64) -> Vec<Vec<String>> {
+        let axes: Vec<Axis> = axes.iter().map(|axis| axis.parse().unwrap()).collect();
+        points(&axes, samples, seed).unwrap().into_iter().map(|point| point.values).collect()
+    }
+
+    #[test]
+    fn a_grid_has_every_combination_the_last_axis_fastest() {
+        assert_eq!(all(&[], None, 0), [[""; 0]]);
+        let grid = all(&["a.b=0.5,1", "c=0..10:3"], None, 0);
+        assert_eq!(grid, [["0.5", "0"], ["0.5", "5"], ["0.5", "10"], ["1", "0"], ["1", "5"], ["1", "10"]]);
+        assert_eq!(all(&["w=0.01..1:3log"], None, 0), [["0.01"], ["0.1"], ["1"]]);
+        assert_eq!(all(&["w=1..4:7int"], None, 0), [["1"], ["2"], ["3"], ["4"]]);
+    }
+
+    #[test]
+    fn commas_in_tables_arrays_and_strings_divide_nothing() {
+        let grid = all(&[r#"p={ kind = "softmin", t = 3 },"a,b",[1, 2]"#], None, 0);
+        assert_eq!(grid, [[r#"{ kind = "softmin", t = 3 }"#], [r#""a,b""#], ["[1, 2]"]]);
+        assert_eq!(all(&["s=a..b,c"], None, 0), [["a..b"], ["c"]], "what is no range is a text");
+    }
+
+    #[test]
+    fn samples_lie_in_their_ranges_and_are_the_seeds() {
+        let drawn = all(&["w=0.05..2log", "n=1..9int", "k=a,b"], Some(200), 7);
+        assert_eq!(drawn, all(&["w=0.05..2log", "n=1..9int", "k=a,b"], Some(200), 7));
+        assert_ne!(drawn, all(&["w=0.05..2log", "n=1..9int", "k=a,b"], Some(200), 8));
+        for point in &drawn {
+            let (weight, number): (f64, u32) = (point[0].parse().unwrap(), point[1].parse().unwrap());
+            assert!((0.05..=2.0).contains(&weight) && (1..=9).contains(&number), "{point:?}");
+        }
+        let below = drawn.iter().filter(|point| point[0].parse::<f64>().unwrap() < 0.3162).count();
+        assert!((70..130).contains(&below), "half of the logarithm's range: {below} of 200");
+        assert!(drawn.iter().any(|point| point[2] == "a") && drawn.iter().any(|point| point[2] == "b"));
+    }
+
+    #[test]
+    fn what_is_no_sweep_is_refused() {
+        for wrong in ["", "a", "=1", "a=", "a=1,,2", "a=2..1:3", "a=0..1:3log", "a=0..1:1", "a=0..x:3"] {
+            assert!(wrong.parse::<Axis>().is_err(), "{wrong}");
+        }
+        let axes: Vec<Axis> = vec!["a=0..1".parse().unwrap()];
+        assert!(points(&axes, None, 0).unwrap_err().contains("say how many"));
+        let axes: Vec<Axis> = vec!["a=0..1:400".parse().unwrap(), "b=0..1:400".parse().unwrap()];
+        assert!(points(&axes, None, 0).is_err());
+        let axes: Vec<Axis> = vec!["a=1,2".parse().unwrap(), "a=3,4".parse().unwrap()];
+        assert_eq!(points(&axes, None, 0).unwrap_err(), "--sweep a: stands twice");
+    }
+}

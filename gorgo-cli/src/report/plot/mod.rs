@@ -1,0 +1,52 @@
+//! Plots as SVG text. Colours are classes of the page around them; nothing is random, so equal figures give equal text.
+
+mod axis;
+mod lines;
+mod rows;
+mod scatter;
+
+pub(crate) use self::lines::{Line, Lines};
+pub(crate) use self::rows::{Row, Rows};
+pub(crate) use self::scatter::{Dot, Scatter};
+
+/// Width of all plots, units of their own; the page stretches them.
+const WIDTH: f64 = 960.0;
+/// Width of a character of a label, roughly.
+const CHARACTER: f64 = 6.9;
+/// Longest label in full, characters.
+const LONGEST: usize = 46;
+
+/// A mean, and its deviation over seeds where there are several.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Estimate {
+    pub(crate) mean: f64,
+    pub(crate) deviation: Option<f64>,
+}
+
+impl Estimate {
+    /// A deviation down and up; the mean alone where there is none.
+    fn ends(self) -> (f64, f64) {
+        let deviation = self.deviation.unwrap_or(0.0);
+        (self.mean - deviation, self.mean + deviation)
+    }
+}
+
+/// A label that is not too long.
+fn short(label: &str) -> String {
+    if label.chars().count() <= LONGEST {
+        return label.to_owned();
+    }
+    let mut text: String = label.chars().take(LONGEST - 1).collect();
+    text.push('…');
+    text
+}
+
+/// Width of a label.
+fn width(label: &str) -> f64 {
+    f64::from(u16::try_from(label.chars().count()).unwrap_or(u16::MAX)) * CHARACTER
+}
+
+/// A number of things as a number to reckon with.
+fn many(count: usize) -> f64 {
+    f64::from(u32::try_from(count).unwrap_or(u32::MAX))
+}

@@ -1,0 +1,166 @@
+//! One dot per policy. Names stand beside their dots where there is room, else a number that the list below explains.
+
+use std::fmt::Write as _;
+
+use super::super::page::escaped;
+use super::axis::Axis;
+use super::{Estimate, WIDTH, short, width};
+
+const HEIGHT: f64 = 460.0;
+const LEFT: f64 = 66.0;
+const TOP: f64 = 34.0;
+/// Height of a label.
+const LABEL: f64 = 13.0;
+
+/// A dot.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Dot {
+    pub(crate) name: String,
+    pub(crate) marked: bool,
+    pub(crate) x: Estimate,
+    pub(crate) y: Estimate,
+}
+
+/// A plot of dots.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Scatter<'a> {
+    pub(crate) dots: &'a [Dot],
+    pub(crate) x_title: &'a str,
+    pub(crate) y_title: &'a str,
+}
+
+/// What is taken: left, top, right, bottom.
+type Box = (f64, f64, f64, f64);
+
+impl Scatter<'_> {
+    /// The plot as SVG.
+    pub(crate) fn svg(&self) -> String {
+        let (right, bottom) = (WIDTH - 24.0, HEIGHT - 48.0);
+        let x_axis = Axis::around(self.dots.iter().flat_map(|dot| <[f64; 2]>::from(dot.x.ends())), LEFT, right);
+        let y_axis = Axis::around(self.dots.iter().flat_map(|dot| <[f64; 2]>::from(dot.y.ends())), bottom, TOP);
+        let mut body = String::new();
+        x_axis.across(&mut body, TOP, bottom, self.x_title);
+        y_axis.up(&mut body, LEFT, right, self.y_title);
+        let at = |dot: &Dot| (x_axis.at(dot.x.mean), y_axis.at(dot.y.mean));
+        let mut taken: Vec<Box> = self.dots.iter().map(|dot| around(at(dot), 6.0)).collect();
+        let mut crowded = Vec::new();
+        for dot in self.dots {
+            let ((x, y), colour) = (at(dot), if dot.marked { 1 } else { 0 });
+            let ((left, end), (low, high)) = (dot.x.ends(), dot.y.ends());
+            let _ = writeln!(
+                body,
+                "<path class=\"l{colour}\" opacity=\".5\" d=\"M{:.1} {y:.1}H{:.1}M{x:.1} {:.1}V{:.1}\"/>",
+                x_axis.at(left),
+                x_axis.at(end),
+                y_axis.at(low),
+                y_axis.at(high)
+            );
+            let name = escaped(&dot.name);
+            let _ = writeln!(
+                body,
+                "<circle class=\"f{colour} halo\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"5\"><title>{name}: {:.1}, {:.1}</title></circle>",
+                dot.x.mean, dot.y.mean
+            );
+        }
+        // Those that stand out choose first, then the others in order.
+        let order = self.dots.iter().filter(|dot| dot.marked).chain(self.dots.iter().filter(|dot| !dot.marked));
+        for dot in order {
+            let class = if dot.marked { " class=\"marked\"" } else { "" };
+            let full = short(&dot.name);
+            let number = (crowded.len() + 1).to_string();
+            let free = |label: &str, taken: &[Box]| {
+                places(at(dot), width(label)).into_iter().find(|place| {
+                    let inside = place.0 >= LEFT && place.2 <= right && place.1 >= TOP && place.3 <= bottom;
+                    inside && !taken.iter().any(|other| overlap(*place, *other))
+                })
+            };
+            let (label, place) = match free(&full, &taken) {
+                Some(place) => (full, Some(place)),
+                None => {
+                    crowded.push(full);
+                    let place = free(&number, &taken);
+                    (number, place)
+                }
+            };
+            // Where not even a number has room the dot's title tells.
+            if let Some(place) = place {
+                taken.push(place);
+                let (x, y) = (place.0, place.3 - 3.0);
+                let _ = writeln!(body, "<text{class} x=\"{x:.1}\" y=\"{y:.1}\">{}</text>", escaped(&label));
+            }
+        }
+        let lines = listed(&crowded);
+        let mut height = HEIGHT;
+        for line in lines {
+            let _ = writeln!(body, "<text class=\"soft\" x=\"4\" y=\"{:.1}\">{}</text>", height + 8.0, escaped(&line));
+            height += 17.0;
+        }
+        format!("<svg viewBox=\"0 0 {WIDTH} {:.0}\" role=\"img\">\n{body}</svg>\n", height + 4.0)
+    }
+}
+
+/// The names behind the numbers, as many on a line as fit.
+fn listed(names: &[String]) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for (number, name) in names.iter().enumerate() {
+        let entry = format!("{} {name}", number + 1);
+        match lines.last_mut() {
+            Some(line) if width(line) + width(&entry) + 30.0 < WIDTH => {
+                line.push_str(" · ");
+                line.push_str(&entry);
+            }
+            _ => lines.push(entry),
+        }
+    }
+    lines
+}
+
+const fn around((x, y): (f64, f64), radius: f64) -> Box {
+    (x - radius, y - radius, x + radius, y + radius)
+}
+
+/// Where a label may stand: right, left, above, below, and at the corners.
+fn places((x, y): (f64, f64), width: f64) -> [Box; 8] {
+    let (half, near) = (LABEL / 2.0, 8.0);
+    let boxed = |left: f64, middle: f64| (left, middle - half, left + width, middle + half);
+    [
+        boxed(x + near, y),
+        boxed(x - near - width, y),
+        boxed(x - width / 2.0, y - near - half),
+        boxed(x - width / 2.0, y + near + half),
+        boxed(x + near, y - near - 2.0),
+        boxed(x + near, y + near + 2.0),
+        boxed(x - near - width, y - near - 2.0),
+        boxed(x - near - width, y + near + 2.0),
+    ]
+}
+
+fn overlap(one: Box, other: Box) -> bool {
+    one.0 < other.2 && other.0 < one.2 && one.1 < other.3 && other.1 < one.3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dot(name: &str, x: f64, y: f64) -> Dot {
+        let exact = |mean| Estimate { mean, deviation: None };
+        Dot { name: name.to_owned(), marked: false, x: exact(x), y: exact(y) }
+    }
+
+    #[test]
+    fn names_that_have_no_room_are_numbers_with_a_list() {
+        let dots: Vec<Dot> = (0..40).map(|number| dot(&format!("policy-{number}"), 500.0, 900.0)).collect();
+        let svg = Scatter { dots: &dots, x_title: "x", y_title: "y" }.svg();
+        assert!(svg.contains(">policy-0</text>"), "the first has room");
+        assert!(svg.contains(" · ") && svg.contains("policy-39"), "the last stands in the list: {svg}");
+        let svg = Scatter { dots: &dots[..1], x_title: "x", y_title: "y" }.svg();
+        assert!(!svg.contains(" · "));
+    }
+
+    #[test]
+    fn boxes_that_touch_do_not_overlap() {
+        assert!(!overlap((0.0, 0.0, 1.0, 1.0), (1.0, 0.0, 2.0, 1.0)));
+        assert!(overlap((0.0, 0.0, 1.0, 1.0), (0.5, 0.5, 2.0, 2.0)));
+    }
+}
