@@ -238,8 +238,9 @@ async fn http2_bodies_that_end_in_an_empty_frame_leave_later_requests_right() {
         hyper::client::conn::http2::handshake(Spawner(bench.tracker.clone()), TokioIo::new(stream)).await.unwrap();
     bench.tracker.spawn(connection);
     for _ in 0..51 {
-        // Without a length known, hyper ends the body with an empty frame of its own; the second piece is empty too.
-        let pieces = [&PLAIN.as_bytes()[..9], b"", &PLAIN.as_bytes()[9..], b""];
+        // Since no length is known, hyper ends the body with an empty frame of its own. (Empty frames in mid-body are
+        // counted by h2, which closes a connection after a hundred of them.)
+        let pieces = [&PLAIN.as_bytes()[..9], &PLAIN.as_bytes()[9..]];
         let body = Pieces(pieces.map(Bytes::from_static).into());
         let request = Request::post(format!("http://{}{CHAT}", bench.address)).body(body).unwrap();
         assert_eq!(soon(sender.clone().send_request(request)).await.unwrap().status(), 200);
