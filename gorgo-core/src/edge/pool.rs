@@ -10,9 +10,9 @@
 //! pays one round trip more, which at 456 ms is worth more than most choices of a replica. See [`Kept::wanted`] for how
 //! many.
 //!
-//! Nothing is sent to keep a window open: where the kernel lets idle connections begin slowly again, it also takes half of
-//! the window from one that sends less than a window per retransmission time-out (RFC 2861), so that
-//! only a window of real bytes each half second would do. `gorgo doctor` says what does.
+//! Nothing is sent to keep the window of an idle connection open, though a few bytes within each retransmission time-out
+//! would do (`.ci/regions` measures it): over HTTP/1.1 they would have to be requests. `gorgo doctor` names the kernel's
+//! setting that does it for all.
 
 use std::future::poll_fn;
 use std::io;
