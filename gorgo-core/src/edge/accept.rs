@@ -83,6 +83,7 @@ pub async fn serve(data: Arc<Data>, listener: TcpListener, shutdown: Cancellatio
             () = shutdown.cancelled() => break,
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
+                    reserve.renew();
                     let life = live(Arc::clone(&data), stream, kill.clone(), tracker.clone());
                     tracker.spawn(connections.track_future(life));
                 }

@@ -27,6 +27,13 @@ impl Reserve {
         Self(File::open("/dev/null").ok())
     }
 
+    /// Takes a handle again where none was free last time.
+    pub(super) fn renew(&mut self) {
+        if self.0.is_none() {
+            *self = Self::take();
+        }
+    }
+
     /// Refuses one client, where that is what this error of `accept` calls for. `false`: it is not, or it cannot be done.
     pub(super) async fn refuse(&mut self, listener: &TcpListener, error: &io::Error) -> bool {
         let full = error.raw_os_error().is_some_and(|code| code == TOO_MANY_OPEN || code == TOO_MANY_OPEN - 1);
@@ -39,7 +46,7 @@ impl Reserve {
         }
         let refused = accepted.is_ok();
         drop(accepted);
-        *self = Self::take();
+        self.renew();
         refused
     }
 }
