@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::Data;
-use super::full::Reserve;
+use super::refuse::Reserve;
 use super::route;
 use super::socket::ClientSocket;
 

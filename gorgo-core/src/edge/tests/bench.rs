@@ -37,6 +37,8 @@ pub(super) enum Step {
     Send(Vec<u8>),
     /// Goes on when the test says so; ends early when the router goes away.
     Await(Gate),
+    /// Takes this long.
+    Linger(Duration),
     /// Never goes on; ends when the router goes away.
     Hang,
     /// Closes as TCP does it properly.
@@ -45,8 +47,6 @@ pub(super) enum Step {
     Reset,
     /// Writes until the router goes away, counting.
     Flood,
-    /// Takes this long.
-    Linger(Duration),
 }
 
 pub(super) fn send(text: impl Into<Vec<u8>>) -> Step {
@@ -260,13 +260,13 @@ impl Life {
                         () = gate.wait() => true,
                         () = until_closed(stream) => false,
                     },
-                    Step::Hang => {
-                        until_closed(stream).await;
-                        false
-                    }
                     Step::Linger(span) => {
                         tokio::time::sleep(span).await;
                         true
+                    }
+                    Step::Hang => {
+                        until_closed(stream).await;
+                        false
                     }
                     Step::Close => return,
                     Step::Reset => {
