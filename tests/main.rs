@@ -4,6 +4,7 @@
 mod cases;
 mod documents;
 mod extending;
+mod field_reports;
 mod layout;
 mod plugins;
 mod program;

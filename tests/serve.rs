@@ -253,6 +253,41 @@ async fn a_killed_router_leaves_a_sound_database_and_the_next_one_goes_on() {
 }
 
 /// A drain whose time runs out is not called drained: the answer is cut off, and the database says so.
+#[cfg(target_os = "linux")]
+#[test]
+fn without_a_file_handle_clients_are_refused_and_later_served_again() {
+    use std::io::Read;
+    use std::net::TcpStream;
+    use std::time::Duration;
+
+    const CLIENTS: usize = 60;
+    let serve = Serve::start("default_policy = \"round-robin\"", "");
+    let limit = |files: usize| {
+        let limit = format!("--nofile={files}:");
+        let pid = serve.child.id().to_string();
+        assert!(std::process::Command::new("prlimit").args(["--pid", &pid, &limit]).status().unwrap().success());
+    };
+    let open = std::fs::read_dir(format!("/proc/{}/fd", serve.child.id())).unwrap().count();
+    limit(open + 20);
+    let mut clients: Vec<TcpStream> =
+        (0..CLIENTS).map(|_| TcpStream::connect(("127.0.0.1", serve.port)).unwrap()).collect();
+    // The last of them is told; those that were let in hear nothing, since they asked for nothing.
+    let mut text = String::new();
+    let last = clients.last_mut().unwrap();
+    last.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    last.read_to_string(&mut text).unwrap();
+    assert!(text.starts_with("HTTP/1.1 503 ") && text.contains("too many open connections"), "{text}");
+    drop(clients);
+    limit(open + 200);
+    let body = r#"{"model":"sim","max_tokens":2,"messages":[{"role":"user","content":"again"}]}"#;
+    // Handles come back as the closes are noticed.
+    let served = (0..200).find(|_| {
+        std::thread::park_timeout(Duration::from_millis(50));
+        post(serve.port, "/v1/chat/completions", body).0 == 200
+    });
+    assert!(served.is_some(), "{}", serve.log());
+}
+
 #[tokio::test]
 async fn a_drain_that_runs_out_of_time_says_so() {
     let mut serve = Serve::start("", "[store]\npath = \"history.db\"");

@@ -107,6 +107,9 @@ pub struct Server {
     /// All request bodies held at once, bytes; 503 above.
     #[schemars(range(min = 1_024, max = 1_099_511_627_776_i64))]
     pub max_buffered_bytes: u64,
+    /// How long a client has for a request's head, and may be idle between two requests, ms.
+    #[schemars(range(min = 100, max = 86_400_000))]
+    pub head_timeout_ms: u64,
     /// Time to connect to a replica, ms.
     #[schemars(range(min = 1, max = 600_000))]
     pub connect_timeout_ms: u64,
@@ -114,6 +117,13 @@ pub struct Server {
     /// pay a round trip more; 0: none is opened ahead.
     #[schemars(range(min = 0, max = 256))]
     pub spare_connections: u64,
+    /// A connection to a replica that carried nothing for so long is not used again, ms. Engines close theirs after 5 s
+    /// unless told otherwise; one that says how long it keeps them (`Keep-Alive: timeout`) is believed where that is less.
+    #[schemars(range(min = 100, max = 86_400_000))]
+    pub keep_idle_ms: u64,
+    /// Congestion control of the connections to replicas, such as `cubic`, on Linux; empty: the system's choice.
+    #[schemars(length(max = 15))]
+    pub congestion_control: String,
     /// Hard limit until the first byte of the answer's body, ms.
     #[schemars(range(min = 1, max = 86_400_000))]
     pub first_byte_timeout_ms: u64,
@@ -134,8 +144,11 @@ impl Default for Server {
             pass_engine_paths: true,
             max_body_bytes: 64 << 20,
             max_buffered_bytes: 1 << 30,
+            head_timeout_ms: 60_000,
             connect_timeout_ms: 2_000,
             spare_connections: 4,
+            keep_idle_ms: 4_000,
+            congestion_control: String::new(),
             first_byte_timeout_ms: 120_000,
             idle_timeout_ms: 60_000,
             drain_secs: 30,

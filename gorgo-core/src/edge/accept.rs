@@ -20,11 +20,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::Data;
+use super::refuse::Reserve;
 use super::route;
 use super::socket::ClientSocket;
 
-/// A client has this long for a request's head, and may be idle this long between two.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 /// Longest request head, bytes; 431 above.
 const MAX_HEAD: usize = 64 << 10;
 /// Most headers of a request; 431 above.
@@ -77,16 +76,19 @@ pub async fn serve(data: Arc<Data>, listener: TcpListener, shutdown: Cancellatio
     let connections = TaskTracker::new();
     let kill = CancellationToken::new();
     let mut prune = interval(PRUNE_INTERVAL);
+    let mut reserve = Reserve::take();
     loop {
         tokio::select! {
             biased;
             () = shutdown.cancelled() => break,
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
+                    reserve.renew();
                     let life = live(Arc::clone(&data), stream, kill.clone(), tracker.clone());
                     tracker.spawn(connections.track_future(life));
                 }
                 Err(error) if is_of_one_client(&error) => {}
+                Err(error) if reserve.refuse(&listener, &error).await => {}
                 Err(_) => sleep(ACCEPT_PAUSE).await,
             },
             _ = prune.tick() => {
@@ -143,6 +145,7 @@ async fn speaks_http2(stream: &TcpStream) -> io::Result<bool> {
 async fn live(data: Arc<Data>, stream: TcpStream, kill: CancellationToken, tracker: TaskTracker) {
     // Without it the last piece of each stream waits for a delayed acknowledgement. It fails only for a dead socket.
     let _ = stream.set_nodelay(true);
+    let head_timeout = Duration::from_millis(data.server.head_timeout_ms);
     let close = CancellationToken::new();
     let spoke = Arc::new(AtomicBool::new(false));
     let service = {
@@ -155,7 +158,7 @@ async fn live(data: Arc<Data>, stream: TcpStream, kill: CancellationToken, track
         })
     };
     let http2 = tokio::select! {
-        spoken = timeout(HEAD_TIMEOUT, speaks_http2(&stream)) => match spoken {
+        spoken = timeout(head_timeout, speaks_http2(&stream)) => match spoken {
             Ok(Ok(http2)) => http2,
             Ok(Err(_)) | Err(_) => return,
         },
@@ -167,20 +170,20 @@ async fn live(data: Arc<Data>, stream: TcpStream, kill: CancellationToken, track
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
+        .header_read_timeout(head_timeout)
         .max_buf_size(MAX_HEAD)
         .max_headers(MAX_HEADERS);
     builder
         .http2()
         .timer(TokioTimer::new())
         .initial_stream_window_size(STREAM_WINDOW)
-        .keep_alive_interval(HEAD_TIMEOUT)
+        .keep_alive_interval(head_timeout)
         .max_header_list_size(u32::try_from(MAX_HEAD).unwrap_or(u32::MAX));
     let builder = if http2 { builder.http2_only() } else { builder.http1_only() };
     let socket = ClientSocket::new(stream, data.idle_timeout());
     let connection = builder.serve_connection(TokioIo::new(socket), service);
     tokio::pin!(connection);
-    let silent = sleep(HEAD_TIMEOUT);
+    let silent = sleep(head_timeout);
     tokio::pin!(silent);
     let (mut closing, mut watching) = (false, true);
     loop {

@@ -17,6 +17,7 @@ mod body;
 mod budget;
 mod choose;
 mod connections;
+mod dial;
 mod driven;
 mod engine_socket;
 mod forward;
@@ -31,6 +32,7 @@ mod patience;
 mod payload;
 mod pool;
 mod race;
+mod refuse;
 mod relay;
 mod route;
 mod slow_start;
@@ -62,6 +64,7 @@ use crate::observe::Listener;
 use budget::{ByteBudget, RetryBudget};
 use held::Holders;
 use patience::Patience;
+use pool::Keeping;
 use upstream::Upstream;
 
 /// Whether requests are welcome: what `/ready` answers, besides draining. Starts as no; clones share it.
@@ -133,15 +136,19 @@ pub struct Data {
 }
 
 impl Data {
-    /// Checks addresses and keys. Upstream connections run as tasks of `tracker`.
+    /// Checks addresses, keys and whether the congestion control can be had. Upstream connections run as tasks of `tracker`.
     ///
     /// # Errors
-    /// The first address, key or header name that cannot be used.
+    /// The first address, key, header name or congestion control that cannot be used.
     pub fn new(setup: DataSetup, tracker: &TaskTracker) -> Result<Arc<Self>, UpstreamError> {
-        let connect_timeout = Duration::from_millis(setup.server.connect_timeout_ms);
-        let spare = usize::try_from(setup.server.spare_connections).unwrap_or(usize::MAX);
+        let keeping = Keeping {
+            connect_timeout: Duration::from_millis(setup.server.connect_timeout_ms),
+            spare: usize::try_from(setup.server.spare_connections).unwrap_or(usize::MAX),
+            idle_max: Duration::from_millis(setup.server.keep_idle_ms),
+        };
+        let congestion = congestion(&setup.server.congestion_control)?;
         let upstreams =
-            setup.replicas.iter().map(|replica| Upstream::new(replica, connect_timeout, spare, tracker.clone()));
+            setup.replicas.iter().map(|replica| Upstream::new(replica, congestion.clone(), keeping, tracker.clone()));
         let upstreams = upstreams.collect::<Result<Vec<_>, _>>()?;
         let session_header = HeaderName::from_bytes(setup.server.session_header.as_bytes())
             .map_err(|_| UpstreamError::SessionHeader(setup.server.session_header.clone()))?;
@@ -210,6 +217,16 @@ impl Data {
     fn first_byte_timeout(&self) -> Duration {
         Duration::from_millis(self.server.first_byte_timeout_ms)
     }
+}
+
+/// The congestion control that was asked for, where this process may choose it.
+fn congestion(name: &str) -> Result<Option<Arc<str>>, UpstreamError> {
+    if name.is_empty() {
+        return Ok(None);
+    }
+    dial::check_congestion(name)
+        .map_err(|cause| UpstreamError::Congestion { name: name.to_owned(), cause: cause.to_string() })?;
+    Ok(Some(name.into()))
 }
 
 impl fmt::Debug for Data {

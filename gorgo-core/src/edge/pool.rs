@@ -1,13 +1,18 @@
 //! Connections to one replica.
 //!
-//! HTTP/1.1: idle connections are reused last in, first out, while they are younger than [`IDLE_MAX`] (engines close
-//! theirs after 5 s, and a request that meets the close is lost) and younger than what the engine itself states in
+//! HTTP/1.1: idle connections are reused last in, first out, while they are younger than `server.keep_idle_ms` (engines
+//! close theirs after 5 s, and a request that meets the close is lost) and younger than what the engine itself states in
 //! `Keep-Alive: timeout`. HTTP/2: one shared connection. A request is sent again by itself only where not a byte of it can
 //! have left: hyper gives it back then. A connection that is dropped instead of given back is closed at once, so that
 //! the engine stops working for nobody.
 //!
-//! HTTP/1.1 connections are opened before they are needed: a request that has to dial pays one round trip more, which
-//! at 456 ms is worth more than most choices of a replica. See [`Kept::wanted`] for how many.
+//! Connections are opened before they are needed, also the shared one, and again when they end: a request that has to dial
+//! pays one round trip more, which at 456 ms is worth more than most choices of a replica. See [`Kept::wanted`] for how
+//! many.
+//!
+//! Nothing is sent to keep the window of an idle connection open, though a few bytes within each retransmission time-out
+//! would do (`.ci/regions` measures it): over HTTP/1.1 they would have to be requests. `gorgo doctor` names the kernel's
+//! setting that does it for all.
 
 use std::future::poll_fn;
 use std::io;
@@ -23,7 +28,6 @@ use hyper::header::{HOST, HeaderName};
 use hyper::{HeaderMap, Request, Response, Uri};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
-use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
@@ -31,6 +35,7 @@ use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
 use super::accept::Spawner;
+use super::dial::Target;
 use super::driven::Driven;
 use super::engine_socket::{EngineSocket, SocketView};
 use super::payload::Payload;
@@ -39,8 +44,6 @@ use super::tcp_info::TcpState;
 use crate::config::HttpVersion;
 use crate::model::{At, Clock, Connection, ErrorClass};
 
-/// Idle connections older than this are not used again.
-const IDLE_MAX: Duration = Duration::from_secs(4);
 /// How long before the end of the engine's own limit a connection is given up.
 const KEEP_ALIVE_MARGIN: Duration = Duration::from_secs(1);
 /// Idle connections kept per replica.
@@ -59,8 +62,6 @@ const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 16 << 20;
 /// HTTP/2 keep-alive pings, so that a dead peer is noticed.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
-/// TCP keep-alive, for the same reason.
-const TCP_KEEPALIVE: Duration = Duration::from_secs(15);
 /// The kernel is asked about a replica's connections this often at most.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -146,23 +147,24 @@ impl Carrier {
     }
 }
 
-/// Where a replica listens.
-#[derive(Debug, Clone)]
-pub(super) struct Target {
-    pub(super) host: String,
-    pub(super) port: u16,
-    pub(super) http: HttpVersion,
+/// How connections are kept.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Keeping {
+    /// Longest time that dialling may take.
+    pub(super) connect_timeout: Duration,
+    /// Connections to have beyond those that were lately busy at once; 0: none is opened ahead.
+    pub(super) spare: usize,
+    /// Idle connections older than this are not used again.
+    pub(super) idle_max: Duration,
 }
 
 /// The connections to one replica.
 #[derive(Debug)]
 pub(super) struct Pool {
     target: Target,
-    connect_timeout: Duration,
+    keeping: Keeping,
     tracker: TaskTracker,
     kept: Mutex<Kept>,
-    /// Connections to have beyond those that were lately busy at once; 0: none is opened ahead.
-    spare: usize,
     shared: tokio::sync::Mutex<Option<Shared>>,
     room: Arc<Semaphore>,
     /// When the kernel was last asked about a connection, µs.
@@ -171,7 +173,7 @@ pub(super) struct Pool {
     watched: AtomicBool,
 }
 
-/// What is known of the HTTP/1.1 connections.
+/// What is known of the connections beside the shared one.
 #[derive(Debug, Default)]
 struct Kept {
     /// Those that carry nothing. Opened ahead and never used first, then the longest unused.
@@ -209,14 +211,19 @@ struct Shared {
     socket: SocketView,
 }
 
+impl Shared {
+    fn is_open(&self) -> bool {
+        !self.sender.is_closed()
+    }
+}
+
 impl Pool {
-    pub(super) fn new(target: Target, connect_timeout: Duration, spare: usize, tracker: TaskTracker) -> Arc<Self> {
+    pub(super) fn new(target: Target, keeping: Keeping, tracker: TaskTracker) -> Arc<Self> {
         Arc::new(Self {
             target,
-            connect_timeout,
+            keeping,
             tracker,
             kept: Mutex::default(),
-            spare,
             shared: tokio::sync::Mutex::new(None),
             room: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
             sampled: AtomicU64::new(0),
@@ -263,7 +270,7 @@ impl Pool {
             match poll_fn(|cx| driven.drive(cx, |cx| answering.as_mut().poll(cx))).await {
                 Ok(response) => {
                     trip.kernel = connection.socket.state().filter(|_| sampled);
-                    connection.idle_max = idle_max(response.headers());
+                    connection.idle_max = idle_max(response.headers(), self.keeping.idle_max);
                     return Ok((response, Carrier::Http1(connection)));
                 }
                 Err(mut error) => match error.take_message() {
@@ -339,7 +346,7 @@ impl Pool {
             // Shared by all requests, so hardly ever idle. Where it is just being dialled, this request would wait too.
             HttpVersion::Http2 => {
                 let shared = self.shared.try_lock().ok();
-                let shared = shared.as_ref().and_then(|slot| slot.as_ref()).filter(|held| !held.sender.is_closed());
+                let shared = shared.as_ref().and_then(|slot| slot.as_ref()).filter(|held| held.is_open());
                 shared.map(|shared| on(shared.socket.state(), now))
             }
         };
@@ -369,18 +376,18 @@ impl Pool {
     /// Opens connections for requests to come. One that cannot be opened is not reported here: the request that needs
     /// one dials for itself and says so, and the probe has its own connection.
     fn open_ahead(self: &Arc<Self>, now: At) {
-        if self.target.http != HttpVersion::Http1 {
-            return;
+        if self.target.http == HttpVersion::Http2 {
+            return self.share_ahead(now);
         }
         let mut kept = self.kept.lock();
-        for _ in 0..kept.wanted(self.alive(), self.spare, now) {
+        for _ in 0..kept.wanted(self.alive(), self.keeping.spare, now) {
             let Ok(permit) = Arc::clone(&self.room).try_acquire_owned() else { return };
             kept.opening += 1;
             let pool = Arc::clone(self);
             self.tracker.spawn(async move {
-                let opened = timeout(pool.connect_timeout, pool.connect()).await;
+                let opened = timeout(pool.keeping.connect_timeout, pool.target.connect()).await;
                 let opened = match opened {
-                    Ok(Ok(stream)) => Self::handshake(stream, permit, now).await,
+                    Ok(Ok(stream)) => Self::handshake(stream, permit, now, pool.keeping.idle_max).await,
                     _ => None,
                 };
                 let mut kept = pool.kept.lock();
@@ -392,6 +399,30 @@ impl Pool {
                 }
             });
         }
+    }
+
+    /// The same for the connection that all requests share.
+    fn share_ahead(self: &Arc<Self>, now: At) {
+        // Where the lock is taken, it is being dialled.
+        let has = self.shared.try_lock().map_or(true, |slot| slot.as_ref().is_some_and(Shared::is_open));
+        let mut kept = self.kept.lock();
+        if has || kept.opening > 0 || kept.wanted(0, self.keeping.spare.min(1), now) == 0 {
+            return;
+        }
+        kept.opening += 1;
+        let pool = Arc::clone(self);
+        self.tracker.spawn(async move {
+            let mut slot = pool.shared.lock().await;
+            let mut failed = None;
+            if !slot.as_ref().is_some_and(Shared::is_open) {
+                *slot = pool.dial_http2().await;
+                failed = slot.is_none().then_some(now);
+            }
+            drop(slot);
+            let mut kept = pool.kept.lock();
+            kept.opening -= 1;
+            kept.failed = failed;
+        });
     }
 
     /// Takes a connection back whose response was read to its end.
@@ -431,29 +462,25 @@ impl Pool {
     }
 
     async fn dial(&self) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
-        let dialled = timeout(self.connect_timeout, async {
+        let dialled = timeout(self.keeping.connect_timeout, async {
             let permit = Arc::clone(&self.room).acquire_owned().await.map_err(io::Error::other)?;
-            Ok::<_, io::Error>((self.connect().await?, permit))
+            Ok::<_, io::Error>((self.target.connect().await?, permit))
         });
         dialled.await?
     }
 
-    async fn connect(&self) -> io::Result<TcpStream> {
-        let stream = TcpStream::connect((self.target.host.as_str(), self.target.port)).await?;
-        // Without it the last piece of each request waits for a delayed acknowledgement.
-        stream.set_nodelay(true)?;
-        SockRef::from(&stream)
-            .set_tcp_keepalive(&TcpKeepalive::new().with_time(TCP_KEEPALIVE).with_interval(TCP_KEEPALIVE))?;
-        Ok(stream)
-    }
-
     /// An HTTP/1.1 connection over `stream`; `None` where hyper refuses it.
-    async fn handshake(stream: TcpStream, permit: OwnedSemaphorePermit, began: At) -> Option<Http1> {
+    async fn handshake(
+        stream: TcpStream,
+        permit: OwnedSemaphorePermit,
+        began: At,
+        idle_max: Duration,
+    ) -> Option<Http1> {
         let (stream, socket) = EngineSocket::new(stream);
         let handshake = http1::Builder::new().max_buf_size(READ_BUFFER).handshake(TokioIo::new(stream));
         let (sender, connection) = handshake.await.ok()?;
         let driven = Driven::new(connection);
-        Some(Http1 { sender, driven, socket, idle_since: began, idle_max: IDLE_MAX, _permit: permit })
+        Some(Http1 { sender, driven, socket, idle_since: began, idle_max, _permit: permit })
     }
 
     async fn dial_http1(&self, clock: &dyn Clock, trip: &mut Trip) -> Result<Http1, SendError> {
@@ -461,20 +488,32 @@ impl Pool {
         let dialled = self.dial().await;
         trip.connect = Some(clock.now().since(began));
         let (stream, permit) = dialled.map_err(|_| SendError::connect())?;
-        Self::handshake(stream, permit, began).await.ok_or_else(SendError::connect)
+        Self::handshake(stream, permit, began, self.keeping.idle_max).await.ok_or_else(SendError::connect)
     }
 
     async fn shared_http2(&self, clock: &dyn Clock, trip: &mut Trip) -> Result<Shared, SendError> {
-        let mut slot = self.shared.lock().await;
-        if let Some(shared) = slot.as_ref().filter(|shared| !shared.sender.is_closed()) {
+        let began = clock.now();
+        let (mut slot, waited) = match self.shared.try_lock() {
+            Ok(slot) => (slot, Duration::ZERO),
+            // Somebody dials it.
+            Err(_) => (self.shared.lock().await, clock.now().since(began)),
+        };
+        if let Some(shared) = slot.as_ref().filter(|shared| shared.is_open()) {
             trip.connection = Some(Connection::Warm);
-            trip.connect = Some(Duration::ZERO);
+            trip.connect = Some(waited);
             return Ok(shared.clone());
         }
-        let began = clock.now();
-        let dialled = self.dial().await;
+        let dialled = self.dial_http2().await;
         trip.connect = Some(clock.now().since(began));
-        let (stream, permit) = dialled.map_err(|_| SendError::connect())?;
+        let shared = dialled.ok_or_else(SendError::connect)?;
+        *slot = Some(shared.clone());
+        trip.connection = Some(Connection::Fresh);
+        Ok(shared)
+    }
+
+    /// A connection for all requests; `None` where there can be none.
+    async fn dial_http2(&self) -> Option<Shared> {
+        let (stream, permit) = self.dial().await.ok()?;
         let (stream, socket) = EngineSocket::new(stream);
         let (sender, connection) = http2::Builder::new(Spawner(self.tracker.clone()))
             .timer(TokioTimer::new())
@@ -483,15 +522,12 @@ impl Pool {
             .keep_alive_interval(PING_INTERVAL)
             .handshake(TokioIo::new(stream))
             .await
-            .map_err(|_| SendError::connect())?;
+            .ok()?;
         let task = self.tracker.spawn(async move {
             let _ = connection.await;
             drop(permit);
         });
-        let shared = Shared { sender, task: task.abort_handle(), socket };
-        *slot = Some(shared.clone());
-        trip.connection = Some(Connection::Fresh);
-        Ok(shared)
+        Some(Shared { sender, task: task.abort_handle(), socket })
     }
 
     async fn forget_http2(&self, broken: &Shared) {
@@ -508,13 +544,13 @@ fn failure(error: &TrySendError<Request<Payload>>, unsent: bool) -> SendError {
     SendError { class, unsent }
 }
 
-/// How long a connection may be kept, by what the engine says of it.
-fn idle_max(headers: &HeaderMap) -> Duration {
+/// How long a connection may be kept, by what the engine says of it; `most` at most.
+fn idle_max(headers: &HeaderMap, most: Duration) -> Duration {
     let stated = headers.get(&KEEP_ALIVE).and_then(|value| value.to_str().ok()).and_then(|value| {
         let seconds = value.split(',').find_map(|part| part.trim().strip_prefix("timeout="))?;
         seconds.parse().ok().map(Duration::from_secs)
     });
-    stated.map_or(IDLE_MAX, |stated| stated.saturating_sub(KEEP_ALIVE_MARGIN).min(IDLE_MAX))
+    stated.map_or(most, |stated| stated.saturating_sub(KEEP_ALIVE_MARGIN).min(most))
 }
 
 /// A request's target as the protocol wants it: HTTP/1.1 the path alone, HTTP/2 the whole address without `Host`.
@@ -537,11 +573,12 @@ mod tests {
     #[test]
     fn the_engines_own_limit_is_kept() {
         let mut headers = HeaderMap::new();
-        assert_eq!(idle_max(&headers), IDLE_MAX);
+        let most = Duration::from_secs(4);
+        assert_eq!(idle_max(&headers, most), most);
         for (stated, kept) in [("timeout=3, max=10", 2), ("max=10, timeout=60", 4), ("timeout=1", 0), ("timeout=x", 4)]
         {
             headers.insert(&KEEP_ALIVE, HeaderValue::from_static(stated));
-            assert_eq!(idle_max(&headers), Duration::from_secs(kept), "{stated}");
+            assert_eq!(idle_max(&headers, most), Duration::from_secs(kept), "{stated}");
         }
     }
     #[test]

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
-use std::time::Duration;
 
 use hyper::Uri;
 use hyper::header::HeaderValue;
 use tokio_util::task::TaskTracker;
 
-use super::pool::{Pool, Target};
+use super::dial::Target;
+use super::pool::{Keeping, Pool};
 use crate::config::HttpVersion;
 use crate::engine::{Adapter, adapter};
 use crate::model::{EngineKind, ReplicaId, Usage};
@@ -47,6 +47,17 @@ pub enum UpstreamError {
     /// The session header's name is none.
     #[error("`{0}` is not a header name")]
     SessionHeader(String),
+    /// The system has no such congestion control, or does not let this process choose it.
+    #[error(
+        "server.congestion_control = `{name}`: {cause}; /proc/sys/net/ipv4/tcp_allowed_congestion_control lists what may \
+         be chosen"
+    )]
+    Congestion {
+        /// What was asked for.
+        name: String,
+        /// What the system said.
+        cause: String,
+    },
 }
 
 /// Whether the engine takes `stream_options`, as far as seen.
@@ -89,8 +100,8 @@ pub(super) struct Upstream {
 impl Upstream {
     pub(super) fn new(
         setup: &UpstreamSetup,
-        connect_timeout: Duration,
-        spare_connections: usize,
+        congestion: Option<Arc<str>>,
+        keeping: Keeping,
         tracker: TaskTracker,
     ) -> Result<Self, UpstreamError> {
         let bad_url = || UpstreamError::Url(setup.url.clone());
@@ -102,7 +113,7 @@ impl Upstream {
         }
         let authority = uri.authority().ok_or_else(bad_url)?;
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
-        let target = Target { host, port: authority.port_u16().unwrap_or(80), http: setup.http };
+        let target = Target { host, port: authority.port_u16().unwrap_or(80), http: setup.http, congestion };
         let key = setup.key.as_ref().map(|key| {
             let mut value = HeaderValue::from_str(&format!("Bearer {key}")).map_err(|_| UpstreamError::Key)?;
             value.set_sensitive(true);
@@ -120,7 +131,7 @@ impl Upstream {
             http: setup.http,
             key: key.transpose()?,
             models: setup.models.clone(),
-            pool: Pool::new(target, connect_timeout, spare_connections, tracker),
+            pool: Pool::new(target, keeping, tracker),
             usage_option: AtomicU8::new(UNKNOWN),
         })
     }
@@ -166,6 +177,8 @@ impl Upstream {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn build(url: &str, key: Option<&str>) -> Result<Upstream, UpstreamError> {
@@ -178,7 +191,8 @@ mod tests {
             key: key.map(str::to_owned),
             models: Vec::new(),
         };
-        Upstream::new(&setup, Duration::from_secs(1), 0, TaskTracker::new())
+        let keeping = Keeping { connect_timeout: Duration::from_secs(1), spare: 0, idle_max: Duration::from_secs(4) };
+        Upstream::new(&setup, None, keeping, TaskTracker::new())
     }
 
     #[test]

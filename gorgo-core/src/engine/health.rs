@@ -259,6 +259,24 @@ mod tests {
     }
 
     #[test]
+    fn a_replica_that_freezes_again_and_again_comes_back_each_time() {
+        let mut signs = vec![Sign::Answered];
+        for _ in 0..5 {
+            signs.extend([Sign::Late; 30]);
+            signs.extend([Sign::Answered; 4]);
+        }
+        let changes = run(&signs, |_| NEVER);
+        let downs = changes.iter().filter(|(_, change)| matches!(change, Change::Down { .. })).count();
+        assert_eq!(downs, 5, "{changes:?}");
+        // Each time within two answers.
+        for (round, (probe, change)) in changes[1..].chunks(2).map(|pair| pair[1]).enumerate() {
+            assert!(matches!(change, Change::Up { .. }), "{changes:?}");
+            let first = 1 + u64::try_from(round).unwrap() * 34 + 30;
+            assert!((first..first + 2).contains(&probe), "{changes:?}");
+        }
+    }
+
+    #[test]
     fn vitals_of_a_stranger_are_nothing() {
         let vitals = Vitals::new(1);
         vitals.heard(ReplicaId(0), at(3));

@@ -37,6 +37,8 @@ pub(super) enum Step {
     Send(Vec<u8>),
     /// Goes on when the test says so; ends early when the router goes away.
     Await(Gate),
+    /// Takes this long.
+    Linger(Duration),
     /// Never goes on; ends when the router goes away.
     Hang,
     /// Closes as TCP does it properly.
@@ -147,6 +149,8 @@ pub(super) struct Engine {
     asked_count: watch::Sender<usize>,
     gone: watch::Sender<usize>,
     pub(super) flooded: Arc<AtomicUsize>,
+    dark: watch::Sender<bool>,
+    cut: watch::Sender<()>,
     tasks: TaskTracker,
 }
 
@@ -159,6 +163,8 @@ impl Engine {
             asked_count: watch::Sender::new(0),
             gone: watch::Sender::new(0),
             flooded: Arc::default(),
+            dark: watch::Sender::new(false),
+            cut: watch::Sender::new(()),
             tasks: TaskTracker::new(),
         };
         let life = Life {
@@ -167,6 +173,8 @@ impl Engine {
             asked_count: engine.asked_count.clone(),
             gone: engine.gone.clone(),
             flooded: Arc::clone(&engine.flooded),
+            dark: engine.dark.clone(),
+            cut: engine.cut.clone(),
         };
         let tasks = engine.tasks.clone();
         engine.tasks.spawn(async move {
@@ -182,6 +190,16 @@ impl Engine {
     /// An address where nobody listens.
     pub(super) async fn nowhere() -> SocketAddr {
         TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
+    }
+
+    /// Whether the link to it is lost: connections can be had, since the kernel gives them, and nothing is read or written.
+    pub(super) fn is_dark(&self, dark: bool) {
+        self.dark.send_replace(dark);
+    }
+
+    /// Ends all connections with a reset, as a process that is killed and begins anew.
+    pub(super) fn restart(&self) {
+        self.cut.send_replace(());
     }
 
     pub(super) fn asked(&self) -> Vec<Asked> {
@@ -206,25 +224,50 @@ struct Life {
     asked_count: watch::Sender<usize>,
     gone: watch::Sender<usize>,
     flooded: Arc<AtomicUsize>,
+    dark: watch::Sender<bool>,
+    cut: watch::Sender<()>,
 }
 
 impl Life {
     async fn connection(self, mut stream: TcpStream, connection: usize) {
         stream.set_nodelay(true).unwrap();
-        while let Some((head, body)) = read_message(&mut stream).await {
+        let mut cut = self.cut.subscribe();
+        let was_cut = tokio::select! {
+            () = self.answers(&mut stream, connection) => false,
+            _ = cut.changed() => true,
+        };
+        if was_cut {
+            // Resets.
+            let _ = socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO));
+        }
+    }
+
+    /// Waits until the link is there.
+    async fn linked(&self) {
+        let _ = self.dark.subscribe().wait_for(|dark| !*dark).await;
+    }
+
+    async fn answers(&self, stream: &mut TcpStream, connection: usize) {
+        while let Some((head, body)) = read_message(stream).await {
+            self.linked().await;
             let asked = Asked { head, body, connection };
             let steps = (self.script)(&asked);
             self.asked.lock().push(asked);
             self.asked_count.send_modify(|count| *count += 1);
             for step in steps {
+                self.linked().await;
                 let stays = match step {
                     Step::Send(bytes) => stream.write_all(&bytes).await.is_ok(),
                     Step::Await(gate) => tokio::select! {
                         () = gate.wait() => true,
-                        () = until_closed(&mut stream) => false,
+                        () = until_closed(stream) => false,
                     },
+                    Step::Linger(span) => {
+                        tokio::time::sleep(span).await;
+                        true
+                    }
                     Step::Hang => {
-                        until_closed(&mut stream).await;
+                        until_closed(stream).await;
                         false
                     }
                     Step::Note(tell) => {
@@ -233,7 +276,7 @@ impl Life {
                     }
                     Step::Close => return,
                     Step::Reset => {
-                        socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
+                        socket2::SockRef::from(&*stream).set_linger(Some(Duration::ZERO)).unwrap();
                         return;
                     }
                     Step::Flood => {
@@ -605,6 +648,8 @@ pub(super) struct Settings {
     pub(super) server: Server,
     pub(super) failover: Failover,
     pub(super) http: HttpVersion,
+    /// The name by which the engines are known; `None`: their address.
+    pub(super) host: Option<String>,
     pub(super) key: Option<String>,
     pub(super) models: Vec<Arc<str>>,
     pub(super) engine: EngineKind,
@@ -623,6 +668,7 @@ impl Bench {
             server: Server { spare_connections: 0, ..Server::default() },
             failover: Failover::default(),
             http: HttpVersion::Http1,
+            host: None,
             key: None,
             models: Vec::new(),
             engine: EngineKind::Vllm,
@@ -643,7 +689,10 @@ impl Bench {
             id: ReplicaId(u16::try_from(index).unwrap()),
             name: format!("e{}", index + 1).into(),
             engine: settings.engine,
-            url: format!("http://{engine}"),
+            url: settings
+                .host
+                .as_ref()
+                .map_or_else(|| format!("http://{engine}"), |host| format!("http://{host}:{}", engine.port())),
             http: settings.http,
             key: settings.key.clone(),
             models: settings.models.clone(),

@@ -217,6 +217,44 @@ fn a_newcomer_gets_its_part_of_new_sessions() {
 }
 
 #[test]
+fn a_restarted_replica_gets_its_part_of_prompts_nobody_knows() {
+    for policy in ["gorgo", "least-load", "least-request"] {
+        let router = probed(3, "", 20.0);
+        let mut held = Vec::new();
+        for number in 0..30 {
+            let prompt = unique(&router, number, 1_000);
+            held.push((route(&router, policy, &prompt, u64::try_from(number).unwrap(), At(1)), prompt));
+        }
+        // It dies with all it had, and says truthfully that it has nothing to do; the others are as busy as before.
+        let restarted = ReplicaId(2);
+        router.apply(&Event::Down { replica: restarted });
+        for (routed, prompt) in held.extract_if(.., |(routed, _)| routed.reservation.replica() == restarted) {
+            router.finish(routed.reservation, &prompt, &Ending::default(), At(2));
+        }
+        for (routed, prompt) in held {
+            router.finish(routed.reservation, &prompt, &Ending { completed: true, ..Ending::default() }, At(2));
+        }
+        router.apply(&Event::Up { replica: restarted });
+        for replica in 0..3 {
+            assert_eq!(router.load(ReplicaId(replica)), (0, 0, 0), "{policy}");
+            report(&router, replica, At(3), if ReplicaId(replica) == restarted { 0.0 } else { 2.0 });
+        }
+        let mut taken = [0_u32; 3];
+        let mut running = Vec::new();
+        for number in 0..60 {
+            let prompt = unique(&router, 1_000 + number, 1_000);
+            let routed = route(&router, policy, &prompt, 1_000 + u64::try_from(number).unwrap(), At(4));
+            taken[routed.reservation.replica().index()] += 1;
+            running.push((routed.reservation, prompt));
+        }
+        assert!((10..=30).contains(&taken[2]), "{policy}: {taken:?}");
+        for (reservation, prompt) in running {
+            router.finish(reservation, &prompt, &Ending::default(), At(5));
+        }
+    }
+}
+
+#[test]
 fn the_next_turn_of_a_chat_goes_where_its_prefix_is() {
     let router = probed(3, "", 20.0);
     let first = prompt(&router, &"once upon a time ".repeat(200));
