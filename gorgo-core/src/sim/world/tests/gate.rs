@@ -3,18 +3,12 @@
 use super::*;
 use crate::config::parse_toml;
 use crate::model::Value;
+use crate::policy::preset;
 use crate::trace::Trace;
 use crate::trace::generate::{GeneratedProfile, generate};
 
-/// Two policies, each with and without the gate.
+/// With and without the gate; `bare` is the preset without.
 const POLICIES: &str = r#"
-[policy.bare]
-unit = "ms"
-cost = "tail-aware"
-term = [
-    { kind = "rtt" }, { kind = "backlog" }, { kind = "compute" }, { kind = "stall", weight = 0.5 },
-    { kind = "tail-start", weight = 1.5 },
-]
 [policy.smg]
 term = [{ kind = "inflight" }]
 constraint = { cache-affinity = { min_match = 0.5, max_difference = 32, max_ratio = 1.1 } }
@@ -38,7 +32,13 @@ fn traffic(rate: f64, minutes: f64) -> Workload {
 fn run_of(workload: &Workload, policy: &str, scenario: &Scenario) -> Run {
     let members = fleet();
     let file = parse_toml(POLICIES).unwrap();
-    let Some(Value::Table(tables)) = file.get("policy").cloned() else { panic!("no policies") };
+    let Some(Value::Table(mut tables)) = file.get("policy").cloned() else { panic!("no policies") };
+    let Value::Table(mut bare) = preset("predicted-latency").unwrap() else { panic!("no table") };
+    for (_, constraints) in bare.iter_mut().filter(|(key, _)| key == "constraint") {
+        let Value::Table(constraints) = constraints else { panic!("no table") };
+        constraints.retain(|(name, _)| name != "gate");
+    }
+    tables.push(("bare".to_owned(), Value::Table(bare)));
     let replicas: Vec<Replica> = members.iter().map(|member| member.replica.clone()).collect();
     let policies = build(&Registry::built_in(), &tables, policy, &replicas).policies.unwrap();
     let setup = Setup { max_in_flight: None, ..setup(workload, &members, scenario) };
