@@ -278,7 +278,8 @@ async fn a_killed_router_goes_on_with_its_tuner_and_its_engines_caches() {
     ];
     println!("most tokens believed cached at a, at b (restarted, before its first request), at c: {believed:?}");
     assert_eq!(believed[1], 0);
-    assert!(believed[0] > 0 && believed[2] > 0);
+    // Which of the two holds what the first 20 ask for depends on where the tuner's weights had sent it.
+    assert!(believed[0] + believed[2] > 0);
 
     // A clean stop says at once that a trial is not counted, and leaves a snapshot.
     assert_eq!(number(&database, "select count(*) from generations where verdict is null").await, 0);
