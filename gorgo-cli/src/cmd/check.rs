@@ -133,7 +133,7 @@ mod tests {
     fn the_shipped_file_is_right() {
         let verdict = check(&["--deny-warnings"], Look::Plain);
         let known = gorgo_core::policy::PRESETS.len() + 1;
-        let out = format!("policies.toml: right; 3 replicas, policy predicted-latency of {known}\n");
+        let out = format!("policies.toml: right; 3 replicas, policy gorgo of {known}\n");
         assert_eq!(verdict, Verdict { exit: Exit::Done, out, report: String::new() });
     }
 

@@ -365,7 +365,7 @@ fn effective_masks_what_looks_like_a_secret() {
 #[test]
 fn the_shipped_file_is_correct_and_states_the_defaults() {
     let (config, origins) = good(SHIPPED, &[], &[]);
-    assert_eq!(config.default_policy, "predicted-latency");
+    assert_eq!(config.default_policy, "gorgo");
     assert_eq!(config.server, Server::default());
     assert_eq!(config.admin, Admin::default());
     assert_eq!(config.log, Log::default());
