@@ -88,6 +88,15 @@ kind = "inflight"
 weight = 3.0
 "#;
 
+/// Raises a flag when it goes.
+struct Raise<'a>(&'a AtomicBool);
+
+impl Drop for Raise<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[tokio::test]
 async fn a_plugin_is_swapped_under_load_and_no_request_is_lost() {
     let folder = tempfile::tempdir().unwrap();
@@ -108,6 +117,8 @@ async fn a_plugin_is_swapped_under_load_and_no_request_is_lost() {
 
     let done = AtomicBool::new(false);
     let reports = std::thread::scope(|scope| {
+        // Also where something below fails: the traffic would go on for ever.
+        let _ended = Raise(&done);
         let traffic = scope.spawn(|| {
             let mut reports = Vec::new();
             // Once more after the last swap.
@@ -131,7 +142,8 @@ async fn a_plugin_is_swapped_under_load_and_no_request_is_lost() {
         logged(&serve, "all policies and plugins are as they were", 1);
         fs::write(&live, "no library any more").unwrap();
         serve.signal("HUP");
-        logged(&serve, "refused, nothing changed: policy.mine.term[0]: ", 1);
+        logged(&serve, "refused, nothing changed: ", 1);
+        assert!(serve.log().contains(": policy.mine.term[0]: "), "it says where: {}", serve.log());
         done.store(true, Ordering::Relaxed);
         traffic.join().unwrap()
     });

@@ -36,7 +36,7 @@ impl Command for Kinds {
                 None => {
                     let near = nearest(name, PRESETS.iter().map(|preset| preset.name));
                     let near = near.map_or_else(String::new, |near| format!("; did you mean \"{near}\"?"));
-                    anstream::eprintln!("gorgo kinds: no preset \"{name}\"{near}");
+                    anstream::eprintln!("gorgo kinds: no preset \"{name}\"{near}; `gorgo kinds` lists them");
                     return Exit::Usage;
                 }
             },

@@ -69,7 +69,10 @@ impl Source {
                     faults.list.clear();
                 }
                 readable = false;
-                faults.fault(mark(&span, ""), error.message());
+                // What a TOML parser makes of `listen = 127.0.0.1:8080`.
+                let bare = error.message().ends_with("expected nothing");
+                let hint = if bare { "; text stands in quotes, as in listen = \"127.0.0.1:8080\"" } else { "" };
+                faults.fault(mark(&span, ""), format!("{}{hint}", error.message()));
             }
         }
         Parsed { source, root, faults, readable }

@@ -54,9 +54,11 @@ pub fn build(registry: &Registry, tables: &[(String, Value)], default: &str, fle
         let mut found = Faults::default();
         let mut one = One { registry, fleet, path: format!("policy.{name}"), faults: &mut found };
         list.extend(one.policy(id, name, table, &names, &mut windows).map(Arc::new));
-        // Presets are what they are: a baseline may be foolish on purpose.
+        // Presets are what they are: a baseline may be foolish on purpose. What a constraint of the one that serves says of
+        // this fleet is another matter.
         if index >= tables.len() {
-            found.list.retain(|fault| fault.severity == Severity::Fault);
+            let of_fleet = |path: &str| *name == default && path.contains(".constraint.");
+            found.list.retain(|fault| fault.severity == Severity::Fault || of_fleet(&fault.path));
         }
         faults.extend(found);
     }

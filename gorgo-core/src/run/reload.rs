@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::Loading;
 use super::serve::{note, policy_info};
 use super::signals::Hangups;
-use crate::config::Config;
+use crate::config::{Config, Look, render};
 use crate::model::{Clock, EventKind};
 use crate::observe::{Listener, log};
 use crate::policy::Router;
@@ -72,12 +72,11 @@ impl Reloading {
         // Files are read and libraries tried in processes of their own: seconds, perhaps.
         let loading = tokio::task::spawn_blocking(move || read()).await.map_err(|cause| cause.to_string())?;
         let Some((config, policies)) = loading.ready else {
-            let faults = loading.faults.list.iter();
-            let first = faults.map(|fault| format!("{}: {}", fault.path, fault.message)).next();
-            return Err(first.unwrap_or_else(|| "the configuration cannot be read".to_owned()));
+            let report = render(&loading.faults, &loading.origins, Look::Plain);
+            return Err(report.lines().collect::<Vec<_>>().join("; "));
         };
         if config.replicas != self.config.replicas {
-            return Err("the fleet changed: restart for that".to_owned());
+            return Err("a [[replica]] changed, came or went: restart for that".to_owned());
         }
         let rest = if (Config { policies: self.config.policies.clone(), ..config }) == self.config {
             ""
