@@ -197,7 +197,7 @@ fn a_report_can_be_taken_as_it_came() {
     facts.inflight = vec![3, 6, 1];
     facts.inflight_since_report = vec![2, -9, 1];
     let as_reported = ("as_reported", Value::Bool(true));
-    let running = term("running", &[as_reported.clone()]);
+    let running = term("running", std::slice::from_ref(&as_reported));
     assert_eq!(signals(&*running, &plain_request(), &facts), [Some(4.0), Some(4.0), None]);
     let larger = term("inflight", &[("reported", Value::Bool(true)), as_reported]);
     assert_eq!(signals(&*larger, &plain_request(), &facts), [Some(4.0), Some(6.0), Some(1.0)]);
