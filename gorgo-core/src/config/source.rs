@@ -70,7 +70,7 @@ impl Source {
                 }
                 readable = false;
                 // What a TOML parser makes of `listen = 127.0.0.1:8080`.
-                let bare = error.message().ends_with("expected nothing");
+                let bare = error.message().starts_with("invalid") && error.message().ends_with("expected nothing");
                 let hint = if bare { "; text stands in quotes, as in listen = \"127.0.0.1:8080\"" } else { "" };
                 faults.fault(mark(&span, ""), format!("{}{hint}", error.message()));
             }
