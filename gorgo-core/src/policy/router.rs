@@ -198,25 +198,39 @@ impl Router {
         at: At,
         exclude: &[ReplicaId],
     ) -> Result<Routed, DecideError> {
+        match self.enter_as(Turn::Now, prompt, policy, id, seed, at, exclude)? {
+            Entered::Routed(routed) => Ok(*routed),
+            // A cold prompt, there is room but much to prefill: who will not wait goes nowhere.
+            Entered::Held(held) => {
+                self.leave(held, at);
+                Err(DecideError::NoReplica)
+            }
+        }
+    }
+
+    /// A request that comes for the first time, or again after an attempt that failed.
+    #[expect(clippy::too_many_arguments, reason = "the circumstances of one decision, all from `decide` or `enter`")]
+    fn enter_as(
+        &self,
+        turn: Turn,
+        prompt: &Prompt,
+        policy: PolicyId,
+        id: DecisionId,
+        seed: u64,
+        at: At,
+        exclude: &[ReplicaId],
+    ) -> Result<Entered, DecideError> {
         let ruling = self.ruling.load();
         if ruling.policies.get(policy).is_none() {
             return Err(DecideError::NoReplica);
         }
         let assigned = ruling.assigned(policy, prompt, id, seed, at, !exclude.is_empty());
         let stamp = assigned.stamp;
-        let entered = self.decide_with(&ruling, prompt, policy, assigned, Turn::Now, id, seed, at, exclude);
-        match entered {
-            Ok(Entered::Routed(routed)) => Ok(*routed),
-            // A cold prompt, there is room but much to prefill: who will not wait goes nowhere.
-            Ok(Entered::Held(held)) => {
-                self.leave(held, at);
-                Err(DecideError::NoReplica)
-            }
-            Err(error) => {
-                ruling.withdrawn(policy, stamp, at);
-                Err(error)
-            }
+        let entered = self.decide_with(&ruling, prompt, policy, assigned, turn, id, seed, at, exclude);
+        if entered.is_err() {
+            ruling.withdrawn(policy, stamp, at);
         }
+        entered
     }
 
     #[expect(clippy::too_many_arguments, reason = "the circumstances of one decision, all from `decide`")]

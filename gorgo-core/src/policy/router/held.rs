@@ -125,17 +125,7 @@ impl Router {
         at: At,
         exclude: &[ReplicaId],
     ) -> Result<Entered, DecideError> {
-        let ruling = self.ruling.load();
-        if ruling.policies.get(policy).is_none() {
-            return Err(DecideError::NoReplica);
-        }
-        let assigned = ruling.assigned(policy, prompt, id, seed, at, !exclude.is_empty());
-        let stamp = assigned.stamp;
-        let entered = self.decide_with(&ruling, prompt, policy, assigned, Turn::First, id, seed, at, exclude);
-        if entered.is_err() {
-            ruling.withdrawn(policy, stamp, at);
-        }
-        entered
+        self.enter_as(Turn::First, prompt, policy, id, seed, at, exclude)
     }
 
     /// A request that waited was called, or its time to look again has come: it is decided anew.
