@@ -11,8 +11,8 @@ use hyper::{HeaderMap, Request, StatusCode};
 use tokio::time::timeout;
 
 use super::Data;
-use super::accept::ClientConnection;
 use super::attempt::Attempt;
+use super::client::ClientConnection;
 use super::headers::{X_REQUEST_ID, upstream};
 use super::held::makes_objects;
 use super::ledger::Ledger;

@@ -17,10 +17,10 @@ use hyper::http::response;
 use hyper::{Request, Response, StatusCode};
 
 use super::Data;
-use super::accept::ClientConnection;
 use super::answers;
 use super::asked::Came;
 use super::attempt::Attempt;
+use super::client::ClientConnection;
 use super::gate::enter;
 use super::headers::{X_GORGO_DECISION, X_GORGO_REPLICA, X_REQUEST_ID, strip_hop_by_hop};
 use super::intake::{Exchange, Holder, refuse, take};
@@ -49,6 +49,9 @@ pub(super) async fn forward(
     {
         response.headers_mut().insert(X_GORGO_DECISION, value);
     }
+    // The map has the room that the request's headers once needed, and hyper keeps it with the connection.
+    let fitted = response.headers().clone();
+    *response.headers_mut() = fitted;
     response
 }
 

@@ -16,6 +16,7 @@ mod attempt;
 mod body;
 mod budget;
 mod choose;
+mod client;
 mod connections;
 mod dial;
 mod driven;

@@ -11,20 +11,23 @@ use hyper::body::{Body, Frame, SizeHint};
 use crate::model::Splice;
 
 /// Up to three pieces, sent in order without being joined.
+///
+/// In a box, because hyper keeps room for 32 requests with each connection to an engine.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Payload {
-    pieces: [Bytes; 3],
+    pieces: Box<[Bytes; 3]>,
 }
 
 impl Payload {
     pub(super) fn whole(body: Bytes) -> Self {
-        Self { pieces: [body, Bytes::new(), Bytes::new()] }
+        Self { pieces: Box::new([body, Bytes::new(), Bytes::new()]) }
     }
 
     /// The body with the splice applied; `None` where the splice does not fit the body.
     pub(super) fn spliced(body: &Bytes, splice: &Splice) -> Option<Self> {
         let rest = splice.at.checked_add(splice.remove).filter(|rest| *rest <= body.len())?;
-        Some(Self { pieces: [body.slice(..splice.at), Bytes::from(splice.text.clone()), body.slice(rest..)] })
+        let pieces = [body.slice(..splice.at), Bytes::from(splice.text.clone()), body.slice(rest..)];
+        Some(Self { pieces: Box::new(pieces) })
     }
 
     fn len(&self) -> u64 {

@@ -14,9 +14,9 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::Data;
-use super::accept::ClientConnection;
 use super::asked::{Asked, Came};
 use super::attempt::{Attempt, Fate};
+use super::client::ClientConnection;
 use super::forward::failure;
 use super::gate::choose_now;
 use super::intake::{Exchange, Holder};

@@ -7,8 +7,8 @@ use hyper::header::{ALLOW, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 
 use super::Data;
-use super::accept::ClientConnection;
 use super::answers::{error, json_text, wrong_method};
+use super::client::ClientConnection;
 use super::forward::forward;
 use super::models;
 use super::relay::AnswerBody;
@@ -46,12 +46,10 @@ pub(super) async fn answer(
                     "unknown_path",
                     "this path is not passed on (server.pass_engine_paths)",
                 ),
-                _ => Box::pin(forward(data, client, request, ApiPath::Other)).await,
+                _ => forward(data, client, request, ApiPath::Other).await,
             },
             _ if *method == Method::OPTIONS => allowed("POST, OPTIONS"),
-            // In a box of its own, which goes when the answer begins: hyper keeps room for this future as long as the
-            // connection lives.
-            api if *method == Method::POST => Box::pin(forward(data, client, request, api)).await,
+            api if *method == Method::POST => forward(data, client, request, api).await,
             _ => wrong_method("POST, OPTIONS"),
         },
     }
