@@ -72,9 +72,9 @@ pub async fn serve(data: Arc<Data>, listener: TcpListener, shutdown: Cancellatio
     let finished = tokio::select! {
         () = connections.wait() => true,
         () = sleep(patience) => false,
-        () = data.cut.cancelled() => false,
+        () = data.cut.wait() => false,
     };
-    data.cut.cancel();
+    data.cut.make();
     if timeout(CUT_GRACE, connections.wait()).await.is_err() {
         kill.cancel();
         connections.wait().await;

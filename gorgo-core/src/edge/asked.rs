@@ -73,7 +73,7 @@ impl Asked {
                 class: ErrorClass::FirstByteTimeout,
                 unsent: false,
             }),
-            () = self.data.cut.cancelled() => Came::Nothing { class: ErrorClass::Shutdown, unsent: false },
+            () = self.data.cut.wait() => Came::Nothing { class: ErrorClass::Shutdown, unsent: false },
         }
     }
 

@@ -107,7 +107,7 @@ impl Exchange {
         let data = &self.asked.data;
         let most = data.failover.max_attempts;
         (spent < most || self.holder == Holder::InTurn || (unsent && most > 1))
-            && !data.cut.is_cancelled()
+            && !data.cut.is_made()
             && (unsent || data.retries.retry(data.clock.now()))
     }
 

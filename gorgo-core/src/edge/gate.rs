@@ -51,7 +51,7 @@ impl Turn {
                     tokio::select! {
                         // First: what is cut off makes room, which must not be used.
                         biased;
-                        () = data.cut.cancelled() => {
+                        () = data.cut.wait() => {
                             hold.ended = HoldEnd::Shutdown;
                             return Err(Refusal::Draining);
                         }

@@ -189,7 +189,7 @@ impl Drop for Ledger {
 impl Data {
     /// Why a request's future was dropped: its client left, or the shutdown's patience ended.
     pub(super) fn abandoned(&self) -> ErrorClass {
-        if self.cut.is_cancelled() { ErrorClass::Shutdown } else { ErrorClass::ClientGone }
+        if self.cut.is_made() { ErrorClass::Shutdown } else { ErrorClass::ClientGone }
     }
 }
 

@@ -18,6 +18,7 @@ mod budget;
 mod choose;
 mod client;
 mod connections;
+mod cut;
 mod dial;
 mod driven;
 mod engine_socket;
@@ -36,6 +37,7 @@ mod race;
 mod refuse;
 mod relay;
 mod route;
+mod silence;
 mod slow_start;
 mod socket;
 pub mod tcp_info;
@@ -63,6 +65,7 @@ use crate::engine::ejection::Shift;
 use crate::model::{Clock, ErrorClass, Event, EventKind, EventRecord, PolicyId, Record, ReplicaId};
 use crate::observe::Listener;
 use budget::{ByteBudget, RetryBudget};
+use cut::Cut;
 use held::Holders;
 use patience::Patience;
 use pool::Keeping;
@@ -133,7 +136,7 @@ pub struct Data {
     holders: Holders,
     readiness: Readiness,
     draining: CancellationToken,
-    cut: CancellationToken,
+    cut: Cut,
 }
 
 impl Data {
@@ -172,7 +175,7 @@ impl Data {
             holders: Holders::default(),
             readiness: setup.readiness,
             draining: CancellationToken::new(),
-            cut: CancellationToken::new(),
+            cut: Cut::default(),
         }))
     }
 
@@ -184,7 +187,7 @@ impl Data {
 
     /// Ends all requests now, as errors of class `Shutdown`: what a second signal asks for.
     pub fn cut_now(&self) {
-        self.cut.cancel();
+        self.cut.make();
     }
 
     fn upstream(&self, replica: ReplicaId) -> Option<&Upstream> {

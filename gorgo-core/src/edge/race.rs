@@ -128,5 +128,5 @@ async fn finished(runners: &mut [Runner<'_>]) -> (usize, (Attempt, Came)) {
 fn may_race(data: &Data, late: &[Runner<'_>]) -> bool {
     let now = data.clock.now();
     let hopeless = late.iter().all(|runner| data.vitals.ejections().is_held_back(runner.replica, now));
-    !data.cut.is_cancelled() && (hopeless || data.retries.retry(now))
+    !data.cut.is_made() && (hopeless || data.retries.retry(now))
 }

@@ -15,8 +15,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming};
-use tokio::time::Sleep;
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tokio_util::sync::CancellationToken;
 
 use super::Data;
 use super::answers::error_event;
@@ -24,6 +23,7 @@ use super::attempt::Attempt;
 use super::held::IdSeeker;
 use super::ledger::{Ledger, Outcome};
 use super::pool::Carrier;
+use super::silence::Silence;
 use super::watch::{Verdict, Watch};
 use crate::engine::Observed;
 use crate::model::{At, ErrorClass, EventKind, EventRecord, Record, ReplicaId, Usage};
@@ -68,9 +68,7 @@ pub(super) struct Relay {
     /// Before it is broken off, the client was sent what there was.
     flushed: bool,
     failed: bool,
-    waiting_since: Option<At>,
-    idle: Option<Pin<Box<Sleep>>>,
-    cut: Pin<Box<WaitForCancellationFutureOwned>>,
+    silence: Silence,
     /// Closes the client's connection once the body has ended.
     close_client: CancellationToken,
 }
@@ -113,9 +111,7 @@ impl Relay {
             read_to_end: false,
             flushed: false,
             failed: false,
-            waiting_since: None,
-            idle: None,
-            cut: Box::pin(data.cut.clone().cancelled_owned()),
+            silence: Silence::new(data.idle_timeout(), &data.cut),
             close_client,
         }
     }
@@ -328,13 +324,13 @@ impl Relay {
     /// Takes in all that has come from the engine, up to [`READY_BYTES`]. Never waits for more where there is something.
     fn gather(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         // An engine that never pauses must not outrun the end.
-        if self.ending.is_none() && self.data.cut.is_cancelled() {
+        if self.ending.is_none() && self.data.cut.is_made() {
             self.broke(ErrorClass::Shutdown);
         }
         while self.ending.is_none() && self.ready < READY_BYTES {
             match self.poll_incoming(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
-                    self.waiting_since = None;
+                    self.silence.broken();
                     let now = self.data.clock.now();
                     // Trailers are of the connection between router and engine.
                     if let Ok(piece) = frame.into_data() {
@@ -348,13 +344,8 @@ impl Relay {
                 }
                 Poll::Pending if !self.out.is_empty() => break,
                 Poll::Pending => {
-                    if self.cut.as_mut().poll(cx).is_ready() {
-                        self.broke(ErrorClass::Shutdown);
-                    } else if self.poll_idle(cx).is_ready() {
-                        self.broke(ErrorClass::IdleTimeout);
-                    } else {
-                        return Poll::Pending;
-                    }
+                    let class = ready!(self.silence.poll(&*self.data.clock, cx));
+                    self.broke(class);
                 }
             }
         }
@@ -386,28 +377,6 @@ impl Relay {
             return Poll::Ready(Some(Err(BrokenOff)));
         }
         Poll::Ready(None)
-    }
-
-    /// Ready when the engine was silent for the idle limit while we waited for it. Time in which the client did not
-    /// read does not count.
-    fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let limit = self.data.idle_timeout();
-        let now = self.data.clock.now();
-        let since = *self.waiting_since.get_or_insert(now);
-        loop {
-            let idle = self.idle.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
-            match idle.as_mut().poll(cx) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(()) => {
-                    let silent = self.data.clock.now().since(since);
-                    if silent >= limit {
-                        return Poll::Ready(());
-                    }
-                    // The timer was set for an earlier wait: once more for the rest of this one.
-                    self.idle = Some(Box::pin(tokio::time::sleep(limit - silent)));
-                }
-            }
-        }
     }
 }
 
