@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use hyper::body::Incoming;
-use hyper::header::{CONTENT_LENGTH, HeaderValue};
+use hyper::header::{CONTENT_LENGTH, HeaderValue, RETRY_AFTER};
 use hyper::http::response;
 use hyper::{Request, Response, StatusCode};
 
@@ -21,7 +21,7 @@ use super::accept::ClientConnection;
 use super::answers;
 use super::asked::Came;
 use super::attempt::Attempt;
-use super::gate::enter;
+use super::gate::{NotRouted, enter};
 use super::headers::{X_GORGO_DECISION, X_GORGO_REPLICA, X_REQUEST_ID, strip_hop_by_hop};
 use super::intake::{Exchange, Holder, refuse, take};
 use super::ledger::{Ledger, Outcome};
@@ -60,11 +60,11 @@ impl Exchange {
         };
         let turn = match enter(&self.asked, self.ledger.id, &tried, self.taken_in) {
             Ok(turn) => turn,
-            Err(error) => return self.not_routed(error.into()),
+            Err(error) => return self.not_routed(&error.into()),
         };
         let mut attempt = match turn.taken(&self.asked, &mut self.ledger, &tried).await {
             Ok(attempt) => attempt,
-            Err(refusal) => return self.not_routed(refusal),
+            Err(why) => return self.not_routed(&why),
         };
         // Those that may have cost an engine work.
         let mut spent = 0;
@@ -81,7 +81,7 @@ impl Exchange {
                 attempt.end(Some(class), Usage::default());
                 attempt = match turn.taken(&self.asked, &mut self.ledger, &tried).await {
                     Ok(next) => next,
-                    Err(refusal) => return self.not_routed(refusal),
+                    Err(why) => return self.not_routed(&why),
                 };
                 continue;
             }
@@ -129,14 +129,18 @@ impl Exchange {
     }
 
     /// Tells the client that it goes nowhere.
-    fn not_routed(self, refusal: Refusal) -> Response<AnswerBody> {
-        let message = match refusal {
+    fn not_routed(self, why: &NotRouted) -> Response<AnswerBody> {
+        let message = match why.refusal {
             Refusal::UnknownModel => "no replica serves this model",
             Refusal::GateFull => "too many requests wait for the replica that suits this one; try again later",
             Refusal::Draining => "the router shut down before the request's turn came",
             _ => "no replica is available",
         };
-        *refuse(self.ledger, refusal, message)
+        let mut response = *refuse(self.ledger, why.refusal, message);
+        if let Some(secs) = why.retry_secs {
+            response.headers_mut().insert(RETRY_AFTER, secs.into());
+        }
+        response
     }
 
     /// Tells the client that no replica answered.

@@ -44,7 +44,7 @@ mod watch;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use hyper::header::HeaderName;
@@ -84,6 +84,23 @@ impl Readiness {
     }
 }
 
+/// Headers that are hints to the router and could not be read, since the start; clones share the count.
+#[derive(Debug, Clone, Default)]
+pub struct UnreadHints(Arc<AtomicU64>);
+
+impl UnreadHints {
+    /// One more.
+    pub(crate) fn count(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many.
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// What the data plane is made of.
 pub struct DataSetup {
     /// Chooses replicas; in `serve` a [`RouterChoice`].
@@ -98,6 +115,8 @@ pub struct DataSetup {
     pub apply: Arc<dyn Fn(Event) + Send + Sync>,
     /// Whether requests are welcome; set by whoever watches the fleet.
     pub readiness: Readiness,
+    /// Counts `x-slo-ttft-ms` headers that are no number of ms.
+    pub unread_hints: UnreadHints,
     /// `[server]`
     pub server: Server,
     /// `[failover]`
@@ -131,6 +150,7 @@ pub struct Data {
     patience: Patience,
     holders: Holders,
     readiness: Readiness,
+    unread_hints: UnreadHints,
     draining: CancellationToken,
     cut: CancellationToken,
 }
@@ -170,6 +190,7 @@ impl Data {
             seed: setup.seed,
             holders: Holders::default(),
             readiness: setup.readiness,
+            unread_hints: setup.unread_hints,
             draining: CancellationToken::new(),
             cut: CancellationToken::new(),
         }))

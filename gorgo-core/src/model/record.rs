@@ -339,7 +339,7 @@ pub enum EventKind {
     ReplicaDown,
     /// An engine restarted in place; its index entries were dropped.
     ReplicaRestarted,
-    /// The configuration changed.
+    /// The configuration was read again: what changed.
     ConfigChange,
     /// An engine does not report something a policy needs, and which flag would make it.
     MissingSignal,
@@ -347,11 +347,13 @@ pub enum EventKind {
     PluginQuarantined,
     /// The gate counted requests at a replica that its engine does not know; they were written off.
     GateResync,
+    /// The configuration was to be read again, and nothing changed: why.
+    ConfigRefused,
 }
 
 impl EventKind {
     /// All kinds, in documentation order.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Start,
         Self::Drain,
         Self::Stop,
@@ -362,6 +364,7 @@ impl EventKind {
         Self::MissingSignal,
         Self::PluginQuarantined,
         Self::GateResync,
+        Self::ConfigRefused,
     ];
 
     /// The text stored in the database.
@@ -378,6 +381,7 @@ impl EventKind {
             Self::MissingSignal => "missing-signal",
             Self::PluginQuarantined => "plugin-quarantined",
             Self::GateResync => "gate-resync",
+            Self::ConfigRefused => "config-refused",
         }
     }
 }

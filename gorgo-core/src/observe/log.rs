@@ -106,11 +106,6 @@ pub fn config_warning(text: &str) {
     warn!(text, "configuration");
 }
 
-/// A reload was asked for and nothing came of it.
-pub fn reload_refused(cause: &str) {
-    error!(cause, "reload refused; what ran goes on");
-}
-
 /// An earlier run on this database never ended: it was killed, or the machine went down.
 pub fn unfinished_run(run: i64) {
     warn!(run, "the last run on this database did not end cleanly; at most its last flush interval is missing");
@@ -136,6 +131,7 @@ pub fn event(record: &EventRecord, replica: Option<&str>) {
     let kind = record.kind.name();
     let text = record.text.as_str();
     match record.kind {
+        EventKind::ConfigRefused => error!(kind, text, "reload refused; what ran goes on"),
         EventKind::ReplicaDown
         | EventKind::ReplicaRestarted
         | EventKind::MissingSignal

@@ -46,6 +46,8 @@ pub trait Gauges: Send + Sync + fmt::Debug {
     fn loads(&self) -> Vec<ReplicaLoad>;
     /// The store's counters.
     fn store(&self) -> StoreState;
+    /// Headers that are hints and could not be read.
+    fn unread_hints(&self) -> u64;
     /// The plugins' counters; none where no policy has any.
     fn plugins(&self) -> Vec<PluginCount> {
         Vec::new()
@@ -229,6 +231,14 @@ impl Collector for AtScrape {
             queued.metric_type(),
         )?;
         queued.encode(metric)?;
+        let unread = ConstCounter::new(self.gauges.unread_hints());
+        let metric = encoder.encode_descriptor(
+            "gorgo_unread_slo_headers",
+            "Headers x-slo-ttft-ms that are no number of ms above 0 up to a day; their requests went on without",
+            None,
+            unread.metric_type(),
+        )?;
+        unread.encode(metric)?;
         self.plugins(&mut encoder)
     }
 }
@@ -284,6 +294,7 @@ pub const METRICS: &[&str] = &[
     "gorgo_replica_available",
     "gorgo_store_dropped_rows_total",
     "gorgo_store_queued_records",
+    "gorgo_unread_slo_headers_total",
     "gorgo_plugin_calls_total",
     "gorgo_plugin_failures_total",
     "gorgo_plugin_over_budget_total",
@@ -313,6 +324,10 @@ mod tests {
 
         fn store(&self) -> StoreState {
             StoreState { dropped_rows: 3, queued_records: 4 }
+        }
+
+        fn unread_hints(&self) -> u64 {
+            6
         }
 
         fn plugins(&self) -> Vec<PluginCount> {
@@ -362,6 +377,7 @@ mod tests {
         assert!(page.contains("gorgo_held_requests{replica=\"a\"} 5"), "{page}");
         assert!(page.contains("gorgo_hold_seconds_sum{replica=\"a\"} 0.7"), "{page}");
         assert!(page.contains("gorgo_store_dropped_rows_total 3"), "{page}");
+        assert!(page.contains("gorgo_unread_slo_headers_total 6"), "{page}");
         assert!(page.contains("gorgo_plugin_failures_total{plugin=\"carbon\"} 2"), "{page}");
         assert!(page.contains("gorgo_plugin_seconds_total{plugin=\"carbon\"} 0.5"), "{page}");
         assert!(page.contains("gorgo_plugin_quarantined{plugin=\"carbon\"} 1"), "{page}");

@@ -78,7 +78,10 @@ pub enum DecideError {
     /// Replicas serve it, none is available: 503.
     NoReplica,
     /// As many wait for the chosen one as may: 429.
-    GateFull,
+    GateFull {
+        /// When those who wait now will have gone, s, by how fast they went lately.
+        retry_secs: u64,
+    },
 }
 
 impl From<DecideError> for Refusal {
@@ -86,7 +89,7 @@ impl From<DecideError> for Refusal {
         match error {
             DecideError::UnknownModel => Self::UnknownModel,
             DecideError::NoReplica => Self::NoReplica,
-            DecideError::GateFull => Self::GateFull,
+            DecideError::GateFull { .. } => Self::GateFull,
         }
     }
 }
@@ -287,7 +290,10 @@ impl Router {
                     state.call_next(at, before);
                     Some(pass)
                 }
-                Admission::Full => return Err(self.unplaced(state, at, before, DecideError::GateFull)),
+                Admission::Full => {
+                    let retry_secs = state.gate.patience_secs(work.candidates.replica[choice.row], at);
+                    return Err(self.unplaced(state, at, before, DecideError::GateFull { retry_secs }));
+                }
                 Admission::Wait(ticket) => {
                     state.call_next(at, before);
                     self.tell_called(state);

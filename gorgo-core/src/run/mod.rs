@@ -3,6 +3,7 @@
 mod admin;
 mod background;
 mod clock;
+mod examine;
 mod fleet;
 mod loading;
 mod reload;
@@ -12,6 +13,7 @@ mod tuning;
 mod warm;
 
 pub use clock::WallClock;
+pub use examine::examine_fleet;
 pub use loading::{Loading, load};
 pub use reload::Reread;
 pub use serve::{ServeError, ServeSetup, serve};

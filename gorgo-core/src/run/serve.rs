@@ -18,7 +18,7 @@ use super::signals::{Hangups, Signals};
 use super::tuning::{self, Tuned};
 use super::warm::{self, Warm};
 use crate::config::{Config, ReplicaSection};
-use crate::edge::{self, Data, DataSetup, DecisionIds, Readiness, RouterChoice, UpstreamError};
+use crate::edge::{self, Data, DataSetup, DecisionIds, Readiness, RouterChoice, UnreadHints, UpstreamError};
 use crate::engine::probe::probe_loop;
 use crate::engine::scrape::scrape_loop;
 use crate::engine::{Senses, Vitals};
@@ -135,7 +135,8 @@ pub async fn serve(setup: ServeSetup) -> Result<(), ServeError> {
     tasks.spawn_on(writer.run(), background.handle());
 
     let names: Vec<Arc<str>> = members.iter().map(|member| Arc::clone(&member.replica.name)).collect();
-    let gauges = Arc::new(Live { router: Arc::clone(&router), sink: sink.clone() });
+    let unread_hints = UnreadHints::default();
+    let gauges = Arc::new(Live { router: Arc::clone(&router), sink: sink.clone(), unread_hints: unread_hints.clone() });
     let meter = Arc::new(Meter::new(&names, gauges));
     let fan = Arc::new(Fan::new(names.clone(), Arc::clone(&meter), Arc::new(sink.clone())));
     let records: Arc<dyn Listener> =
@@ -150,6 +151,7 @@ pub async fn serve(setup: ServeSetup) -> Result<(), ServeError> {
             records: Arc::clone(&records),
             apply: Arc::clone(&apply),
             readiness: readiness.clone(),
+            unread_hints,
             vitals: Arc::clone(&vitals),
             server: setup.config.server.clone(),
             failover: setup.config.failover,
@@ -393,6 +395,7 @@ fn tell(trouble: Trouble) {
 struct Live {
     router: Arc<Router>,
     sink: Sink,
+    unread_hints: UnreadHints,
 }
 
 impl Gauges for Live {
@@ -416,6 +419,10 @@ impl Gauges for Live {
 
     fn plugins(&self) -> Vec<PluginCount> {
         self.router.policies().loader.as_ref().map_or_else(Vec::new, |loader| loader.counts())
+    }
+
+    fn unread_hints(&self) -> u64 {
+        self.unread_hints.get()
     }
 
     fn store(&self) -> StoreState {

@@ -43,7 +43,7 @@ fn the_fifth_waits_as_load_of_its_replica_and_the_seventh_is_shed() {
     let waiting: Vec<Held> = (4..6).map(|number| held(enter(&router, "gated", &prompt, number))).collect();
     let replicas: Vec<ReplicaId> = waiting.iter().map(Held::replica).collect();
     assert_ne!(replicas[0], replicas[1], "who waits counts as load for the next");
-    assert_eq!(enter(&router, "gated", &prompt, 6).unwrap_err(), DecideError::GateFull);
+    assert_eq!(enter(&router, "gated", &prompt, 6).unwrap_err(), DecideError::GateFull { retry_secs: 1 });
     assert_eq!((router.held(ReplicaId(0)), router.held(ReplicaId(1))), (1, 1));
     assert_eq!(router.load(ReplicaId(0)).0, 2, "it is not in flight");
     // Who will not wait is not sent to a closed replica.
