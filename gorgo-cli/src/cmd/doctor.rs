@@ -31,8 +31,7 @@ pub(crate) struct Doctor {
 
 impl Command for Doctor {
     const NAME: &'static str = "doctor";
-    const ABOUT: &'static str =
-        "Say which kernel settings cost requests time, and whether the engines are what they should be";
+    const ABOUT: &'static str = "Say which kernel settings cost requests time, and whether engines listen";
 
     fn run(self) -> Exit {
         say(&told(|path| fs::read_to_string(path).ok()));

@@ -2,6 +2,7 @@
 
 mod calibrate;
 mod check;
+mod ctl;
 mod doctor;
 mod engine;
 mod kinds;
@@ -30,6 +31,7 @@ const COMMANDS: &[Row] = &[
     row::<plugin::Plugin>(),
     row::<kinds::Kinds>(),
     row::<engine::Engine>(),
+    row::<ctl::Ctl>(),
     row::<doctor::Doctor>(),
 ];
 

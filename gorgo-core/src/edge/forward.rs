@@ -5,8 +5,8 @@
 //! prefill like the others.
 //!
 //! Repeated elsewhere are: no connection, a close before the first byte, a first-byte time-out, 502, 503 and 504, and a
-//! stream whose first event is an error of the engine's. Not repeated are 4xx, and 500, which engines also give to
-//! requests that they cannot digest. A failure in which nothing was sent costs no engine any work and is therefore
+//! stream whose first event is an error of the engine's; also 429 with `Retry-After`: the engine is full, another one need
+//! not be. Not repeated are other 4xx, and 500, which engines also give to requests that they cannot digest. A failure in which nothing was sent costs no engine any work and is therefore
 //! not counted against the retry budget.
 
 use std::sync::Arc;
@@ -174,13 +174,14 @@ pub(super) fn failure(holder: Holder, came: &Came) -> Option<(ErrorClass, bool)>
         Came::Answer(answer) if holder == Holder::InTurn && answer.0.status == StatusCode::NOT_FOUND => {
             Some((ErrorClass::ClientError, true))
         }
-        Came::Answer(answer) => retryable(answer.0.status, &answer.1).map(|class| (class, false)),
+        Came::Answer(answer) => retryable(&answer.0, &answer.1).map(|class| (class, false)),
     }
 }
 
 /// Whether an answer may be asked for again elsewhere, and what it counts as then.
-fn retryable(status: StatusCode, relay: &Relay) -> Option<ErrorClass> {
-    match status {
+fn retryable(head: &response::Parts, relay: &Relay) -> Option<ErrorClass> {
+    match head.status {
+        StatusCode::TOO_MANY_REQUESTS if head.headers.contains_key(RETRY_AFTER) => Some(ErrorClass::UpstreamStatus),
         StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
             Some(ErrorClass::UpstreamStatus)
         }

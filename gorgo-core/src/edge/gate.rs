@@ -113,7 +113,7 @@ fn decide<T>(
 ) -> Result<T, DecideError> {
     let data = &asked.data;
     let (at, seed) = (data.clock.now(), seed(data.seed, id.0, number));
-    let mut by = |exclude: &[ReplicaId]| by(&Call { policy: data.policy, id, seed, at, exclude });
+    let mut by = |exclude: &[ReplicaId]| by(&Call { policy: data.serving.get(), id, seed, at, exclude });
     let mut held_back = data.vitals.ejections().held_back(at);
     if held_back.is_empty() {
         return by(tried);

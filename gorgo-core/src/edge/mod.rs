@@ -44,7 +44,7 @@ mod watch;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::time::Duration;
 
 use hyper::header::HeaderName;
@@ -81,6 +81,29 @@ impl Readiness {
     #[must_use]
     pub fn get(&self) -> bool {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The place of the policy that serves; an operator may change it while requests run. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Serving(Arc<AtomicU16>);
+
+impl Serving {
+    /// Begins with this one.
+    #[must_use]
+    pub fn new(policy: PolicyId) -> Self {
+        Self(Arc::new(AtomicU16::new(policy.0)))
+    }
+
+    /// From the next decision on this one serves.
+    pub fn set(&self, policy: PolicyId) {
+        self.0.store(policy.0, Ordering::Relaxed);
+    }
+
+    /// The one that serves now.
+    #[must_use]
+    pub fn get(&self) -> PolicyId {
+        PolicyId(self.0.load(Ordering::Relaxed))
     }
 }
 
@@ -124,7 +147,7 @@ pub struct DataSetup {
     /// The fleet, by replica id: position `i` has id `i`.
     pub replicas: Vec<UpstreamSetup>,
     /// The policy that serves.
-    pub policy: PolicyId,
+    pub serving: Serving,
     /// Decision ids above what the database holds.
     pub ids: DecisionIds,
     /// Seed of the run; each decision's seed is derived from it and the decision's id.
@@ -142,7 +165,7 @@ pub struct Data {
     session_header: HeaderName,
     failover: Failover,
     upstreams: Vec<Upstream>,
-    policy: PolicyId,
+    serving: Serving,
     ids: DecisionIds,
     seed: u64,
     bodies: Arc<ByteBudget>,
@@ -185,7 +208,7 @@ impl Data {
             session_header,
             failover: setup.failover,
             upstreams,
-            policy: setup.policy,
+            serving: setup.serving,
             ids: setup.ids,
             seed: setup.seed,
             holders: Holders::default(),

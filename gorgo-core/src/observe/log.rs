@@ -66,6 +66,16 @@ pub fn alarm(row: &AlarmRecord) {
     }
 }
 
+/// A policy that an earlier run pinned serves instead of the default one.
+pub fn policy_pinned(policy: &str) {
+    warn!(policy, "this policy is pinned since an earlier run; `gorgo ctl unpin` lets the default one serve");
+}
+
+/// The pinned policy is not there any more.
+pub fn pin_refused(policy: &str) {
+    error!(policy, "the pinned policy does not exist in this configuration; the default one serves");
+}
+
 /// A tuner goes on from the last run.
 pub fn tuning_resumed(policy: &str, text: &str) {
     info!(policy, text, "tuner resumed");
@@ -133,6 +143,7 @@ pub fn event(record: &EventRecord, replica: Option<&str>) {
     match record.kind {
         EventKind::ConfigRefused => error!(kind, text, "reload refused; what ran goes on"),
         EventKind::ReplicaDown
+        | EventKind::ReplicaDraining
         | EventKind::ReplicaRestarted
         | EventKind::MissingSignal
         | EventKind::PluginQuarantined => {

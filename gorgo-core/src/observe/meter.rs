@@ -8,11 +8,11 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::model::{ErrorClass, HoldRecord, OutcomeRecord, PluginCount, Route};
+use crate::model::{AlarmRecord, ErrorClass, HoldRecord, OutcomeRecord, PluginCount, Route};
 
 /// Load of one replica, as the gauges show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,11 +71,17 @@ struct PluginLabel {
     plugin: Arc<str>,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AlarmLabel {
+    alarm: String,
+}
+
 /// The router's metrics.
 #[derive(Debug)]
 pub struct Meter {
     registry: Registry,
     requests: Family<RequestLabels, Counter>,
+    alarms: Family<AlarmLabel, Gauge>,
     per_replica: Vec<Durations>,
 }
 
@@ -101,6 +107,10 @@ impl Meter {
             "Requests that ended, by API path, replica (none: refused) and status (2xx, 4xx, 5xx, broken, client-gone)",
             requests.clone(),
         );
+        let alarms = Family::<AlarmLabel, Gauge>::default();
+        // There before anything goes wrong, so that a rule on it can be written and tried.
+        alarms.get_or_create(&AlarmLabel { alarm: "reward-hacking".to_owned() }).set(0);
+        registry.register("gorgo_tuner_alarm", "1 while a tuner's alarm is on; kinds as in v_alarms", alarms.clone());
         let ttft = Family::<ReplicaLabel, Histogram>::new_with_constructor(|| Histogram::new(DURATION_BUCKETS));
         registry.register_with_unit(
             "gorgo_ttft",
@@ -135,7 +145,7 @@ impl Meter {
             })
             .collect();
         registry.register_collector(Box::new(AtScrape { gauges }));
-        Self { registry, requests, per_replica }
+        Self { registry, requests, alarms, per_replica }
     }
 
     /// Counts a request that ended.
@@ -158,6 +168,11 @@ impl Meter {
                 durations.e2e.observe(seconds(outcome.e2e_us));
             }
         }
+    }
+
+    /// A tuner's alarm went on or off.
+    pub fn alarm(&self, alarm: &AlarmRecord) {
+        self.alarms.get_or_create(&AlarmLabel { alarm: alarm.kind.clone() }).set(i64::from(!alarm.over));
     }
 
     /// Counts a request that waited at the gate.
@@ -295,6 +310,7 @@ pub const METRICS: &[&str] = &[
     "gorgo_store_dropped_rows_total",
     "gorgo_store_queued_records",
     "gorgo_unread_slo_headers_total",
+    "gorgo_tuner_alarm",
     "gorgo_plugin_calls_total",
     "gorgo_plugin_failures_total",
     "gorgo_plugin_over_budget_total",
@@ -305,7 +321,7 @@ pub const METRICS: &[&str] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{ApiPath, DecisionId, HoldEnd, ReplicaId};
+    use crate::model::{ApiPath, At, DecisionId, HoldEnd, ReplicaId};
 
     #[derive(Debug)]
     struct Fixed;
@@ -349,6 +365,7 @@ mod tests {
             e2e_us: 900_000,
             itl_mean_us: None,
             itl_p99_us: None,
+            itl_counts: None,
             prompt_tokens: None,
             cached_tokens: None,
             completion_tokens: None,
@@ -364,7 +381,11 @@ mod tests {
             held_us: 700_000,
             ended: HoldEnd::Dispatched,
         });
+        assert!(meter.page().unwrap().contains("gorgo_tuner_alarm{alarm=\"reward-hacking\"} 0"));
+        let kind = "reward-hacking".to_owned();
+        meter.alarm(&AlarmRecord { at: At(0), kind, value: Some(1.3), over: false });
         let page = meter.page().unwrap();
+        assert!(page.contains("gorgo_tuner_alarm{alarm=\"reward-hacking\"} 1"), "{page}");
         for name in METRICS {
             assert!(page.contains(&format!("\n{name}")), "{name} is missing in\n{page}");
         }

@@ -470,6 +470,27 @@ impl Router {
         self.state.lock().fleet.state(replica)
     }
 
+    /// Takes a replica out for new requests, or lets it back; those that run there go on, and those that wait for it at the
+    /// gate are decided anew. Whether that is news. A replica that is not in the fleet never is.
+    pub fn set_draining(&self, replica: ReplicaId, draining: bool) -> bool {
+        if replica.index() >= self.fleet.len() {
+            return false;
+        }
+        let mut state = self.state.lock();
+        let news = state.fleet.set_draining(replica, draining);
+        if news && draining {
+            state.see_gate(&Event::Down { replica });
+        }
+        self.tell_called(state);
+        news
+    }
+
+    /// Whether an operator took the replica out.
+    #[must_use]
+    pub fn is_draining(&self, replica: ReplicaId) -> bool {
+        self.state.lock().fleet.is_draining(replica)
+    }
+
     /// The models of a replica; empty: not known yet.
     #[must_use]
     pub fn models(&self, replica: ReplicaId) -> Vec<Arc<str>> {

@@ -6,6 +6,7 @@ mod clock;
 mod examine;
 mod fleet;
 mod loading;
+mod operate;
 mod reload;
 mod serve;
 mod signals;

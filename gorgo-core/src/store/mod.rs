@@ -16,6 +16,7 @@ mod lock;
 mod loss;
 mod memory;
 mod open;
+mod pin;
 mod queue;
 mod read;
 mod requests;

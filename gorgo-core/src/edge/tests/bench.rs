@@ -715,7 +715,7 @@ impl Bench {
             server: settings.server,
             failover: settings.failover,
             replicas: replicas.collect(),
-            policy: PolicyId(0),
+            serving: Serving::new(PolicyId(0)),
             ids: DecisionIds::above(DecisionId(0)),
             seed: 7,
         };

@@ -80,6 +80,8 @@ async fn what_came_together_goes_on_together_and_what_came_alone_at_once() {
     let outcome = bench.rows.outcome().await;
     assert_eq!((outcome.error, outcome.completion_tokens), (None, None));
     assert!(outcome.itl_p99_us.is_some(), "each token was seen for itself");
+    let gaps: u32 = outcome.itl_counts.unwrap().iter().sum();
+    assert!(gaps > 0, "and counted");
 }
 
 #[tokio::test]
