@@ -62,6 +62,7 @@ SELECT
     avg(agrees) AS agreement,
     avg(by_chance) AS by_chance,
     CASE WHEN sum(weight) > 0 THEN sum(weight) * sum(weight) / sum(weight * weight) ELSE 0.0 END AS effective_samples,
+    sum(weight) / nullif(sum(by_chance), 0) AS covered,
     avg(ttft_ms) AS served_ttft_ms,
     sum(weight * ttft_ms) / nullif(sum(CASE WHEN ttft_ms IS NOT NULL THEN weight END), 0) AS shadow_ttft_ms,
     avg(e2e_ms) AS served_e2e_ms,

@@ -3,7 +3,7 @@
 use std::process::Output;
 
 use crate::program::{Serve, get, gorgo, post, request};
-use crate::serve::number;
+use crate::serve::{number, trace};
 
 const BODY: &str = r#"{"model":"sim","max_tokens":2,"messages":[{"role":"user","content":"hi"}]}"#;
 
@@ -95,4 +95,50 @@ fn what_a_tuner_tries_can_be_looked_at() {
     assert_eq!(tuner["incumbent"]["weights"]["rtt"], 0.276);
     assert_eq!((tuner["on_trial"].is_null(), tuner["said"].as_str()), (true, Some("warming up")));
     assert_eq!(serve.stop().code(), Some(0));
+}
+
+/// Half of the decisions are chance's: what the other weights would have got is known, and that is what they get.
+const WEIGHED: &str = r#"
+[policy.weighed]
+unit = "raw"
+picker = { kind = "softmin", temperature = 4.0 }
+exploration = 0.3
+[[policy.weighed.term]]
+kind = "rtt"
+weight = 0.0
+[[policy.weighed.term]]
+kind = "inflight"
+weight = 1.0
+"#;
+
+#[test]
+fn other_weights_are_estimated_from_what_chance_did() {
+    let mut serve = Serve::start("default_policy = \"weighed\"", WEIGHED);
+    let report = serve.replay(&trace(serve.folder.path(), 1_500), &["--max-in-flight", "8"]);
+    assert_eq!(report["errors"].as_u64(), Some(0), "{report}");
+    assert_eq!(serve.stop().code(), Some(0), "{}", serve.log());
+    let database = serve.database();
+    let whatif = |flags: &[&str]| gorgo().arg("whatif").arg(&database).args(flags).output().unwrap();
+    // The same weights: every request counts as it was.
+    let same = whatif(&["--weight", "rtt=0"]);
+    assert_eq!(same.status.code(), Some(0), "{}", said(&same));
+    let text = said(&same);
+    assert!(text.contains("1,500 decisions; chance had a part in 1,500; as good as 1500 that"), "{text}");
+    // Near replicas preferred: first tokens would have come sooner, and chance sent enough there to know.
+    let near = whatif(&["--policy", "weighed", "--weight", "rtt=1"]);
+    assert_eq!(near.status.code(), Some(0), "{}", said(&near));
+    let text = said(&near);
+    let line = text.lines().find(|line| line.contains("TTFT mean ms")).unwrap();
+    let figures: Vec<f64> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    assert!(figures.len() == 4 && figures[2] < figures[0], "served, estimated: {text}");
+    let slip = whatif(&["--weight", "rt=1"]);
+    assert_eq!(
+        (slip.status.code(), said(&slip)),
+        (Some(2), "gorgo: policy weighed has no term `rt`; did you mean `rtt`?\n".to_owned())
+    );
+    let nobody = whatif(&["--policy", "nobody", "--weight", "rtt=1"]);
+    assert_eq!(
+        (nobody.status.code(), said(&nobody)),
+        (Some(1), "gorgo: the history has no decision of policy nobody\n".to_owned())
+    );
 }

@@ -39,7 +39,7 @@ window_decisions = 64
 "#;
 
 /// A trace of conversations that share beginnings: `rows` requests, two milliseconds apart.
-fn trace(folder: &Path, rows: usize) -> PathBuf {
+pub(crate) fn trace(folder: &Path, rows: usize) -> PathBuf {
     let path = folder.join("trace.jsonl");
     let lines: Vec<String> = (0..rows)
         .map(|row| {

@@ -12,6 +12,7 @@ mod serve;
 mod simulate;
 mod trace;
 mod tune;
+mod whatif;
 
 use std::ffi::OsString;
 
@@ -32,6 +33,7 @@ const COMMANDS: &[Row] = &[
     row::<kinds::Kinds>(),
     row::<engine::Engine>(),
     row::<ctl::Ctl>(),
+    row::<whatif::Whatif>(),
     row::<doctor::Doctor>(),
 ];
 
