@@ -12,6 +12,7 @@ mod serve;
 mod simulate;
 mod trace;
 mod tune;
+mod weights;
 mod whatif;
 
 use std::ffi::OsString;
@@ -34,6 +35,7 @@ const COMMANDS: &[Row] = &[
     row::<engine::Engine>(),
     row::<ctl::Ctl>(),
     row::<whatif::Whatif>(),
+    row::<weights::Weights>(),
     row::<doctor::Doctor>(),
 ];
 

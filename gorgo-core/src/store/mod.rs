@@ -28,6 +28,7 @@ mod sql;
 mod stored;
 mod tuning;
 mod warm;
+mod weights;
 mod writer;
 
 #[cfg(test)]
@@ -43,4 +44,5 @@ pub use sink::{Sink, Trouble};
 pub use stored::{StoredAttempt, StoredCandidate, StoredDecision, StoredPolicy, StoredShadow};
 pub use tuning::LastTuning;
 pub use warm::{StoredIndex, StoredLearning, StoredProbe};
+pub use weights::{StoredRate, StoredWeights};
 pub use writer::Writer;

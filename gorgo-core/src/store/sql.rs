@@ -259,6 +259,20 @@ pub(super) const READ_CONSTRAINTS: &str = "SELECT constraint_id, name FROM const
 pub(super) const READ_WEIGHTS: &str = "SELECT max(value) FROM weights WHERE run_id = ? AND policy_id = ? \
     AND generation_id = ? GROUP BY slot ORDER BY slot";
 
+/// Of the newest build of each policy: the weights of the generation that was accepted last, else those it began with.
+pub(super) const READ_INCUMBENTS: &str = "WITH newest AS (SELECT p.name, max(p.policy_id) AS policy_id FROM policies p \
+    WHERE EXISTS (SELECT 1 FROM weights w WHERE w.policy_id = p.policy_id) GROUP BY p.name), \
+    won AS (SELECT n.policy_id, coalesce((SELECT max(g.generation_id) FROM generations g \
+    WHERE g.policy_id = n.policy_id AND g.verdict = 'accepted'), 0) AS generation_id FROM newest n) \
+    SELECT p.name, p.sha256, won.generation_id, t.name, (SELECT w.value FROM weights w WHERE w.policy_id = won.policy_id \
+    AND w.generation_id = won.generation_id AND w.slot = t.slot ORDER BY w.from_us DESC LIMIT 1) AS value \
+    FROM won JOIN policies p ON p.policy_id = won.policy_id JOIN terms t ON t.policy_id = won.policy_id \
+    WHERE value IS NOT NULL ORDER BY p.name, t.slot";
+pub(super) const READ_NEWEST_RATES: &str = "SELECT r.name, k.name, a.value, a.low, a.high, a.samples FROM rates a \
+    JOIN replicas r ON r.replica_id = a.replica_id JOIN rate_kinds k ON k.kind = a.kind \
+    WHERE a.at_us = (SELECT max(b.at_us) FROM rates b WHERE b.replica_id = a.replica_id AND b.kind = a.kind) \
+    ORDER BY r.name, k.kind";
+
 /// The statements that are not INSERTs of batches, for the test that prepares them all.
 #[cfg(test)]
 pub(super) const SINGLE: &[&str] = &[
@@ -320,6 +334,8 @@ pub(super) const SINGLE: &[&str] = &[
     READ_MODELS,
     READ_CONSTRAINTS,
     READ_WEIGHTS,
+    READ_INCUMBENTS,
+    READ_NEWEST_RATES,
 ];
 
 /// The INSERTs of batches, for the same test.

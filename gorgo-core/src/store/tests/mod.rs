@@ -10,6 +10,7 @@ mod schema;
 mod shadows;
 mod tuning;
 mod warm;
+mod weights;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
