@@ -100,6 +100,18 @@ async fn an_answer_of_any_size_crosses_whole() {
 }
 
 #[tokio::test]
+async fn a_plain_answer_has_no_first_token_and_all_the_rest() {
+    let answer = r#"{"choices":[{"message":{"content":"x"}}],"usage":{"prompt_tokens":9,"completion_tokens":4,"prompt_tokens_details":{"cached_tokens":3}}}"#;
+    let engine = Engine::start(move |_| whole(200, answer)).await;
+    let bench = Bench::start(&[engine.address]).await;
+    assert_eq!(bench.ask(CHAT, PLAIN).await.body, answer);
+    let outcome = bench.rows.outcome().await;
+    assert_eq!((outcome.ttft_us, outcome.itl_mean_us, outcome.itl_counts), (None, None, None));
+    assert!(outcome.first_byte_us.is_some_and(|first| first <= outcome.e2e_us) && outcome.e2e_us > 0, "{outcome:?}");
+    assert_eq!((outcome.prompt_tokens, outcome.cached_tokens, outcome.completion_tokens), (Some(9), Some(3), Some(4)));
+}
+
+#[tokio::test]
 async fn a_client_that_leaves_is_noticed_at_once_before_and_after_the_head() {
     for steps in [vec![Step::Hang], vec![sse_head(), Step::Hang], vec![sse_head(), chunk(&event("{}")), Step::Hang]] {
         let engine = Engine::start(move |_| steps.clone()).await;

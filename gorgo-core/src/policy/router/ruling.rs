@@ -109,7 +109,7 @@ fn difference(old: &Policies, new: &Policies) -> Option<String> {
     if let (Some(was), Some(is)) = (name(old), name(new))
         && was != is
     {
-        said.push(format!("the default is `{is}` and was `{was}`"));
+        said.push(format!("the default is `{is}` and was `{was}` (`gorgo ctl pin {is}` needs no restart)"));
     }
     if said.is_empty() {
         let moved = old.list.iter().zip(&new.list).find(|(old, new)| old.name != new.name)?;
