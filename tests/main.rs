@@ -6,6 +6,7 @@ mod documents;
 mod extending;
 mod field_reports;
 mod layout;
+mod operate;
 mod plugins;
 mod program;
 mod serve;

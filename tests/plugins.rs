@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use crate::layout::root;
+use crate::program::FLEET;
 
 fn gorgo(folder: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gorgo"));
@@ -98,6 +99,17 @@ fn constraints_and_objectives_are_made_the_same_way() {
         let (text, exit) = said(&gorgo(folder.path(), &["plugin", "check", &library]));
         assert_eq!(exit, Some(0), "{text}");
         assert!(text.starts_with(&format!("{name} 0.1.0 ({symbol})")), "{text}");
+        if kind == "constraint" {
+            let policy = format!(
+                "[policy.mine]\npicker = \"random\"\n[policy.mine.constraint.plugin]\nlibrary = \"{library}\"\n"
+            );
+            fs::write(folder.path().join("policies.toml"), format!("default_policy = \"mine\"\n{policy}{FLEET}"))
+                .unwrap();
+            let (text, exit) = said(&gorgo(folder.path(), &["plugin", "list"]));
+            assert_eq!(exit, Some(0), "{text}");
+            let row = text.lines().find(|line| line.contains("my-constraint")).unwrap();
+            assert!(row.contains(" – "), "it has no unit: {text}");
+        }
     }
     let (text, exit) = said(&gorgo(folder.path(), &["plugin", "new", "x", "--kind", "picker"]));
     assert_eq!(exit, Some(2));

@@ -39,7 +39,7 @@ window_decisions = 64
 "#;
 
 /// A trace of conversations that share beginnings: `rows` requests, two milliseconds apart.
-fn trace(folder: &Path, rows: usize) -> PathBuf {
+pub(crate) fn trace(folder: &Path, rows: usize) -> PathBuf {
     let path = folder.join("trace.jsonl");
     let lines: Vec<String> = (0..rows)
         .map(|row| {
@@ -54,12 +54,12 @@ fn trace(folder: &Path, rows: usize) -> PathBuf {
     path
 }
 
-async fn rows(database: &Path, query: &'static str) -> Vec<sqlx::sqlite::SqliteRow> {
+async fn rows(database: &Path, query: &str) -> Vec<sqlx::sqlite::SqliteRow> {
     let mut connection = SqliteConnectOptions::new().filename(database).read_only(true).connect().await.unwrap();
-    sqlx::query(query).fetch_all(&mut connection).await.unwrap()
+    sqlx::query(sqlx::AssertSqlSafe(query.to_owned())).fetch_all(&mut connection).await.unwrap()
 }
 
-async fn number(database: &Path, query: &'static str) -> i64 {
+pub(crate) async fn number(database: &Path, query: &str) -> i64 {
     rows(database, query).await[0].get(0)
 }
 

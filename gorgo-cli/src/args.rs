@@ -17,6 +17,11 @@ pub(crate) struct ConfigArgs {
     pub(crate) set: Vec<Setting>,
 }
 
+/// `--policy NAME`: the policy that serves, over `default_policy`.
+pub(crate) fn policy_setting(name: Option<&str>) -> Option<Setting> {
+    name.map(|name| Setting { flag: "--policy".to_owned(), path: "default_policy".to_owned(), value: name.to_owned() })
+}
+
 /// The environment, read once.
 pub(crate) fn environment() -> Vec<(OsString, OsString)> {
     std::env::vars_os().collect()

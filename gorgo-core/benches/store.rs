@@ -178,6 +178,7 @@ fn outcome(decision: DecisionId) -> Record {
             e2e_us: 2_512_345,
             itl_mean_us: Some(21_000),
             itl_p99_us: Some(38_000),
+            itl_counts: Some([0, 1, 2, 9, 3, 0, 0, 1]),
             prompt_tokens: Some(18_010),
             cached_tokens: Some(12_000),
             completion_tokens: Some(128),

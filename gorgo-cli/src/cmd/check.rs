@@ -4,12 +4,12 @@ use std::ffi::OsString;
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 
-use gorgo_core::config::{Config, Look, effective, render, schema, summary};
+use gorgo_core::config::{Config, Look, Setting, effective, render, schema, summary};
 use gorgo_core::model::{Faults, KindDoc};
 use gorgo_core::run::load;
 
 use super::Command;
-use crate::args::{ConfigArgs, environment, look};
+use crate::args::{ConfigArgs, environment, look, policy_setting};
 use crate::exit::Exit;
 use crate::plugins::registry;
 
@@ -18,6 +18,9 @@ use crate::plugins::registry;
 pub(crate) struct Check {
     #[command(flatten)]
     config: ConfigArgs,
+    /// Checks as if this policy were the default, as `serve --policy` would run it
+    #[arg(long, value_name = "NAME")]
+    policy: Option<String>,
     /// Prints every value that holds, with its origin, as TOML
     #[arg(long)]
     effective: bool,
@@ -59,7 +62,9 @@ impl Check {
             let kinds: Vec<KindDoc> = registry.rows().collect();
             return Verdict { exit: Exit::Done, out: format!("{:#}\n", schema(&kinds)), report: String::new() };
         }
-        let mut loading = load(&self.config.config, environment, &self.config.set, &registry);
+        let policy = policy_setting(self.policy.as_deref());
+        let settings: Vec<Setting> = self.config.set.iter().cloned().chain(policy).collect();
+        let mut loading = load(&self.config.config, environment, &settings, &registry);
         if let Some((config, _)) = &loading.ready {
             look_at_store(config, &mut loading.faults);
         }
@@ -148,6 +153,22 @@ mod tests {
         assert_eq!(check(&late, Look::Plain).exit, Exit::Done);
         assert!(check(&late, Look::Plain).report.ends_with("policies.toml: 1 warning\n"));
         assert_eq!(check(&[late[0], late[1], "--deny-warnings"], Look::Plain).exit, Exit::Configuration);
+    }
+
+    #[test]
+    fn one_policy_is_checked_as_if_it_were_the_default() {
+        let verdict = check(&["--policy", "predicted-latency"], Look::Plain);
+        assert!(verdict.out.contains("policy predicted-latency of"), "{verdict:?}");
+        let slip = check(&["--policy", "predictd"], Look::Plain);
+        assert_eq!(slip.exit, Exit::Configuration);
+        assert!(
+            slip.report.starts_with("--policy: unknown policy \"predictd\"; did you mean `predicted-latency`?\n"),
+            "{}",
+            slip.report
+        );
+        // Where nothing is near, each known name stands once, also that of a preset which the file replaces.
+        let strange = check(&["--policy", "nosuch"], Look::Plain).report;
+        assert_eq!(strange.matches(" gorgo-tuned,").count(), 1, "{strange}");
     }
 
     #[test]

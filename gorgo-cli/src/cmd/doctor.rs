@@ -1,4 +1,5 @@
-//! `gorgo doctor`: kernel settings of this machine that cost requests time on far links, and what they cost.
+//! `gorgo doctor`: kernel settings of this machine that cost requests time on far links, and what they cost; and whether
+//! what listens where the configuration says is the engine that it says.
 //!
 //! It reads and never sets. The figures are of a POST of 70 KB over a link of 279 ms on HTTP/1.1, measured between
 //! network namespaces with the kernel's own TCP at both ends. Where a setting cannot be read (another system, a locked-down
@@ -7,8 +8,14 @@
 use std::fs;
 use std::io::Write as _;
 
+use gorgo_core::engine::examine::Finding;
+use gorgo_core::run::{examine_fleet, load};
+
 use super::Command;
+use crate::args::{ConfigArgs, environment};
 use crate::exit::Exit;
+use crate::plugins::registry;
+use crate::runtime::{block_on, clock};
 
 /// Streams times two (a client and an engine), with room.
 const OPEN_FILES: u64 = 20_000;
@@ -17,18 +24,67 @@ const SEND_BUFFER: u64 = 1 << 20;
 
 /// Arguments of `gorgo doctor`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Doctor {}
+pub(crate) struct Doctor {
+    #[command(flatten)]
+    config: ConfigArgs,
+}
 
 impl Command for Doctor {
     const NAME: &'static str = "doctor";
-    const ABOUT: &'static str = "Say which kernel settings of this machine cost requests time, and how much";
+    const ABOUT: &'static str = "Say which kernel settings cost requests time, and whether engines listen";
 
     fn run(self) -> Exit {
-        let text = told(|path| fs::read_to_string(path).ok());
-        // A closed pipe is not worth an error.
-        let _ = std::io::stdout().write_all(text.as_bytes());
-        Exit::Done
+        say(&told(|path| fs::read_to_string(path).ok()));
+        let path = &self.config.config;
+        if !path.exists() {
+            say(&format!("engines  not asked: there is no {}; name the configuration with --config\n", path.display()));
+            return Exit::Done;
+        }
+        let loading = load(path, &environment(), &self.config.set, &registry(path));
+        let Some((config, _)) = loading.ready else {
+            let file = path.display();
+            say(&format!("engines  not asked: {file} has faults; `gorgo check --config {file}` shows them\n"));
+            return Exit::Configuration;
+        };
+        block_on(async move {
+            match examine_fleet(&config, &*clock()).await {
+                Ok(findings) => {
+                    say(&engines(&findings));
+                    let well = findings.iter().all(|(_, finding)| matches!(finding, Finding::Engine { .. }));
+                    if well { Exit::Done } else { Exit::No }
+                }
+                Err(cause) => {
+                    say(&format!("engines  not asked: {cause}\n"));
+                    Exit::Configuration
+                }
+            }
+        })
     }
+}
+
+/// A closed pipe is not worth an error.
+fn say(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+/// What was found of the engines.
+fn engines(findings: &[(String, Finding)]) -> String {
+    if findings.is_empty() {
+        return "engines  none to ask: every enabled replica is simulated\n".to_owned();
+    }
+    let line = |(name, finding): &(String, Finding)| match finding {
+        Finding::Engine { models, lacks: None } => format!("good     engine {name}: serves {}\n", listed(models)),
+        Finding::Engine { models, lacks: Some(lacks) } => {
+            format!("improve  engine {name}: serves {}\n         {lacks}\n", listed(models))
+        }
+        Finding::Other(why) => format!("wrong    engine {name}: {why}\n"),
+        Finding::Silent(why) => format!("down     engine {name}: {why}\n"),
+    };
+    findings.iter().map(line).collect()
+}
+
+fn listed(models: &[String]) -> String {
+    if models.is_empty() { "no model".to_owned() } else { models.join(", ") }
 }
 
 /// What was found of one setting.
@@ -174,6 +230,25 @@ mod tests {
         }
         let text = told(machine("0", "cubic", "unlimited"));
         assert_eq!(marks(&text), ["good", "good", "good", "good", "improve"], "{text}");
+    }
+
+    #[test]
+    fn what_listens_and_is_no_engine_is_told_from_one() {
+        let finding = |name: &str, finding| (name.to_owned(), finding);
+        let lacks = Some("GET /metrics answers 404: start sglang with --enable-metrics".to_owned());
+        let text = engines(&[
+            finding("a", Finding::Engine { models: vec!["m".to_owned()], lacks: None }),
+            finding("b", Finding::Engine { models: Vec::new(), lacks }),
+            finding("c", Finding::Other("it answers GET /v1/models with 404: no engine listens there".to_owned())),
+            finding("d", Finding::Silent("cannot connect: refused".to_owned())),
+        ]);
+        let expected = "good     engine a: serves m\n\
+                        improve  engine b: serves no model\n\
+                        \x20        GET /metrics answers 404: start sglang with --enable-metrics\n\
+                        wrong    engine c: it answers GET /v1/models with 404: no engine listens there\n\
+                        down     engine d: cannot connect: refused\n";
+        assert_eq!(text, expected);
+        assert!(engines(&[]).contains("simulated"));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod calibrate;
 mod check;
+mod ctl;
 mod doctor;
 mod engine;
 mod kinds;
@@ -11,6 +12,8 @@ mod serve;
 mod simulate;
 mod trace;
 mod tune;
+mod weights;
+mod whatif;
 
 use std::ffi::OsString;
 
@@ -30,6 +33,9 @@ const COMMANDS: &[Row] = &[
     row::<plugin::Plugin>(),
     row::<kinds::Kinds>(),
     row::<engine::Engine>(),
+    row::<ctl::Ctl>(),
+    row::<whatif::Whatif>(),
+    row::<weights::Weights>(),
     row::<doctor::Doctor>(),
 ];
 

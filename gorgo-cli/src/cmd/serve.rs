@@ -8,7 +8,7 @@ use gorgo_core::run::{Reread, ServeError, ServeSetup, load, serve};
 use gorgo_plugins::host::Conduct;
 
 use super::Command;
-use crate::args::{ConfigArgs, environment, look};
+use crate::args::{ConfigArgs, environment, look, policy_setting};
 use crate::exit::Exit;
 use crate::plugins::{with_host, with_host_again};
 use crate::runtime::block_on;
@@ -75,10 +75,12 @@ impl Command for Serve {
 impl Serve {
     /// Flags of this command as settings; they win over `--set`.
     fn settings(&self) -> Vec<Setting> {
-        let flag = |flag: &str, path: &str, value: &Option<String>| {
-            value.clone().map(|value| Setting { flag: flag.to_owned(), path: path.to_owned(), value })
-        };
-        let own = [flag("--listen", "server.listen", &self.listen), flag("--policy", "default_policy", &self.policy)];
+        let listen = self.listen.clone().map(|value| Setting {
+            flag: "--listen".to_owned(),
+            path: "server.listen".to_owned(),
+            value,
+        });
+        let own = [listen, policy_setting(self.policy.as_deref())];
         self.config.set.iter().cloned().chain(own.into_iter().flatten()).collect()
     }
 }

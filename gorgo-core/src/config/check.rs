@@ -23,7 +23,9 @@ pub(super) fn check(root: &Value, environment: &[(OsString, OsString)], known: &
     if let Some(name) = text(root, &["default_policy"]) {
         let own = if let Some(Value::Table(members)) = root.get("policy") { &members[..] } else { &[] };
         let mut names: Vec<_> = own.iter().map(|(name, _)| name.as_str()).collect();
-        names.extend(known.presets.iter().map(|(name, _)| name.as_str()));
+        // A table of the file may stand for a preset of its name.
+        let presets = known.presets.iter().map(|(name, _)| name.as_str());
+        names.extend(presets.filter(|preset| own.iter().all(|(name, _)| name != preset)));
         if !names.contains(&name) {
             faults.fault("default_policy", format!("unknown policy \"{name}\"; {}", suggestion(name, &names)));
         }

@@ -23,7 +23,7 @@ pub fn read(path: &Path, inputs: Inputs<'_>) -> Loaded {
             let line = 1 + memchr::memchr_iter(b'\n', &cause.as_bytes()[..cause.utf8_error().valid_up_to()]).count();
             format!("is not UTF-8, from line {line} on")
         }),
-        Err(cause) => Err(format!("cannot be read: {cause}; name another with --config")),
+        Err(cause) => Err(unreadable(path, &cause)),
     };
     match text {
         Ok(text) => load(&name, &text, base, inputs),
@@ -33,6 +33,13 @@ pub fn read(path: &Path, inputs: Inputs<'_>) -> Loaded {
             unread(Source::parse(&name, "").source, faults)
         }
     }
+}
+
+/// Where it was looked for is not plain from a relative path, once the process is a service.
+fn unreadable(path: &Path, cause: &std::io::Error) -> String {
+    let place = std::path::absolute(path).ok().filter(|place| place != path);
+    let looked = place.map_or_else(String::new, |place| format!(" (looked for {})", place.display()));
+    format!("this configuration file cannot be read: {cause}{looked}; put it there, or start with another --config")
 }
 
 /// Makes a configuration of the text of a file. `name` is what reports call the file, `base` the folder that relative

@@ -12,11 +12,18 @@ pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
             let other = folded(name);
             let begun = wanted.len() > 2 && other.starts_with(&wanted);
             let distance = strsim::damerau_levenshtein(&wanted, &other);
-            (if begun { distance.min(allowed) } else { distance }, name)
+            (if begun || slipped(&wanted, &other) { distance.min(allowed) } else { distance }, name)
         })
         .filter(|(distance, _)| *distance <= allowed)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, name)| name)
+}
+
+/// Whether the first is the beginning of the second with one letter wrong; below six letters that would find anything.
+fn slipped(wanted: &str, other: &str) -> bool {
+    let letters = wanted.chars().count();
+    let head: String = other.chars().take(letters).collect();
+    letters >= 6 && head.len() < other.len() && strsim::damerau_levenshtein(wanted, &head) <= 1
 }
 
 /// How names are compared where their spelling may differ: lower case, everything but letters and digits an underscore,
@@ -44,6 +51,9 @@ mod tests {
             Some("gorgo"),
             "the nearest of those it begins"
         );
+        let policies = ["predicted-latency", "prefix-hash", "random"];
+        assert_eq!(nearest("predictd", policies), Some("predicted-latency"), "a beginning with a slip");
+        assert_eq!(nearest("nosuch", policies), None);
         assert_eq!(nearest("temperature", known), None);
         assert_eq!(nearest("", known), None);
         assert_eq!(nearest("x", []), None);

@@ -9,7 +9,8 @@ use super::relay::AnswerBody;
 use crate::engine::Dialect;
 use crate::model::Refusal;
 
-/// Seconds after which a client may try again when no replica was available, or too many wait for it.
+/// Seconds after which a client may try again when no replica was available. Where too many wait for one, the gate
+/// knows better.
 const RETRY_AFTER_SECS: &str = "1";
 
 /// An answer with this JSON text.

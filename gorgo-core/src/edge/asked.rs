@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use hyper::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use hyper::http::{request, response};
 use hyper::{HeaderMap, Request, StatusCode};
 use tokio::time::timeout;
@@ -103,7 +103,9 @@ impl Asked {
                 (self.data.apply)(kernel.event(attempt.replica(), head));
             }
             attempt.status = Some(status.as_u16());
-            if status == StatusCode::SERVICE_UNAVAILABLE {
+            // A key of the client's own may be what is over its limit; that says nothing of the replica.
+            let of_replica = upstream.key.is_some() || !self.head.headers.contains_key(AUTHORIZATION);
+            if status == StatusCode::SERVICE_UNAVAILABLE || (status == StatusCode::TOO_MANY_REQUESTS && of_replica) {
                 attempt.leave_alone = retry_after(response.headers());
             }
             if asked_for_usage && status == StatusCode::BAD_REQUEST && upstream.may_refuse_usage_option() {

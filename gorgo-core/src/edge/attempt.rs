@@ -166,6 +166,8 @@ impl Attempt {
     const fn failure(&self, error: ErrorClass) -> Option<Failure> {
         match error {
             ErrorClass::UpstreamStatus if matches!(self.status, Some(500)) => Some(Failure::ServerError),
+            // Full, which is no fault; where it says for how long, that is obeyed.
+            ErrorClass::UpstreamStatus if matches!(self.status, Some(429)) => None,
             ErrorClass::Connect
             | ErrorClass::UpstreamClosed
             | ErrorClass::UpstreamProtocol

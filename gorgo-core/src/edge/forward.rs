@@ -5,14 +5,14 @@
 //! prefill like the others.
 //!
 //! Repeated elsewhere are: no connection, a close before the first byte, a first-byte time-out, 502, 503 and 504, and a
-//! stream whose first event is an error of the engine's. Not repeated are 4xx, and 500, which engines also give to
-//! requests that they cannot digest. A failure in which nothing was sent costs no engine any work and is therefore
+//! stream whose first event is an error of the engine's; also 429 with `Retry-After`: the engine is full, another one need
+//! not be. Not repeated are other 4xx, and 500, which engines also give to requests that they cannot digest. A failure in which nothing was sent costs no engine any work and is therefore
 //! not counted against the retry budget.
 
 use std::sync::Arc;
 
 use hyper::body::Incoming;
-use hyper::header::{CONTENT_LENGTH, HeaderValue};
+use hyper::header::{CONTENT_LENGTH, HeaderValue, RETRY_AFTER};
 use hyper::http::response;
 use hyper::{Request, Response, StatusCode};
 
@@ -21,7 +21,7 @@ use super::answers;
 use super::asked::Came;
 use super::attempt::Attempt;
 use super::client::ClientConnection;
-use super::gate::enter;
+use super::gate::{NotRouted, enter};
 use super::headers::{X_GORGO_DECISION, X_GORGO_REPLICA, X_REQUEST_ID, strip_hop_by_hop};
 use super::intake::{Exchange, Holder, refuse, take};
 use super::ledger::{Ledger, Outcome};
@@ -63,11 +63,11 @@ impl Exchange {
         };
         let turn = match enter(&self.asked, self.ledger.id, &tried, self.taken_in) {
             Ok(turn) => turn,
-            Err(error) => return self.not_routed(error.into()),
+            Err(error) => return self.not_routed(&error.into()),
         };
         let mut attempt = match turn.taken(&self.asked, &mut self.ledger, &tried).await {
             Ok(attempt) => attempt,
-            Err(refusal) => return self.not_routed(refusal),
+            Err(why) => return self.not_routed(&why),
         };
         // Those that may have cost an engine work.
         let mut spent = 0;
@@ -84,7 +84,7 @@ impl Exchange {
                 attempt.end(Some(class), Usage::default());
                 attempt = match turn.taken(&self.asked, &mut self.ledger, &tried).await {
                     Ok(next) => next,
-                    Err(refusal) => return self.not_routed(refusal),
+                    Err(why) => return self.not_routed(&why),
                 };
                 continue;
             }
@@ -132,14 +132,18 @@ impl Exchange {
     }
 
     /// Tells the client that it goes nowhere.
-    fn not_routed(self, refusal: Refusal) -> Response<AnswerBody> {
-        let message = match refusal {
+    fn not_routed(self, why: &NotRouted) -> Response<AnswerBody> {
+        let message = match why.refusal {
             Refusal::UnknownModel => "no replica serves this model",
             Refusal::GateFull => "too many requests wait for the replica that suits this one; try again later",
             Refusal::Draining => "the router shut down before the request's turn came",
             _ => "no replica is available",
         };
-        *refuse(self.ledger, refusal, message)
+        let mut response = *refuse(self.ledger, why.refusal, message);
+        if let Some(secs) = why.retry_secs {
+            response.headers_mut().insert(RETRY_AFTER, secs.into());
+        }
+        response
     }
 
     /// Tells the client that no replica answered.
@@ -173,13 +177,14 @@ pub(super) fn failure(holder: Holder, came: &Came) -> Option<(ErrorClass, bool)>
         Came::Answer(answer) if holder == Holder::InTurn && answer.0.status == StatusCode::NOT_FOUND => {
             Some((ErrorClass::ClientError, true))
         }
-        Came::Answer(answer) => retryable(answer.0.status, &answer.1).map(|class| (class, false)),
+        Came::Answer(answer) => retryable(&answer.0, &answer.1).map(|class| (class, false)),
     }
 }
 
 /// Whether an answer may be asked for again elsewhere, and what it counts as then.
-fn retryable(status: StatusCode, relay: &Relay) -> Option<ErrorClass> {
-    match status {
+fn retryable(head: &response::Parts, relay: &Relay) -> Option<ErrorClass> {
+    match head.status {
+        StatusCode::TOO_MANY_REQUESTS if head.headers.contains_key(RETRY_AFTER) => Some(ErrorClass::UpstreamStatus),
         StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
             Some(ErrorClass::UpstreamStatus)
         }

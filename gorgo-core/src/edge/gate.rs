@@ -23,6 +23,20 @@ pub(super) struct Turn {
     entry: Entry,
 }
 
+/// A request that goes nowhere.
+pub(super) struct NotRouted {
+    pub(super) refusal: Refusal,
+    /// After how many seconds it may come again, where that is known.
+    pub(super) retry_secs: Option<u64>,
+}
+
+impl From<DecideError> for NotRouted {
+    fn from(error: DecideError) -> Self {
+        let retry_secs = if let DecideError::GateFull { retry_secs } = error { Some(retry_secs) } else { None };
+        Self { refusal: error.into(), retry_secs }
+    }
+}
+
 /// Asks for a replica. Those that the wire holds back are chosen only where nobody else is left. `since`: when deciding
 /// began; for the first choice, reading the body is part of it.
 pub(super) fn enter(asked: &Asked, id: DecisionId, tried: &[ReplicaId], since: At) -> Result<Turn, DecideError> {
@@ -38,7 +52,7 @@ impl Turn {
         asked: &Asked,
         ledger: &mut Ledger,
         tried: &[ReplicaId],
-    ) -> Result<Attempt, Refusal> {
+    ) -> Result<Attempt, NotRouted> {
         let data = &asked.data;
         let Self { number, mut since, mut entry } = self;
         let mut hold = None;
@@ -53,14 +67,14 @@ impl Turn {
                         biased;
                         () = data.cut.wait() => {
                             hold.ended = HoldEnd::Shutdown;
-                            return Err(Refusal::Draining);
+                            return Err(NotRouted { refusal: Refusal::Draining, retry_secs: None });
                         }
                         () = place.called() => {}
                     }
                     since = data.clock.now();
                     entry = again(asked, ledger.id, number, tried, place).map_err(|error| {
                         hold.ended = HoldEnd::Refused;
-                        Refusal::from(error)
+                        NotRouted::from(error)
                     })?;
                 }
             }
@@ -99,13 +113,13 @@ fn decide<T>(
 ) -> Result<T, DecideError> {
     let data = &asked.data;
     let (at, seed) = (data.clock.now(), seed(data.seed, id.0, number));
-    let mut by = |exclude: &[ReplicaId]| by(&Call { policy: data.policy, id, seed, at, exclude });
+    let mut by = |exclude: &[ReplicaId]| by(&Call { policy: data.serving.get(), id, seed, at, exclude });
     let mut held_back = data.vitals.ejections().held_back(at);
     if held_back.is_empty() {
         return by(tried);
     }
     held_back.extend_from_slice(tried);
-    by(&held_back).or_else(|error| if error == DecideError::GateFull { Err(error) } else { by(tried) })
+    by(&held_back).or_else(|error| if matches!(error, DecideError::GateFull { .. }) { Err(error) } else { by(tried) })
 }
 
 /// Chooses a replica that has room now and begins an attempt there: for a second one beside one that is late, which

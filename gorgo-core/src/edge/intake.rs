@@ -122,7 +122,13 @@ async fn read(
     let bytes_of = |value: Option<&[u8]>| value.map(<[u8]>::to_vec);
     let session = bytes_of(head.headers.get(&data.session_header).map(HeaderValue::as_bytes));
     let key = bytes_of(client_key(&head.headers));
-    let slo_ttft_ms = head.headers.get(SLO_TTFT_MS).and_then(stated_ms);
+    let slo_ttft_ms = head.headers.get(SLO_TTFT_MS).and_then(|value| {
+        let stated = stated_ms(value);
+        if stated.is_none() {
+            data.unread_hints.count();
+        }
+        stated
+    });
     let work = {
         let (data, body) = (Arc::clone(data), body.clone());
         move || {
@@ -153,7 +159,8 @@ async fn read(
 /// The request header with the TTFT that the client asks for, ms: a fact for policies (`slo_ttft_ms`).
 const SLO_TTFT_MS: &str = "x-slo-ttft-ms";
 
-/// A number of ms above 0 and up to a day; anything else is as if the header were not there.
+/// A number of ms above 0 and up to a day. With anything else the request goes on as if the header were not there, since
+/// it is only a wish; it is counted, so that an operator sees a client that writes it wrongly.
 fn stated_ms(value: &HeaderValue) -> Option<f64> {
     let stated: f64 = value.to_str().ok()?.trim().parse().ok()?;
     (stated > 0.0 && stated <= 86_400_000.0).then_some(stated)

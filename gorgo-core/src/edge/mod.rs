@@ -47,7 +47,7 @@ mod watch;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::time::Duration;
 
 use hyper::header::HeaderName;
@@ -88,6 +88,46 @@ impl Readiness {
     }
 }
 
+/// The place of the policy that serves; an operator may change it while requests run. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Serving(Arc<AtomicU16>);
+
+impl Serving {
+    /// Begins with this one.
+    #[must_use]
+    pub fn new(policy: PolicyId) -> Self {
+        Self(Arc::new(AtomicU16::new(policy.0)))
+    }
+
+    /// From the next decision on this one serves.
+    pub fn set(&self, policy: PolicyId) {
+        self.0.store(policy.0, Ordering::Relaxed);
+    }
+
+    /// The one that serves now.
+    #[must_use]
+    pub fn get(&self) -> PolicyId {
+        PolicyId(self.0.load(Ordering::Relaxed))
+    }
+}
+
+/// Headers that are hints to the router and could not be read, since the start; clones share the count.
+#[derive(Debug, Clone, Default)]
+pub struct UnreadHints(Arc<AtomicU64>);
+
+impl UnreadHints {
+    /// One more.
+    pub(crate) fn count(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many.
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// What the data plane is made of.
 pub struct DataSetup {
     /// Chooses replicas; in `serve` a [`RouterChoice`].
@@ -102,6 +142,8 @@ pub struct DataSetup {
     pub apply: Arc<dyn Fn(Event) + Send + Sync>,
     /// Whether requests are welcome; set by whoever watches the fleet.
     pub readiness: Readiness,
+    /// Counts `x-slo-ttft-ms` headers that are no number of ms.
+    pub unread_hints: UnreadHints,
     /// `[server]`
     pub server: Server,
     /// `[failover]`
@@ -109,7 +151,7 @@ pub struct DataSetup {
     /// The fleet, by replica id: position `i` has id `i`.
     pub replicas: Vec<UpstreamSetup>,
     /// The policy that serves.
-    pub policy: PolicyId,
+    pub serving: Serving,
     /// Decision ids above what the database holds.
     pub ids: DecisionIds,
     /// Seed of the run; each decision's seed is derived from it and the decision's id.
@@ -127,7 +169,7 @@ pub struct Data {
     session_header: HeaderName,
     failover: Failover,
     upstreams: Vec<Upstream>,
-    policy: PolicyId,
+    serving: Serving,
     ids: DecisionIds,
     seed: u64,
     bodies: Arc<ByteBudget>,
@@ -135,6 +177,7 @@ pub struct Data {
     patience: Patience,
     holders: Holders,
     readiness: Readiness,
+    unread_hints: UnreadHints,
     draining: CancellationToken,
     cut: Cut,
 }
@@ -169,11 +212,12 @@ impl Data {
             session_header,
             failover: setup.failover,
             upstreams,
-            policy: setup.policy,
+            serving: setup.serving,
             ids: setup.ids,
             seed: setup.seed,
             holders: Holders::default(),
             readiness: setup.readiness,
+            unread_hints: setup.unread_hints,
             draining: CancellationToken::new(),
             cut: Cut::default(),
         }))

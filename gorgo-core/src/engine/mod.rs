@@ -7,6 +7,7 @@ pub mod adapter;
 mod answer;
 pub mod client;
 pub mod ejection;
+pub mod examine;
 pub mod health;
 pub mod limits;
 pub mod metrics;

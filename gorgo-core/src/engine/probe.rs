@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::client::{Answer, Client, GetError};
 use super::health::{Change, Health, Sign};
-use super::watch::{Complaint, Schedule, Senses, Watched, key_complaint};
+use super::watch::{Complaint, Schedule, Senses, Watched, key_complaint, stranger_complaint};
 use crate::config::Probe;
 use crate::model::{At, Clock, Event, EventKind, ProbeRecord, Record};
 
@@ -106,7 +106,9 @@ impl Prober {
         let at = senses.clock.now();
         let (rtt_ms, sign) = match &probed {
             Probed::Answered { rtt_ms, answer } => {
-                self.complaint.say(key_complaint(&self.watched, path, answer.status), &self.watched, senses);
+                let complaint = key_complaint(&self.watched, path, answer.status)
+                    .or_else(|| stranger_complaint(&self.watched, path, answer.status));
+                self.complaint.say(complaint, &self.watched, senses);
                 (Some(*rtt_ms), if answer.status.is_server_error() { Sign::ServerError } else { Sign::Answered })
             }
             Probed::Lost(error) if error.is_refused() => (None, Sign::Refused),

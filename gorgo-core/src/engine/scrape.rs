@@ -15,7 +15,7 @@ use crate::config::Scrape;
 use crate::model::{At, EngineReport, Event, EventKind, Record, ScrapeRecord};
 
 /// Longest page that is read, bytes: vLLM's are 54 KB.
-const MOST_BYTES: usize = 8 << 20;
+pub(super) const MOST_BYTES: usize = 8 << 20;
 /// Age at which the model list is asked for again, ms.
 const MODELS_EVERY_MS: f64 = 60_000.0;
 /// Least time a page has to come, ms: an engine in the middle of a step answers late.
@@ -209,12 +209,18 @@ impl Scraper {
         let (models, complaint) = match got {
             Ok((status, body)) if status.is_success() => match model_names(&body) {
                 Some(models) => (Some(models), None),
-                None => (None, Some(format!("replica {}: GET {path} is no list of models", self.watched.name))),
+                None => (
+                    None,
+                    Some(format!(
+                        "replica {}: GET {path} is no list of models: what listens there is no engine; is `url` right?",
+                        self.watched.name
+                    )),
+                ),
             },
             Ok((status, _)) => {
                 let text = key_complaint(&self.watched, path, status).unwrap_or_else(|| {
                     let (name, status) = (&self.watched.name, status.as_u16());
-                    format!("replica {name} answers {status} to GET {path}: name its models with `models`")
+                    format!("replica {name} answers {status} to GET {path}: name its models with `models`; if no engine listens there, mend `url`")
                 });
                 (None, Some(text))
             }
@@ -294,7 +300,7 @@ struct Model {
     id: String,
 }
 
-fn model_names(body: &[u8]) -> Option<Vec<Arc<str>>> {
+pub(super) fn model_names(body: &[u8]) -> Option<Vec<Arc<str>>> {
     let list: ModelList = serde_json::from_slice(body).ok()?;
     Some(list.data.into_iter().map(|model| model.id.into()).collect())
 }

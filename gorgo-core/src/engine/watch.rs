@@ -116,6 +116,18 @@ pub(super) fn key_complaint(watched: &Watched, path: &str, status: StatusCode) -
     Some(format!("replica {name} answers {status} to GET {path}: {remedy}"))
 }
 
+/// What answers does not have a page that the engine always has. It counts as alive all the same: a proxy before the
+/// engine may hide the page.
+pub(super) fn stranger_complaint(watched: &Watched, path: &str, status: StatusCode) -> Option<String> {
+    (status == StatusCode::NOT_FOUND).then(|| {
+        let (name, engine) = (&watched.name, watched.adapter.kind.name());
+        format!(
+            "replica {name} answers 404 to GET {path}, which every {engine} has: if no engine listens there, mend `url`; \
+             `gorgo doctor` asks more"
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -53,12 +53,19 @@ struct Member {
     /// Configured, or learned; empty: not known.
     models: Vec<Arc<str>>,
     configured: bool,
+    /// An operator takes it out: it gets nothing new.
+    draining: bool,
 }
 
 impl Member {
     /// `None`: the request names no model, so any replica will do.
     fn serves(&self, model: Option<&str>) -> bool {
         model.is_none_or(|model| self.models.is_empty() || self.models.iter().any(|served| **served == *model))
+    }
+
+    /// Its state as far as new requests go; `None`: none are sent there.
+    fn open(&self) -> Option<ReplicaState> {
+        (!self.draining).then_some(self.state)
     }
 
     fn seen(&mut self) {
@@ -74,7 +81,7 @@ impl Fleet {
     pub fn new(fleet: &[Replica], models: &[Vec<Arc<str>>]) -> Self {
         let member = |(place, _): (usize, &Replica)| {
             let models = models.get(place).cloned().unwrap_or_default();
-            Member { state: ReplicaState::Untried, configured: !models.is_empty(), models }
+            Member { state: ReplicaState::Untried, configured: !models.is_empty(), models, draining: false }
         };
         Self { replicas: fleet.iter().enumerate().map(member).collect() }
     }
@@ -104,20 +111,31 @@ impl Fleet {
             let member = &self.replicas[replica.index()];
             if member.serves(model) {
                 known = true;
-                up |= member.state == ReplicaState::Up;
-                untried |= member.state == ReplicaState::Untried;
+                up |= member.open() == Some(ReplicaState::Up);
+                untried |= member.open() == Some(ReplicaState::Untried);
             }
         }
         let wanted = if up { ReplicaState::Up } else { ReplicaState::Untried };
         for (row, replica) in candidates.replica.iter().enumerate() {
             let member = &self.replicas[replica.index()];
-            candidates.available[row] = member.state == wanted && member.serves(model);
+            candidates.available[row] = member.open() == Some(wanted) && member.serves(model);
         }
         match (up || untried, known) {
             (true, _) => Serves::Somebody,
             (false, true) => Serves::NoneAvailable,
             (false, false) => Serves::UnknownModel,
         }
+    }
+
+    /// Takes a replica out for new requests, or lets it back. Whether that is news.
+    pub fn set_draining(&mut self, replica: ReplicaId, draining: bool) -> bool {
+        std::mem::replace(&mut self.replicas[replica.index()].draining, draining) != draining
+    }
+
+    /// Whether an operator took it out.
+    #[must_use]
+    pub fn is_draining(&self, replica: ReplicaId) -> bool {
+        self.replicas[replica.index()].draining
     }
 
     /// The state of a replica.
@@ -189,6 +207,22 @@ mod tests {
         assert_eq!(IDS.map(|id| fleet.state(id)), [ReplicaState::Up, ReplicaState::Untried, ReplicaState::Up]);
         let fleet = with(&[Event::Down { replica: IDS[0] }, probe(IDS[0], Some(1.0))]);
         assert_eq!(fleet.state(IDS[0]), ReplicaState::Down);
+    }
+
+    #[test]
+    fn a_drained_replica_gets_nothing_whatever_its_state() {
+        let ups: Vec<Event> = IDS.into_iter().map(|replica| Event::Up { replica }).collect();
+        let mut fleet = with(&ups);
+        assert!(fleet.set_draining(IDS[0], true) && !fleet.set_draining(IDS[0], true), "news once");
+        assert_eq!(mark(&fleet, Some("a")), (Serves::Somebody, vec![false, true, true]));
+        assert!(fleet.is_draining(IDS[0]) && fleet.state(IDS[0]).is_up(), "it lives");
+        fleet.apply(&Event::Up { replica: IDS[0] });
+        assert_eq!(mark(&fleet, Some("a")).1, [false, true, true], "a sign of life does not let it back");
+        fleet.set_draining(IDS[1], true);
+        fleet.set_draining(IDS[2], true);
+        assert_eq!(mark(&fleet, Some("a")), (Serves::NoneAvailable, vec![false; 3]));
+        fleet.set_draining(IDS[0], false);
+        assert_eq!(mark(&fleet, Some("a")), (Serves::Somebody, vec![true, false, false]));
     }
 
     #[test]

@@ -35,6 +35,9 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// A cost gap counts as at most this, ms, so that `ageing` bounds how many may overtake.
 const MOST_GAP_MS: f64 = 10_000.0;
 
+/// Longest that a client is told to stay away, s: queues change faster than that.
+const MOST_PATIENCE_SECS: f64 = 60.0;
+
 /// What is known of a request that is to be admitted at a replica.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Wish {
@@ -247,14 +250,19 @@ impl Gate {
         let order = order(rule, wish, entered, number);
         let room = &mut self.rooms[replica.index()];
         let Some(limit) = room.limit(rule) else { return room.enter(at, replica, number) };
+        let waited = again.is_some();
         let over_ms =
             if rule.hold_cold && wish.work_ms > rule.cold_ms { wish.backlog_ms - rule.backlog_ms } else { 0.0 };
         let full = room.taken() + room.waiting_ahead(order) >= limit;
         if !full && over_ms <= 0.0 {
+            room.went(at, waited);
             return room.enter(at, replica, number);
         }
         let look = at.plus(if full { LOOK_AGAIN } else { millis(over_ms).min(LOOK_AGAIN) });
         let mut moves = again.map_or(0, |(before, _)| before.moves);
+        if again.is_none() {
+            room.begin_to_wait(at);
+        }
         if room.queued() < rule.max_queued {
             moves += u16::from(again.is_some_and(|(before, _)| before.replica != replica));
             room.queue(order, entered, wish);
@@ -269,6 +277,15 @@ impl Gate {
             }
             _ => Admission::Full,
         }
+    }
+
+    /// When those who wait for a replica now will have gone, by how fast they went since the queue formed, at most the last
+    /// [`room::WENT`] of them: seconds, 1 to [`MOST_PATIENCE_SECS`]. Those who are shed should not come back sooner, or they
+    /// would only be shed again.
+    #[must_use]
+    pub fn patience_secs(&self, replica: ReplicaId, at: At) -> u64 {
+        let secs = self.rooms[replica.index()].drain_secs(at).ceil().clamp(1.0, MOST_PATIENCE_SECS);
+        Duration::try_from_secs_f64(secs).map_or(1, |span| span.as_secs())
     }
 
     /// A request is no longer in flight. One that was written off meanwhile changes nothing.

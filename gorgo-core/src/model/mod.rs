@@ -33,8 +33,8 @@ pub use plugin::PluginCount;
 pub use prompt::{Prompt, Splice, Usage};
 pub use record::{
     AlarmRecord, AttemptRecord, CandidateRecord, Connection, DecisionRecord, EngineEpoch, ErrorClass, EventKind,
-    EventRecord, GenerationRecord, IndexRecord, LearnedRecord, OutcomeRecord, ProbeRecord, RateKind, RateRecord,
-    Record, Route, ScoreRecord, ScrapeRecord, ShadowRecord, Verdict, WeightRecord,
+    EventRecord, GenerationRecord, ITL_BOUNDS_MS, IndexRecord, ItlCounts, LearnedRecord, OutcomeRecord, ProbeRecord,
+    RateKind, RateRecord, Record, Route, ScoreRecord, ScrapeRecord, ShadowRecord, Verdict, WeightRecord,
 };
 pub use replica::{EngineKind, PolicyId, Replica, ReplicaId};
 pub use request::{ApiPath, RequestView};

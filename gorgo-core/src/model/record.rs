@@ -261,6 +261,12 @@ pub struct Route {
     pub replica: Option<ReplicaId>,
 }
 
+/// Upper bounds of the gaps that are counted together, ms; an eighth count is of what lies beyond the last.
+pub const ITL_BOUNDS_MS: [u64; 7] = [5, 10, 20, 40, 80, 160, 320];
+
+/// Gaps within each of [`ITL_BOUNDS_MS`], and beyond.
+pub type ItlCounts = [u32; 8];
+
 /// A row of `outcomes`. Times are µs after the request's head arrived.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OutcomeRecord {
@@ -280,6 +286,8 @@ pub struct OutcomeRecord {
     pub itl_mean_us: Option<i64>,
     /// 99th percentile of the gaps between content events.
     pub itl_p99_us: Option<i64>,
+    /// Gaps between contents, counted by [`ITL_BOUNDS_MS`]; `None` without gaps.
+    pub itl_counts: Option<ItlCounts>,
     /// Prompt tokens the engine counted.
     pub prompt_tokens: Option<u32>,
     /// Prompt tokens the engine had cached.
@@ -339,7 +347,7 @@ pub enum EventKind {
     ReplicaDown,
     /// An engine restarted in place; its index entries were dropped.
     ReplicaRestarted,
-    /// The configuration changed.
+    /// The configuration was read again: what changed.
     ConfigChange,
     /// An engine does not report something a policy needs, and which flag would make it.
     MissingSignal,
@@ -347,11 +355,15 @@ pub enum EventKind {
     PluginQuarantined,
     /// The gate counted requests at a replica that its engine does not know; they were written off.
     GateResync,
+    /// The configuration was to be read again, and nothing changed: why.
+    ConfigRefused,
+    /// An operator took a replica out: it gets nothing new.
+    ReplicaDraining,
 }
 
 impl EventKind {
     /// All kinds, in documentation order.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Start,
         Self::Drain,
         Self::Stop,
@@ -362,6 +374,8 @@ impl EventKind {
         Self::MissingSignal,
         Self::PluginQuarantined,
         Self::GateResync,
+        Self::ConfigRefused,
+        Self::ReplicaDraining,
     ];
 
     /// The text stored in the database.
@@ -378,6 +392,8 @@ impl EventKind {
             Self::MissingSignal => "missing-signal",
             Self::PluginQuarantined => "plugin-quarantined",
             Self::GateResync => "gate-resync",
+            Self::ConfigRefused => "config-refused",
+            Self::ReplicaDraining => "replica-draining",
         }
     }
 }
@@ -536,9 +552,9 @@ pub struct ScoreRecord {
 pub struct AlarmRecord {
     /// When.
     pub at: At,
-    /// What: `weight-at-bound:TERM`, `term-never-decides:TERM`, `drift`.
+    /// What: `weight-at-bound:TERM`, `term-never-decides:TERM`, `drift`, `reward-hacking`.
     pub kind: String,
-    /// The weight, the share of decisions, the step size.
+    /// The weight, the share of decisions, the step size, how many times as much what became worse is.
     pub value: Option<f64>,
     /// Whether the alarm of that kind is over.
     pub over: bool,

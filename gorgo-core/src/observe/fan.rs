@@ -33,7 +33,10 @@ impl Listener for Fan {
                 self.meter.ended(*route, outcome);
             }
             Record::Generation(generation) => log::generation(generation),
-            Record::Alarm(alarm) => log::alarm(alarm),
+            Record::Alarm(alarm) => {
+                log::alarm(alarm);
+                self.meter.alarm(alarm);
+            }
             Record::Hold(hold) => self.meter.held(hold),
             Record::Event(event) => log::event(event, name(event.replica)),
             _ => {}

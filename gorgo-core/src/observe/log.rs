@@ -66,6 +66,16 @@ pub fn alarm(row: &AlarmRecord) {
     }
 }
 
+/// A policy that an earlier run pinned serves instead of the default one.
+pub fn policy_pinned(policy: &str) {
+    warn!(policy, "this policy is pinned since an earlier run; `gorgo ctl unpin` lets the default one serve");
+}
+
+/// The pinned policy is not there any more.
+pub fn pin_refused(policy: &str) {
+    error!(policy, "the pinned policy does not exist in this configuration; the default one serves");
+}
+
 /// A tuner goes on from the last run.
 pub fn tuning_resumed(policy: &str, text: &str) {
     info!(policy, text, "tuner resumed");
@@ -106,11 +116,6 @@ pub fn config_warning(text: &str) {
     warn!(text, "configuration");
 }
 
-/// A reload was asked for and nothing came of it.
-pub fn reload_refused(cause: &str) {
-    error!(cause, "reload refused; what ran goes on");
-}
-
 /// An earlier run on this database never ended: it was killed, or the machine went down.
 pub fn unfinished_run(run: i64) {
     warn!(run, "the last run on this database did not end cleanly; at most its last flush interval is missing");
@@ -136,7 +141,9 @@ pub fn event(record: &EventRecord, replica: Option<&str>) {
     let kind = record.kind.name();
     let text = record.text.as_str();
     match record.kind {
+        EventKind::ConfigRefused => error!(kind, text, "reload refused; what ran goes on"),
         EventKind::ReplicaDown
+        | EventKind::ReplicaDraining
         | EventKind::ReplicaRestarted
         | EventKind::MissingSignal
         | EventKind::PluginQuarantined => {

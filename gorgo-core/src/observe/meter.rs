@@ -8,11 +8,11 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::model::{ErrorClass, HoldRecord, OutcomeRecord, PluginCount, Route};
+use crate::model::{AlarmRecord, ErrorClass, HoldRecord, OutcomeRecord, PluginCount, Route};
 
 /// Load of one replica, as the gauges show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +46,8 @@ pub trait Gauges: Send + Sync + fmt::Debug {
     fn loads(&self) -> Vec<ReplicaLoad>;
     /// The store's counters.
     fn store(&self) -> StoreState;
+    /// Headers that are hints and could not be read.
+    fn unread_hints(&self) -> u64;
     /// The plugins' counters; none where no policy has any.
     fn plugins(&self) -> Vec<PluginCount> {
         Vec::new()
@@ -69,11 +71,17 @@ struct PluginLabel {
     plugin: Arc<str>,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AlarmLabel {
+    alarm: String,
+}
+
 /// The router's metrics.
 #[derive(Debug)]
 pub struct Meter {
     registry: Registry,
     requests: Family<RequestLabels, Counter>,
+    alarms: Family<AlarmLabel, Gauge>,
     per_replica: Vec<Durations>,
 }
 
@@ -99,6 +107,10 @@ impl Meter {
             "Requests that ended, by API path, replica (none: refused) and status (2xx, 4xx, 5xx, broken, client-gone)",
             requests.clone(),
         );
+        let alarms = Family::<AlarmLabel, Gauge>::default();
+        // There before anything goes wrong, so that a rule on it can be written and tried.
+        alarms.get_or_create(&AlarmLabel { alarm: "reward-hacking".to_owned() }).set(0);
+        registry.register("gorgo_tuner_alarm", "1 while a tuner's alarm is on; kinds as in v_alarms", alarms.clone());
         let ttft = Family::<ReplicaLabel, Histogram>::new_with_constructor(|| Histogram::new(DURATION_BUCKETS));
         registry.register_with_unit(
             "gorgo_ttft",
@@ -133,7 +145,7 @@ impl Meter {
             })
             .collect();
         registry.register_collector(Box::new(AtScrape { gauges }));
-        Self { registry, requests, per_replica }
+        Self { registry, requests, alarms, per_replica }
     }
 
     /// Counts a request that ended.
@@ -156,6 +168,11 @@ impl Meter {
                 durations.e2e.observe(seconds(outcome.e2e_us));
             }
         }
+    }
+
+    /// A tuner's alarm went on or off.
+    pub fn alarm(&self, alarm: &AlarmRecord) {
+        self.alarms.get_or_create(&AlarmLabel { alarm: alarm.kind.clone() }).set(i64::from(!alarm.over));
     }
 
     /// Counts a request that waited at the gate.
@@ -229,6 +246,14 @@ impl Collector for AtScrape {
             queued.metric_type(),
         )?;
         queued.encode(metric)?;
+        let unread = ConstCounter::new(self.gauges.unread_hints());
+        let metric = encoder.encode_descriptor(
+            "gorgo_unread_slo_headers",
+            "Headers x-slo-ttft-ms that are no number of ms above 0 up to a day; their requests went on without",
+            None,
+            unread.metric_type(),
+        )?;
+        unread.encode(metric)?;
         self.plugins(&mut encoder)
     }
 }
@@ -284,6 +309,8 @@ pub const METRICS: &[&str] = &[
     "gorgo_replica_available",
     "gorgo_store_dropped_rows_total",
     "gorgo_store_queued_records",
+    "gorgo_unread_slo_headers_total",
+    "gorgo_tuner_alarm",
     "gorgo_plugin_calls_total",
     "gorgo_plugin_failures_total",
     "gorgo_plugin_over_budget_total",
@@ -294,7 +321,7 @@ pub const METRICS: &[&str] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{ApiPath, DecisionId, HoldEnd, ReplicaId};
+    use crate::model::{ApiPath, At, DecisionId, HoldEnd, ReplicaId};
 
     #[derive(Debug)]
     struct Fixed;
@@ -313,6 +340,10 @@ mod tests {
 
         fn store(&self) -> StoreState {
             StoreState { dropped_rows: 3, queued_records: 4 }
+        }
+
+        fn unread_hints(&self) -> u64 {
+            6
         }
 
         fn plugins(&self) -> Vec<PluginCount> {
@@ -334,6 +365,7 @@ mod tests {
             e2e_us: 900_000,
             itl_mean_us: None,
             itl_p99_us: None,
+            itl_counts: None,
             prompt_tokens: None,
             cached_tokens: None,
             completion_tokens: None,
@@ -349,7 +381,11 @@ mod tests {
             held_us: 700_000,
             ended: HoldEnd::Dispatched,
         });
+        assert!(meter.page().unwrap().contains("gorgo_tuner_alarm{alarm=\"reward-hacking\"} 0"));
+        let kind = "reward-hacking".to_owned();
+        meter.alarm(&AlarmRecord { at: At(0), kind, value: Some(1.3), over: false });
         let page = meter.page().unwrap();
+        assert!(page.contains("gorgo_tuner_alarm{alarm=\"reward-hacking\"} 1"), "{page}");
         for name in METRICS {
             assert!(page.contains(&format!("\n{name}")), "{name} is missing in\n{page}");
         }
@@ -362,6 +398,7 @@ mod tests {
         assert!(page.contains("gorgo_held_requests{replica=\"a\"} 5"), "{page}");
         assert!(page.contains("gorgo_hold_seconds_sum{replica=\"a\"} 0.7"), "{page}");
         assert!(page.contains("gorgo_store_dropped_rows_total 3"), "{page}");
+        assert!(page.contains("gorgo_unread_slo_headers_total 6"), "{page}");
         assert!(page.contains("gorgo_plugin_failures_total{plugin=\"carbon\"} 2"), "{page}");
         assert!(page.contains("gorgo_plugin_seconds_total{plugin=\"carbon\"} 0.5"), "{page}");
         assert!(page.contains("gorgo_plugin_quarantined{plugin=\"carbon\"} 1"), "{page}");

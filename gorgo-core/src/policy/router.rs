@@ -78,7 +78,10 @@ pub enum DecideError {
     /// Replicas serve it, none is available: 503.
     NoReplica,
     /// As many wait for the chosen one as may: 429.
-    GateFull,
+    GateFull {
+        /// When those who wait now will have gone, s, by how fast they went lately.
+        retry_secs: u64,
+    },
 }
 
 impl From<DecideError> for Refusal {
@@ -86,7 +89,7 @@ impl From<DecideError> for Refusal {
         match error {
             DecideError::UnknownModel => Self::UnknownModel,
             DecideError::NoReplica => Self::NoReplica,
-            DecideError::GateFull => Self::GateFull,
+            DecideError::GateFull { .. } => Self::GateFull,
         }
     }
 }
@@ -287,7 +290,10 @@ impl Router {
                     state.call_next(at, before);
                     Some(pass)
                 }
-                Admission::Full => return Err(self.unplaced(state, at, before, DecideError::GateFull)),
+                Admission::Full => {
+                    let retry_secs = state.gate.patience_secs(work.candidates.replica[choice.row], at);
+                    return Err(self.unplaced(state, at, before, DecideError::GateFull { retry_secs }));
+                }
                 Admission::Wait(ticket) => {
                     state.call_next(at, before);
                     self.tell_called(state);
@@ -462,6 +468,27 @@ impl Router {
     #[must_use]
     pub fn replica_state(&self, replica: ReplicaId) -> ReplicaState {
         self.state.lock().fleet.state(replica)
+    }
+
+    /// Takes a replica out for new requests, or lets it back; those that run there go on, and those that wait for it at the
+    /// gate are decided anew. Whether that is news. A replica that is not in the fleet never is.
+    pub fn set_draining(&self, replica: ReplicaId, draining: bool) -> bool {
+        if replica.index() >= self.fleet.len() {
+            return false;
+        }
+        let mut state = self.state.lock();
+        let news = state.fleet.set_draining(replica, draining);
+        if news && draining {
+            state.see_gate(&Event::Down { replica });
+        }
+        self.tell_called(state);
+        news
+    }
+
+    /// Whether an operator took the replica out.
+    #[must_use]
+    pub fn is_draining(&self, replica: ReplicaId) -> bool {
+        self.state.lock().fleet.is_draining(replica)
     }
 
     /// The models of a replica; empty: not known yet.

@@ -1,11 +1,16 @@
-//! The operators' listener: `GET /metrics`, `/health`, `/ready`.
+//! The operators' listener: `GET /metrics`, `/health`, `/ready`, `/replicas`, `/policy`, `/tuners`; and by POST what they can
+//! do: `/replicas/NAME/drain` and `/resume`, `/policy/pin/NAME`, `/policy/unpin`.
+//!
+//! Whoever reaches this port may do all of it. A page in an operator's browser may not: its requests say where they come
+//! from (`Origin`), and are refused.
 
 use std::convert::Infallible;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::body::Incoming;
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, ORIGIN};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -14,12 +19,14 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::operate::{NotDone, Operators};
 use crate::observe::log;
 use crate::observe::meter::Meter;
 
 /// What the operators' pages show.
 pub(super) struct Pages {
     pub(super) meter: Arc<Meter>,
+    pub(super) operators: Operators,
     /// Whether requests are welcome.
     pub(super) ready: Box<dyn Fn() -> bool + Send + Sync>,
 }
@@ -44,9 +51,9 @@ pub(super) async fn serve(pages: Arc<Pages>, listener: TcpListener, tracker: Tas
         let pages = Arc::clone(&pages);
         let stop = stop.clone();
         tracker.spawn(async move {
-            let service = service_fn(move |request| {
-                let answer = answer(&pages, &request);
-                async move { Ok::<_, Infallible>(answer) }
+            let service = service_fn(move |request: Request<Incoming>| {
+                let pages = Arc::clone(&pages);
+                async move { Ok::<_, Infallible>(answer(&pages, &request).await) }
             });
             let builder = auto::Builder::new(TokioExecutor::new());
             tokio::select! {
@@ -58,15 +65,25 @@ pub(super) async fn serve(pages: Arc<Pages>, listener: TcpListener, tracker: Tas
     }
 }
 
-fn answer<B>(pages: &Pages, request: &Request<B>) -> Response<Full<Bytes>> {
-    let known = ["/metrics", "/health", "/ready"].contains(&request.uri().path());
-    if known && request.method() != Method::GET && request.method() != Method::HEAD {
-        let mut refused = text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n".to_owned());
-        refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-        return refused;
-    }
-    match request.uri().path() {
-        "/metrics" => match pages.meter.page() {
+/// Pages that are looked at.
+const LOOKS: [&str; 6] = ["/metrics", "/health", "/ready", "/replicas", "/policy", "/tuners"];
+
+async fn answer<B>(pages: &Pages, request: &Request<B>) -> Response<Full<Bytes>> {
+    let path = request.uri().path();
+    let looks = request.method() == Method::GET || request.method() == Method::HEAD;
+    match (path, deed(path)) {
+        (_, Some(_)) if request.method() != Method::POST => only("POST"),
+        (_, Some(_)) if request.headers().contains_key(ORIGIN) => {
+            text(StatusCode::FORBIDDEN, "not for pages in a browser; use `gorgo ctl` or curl\n".to_owned())
+        }
+        (_, Some(deed)) => done(deed.on(&pages.operators).await),
+        (path, None) if !LOOKS.contains(&path) => {
+            let known = "known here: /metrics /health /ready /replicas /policy /tuners; by POST /replicas/NAME/drain \
+                         /replicas/NAME/resume /policy/pin/NAME /policy/unpin\n";
+            text(StatusCode::NOT_FOUND, known.to_owned())
+        }
+        _ if !looks => only("GET, HEAD"),
+        ("/metrics", _) => match pages.meter.page() {
             Ok(page) => {
                 let mut page = text(StatusCode::OK, page);
                 page.headers_mut().insert(
@@ -77,11 +94,68 @@ fn answer<B>(pages: &Pages, request: &Request<B>) -> Response<Full<Bytes>> {
             }
             Err(cause) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("metrics: {cause}\n")),
         },
-        "/health" => text(StatusCode::OK, "ok\n".to_owned()),
-        "/ready" if (pages.ready)() => text(StatusCode::OK, "ready\n".to_owned()),
-        "/ready" => text(StatusCode::SERVICE_UNAVAILABLE, "not ready\n".to_owned()),
-        _ => text(StatusCode::NOT_FOUND, "known here: /metrics /health /ready\n".to_owned()),
+        ("/replicas", _) => shown(&pages.operators.replicas()),
+        ("/policy", _) => shown(&pages.operators.policy()),
+        ("/tuners", _) => shown(&pages.operators.tuners()),
+        ("/ready", _) if (pages.ready)() => text(StatusCode::OK, "ready\n".to_owned()),
+        ("/ready", _) => text(StatusCode::SERVICE_UNAVAILABLE, "not ready\n".to_owned()),
+        _ => text(StatusCode::OK, "ok\n".to_owned()),
     }
+}
+
+/// What an operator asks for by POST.
+#[derive(Debug, PartialEq, Eq)]
+enum Deed<'p> {
+    Drain(&'p str),
+    Resume(&'p str),
+    Pin(&'p str),
+    Unpin,
+}
+
+fn deed(path: &str) -> Option<Deed<'_>> {
+    if path == "/policy/unpin" {
+        return Some(Deed::Unpin);
+    }
+    if let Some(name) = path.strip_prefix("/policy/pin/") {
+        return Some(Deed::Pin(name));
+    }
+    let (name, verb) = path.strip_prefix("/replicas/")?.rsplit_once('/')?;
+    match verb {
+        "drain" => Some(Deed::Drain(name)),
+        "resume" => Some(Deed::Resume(name)),
+        _ => None,
+    }
+}
+
+impl Deed<'_> {
+    async fn on(self, operators: &Operators) -> Result<String, NotDone> {
+        match self {
+            Self::Drain(name) => operators.drain(name, true),
+            Self::Resume(name) => operators.drain(name, false),
+            Self::Pin(name) => operators.pin(Some(name)).await,
+            Self::Unpin => operators.pin(None).await,
+        }
+    }
+}
+
+fn done(done: Result<String, NotDone>) -> Response<Full<Bytes>> {
+    match done {
+        Ok(said) => text(StatusCode::OK, format!("{said}\n")),
+        Err(NotDone::Unknown(said)) => text(StatusCode::NOT_FOUND, format!("{said}\n")),
+        Err(NotDone::Unwritten(said)) => text(StatusCode::SERVICE_UNAVAILABLE, format!("{said}\n")),
+    }
+}
+
+fn only(methods: &'static str) -> Response<Full<Bytes>> {
+    let mut refused = text(StatusCode::METHOD_NOT_ALLOWED, format!("only {methods}\n"));
+    refused.headers_mut().insert(ALLOW, HeaderValue::from_static(methods));
+    refused
+}
+
+fn shown(value: &serde_json::Value) -> Response<Full<Bytes>> {
+    let mut page = text(StatusCode::OK, format!("{value:#}\n"));
+    page.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    page
 }
 
 fn text(status: StatusCode, body: String) -> Response<Full<Bytes>> {
@@ -89,4 +163,20 @@ fn text(status: StatusCode, body: String) -> Response<Full<Bytes>> {
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deeds_are_read_from_paths() {
+        assert_eq!(deed("/replicas/us-ashburn/drain"), Some(Deed::Drain("us-ashburn")));
+        assert_eq!(deed("/replicas/a/resume"), Some(Deed::Resume("a")));
+        assert_eq!(deed("/policy/pin/gorgo"), Some(Deed::Pin("gorgo")));
+        assert_eq!(deed("/policy/unpin"), Some(Deed::Unpin));
+        for path in ["/replicas", "/replicas/a", "/replicas/a/stop", "/policy", "/drain", "/"] {
+            assert_eq!(deed(path), None, "{path}");
+        }
+    }
 }

@@ -56,9 +56,7 @@ pub(super) async fn gather(config: &Config, ground: &Ground<'_>) -> Result<Vec<M
             (_, Some(url)) => url.clone(),
             (_, None) => return Err(ServeError::replica(section, "it has no url".to_owned())),
         };
-        let key = section.api_key_env.as_deref().and_then(|variable| env::var(variable).ok());
-        let endpoint = Endpoint::new(&url, key.as_deref(), section.http)
-            .map_err(|cause| ServeError::replica(section, cause.to_string()))?;
+        let watched = watched(section, ReplicaId(id), engine, &url)?;
         let name: Arc<str> = section.name.as_str().into();
         let models: Vec<Arc<str>> = section.models.iter().map(|model| model.as_str().into()).collect();
         let id = ReplicaId(id);
@@ -77,21 +75,38 @@ pub(super) async fn gather(config: &Config, ground: &Ground<'_>) -> Result<Vec<M
                 engine,
                 url,
                 http: section.http,
-                key,
+                key: key_of(section),
                 models: models.clone(),
             },
-            watched: Watched {
-                replica: id,
-                name,
-                adapter: adapter(engine),
-                endpoint,
-                api_key_env: section.api_key_env.clone(),
-                learn_models: models.is_empty(),
-            },
+            watched,
             models,
         });
     }
     Ok(members)
+}
+
+/// A replica as the loops that ask it see it.
+pub(super) fn watched(
+    section: &ReplicaSection,
+    replica: ReplicaId,
+    engine: EngineKind,
+    url: &str,
+) -> Result<Watched, ServeError> {
+    let endpoint = Endpoint::new(url, key_of(section).as_deref(), section.http)
+        .map_err(|cause| ServeError::replica(section, cause.to_string()))?;
+    Ok(Watched {
+        replica,
+        name: section.name.as_str().into(),
+        adapter: adapter(engine),
+        endpoint,
+        api_key_env: section.api_key_env.clone(),
+        learn_models: section.models.is_empty(),
+    })
+}
+
+/// The key of its engine, from the environment.
+fn key_of(section: &ReplicaSection) -> Option<String> {
+    section.api_key_env.as_deref().and_then(|variable| env::var(variable).ok())
 }
 
 async fn simulate(section: &ReplicaSection, id: u16, ground: &Ground<'_>) -> Result<SocketAddr, ServeError> {

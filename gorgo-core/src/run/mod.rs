@@ -3,8 +3,10 @@
 mod admin;
 mod background;
 mod clock;
+mod examine;
 mod fleet;
 mod loading;
+mod operate;
 mod reload;
 mod serve;
 mod signals;
@@ -12,6 +14,7 @@ mod tuning;
 mod warm;
 
 pub use clock::WallClock;
+pub use examine::examine_fleet;
 pub use loading::{Loading, load};
 pub use reload::Reread;
 pub use serve::{ServeError, ServeSetup, serve};

@@ -14,7 +14,7 @@ use super::serve::{note, policy_info};
 use super::signals::Hangups;
 use crate::config::{Config, Look, render};
 use crate::model::{Clock, EventKind};
-use crate::observe::{Listener, log};
+use crate::observe::Listener;
 use crate::policy::Router;
 use crate::store::Sink;
 
@@ -55,14 +55,11 @@ impl Reloading {
                 () = stop.cancelled() => return,
                 () = hangups.next() => {}
             }
-            let text = match self.reload().await {
-                Ok(text) => text,
-                Err(cause) => {
-                    log::reload_refused(&cause);
-                    format!("refused, nothing changed: {cause}")
-                }
+            let (kind, text) = match self.reload().await {
+                Ok(text) => (EventKind::ConfigChange, text),
+                Err(cause) => (EventKind::ConfigRefused, format!("nothing changed: {cause}")),
             };
-            note(&*self.records, &*self.clock, EventKind::ConfigChange, text);
+            note(&*self.records, &*self.clock, kind, text);
         }
     }
 
@@ -75,8 +72,8 @@ impl Reloading {
             let report = render(&loading.faults, &loading.origins, Look::Plain);
             return Err(report.lines().collect::<Vec<_>>().join("; "));
         };
-        if config.replicas != self.config.replicas {
-            return Err("a [[replica]] changed, came or went: restart for that".to_owned());
+        if let Some(names) = other_replicas(&self.config, &config) {
+            return Err(format!("a [[replica]] changed, came, went or moved: {names}: restart for that"));
         }
         let rest = if (Config { policies: self.config.policies.clone(), ..config }) == self.config {
             ""
@@ -101,4 +98,19 @@ impl Reloading {
         }
         Ok(format!("loaded anew: {}{rest}", changed.join("; ")))
     }
+}
+
+/// Names of the replicas that are not as they were and where they were; `None`: all are.
+fn other_replicas(old: &Config, new: &Config) -> Option<String> {
+    let length = old.replicas.len().max(new.replicas.len());
+    let mut names: Vec<&str> = (0..length)
+        .map(|place| (old.replicas.get(place), new.replicas.get(place)))
+        .filter(|(old, new)| old != new)
+        .flat_map(|(old, new)| [old, new])
+        .flatten()
+        .map(|section| section.name.as_str())
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    (!names.is_empty()).then(|| names.join(", "))
 }

@@ -13,12 +13,13 @@ use super::WallClock;
 use super::admin::{self, Pages};
 use super::background::Background;
 use super::fleet::{self, Ground, Member};
+use super::operate::{self, Operators};
 use super::reload::{Reloading, Reread};
 use super::signals::{Hangups, Signals};
 use super::tuning::{self, Tuned};
 use super::warm::{self, Warm};
 use crate::config::{Config, ReplicaSection};
-use crate::edge::{self, Data, DataSetup, DecisionIds, Readiness, RouterChoice, UpstreamError};
+use crate::edge::{self, Data, DataSetup, DecisionIds, Readiness, RouterChoice, Serving, UnreadHints, UpstreamError};
 use crate::engine::probe::probe_loop;
 use crate::engine::scrape::scrape_loop;
 use crate::engine::{Senses, Vitals};
@@ -112,8 +113,8 @@ pub async fn serve(setup: ServeSetup) -> Result<(), ServeError> {
         log::unfinished_run(run);
     }
     let clients = listen(&setup.config.server.listen).await?;
-    let operators = listen(&setup.config.admin.listen).await?;
-    let addresses = (local(&clients)?, local(&operators)?);
+    let operators_listener = listen(&setup.config.admin.listen).await?;
+    let addresses = (local(&clients)?, local(&operators_listener)?);
 
     let (stop, engines_stop, shutdown) = (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
     let ground = Ground { clock: &clock, tracker: &tasks, stop: &engines_stop, seed: setup.seed };
@@ -122,7 +123,10 @@ pub async fn serve(setup: ServeSetup) -> Result<(), ServeError> {
     let mut run = run_info(&setup, &members, &clock);
     let (secret, last) = (store.secret(), store.last_decision_id());
     let loader = setup.policies.loader.clone();
-    let (policy, policy_name) = (setup.policies.default, default_name(&setup.policies));
+    let default = setup.policies.default;
+    let pinned = store.pinned_policy().await?;
+    let serving = Serving::new(operate::begins_with(&setup.policies, pinned.as_deref()));
+    let policy_name = setup.policies.get(serving.get()).map_or_else(String::new, |policy| policy.name.to_string());
     let router = Arc::new(Router::new(router_setup(&setup.config, secret, &members), setup.policies));
     tuning::resume(&mut store, &router, &mut run, setup.cold).await?;
     let places = members.iter().map(Member::place).collect();
@@ -135,7 +139,8 @@ pub async fn serve(setup: ServeSetup) -> Result<(), ServeError> {
     tasks.spawn_on(writer.run(), background.handle());
 
     let names: Vec<Arc<str>> = members.iter().map(|member| Arc::clone(&member.replica.name)).collect();
-    let gauges = Arc::new(Live { router: Arc::clone(&router), sink: sink.clone() });
+    let unread_hints = UnreadHints::default();
+    let gauges = Arc::new(Live { router: Arc::clone(&router), sink: sink.clone(), unread_hints: unread_hints.clone() });
     let meter = Arc::new(Meter::new(&names, gauges));
     let fan = Arc::new(Fan::new(names.clone(), Arc::clone(&meter), Arc::new(sink.clone())));
     let records: Arc<dyn Listener> =
@@ -150,11 +155,12 @@ pub async fn serve(setup: ServeSetup) -> Result<(), ServeError> {
             records: Arc::clone(&records),
             apply: Arc::clone(&apply),
             readiness: readiness.clone(),
+            unread_hints,
             vitals: Arc::clone(&vitals),
             server: setup.config.server.clone(),
             failover: setup.config.failover,
             replicas: members.iter().map(|member| member.upstream.clone()).collect(),
-            policy,
+            serving: serving.clone(),
             ids: DecisionIds::above(last.unwrap_or(DecisionId(0))),
             seed: setup.seed,
         },
@@ -189,14 +195,23 @@ pub async fn serve(setup: ServeSetup) -> Result<(), ServeError> {
     if let Some(loader) = loader {
         tasks.spawn(tell_of_plugins(loader, Arc::clone(&records), Arc::clone(&clock), stop.clone()));
     }
+    let operators = Operators {
+        router: Arc::clone(&router),
+        serving,
+        default,
+        sink: sink.clone(),
+        records: Arc::clone(&records),
+        clock: Arc::clone(&clock),
+    };
     let pages = Pages {
         meter,
+        operators,
         ready: {
             let data = Arc::clone(&data);
             Box::new(move || data.is_ready())
         },
     };
-    tasks.spawn(admin::serve(Arc::new(pages), operators, tasks.clone(), stop.clone()));
+    tasks.spawn(admin::serve(Arc::new(pages), operators_listener, tasks.clone(), stop.clone()));
 
     note(&*records, &*clock, EventKind::Start, format!("gorgo {} with policy {policy_name}", setup.version));
     log::listening(addresses.0, addresses.1, &policy_name, names.len());
@@ -243,10 +258,6 @@ async fn listen(address: &str) -> Result<TcpListener, ServeError> {
 
 fn local(listener: &TcpListener) -> Result<SocketAddr, ServeError> {
     listener.local_addr().map_err(|cause| ServeError::Listen { address: "a bound socket".to_owned(), cause })
-}
-
-fn default_name(policies: &Policies) -> String {
-    policies.get(policies.default).map_or_else(String::new, |policy| policy.name.to_string())
 }
 
 fn router_setup(config: &Config, secret: u64, members: &[Member]) -> RouterSetup {
@@ -393,6 +404,7 @@ fn tell(trouble: Trouble) {
 struct Live {
     router: Arc<Router>,
     sink: Sink,
+    unread_hints: UnreadHints,
 }
 
 impl Gauges for Live {
@@ -407,7 +419,7 @@ impl Gauges for Live {
                     inflight: u64::from(inflight),
                     queued_tokens,
                     queued_uncached_tokens,
-                    available: self.router.replica_state(replica.id).is_up(),
+                    available: self.router.replica_state(replica.id).is_up() && !self.router.is_draining(replica.id),
                     held: u64::from(self.router.held(replica.id)),
                 }
             })
@@ -416,6 +428,10 @@ impl Gauges for Live {
 
     fn plugins(&self) -> Vec<PluginCount> {
         self.router.policies().loader.as_ref().map_or_else(Vec::new, |loader| loader.counts())
+    }
+
+    fn unread_hints(&self) -> u64 {
+        self.unread_hints.get()
     }
 
     fn store(&self) -> StoreState {

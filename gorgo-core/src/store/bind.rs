@@ -143,4 +143,7 @@ pub(super) fn outcome(to: &mut Parameters, row: &OutcomeRecord) {
     to.maybe(row.completion_tokens);
     to.maybe(row.predicted_ttft_us);
     to.maybe(row.predicted_cached_tokens);
+    for place in 0..8 {
+        to.maybe(row.itl_counts.map(|counts| counts[place]));
+    }
 }

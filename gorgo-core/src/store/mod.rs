@@ -16,6 +16,7 @@ mod lock;
 mod loss;
 mod memory;
 mod open;
+mod pin;
 mod queue;
 mod read;
 mod requests;
@@ -27,6 +28,7 @@ mod sql;
 mod stored;
 mod tuning;
 mod warm;
+mod weights;
 mod writer;
 
 #[cfg(test)]
@@ -42,4 +44,5 @@ pub use sink::{Sink, Trouble};
 pub use stored::{StoredAttempt, StoredCandidate, StoredDecision, StoredPolicy, StoredShadow};
 pub use tuning::LastTuning;
 pub use warm::{StoredIndex, StoredLearning, StoredProbe};
+pub use weights::{StoredRate, StoredWeights};
 pub use writer::Writer;

@@ -324,6 +324,11 @@ impl Reader {
     }
 
     fn outcome(&self, row: &SqliteRow) -> Result<OutcomeRecord, StoreError> {
+        let mut counts = [None; 8];
+        for (count, place) in counts.iter_mut().zip(13..) {
+            *count = self.get::<Option<u32>>(row, place)?;
+        }
+        let counted = counts[0].map(|_| counts.map(Option::unwrap_or_default));
         Ok(OutcomeRecord {
             decision: DecisionId(self.get(row, 0)?),
             status: self.get(row, 1)?,
@@ -333,6 +338,7 @@ impl Reader {
             e2e_us: self.get(row, 5)?,
             itl_mean_us: self.get(row, 6)?,
             itl_p99_us: self.get(row, 7)?,
+            itl_counts: counted,
             prompt_tokens: self.get(row, 8)?,
             cached_tokens: self.get(row, 9)?,
             completion_tokens: self.get(row, 10)?,

@@ -51,6 +51,7 @@ pub(super) enum Command {
     Flush(oneshot::Sender<()>),
     Tidy(oneshot::Sender<()>),
     Policies(Vec<PolicyInfo>, At, oneshot::Sender<Result<(), StoreError>>),
+    Pin(Option<String>, oneshot::Sender<Result<(), StoreError>>),
     Finish(At, oneshot::Sender<Result<(), StoreError>>),
 }
 
@@ -84,6 +85,14 @@ impl Sink {
     /// What SQLite says, or [`StoreError::Ended`]; nothing is added then.
     pub async fn add_policies(&self, policies: Vec<PolicyInfo>, from: At) -> Result<(), StoreError> {
         self.ask(|reply| Command::Policies(policies, from, reply)).await?
+    }
+
+    /// Writes down which policy is pinned, for the next run too; `None`: none is.
+    ///
+    /// # Errors
+    /// What SQLite says, or [`StoreError::Ended`].
+    pub async fn pin_policy(&self, policy: Option<String>) -> Result<(), StoreError> {
+        self.ask(|reply| Command::Pin(policy, reply)).await?
     }
 
     /// Writes all that was taken, marks the run as ended at `ended`, and closes the file. Records that come later are

@@ -84,9 +84,9 @@ pub(super) const ATTEMPTS: Insert = insert!(
 pub(super) const HOLDS: Insert =
     insert!(6, "holds (decision_id, attempt, replica_id, moves, held_us, ended)", "(?,?,?,?,?,?)");
 pub(super) const OUTCOMES: Insert = insert!(
-    13,
-    "outcomes (decision_id, status, error, ttft_us, first_byte_us, e2e_us, itl_mean_us, itl_p99_us, prompt_tokens, cached_tokens, completion_tokens, predicted_ttft_us, predicted_cached_tokens)",
-    "(?,?,?,?,?,?,?,?,?,?,?,?,?)"
+    21,
+    "outcomes (decision_id, status, error, ttft_us, first_byte_us, e2e_us, itl_mean_us, itl_p99_us, prompt_tokens, cached_tokens, completion_tokens, predicted_ttft_us, predicted_cached_tokens, itl_1, itl_2, itl_3, itl_4, itl_5, itl_6, itl_7, itl_8)",
+    "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
 );
 pub(super) const SHADOWS: Insert = insert!(4, "shadows (decision_id, policy_id, replica_id, cost_milli)", "(?,?,?,?)");
 pub(super) const PROBES: Insert = insert!(4, "probes (replica_id, at_us, rtt_us, lost)", "(?,?,?,?)");
@@ -157,6 +157,9 @@ pub(super) const QUICK_CHECK: &str = "PRAGMA quick_check(1)";
 pub(super) const UNFINISHED_RUN: &str =
     "SELECT run_id FROM runs WHERE ended_at_us IS NULL AND run_id = (SELECT max(run_id) FROM runs)";
 pub(super) const META: &str = "SELECT value FROM meta WHERE key = ?";
+pub(super) const PUT_META: &str =
+    "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value";
+pub(super) const DROP_META: &str = "DELETE FROM meta WHERE key = ?";
 pub(super) const LAST_DECISION: &str = "SELECT max(id) FROM (SELECT max(decision_id) AS id FROM decisions UNION ALL \
     SELECT max(decision_id) FROM outcomes UNION ALL SELECT max(decision_id) FROM attempts)";
 
@@ -235,7 +238,8 @@ pub(super) const READ_CANDIDATE_TERMS: &str = "SELECT decision_id, replica_id, s
 pub(super) const READ_SHADOWS: &str = "SELECT decision_id, policy_id, replica_id, cost_milli FROM shadows WHERE decision_id BETWEEN ? AND ? \
      ORDER BY decision_id, policy_id";
 pub(super) const READ_OUTCOMES: &str = "SELECT decision_id, status, error, ttft_us, first_byte_us, e2e_us, itl_mean_us, itl_p99_us, prompt_tokens, \
-     cached_tokens, completion_tokens, predicted_ttft_us, predicted_cached_tokens \
+     cached_tokens, completion_tokens, predicted_ttft_us, predicted_cached_tokens, \
+     itl_1, itl_2, itl_3, itl_4, itl_5, itl_6, itl_7, itl_8 \
      FROM outcomes WHERE decision_id >= ? ORDER BY decision_id LIMIT ?";
 pub(super) const READ_ATTEMPTS: &str = "SELECT decision_id, attempt, replica_id, connection, connect_us, sent_us, first_byte_us, ended_us, status, error \
      FROM attempts WHERE decision_id >= ? ORDER BY decision_id, attempt LIMIT ?";
@@ -255,6 +259,20 @@ pub(super) const READ_CONSTRAINTS: &str = "SELECT constraint_id, name FROM const
 pub(super) const READ_WEIGHTS: &str = "SELECT max(value) FROM weights WHERE run_id = ? AND policy_id = ? \
     AND generation_id = ? GROUP BY slot ORDER BY slot";
 
+/// Of the newest build of each policy: the weights of the generation that was accepted last, else those it began with.
+pub(super) const READ_INCUMBENTS: &str = "WITH newest AS (SELECT p.name, max(p.policy_id) AS policy_id FROM policies p \
+    WHERE EXISTS (SELECT 1 FROM weights w WHERE w.policy_id = p.policy_id) GROUP BY p.name), \
+    won AS (SELECT n.policy_id, coalesce((SELECT max(g.generation_id) FROM generations g \
+    WHERE g.policy_id = n.policy_id AND g.verdict = 'accepted'), 0) AS generation_id FROM newest n) \
+    SELECT p.name, p.sha256, won.generation_id, t.name, (SELECT w.value FROM weights w WHERE w.policy_id = won.policy_id \
+    AND w.generation_id = won.generation_id AND w.slot = t.slot ORDER BY w.from_us DESC LIMIT 1) AS value \
+    FROM won JOIN policies p ON p.policy_id = won.policy_id JOIN terms t ON t.policy_id = won.policy_id \
+    WHERE value IS NOT NULL ORDER BY p.name, t.slot";
+pub(super) const READ_NEWEST_RATES: &str = "SELECT r.name, k.name, a.value, a.low, a.high, a.samples FROM rates a \
+    JOIN replicas r ON r.replica_id = a.replica_id JOIN rate_kinds k ON k.kind = a.kind \
+    WHERE a.at_us = (SELECT max(b.at_us) FROM rates b WHERE b.replica_id = a.replica_id AND b.kind = a.kind) \
+    ORDER BY r.name, k.kind";
+
 /// The statements that are not INSERTs of batches, for the test that prepares them all.
 #[cfg(test)]
 pub(super) const SINGLE: &[&str] = &[
@@ -267,6 +285,8 @@ pub(super) const SINGLE: &[&str] = &[
     SCHEMA_VERSION,
     QUICK_CHECK,
     META,
+    PUT_META,
+    DROP_META,
     UNFINISHED_RUN,
     LAST_DECISION,
     ADD_CONFIG,
@@ -314,6 +334,8 @@ pub(super) const SINGLE: &[&str] = &[
     READ_MODELS,
     READ_CONSTRAINTS,
     READ_WEIGHTS,
+    READ_INCUMBENTS,
+    READ_NEWEST_RATES,
 ];
 
 /// The INSERTs of batches, for the same test.

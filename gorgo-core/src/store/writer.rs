@@ -135,6 +135,11 @@ impl Writer {
                     let added = added.map_err(|cause| StoreError::Sql { path: self.path.clone(), cause });
                     reply.send(added).ok();
                 }
+                Command::Pin(policy, reply) => {
+                    let pinned = super::pin::write(&mut self.connection, policy.as_deref()).await;
+                    let pinned = pinned.map_err(|cause| StoreError::Sql { path: self.path.clone(), cause });
+                    reply.send(pinned).ok();
+                }
                 Command::Finish(ended, reply) => {
                     reply.send(self.finish(ended).await).ok();
                     return;
@@ -222,7 +227,7 @@ impl Writer {
             tokio::select! {
                 () = &mut sleep => return,
                 command = self.commands.recv() => {
-                    self.ending = !matches!(command, Some(Command::Flush(_) | Command::Tidy(_) | Command::Policies(..)));
+                    self.ending = !matches!(command, Some(Command::Flush(_) | Command::Tidy(_) | Command::Policies(..) | Command::Pin(..)));
                     self.postponed.extend(command);
                 }
             }

@@ -15,6 +15,7 @@ pub mod contrast;
 mod decisive;
 mod drift;
 mod exact;
+mod hacking;
 mod jackknife;
 pub mod objective;
 pub mod optimizer;

@@ -13,6 +13,7 @@ use super::cohort::Statistic;
 use super::contrast::{estimates, samples};
 use super::decisive::Decisive;
 use super::drift::Drift;
+use super::hacking::hacked;
 use super::objective::Objective;
 use super::optimizer::{Constants, Optimizer, OptimizerKind, Told};
 use super::reference::Reference;
@@ -440,7 +441,7 @@ impl Tuner {
 
     fn conclude(&mut self, ended: Ended, at: At) {
         let Some(running) = self.trial.take() else { return };
-        let Ended { verdict, reason, told } = ended;
+        let Ended { verdict, mut reason, told } = ended;
         self.next_block = running.trial.range().1;
         self.optimizer.tell(&told);
         self.idle = false;
@@ -451,6 +452,13 @@ impl Tuner {
             self.incumbent = Arc::clone(&running.candidate);
             self.drift.reset();
             self.check_bounds(at);
+            let hacked = hacked(&running.trial.pairs(), self.fleet.len());
+            if let Some(hacked) = &hacked {
+                reason = format!("{reason}; {}", hacked.told());
+                self.said = format!("generation {} {}: {reason}", running.candidate.generation.0, verdict.name());
+            }
+            let value = hacked.as_ref().map_or(0.0, super::hacking::Hacked::ratio);
+            self.alarm("reward-hacking".to_owned(), hacked.is_some(), value, at);
         }
         let mut row = self.row(&running, Some(self.save()));
         row.parent = Some(parent);

@@ -61,7 +61,8 @@ fn shown(loaded: &[Use]) -> String {
             about.name.clone(),
             about.version.clone(),
             using.family.to_owned(),
-            about.unit.to_string(),
+            // A constraint says yes or no.
+            if using.family == "constraint" { "–".to_owned() } else { about.unit.to_string() },
             reads(about.needs),
             options.join(" "),
             format!("{micros:.2}"),

@@ -21,6 +21,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use self::report::Found;
+pub(crate) use self::report::table;
 use self::search::Search;
 use super::Command;
 use super::simulate::ground::{Failure, GroundArgs, progress};

@@ -78,7 +78,7 @@ fn listed(seeds: &[u64]) -> String {
 }
 
 /// The policy's own table with other weights.
-fn table(policy: &Policy, weights: &[f64]) -> String {
+pub(crate) fn table(policy: &Policy, weights: &[f64]) -> String {
     // It is the text that the policy was built from, so it can be read again.
     let Ok(mut whole) = policy.text.parse::<Table>() else { return String::new() };
     let terms = whole

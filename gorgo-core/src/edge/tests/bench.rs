@@ -638,6 +638,7 @@ pub(super) struct Bench {
     /// What the data plane told the facts.
     pub(super) events: Arc<Mutex<Vec<Event>>>,
     pub(super) readiness: Readiness,
+    pub(super) unread_hints: UnreadHints,
     pub(super) shutdown: CancellationToken,
     pub(super) tracker: TaskTracker,
     pub(super) served: watch::Sender<bool>,
@@ -699,6 +700,7 @@ impl Bench {
         });
         let (choose, clock) =
             settings.choose.unwrap_or_else(|| (Arc::clone(&fake) as Arc<dyn Choose>, Arc::new(Wall(Instant::now()))));
+        let unread_hints = UnreadHints::default();
         let setup = DataSetup {
             choose,
             clock,
@@ -708,11 +710,12 @@ impl Bench {
                 move |event| events.lock().push(event)
             }),
             readiness: readiness.clone(),
+            unread_hints: unread_hints.clone(),
             vitals: Arc::new(Vitals::new(engines.len())),
             server: settings.server,
             failover: settings.failover,
             replicas: replicas.collect(),
-            policy: PolicyId(0),
+            serving: Serving::new(PolicyId(0)),
             ids: DecisionIds::above(DecisionId(0)),
             seed: 7,
         };
@@ -727,7 +730,7 @@ impl Bench {
                 served.send_replace(true);
             }
         });
-        Self { address, data, rows, fake, events, readiness, shutdown, tracker, served }
+        Self { address, data, rows, fake, events, readiness, unread_hints, shutdown, tracker, served }
     }
 
     pub(super) async fn client(&self) -> Client {

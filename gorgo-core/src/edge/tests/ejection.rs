@@ -92,6 +92,33 @@ async fn a_wish_to_be_left_alone_is_obeyed_at_once() {
 }
 
 #[tokio::test]
+async fn a_full_engine_that_says_how_long_is_left_alone_and_the_request_goes_elsewhere() {
+    let full = "HTTP/1.1 429 Full\r\nretry-after: 20\r\ncontent-length: 2\r\n\r\n{}";
+    let busy = Engine::start(move |_| vec![send(full)]).await;
+    let good = Engine::start(good_stream).await;
+    let bench = Bench::start(&[busy.address, good.address]).await;
+    for _ in 0..10 {
+        assert_eq!(bench.ask(CHAT, STREAM).await.status, 200);
+    }
+    assert_eq!(busy.asked().len(), 1);
+    // Nobody else is there: the client gets it as it is.
+    let alone = Bench::start(&[busy.address]).await;
+    let answer = alone.ask(CHAT, STREAM).await;
+    assert_eq!((answer.status, answer.header("retry-after")), (429, Some("20")));
+    // The limit of a client's own key says nothing of the replica: it is asked again, by others.
+    let limited = Engine::start(move |_| vec![send(full)]).await;
+    let other = Engine::start(good_stream).await;
+    let bench = Bench::start(&[limited.address, other.address]).await;
+    for _ in 0..4 {
+        let length = STREAM.len();
+        let head =
+            format!("POST {CHAT} HTTP/1.1\r\nhost: a\r\nauthorization: Bearer k\r\ncontent-length: {length}\r\n\r\n");
+        assert_eq!(bench.raw(format!("{head}{STREAM}")).await.status, 200);
+    }
+    assert!(events(&bench).is_empty(), "nobody is held back: {:?}", events(&bench));
+}
+
+#[tokio::test]
 async fn streams_that_break_count_although_they_began_well() {
     let breaks = Engine::start(|_| vec![sse_head(), chunk(&event("{\"content\":\"a\"}")), Step::Reset]).await;
     let good = Engine::start(good_stream).await;

@@ -84,6 +84,19 @@ async fn what_cannot_be_read_is_400_and_an_unknown_model_404() {
 }
 
 #[tokio::test]
+async fn a_wish_that_cannot_be_read_is_counted_and_the_request_goes_on() {
+    let engine = Engine::start(|_| whole(200, "{}")).await;
+    let bench = Bench::start(&[engine.address]).await;
+    for (wish, counted) in [("800", 0), ("800ms", 1), ("-1", 2)] {
+        let length = PLAIN.len();
+        let head =
+            format!("POST {CHAT} HTTP/1.1\r\nhost: a\r\nx-slo-ttft-ms: {wish}\r\ncontent-length: {length}\r\n\r\n");
+        assert_eq!(bench.raw(format!("{head}{PLAIN}")).await.status, 200, "{wish}");
+        assert_eq!(bench.unread_hints.get(), counted, "{wish}");
+    }
+}
+
+#[tokio::test]
 async fn the_body_limit_is_a_setting_and_is_named() {
     let engine = Engine::start(|_| whole(200, "{}")).await;
     let bench = Bench::start_with(&[engine.address], |settings| settings.server.max_body_bytes = 1_000_000).await;

@@ -80,6 +80,8 @@ async fn what_came_together_goes_on_together_and_what_came_alone_at_once() {
     let outcome = bench.rows.outcome().await;
     assert_eq!((outcome.error, outcome.completion_tokens), (None, None));
     assert!(outcome.itl_p99_us.is_some(), "each token was seen for itself");
+    let gaps: u32 = outcome.itl_counts.unwrap().iter().sum();
+    assert!(gaps > 0, "and counted");
 }
 
 #[tokio::test]
@@ -95,6 +97,18 @@ async fn an_answer_of_any_size_crosses_whole() {
         assert!(answer.body == expected && answer.complete, "{length}");
         assert_eq!(bench.rows.outcome().await.error, None);
     }
+}
+
+#[tokio::test]
+async fn a_plain_answer_has_no_first_token_and_all_the_rest() {
+    let answer = r#"{"choices":[{"message":{"content":"x"}}],"usage":{"prompt_tokens":9,"completion_tokens":4,"prompt_tokens_details":{"cached_tokens":3}}}"#;
+    let engine = Engine::start(move |_| whole(200, answer)).await;
+    let bench = Bench::start(&[engine.address]).await;
+    assert_eq!(bench.ask(CHAT, PLAIN).await.body, answer);
+    let outcome = bench.rows.outcome().await;
+    assert_eq!((outcome.ttft_us, outcome.itl_mean_us, outcome.itl_counts), (None, None, None));
+    assert!(outcome.first_byte_us.is_some_and(|first| first <= outcome.e2e_us) && outcome.e2e_us > 0, "{outcome:?}");
+    assert_eq!((outcome.prompt_tokens, outcome.cached_tokens, outcome.completion_tokens), (Some(9), Some(3), Some(4)));
 }
 
 #[tokio::test]

@@ -61,7 +61,7 @@ async fn an_engine_that_keeps_no_connection_is_still_measured() {
 
 #[tokio::test]
 async fn a_step_tells_facts_store_and_people() {
-    let mock = Mock::start(|_| reply(404, "")).await;
+    let mock = Mock::start(|_| reply(400, "")).await;
     let heard = Heard::new();
     let mut prober = Prober::new(mock.watched(EngineKind::Vllm, None), LIMIT, &heard.senses);
     prober.step(&heard.senses).await;
@@ -140,6 +140,19 @@ async fn a_wrong_key_is_named_once_and_is_not_death() {
     status.store(200, Ordering::Relaxed);
     prober.step(&heard.senses).await;
     assert!(heard.notes().is_empty());
+}
+
+#[tokio::test]
+async fn a_server_that_is_no_engine_is_named_once() {
+    let mock = Mock::start(|_| reply(404, "")).await;
+    let heard = Heard::new();
+    let mut prober = Prober::new(mock.watched(EngineKind::Vllm, None), LIMIT, &heard.senses);
+    for _ in 0..3 {
+        prober.step(&heard.senses).await;
+    }
+    let said: Vec<_> = heard.notes().into_iter().filter(|note| note.0 == EventKind::MissingSignal).collect();
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(said[0].1.starts_with("replica a answers 404 to GET /health, which every vllm has: "), "{said:?}");
 }
 
 #[tokio::test]

@@ -22,6 +22,8 @@ const SURELY_THERE: Duration = Duration::from_secs(10);
 /// Sums of the same works in another order differ by less. Who is called must not be found cold again for that, or it
 /// would be called without end.
 const ROUNDING_MS: f64 = 1e-6;
+/// How many who went are remembered, for how fast the queue drains.
+pub(super) const WENT: usize = 32;
 /// How far below the engine's graph batch the gate closes, requests: those on their way arrive together at times.
 const BELOW_BATCH: u32 = 2;
 
@@ -76,6 +78,8 @@ pub(super) struct Room {
     held: Vec<Held>,
     pages: VecDeque<Page>,
     foreign: u32,
+    /// When the queue formed or the oldest remembered one went, then when each one went since.
+    went: VecDeque<At>,
 }
 
 impl Room {
@@ -89,6 +93,7 @@ impl Room {
             held: Vec::new(),
             pages: VecDeque::new(),
             foreign: 0,
+            went: VecDeque::new(),
         }
     }
 
@@ -147,6 +152,32 @@ impl Room {
     pub(super) fn enter(&mut self, at: At, replica: ReplicaId, number: u64) -> Admission {
         self.inside.insert(number, at);
         Admission::Pass(Pass { replica, number })
+    }
+
+    /// Somebody comes who must wait: where nobody else does, a queue forms now.
+    pub(super) fn begin_to_wait(&mut self, at: At) {
+        if self.held.is_empty() {
+            self.went.clear();
+            self.went.push_back(at);
+        }
+    }
+
+    /// Somebody is sent on. `waited`: out of the queue; one that never waited says nothing of it.
+    pub(super) fn went(&mut self, at: At, waited: bool) {
+        if waited && !self.went.is_empty() {
+            self.went.push_back(at);
+            if self.went.len() > WENT {
+                self.went.pop_front();
+            }
+        }
+    }
+
+    /// When those who wait now will have gone if they go as they went: s. Where none went yet, as if one did now.
+    #[expect(clippy::cast_precision_loss, reason = "at most some dozens")]
+    pub(super) fn drain_secs(&self, at: At) -> f64 {
+        let Some(first) = self.went.front() else { return 0.0 };
+        let went = self.went.len().saturating_sub(1).max(1) as f64;
+        f64::from(self.queued()) * at.since(*first).as_secs_f64() / went
     }
 
     pub(super) fn leave(&mut self, number: u64) {

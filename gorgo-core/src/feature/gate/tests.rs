@@ -115,6 +115,35 @@ fn stays(_: u64, replica: ReplicaId) -> ReplicaId {
 }
 
 #[test]
+fn who_is_shed_is_told_how_long_those_who_wait_will_take() {
+    let mut driver = Driver::new(1, rule(2, 6));
+    for _ in 0..2 {
+        driver.arrive(R, wish(10.0, 0.0));
+    }
+    assert_eq!(driver.gate.patience_secs(R, at(driver.now)), 1, "nobody waits");
+    for _ in 0..6 {
+        driver.arrive(R, wish(10.0, 0.0));
+    }
+    // None has gone since the queue formed, 4 s ago: six times 4 s and a little at least.
+    driver.now += 4_000;
+    assert_eq!(driver.gate.patience_secs(R, at(driver.now)), 25);
+    for _ in 0..4 {
+        driver.now += 500;
+        driver.finish(0);
+        driver.answer(stays);
+    }
+    // Four in 6 s, and two are left.
+    assert_eq!((driver.gate.counts(R).1, driver.gate.patience_secs(R, at(driver.now))), (2, 4));
+    driver.now += 10_000_000;
+    assert_eq!(driver.gate.patience_secs(R, at(driver.now)), 60, "never longer");
+    while !driver.passes.is_empty() {
+        driver.finish(0);
+        driver.answer(stays);
+    }
+    assert_eq!(driver.gate.patience_secs(R, at(driver.now)), 1, "the queue is gone");
+}
+
+#[test]
 fn beyond_its_room_a_replica_makes_wait_then_shed() {
     let mut driver = Driver::new(1, rule(2, 3));
     for _ in 0..8 {

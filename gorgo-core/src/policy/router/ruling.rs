@@ -90,6 +90,34 @@ fn tuner(policy: &Policy, weights: Weights, fleet: &[Replica]) -> Option<Arc<Mut
     plan.tuner(policy.id, weights, names).ok().map(|tuner| Arc::new(Mutex::new(tuner)))
 }
 
+/// What differs in the names and places of policies, or in which one is the default, for people.
+fn difference(old: &Policies, new: &Policies) -> Option<String> {
+    let only_in = |one: &Policies, other: &Policies| {
+        let names: Vec<&str> = one.list.iter().map(|policy| &*policy.name).collect();
+        let gone = names.into_iter().filter(|name| other.named(name).is_none());
+        gone.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+    };
+    let (came, went) = (only_in(new, old), only_in(old, new));
+    let mut said = Vec::new();
+    if !came.is_empty() {
+        said.push(format!("policies that were not there: {came}"));
+    }
+    if !went.is_empty() {
+        said.push(format!("policies that are gone: {went}"));
+    }
+    let name = |policies: &Policies| policies.get(policies.default).map(|policy| Arc::clone(&policy.name));
+    if let (Some(was), Some(is)) = (name(old), name(new))
+        && was != is
+    {
+        said.push(format!("the default is `{is}` and was `{was}` (`gorgo ctl pin {is}` needs no restart)"));
+    }
+    if said.is_empty() {
+        let moved = old.list.iter().zip(&new.list).find(|(old, new)| old.name != new.name)?;
+        said.push(format!("policies changed places, first `{}` and `{}`", moved.0.name, moved.1.name));
+    }
+    Some(said.join("; "))
+}
+
 /// Whether nothing of a policy is new: neither its text nor a library.
 fn is_same(old: &Policy, new: &Policy) -> bool {
     old.sha256 == new.sha256 && old.libraries().eq(new.libraries())
@@ -111,12 +139,8 @@ impl Router {
     /// What only a restart can change.
     pub fn succession(&self, mut policies: Policies) -> Result<Option<Succession>, String> {
         let old = self.ruling.load_full();
-        let names =
-            |policies: &Policies| policies.list.iter().map(|policy| policy.name.to_string()).collect::<Vec<_>>();
-        if names(&old.policies) != names(&policies) || old.policies.default != policies.default {
-            return Err(
-                "policies came, went or changed places, or another one is the default: restart for that".to_owned()
-            );
+        if let Some(difference) = difference(&old.policies, &policies) {
+            return Err(format!("{difference}: restart for that"));
         }
         if old.policies.windows != policies.windows {
             return Err("windows of concentration constraints changed: restart for that".to_owned());

@@ -45,7 +45,10 @@ impl Router {
         let mut said = Vec::new();
         let disturbance = match record {
             Record::Event(event) => match event.kind {
-                EventKind::ReplicaUp | EventKind::ReplicaDown | EventKind::ReplicaRestarted => Some(event.kind.name()),
+                EventKind::ReplicaUp
+                | EventKind::ReplicaDown
+                | EventKind::ReplicaRestarted
+                | EventKind::ReplicaDraining => Some(event.kind.name()),
                 _ => None,
             },
             Record::Decision(_) | Record::Outcome(..) => None,

@@ -207,6 +207,7 @@ impl World<'_> {
             e2e_us: span(live.sent, at),
             itl_mean_us: sample.itl_ms.map(whole_micros),
             itl_p99_us: None,
+            itl_counts: None,
             prompt_tokens: sample.usage.prompt_tokens,
             cached_tokens: sample.usage.cached_tokens,
             completion_tokens: sample.usage.completion_tokens,

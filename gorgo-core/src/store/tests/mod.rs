@@ -7,8 +7,10 @@ mod pruning;
 mod requests;
 mod round_trip;
 mod schema;
+mod shadows;
 mod tuning;
 mod warm;
+mod weights;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -153,6 +155,7 @@ fn outcome(n: u32, ttft_ms: Option<i64>) -> OutcomeRecord {
         e2e_us: ttft_ms.unwrap_or(50) * 3_000,
         itl_mean_us: Some(21_000),
         itl_p99_us: Some(38_000),
+        itl_counts: Some([0, 1, 2, 9, 3, 0, 0, 1]),
         prompt_tokens: Some(1_010),
         cached_tokens: Some(512),
         completion_tokens: Some(64),
@@ -219,6 +222,7 @@ fn history() -> Vec<Record> {
         error: Some(ErrorClass::Refused),
         itl_mean_us: None,
         itl_p99_us: None,
+        itl_counts: None,
         prompt_tokens: None,
         cached_tokens: None,
         completion_tokens: None,

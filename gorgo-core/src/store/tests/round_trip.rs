@@ -110,7 +110,7 @@ fn outcome() -> impl Strategy<Value = OutcomeRecord> {
     let time = || option::of(any::<i64>());
     let tokens = || option::of(any::<u32>());
     let ends = (option::of(any::<u16>()), option::of(select(&ErrorClass::ALL[..])));
-    let times = (time(), time(), any::<i64>(), time(), time(), time());
+    let times = (time(), time(), any::<i64>(), time(), time(), time(), option::of(any::<[u32; 8]>()));
     (ends, times, (tokens(), tokens(), tokens(), tokens())).prop_map(|(ends, times, tokens)| OutcomeRecord {
         decision: DecisionId(0),
         status: ends.0,
@@ -120,6 +120,7 @@ fn outcome() -> impl Strategy<Value = OutcomeRecord> {
         e2e_us: times.2,
         itl_mean_us: times.3,
         itl_p99_us: times.4,
+        itl_counts: times.6,
         prompt_tokens: tokens.0,
         cached_tokens: tokens.1,
         completion_tokens: tokens.2,

@@ -1,8 +1,8 @@
 //! Flat, a better point, a lucky window, a world that changes, a fleet that changes, a candidate that fails.
 
 use super::world::{World, plan, tuner, valley};
-use crate::model::{Record, Verdict};
-use crate::tune::{Assignment, Blocks, Test};
+use crate::model::{Generation, Record, Verdict, Weights};
+use crate::tune::{Assignment, Blocks, Guard, Test};
 
 const START: [f64; 2] = [0.276, 0.5];
 const BEST: [f64; 2] = [0.6, 0.12];
@@ -37,6 +37,51 @@ fn tune_a_flat_objective_is_left_alone() {
         assert!(accepted * 10 <= decided, "{}: {accepted} of {decided} false acceptances", test.name());
         assert!(far <= 2, "{far} runs drifted to a bound");
     }
+}
+
+/// First tokens come the sooner the less the queue weighs, and tokens after them the later: what the paper calls reward
+/// hacking. A tuner that looks at TTFT alone goes there; it must say so.
+#[test]
+fn tune_weights_that_hack_the_reward_raise_an_alarm() {
+    let mut plan = plan("ttft-p95", "es-1plus1", &[], 3);
+    plan.guard = Guard { max_e2e_p95_ratio: 100.0, ..plan.guard };
+    let mut tuner = tuner(&plan);
+    let mut world = World::new(3, |weights: &[f64], _| 0.5 * weights[2].ln());
+    world.noise = 0.3;
+    world.stretch = |weights: &[f64]| (0.5 / weights[2]).powi(2);
+    world.run(&mut tuner, 8_000);
+    let alarms: Vec<_> = world
+        .records
+        .iter()
+        .filter_map(|record| match record {
+            Record::Alarm(alarm) if alarm.kind == "reward-hacking" => Some((alarm.over, alarm.value)),
+            _ => None,
+        })
+        .collect();
+    assert!(matches!(alarms.first(), Some((false, Some(ratio))) if *ratio > 1.0), "{alarms:?}, {:?}", world.verdicts());
+    let reasons: Vec<&String> = world
+        .records
+        .iter()
+        .filter_map(|record| match record {
+            Record::Generation(row) if row.verdict == Some(Verdict::Accepted) => row.reason.as_ref(),
+            _ => None,
+        })
+        .collect();
+    assert!(reasons.iter().any(|reason| reason.contains("reward hacking: ttft_")), "{reasons:?}");
+
+    // Better all round is no reason for one.
+    let mut honest = World::new(3, |weights: &[f64], _| 0.5 * weights[2].ln());
+    honest.noise = 0.3;
+    let mut tuner = plan.tuner(crate::model::PolicyId(0), tuner_weights(), vec!["a".to_owned()]).unwrap();
+    honest.run(&mut tuner, 8_000);
+    assert!(honest.verdicts().0 > 0);
+    assert!(
+        !honest.records.iter().any(|record| matches!(record, Record::Alarm(alarm) if alarm.kind == "reward-hacking"))
+    );
+}
+
+fn tuner_weights() -> Weights {
+    Weights { generation: Generation(0), values: vec![0.276, 1.0, 0.5] }
 }
 
 /// In how many of the seeds a point that is 10 % better was found.

@@ -64,6 +64,8 @@ pub(super) struct World<F> {
     pub(super) sent: u64,
     /// Multiplies the noise.
     pub(super) noise: f64,
+    /// How many times as long the gaps between tokens are with these weights.
+    pub(super) stretch: fn(&[f64]) -> f64,
     /// Share of requests that fail with the candidate's weights.
     pub(super) failing: f64,
     flying: BinaryHeap<Reverse<(u64, u64)>>,
@@ -78,6 +80,7 @@ impl<F: Fn(&[f64], u64) -> f64> World<F> {
             seed,
             sent: 0,
             noise: NOISE,
+            stretch: |_| 1.0,
             failing: 0.0,
             flying: BinaryHeap::new(),
             ends: Vec::new(),
@@ -117,7 +120,8 @@ impl<F: Fn(&[f64], u64) -> f64> World<F> {
         let unknown = (1.0 - KNOWN).sqrt() * normal(&mut random);
         let ttft_ms = (300.0_f64.ln() + longer + self.noise * (known + unknown)).exp();
         let tokens = 20 + u32::try_from(self.sent % 109).unwrap();
-        let e2e_ms = ttft_ms + f64::from(tokens) * 10.0 * longer.exp();
+        let gap_ms = 10.0 * longer.exp() * (self.stretch)(&assigned.weights.values);
+        let e2e_ms = ttft_ms + f64::from(tokens) * gap_ms;
         let failed =
             assigned.weights.generation.0 != tuner.incumbent().generation.0 && uniform(&mut random) < self.failing;
         let micros = |ms: f64| {
@@ -132,8 +136,9 @@ impl<F: Fn(&[f64], u64) -> f64> World<F> {
             ttft_us: (!failed).then(|| micros(ttft_ms)),
             first_byte_us: None,
             e2e_us: if failed { 1_000 } else { micros(e2e_ms) },
-            itl_mean_us: (!failed).then_some(micros(10.0 * longer.exp())),
+            itl_mean_us: (!failed).then_some(micros(gap_ms)),
             itl_p99_us: None,
+            itl_counts: None,
             prompt_tokens: None,
             cached_tokens: None,
             completion_tokens: (!failed).then_some(tokens),

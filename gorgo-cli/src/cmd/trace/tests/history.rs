@@ -82,6 +82,7 @@ pub(super) async fn write(path: &Path, requests: &[Request]) {
                     e2e_us: 2,
                     itl_mean_us: None,
                     itl_p99_us: None,
+                    itl_counts: None,
                     prompt_tokens: Some(prompt_tokens + 3),
                     cached_tokens: None,
                     completion_tokens: Some(answer),

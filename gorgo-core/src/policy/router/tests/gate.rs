@@ -43,7 +43,7 @@ fn the_fifth_waits_as_load_of_its_replica_and_the_seventh_is_shed() {
     let waiting: Vec<Held> = (4..6).map(|number| held(enter(&router, "gated", &prompt, number))).collect();
     let replicas: Vec<ReplicaId> = waiting.iter().map(Held::replica).collect();
     assert_ne!(replicas[0], replicas[1], "who waits counts as load for the next");
-    assert_eq!(enter(&router, "gated", &prompt, 6).unwrap_err(), DecideError::GateFull);
+    assert_eq!(enter(&router, "gated", &prompt, 6).unwrap_err(), DecideError::GateFull { retry_secs: 1 });
     assert_eq!((router.held(ReplicaId(0)), router.held(ReplicaId(1))), (1, 1));
     assert_eq!(router.load(ReplicaId(0)).0, 2, "it is not in flight");
     // Who will not wait is not sent to a closed replica.
@@ -152,4 +152,27 @@ fn without_a_known_batch_the_preset_never_waits_and_with_one_it_does() {
     for routed in running {
         router.finish(routed.reservation, &prompt, &Ending::default(), At(3_000_000));
     }
+}
+
+#[test]
+fn who_waits_for_a_replica_that_is_drained_is_called_and_goes_elsewhere() {
+    let router = probed(2, GATED, 10.0);
+    let prompt = unique(&router, 1, 1_000);
+    let running: Vec<Routed> = (0..4).map(|number| routed(enter(&router, "gated", &prompt, number))).collect();
+    let waiting = held(enter(&router, "gated", &prompt, 4));
+    let place = waiting.replica();
+    assert!(router.set_draining(place, true) && router.is_draining(place));
+    assert_eq!(router.take_called(), [waiting.number()]);
+    let again = held(router.enter_again(waiting, &prompt, DecisionId(4), 4, At(2_000_000), &[]));
+    assert_ne!(again.replica(), place);
+    router.leave(again, At(2_000_001));
+    assert!(!router.set_draining(ReplicaId(9), true), "a stranger");
+    // What runs there ends as ever.
+    for one in running {
+        router.finish(one.reservation, &prompt, &done(1_000, 0, 50.0), At(3_000_000));
+    }
+    assert_eq!((router.load(ReplicaId(0)).0, router.load(ReplicaId(1)).0), (0, 0));
+    let next = routed(enter(&router, "gated", &prompt, 5));
+    assert_ne!(next.reservation.replica(), place);
+    router.finish(next.reservation, &prompt, &done(1_000, 0, 50.0), At(4_000_000));
 }

@@ -34,6 +34,7 @@ fn outcome(decision: DecisionId) -> Record {
         e2e_us: 300_000,
         itl_mean_us: Some(10_000),
         itl_p99_us: None,
+        itl_counts: None,
         prompt_tokens: None,
         cached_tokens: None,
         completion_tokens: Some(20),

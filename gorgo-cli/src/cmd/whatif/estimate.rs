@@ -1,0 +1,127 @@
+//! What other choices would have been worth, from choices that chance had a part in: self-normalised inverse propensity
+//! scores. Each request counts with the chance that the other weights would have given its replica, over the chance that it
+//! had. Source: Swaminathan and Joachims, The Self-Normalized Estimator for Counterfactual Learning, 2015.
+
+/// One request.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Seen {
+    /// Chance of its replica under the other weights over the chance that it had.
+    pub(super) weight: f64,
+    /// TTFT, ms.
+    pub(super) ttft_ms: Option<f64>,
+    /// E2E of one that ended well, ms.
+    pub(super) e2e_ms: Option<f64>,
+    /// Whether its replica failed it.
+    pub(super) failed: bool,
+}
+
+/// A mean with its standard error, and the 95th percentile.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Figure {
+    pub(super) mean: f64,
+    pub(super) error: f64,
+    pub(super) p95: f64,
+}
+
+/// What is estimated of a set of requests.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Estimate {
+    pub(super) ttft: Option<Figure>,
+    pub(super) e2e: Option<Figure>,
+    pub(super) error_share: Option<f64>,
+    /// How many equally weighted requests it is worth.
+    pub(super) effective: f64,
+    /// Mean weight: 1 where every choice of the other weights had a chance to be made; less where some had none.
+    pub(super) covered: f64,
+}
+
+impl Estimate {
+    /// Of these requests.
+    pub(super) fn of(seen: &[Seen]) -> Self {
+        let sum: f64 = seen.iter().map(|one| one.weight).sum();
+        let squares: f64 = seen.iter().map(|one| one.weight * one.weight).sum();
+        let failed: f64 = seen.iter().filter(|one| one.failed).map(|one| one.weight).sum();
+        Self {
+            ttft: figure(seen.iter().filter_map(|one| Some((one.weight, one.ttft_ms?)))),
+            e2e: figure(seen.iter().filter_map(|one| Some((one.weight, one.e2e_ms?)))),
+            error_share: (sum > 0.0).then(|| failed / sum),
+            effective: if squares > 0.0 { sum * sum / squares } else { 0.0 },
+            covered: if seen.is_empty() { 0.0 } else { sum / count(seen.len()) },
+        }
+    }
+
+    /// The same requests as they were served.
+    pub(super) fn served(seen: &[Seen]) -> Self {
+        Self::of(&seen.iter().map(|one| Seen { weight: 1.0, ..*one }).collect::<Vec<_>>())
+    }
+}
+
+/// `None` where nothing has any weight.
+fn figure(weighted: impl Iterator<Item = (f64, f64)>) -> Option<Figure> {
+    let mut weighted: Vec<(f64, f64)> = weighted.filter(|(weight, _)| *weight > 0.0).collect();
+    weighted.sort_by(|one, other| one.1.total_cmp(&other.1));
+    let sum: f64 = weighted.iter().map(|(weight, _)| weight).sum();
+    let (_, largest) = *weighted.last()?;
+    let mean = weighted.iter().map(|(weight, value)| weight * value).sum::<f64>() / sum;
+    let spread: f64 = weighted.iter().map(|(weight, value)| (weight * (value - mean)).powi(2)).sum();
+    let mut below = 0.0;
+    let p95 = weighted.iter().find(|(weight, _)| {
+        below += weight;
+        below >= 0.95 * sum * (1.0 - 1e-12)
+    });
+    Some(Figure { mean, error: spread.sqrt() / sum, p95: p95.map_or(largest, |(_, value)| *value) })
+}
+
+#[expect(clippy::cast_precision_loss, reason = "requests stay far below 2^53")]
+fn count(number: usize) -> f64 {
+    number as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn seen(weight: f64, ttft_ms: f64) -> Seen {
+        Seen { weight, ttft_ms: Some(ttft_ms), e2e_ms: None, failed: false }
+    }
+
+    #[test]
+    fn two_replicas_that_chance_chose_evenly() {
+        // The other weights always take the one that answers in 100 ms.
+        let all: Vec<Seen> = (0..100).map(|n| if n % 2 == 0 { seen(2.0, 100.0) } else { seen(0.0, 300.0) }).collect();
+        let other = Estimate::of(&all);
+        assert_eq!(other.ttft, Some(Figure { mean: 100.0, error: 0.0, p95: 100.0 }));
+        assert_eq!((other.effective, other.covered, other.error_share), (50.0, 1.0, Some(0.0)));
+        let served = Estimate::served(&all);
+        assert_eq!(served.ttft.map(|figure| (figure.mean, figure.p95)), Some((200.0, 300.0)));
+        assert_eq!(served.e2e, None);
+    }
+
+    #[test]
+    fn choices_that_had_no_chance_show_as_not_covered() {
+        let all: Vec<Seen> = (0..100).map(|n| seen(if n < 40 { 1.0 } else { 0.0 }, 100.0)).collect();
+        assert_eq!(Estimate::of(&all).covered, 0.4);
+        let nothing = Estimate::of(&[]);
+        assert_eq!((nothing.ttft, nothing.effective, nothing.covered), (None, 0.0, 0.0));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
+
+        /// Weights are relative; means lie between the extremes; equal ones are worth as many as there are.
+        #[test]
+        fn weights_are_relative(values in prop::collection::vec((0.1..10.0_f64, 1.0..1e4_f64), 2..60), scale in 0.1..10.0_f64) {
+            let of = |by: f64| Estimate::of(&values.iter().map(|(weight, ms)| seen(weight * by, *ms)).collect::<Vec<_>>());
+            let (one, other) = (of(1.0), of(scale));
+            let (figure, scaled) = (one.ttft.unwrap(), other.ttft.unwrap());
+            prop_assert!((figure.mean - scaled.mean).abs() <= 1e-9 * figure.mean && figure.p95 == scaled.p95);
+            let least = values.iter().map(|(_, ms)| *ms).fold(f64::INFINITY, f64::min);
+            let most = values.iter().map(|(_, ms)| *ms).fold(0.0, f64::max);
+            prop_assert!(figure.mean >= least - 1e-9 && figure.mean <= most + 1e-9 && figure.p95 <= most);
+            prop_assert!(one.effective <= count(values.len()) + 1e-9);
+            let even = Estimate::served(&values.iter().map(|(weight, ms)| seen(*weight, *ms)).collect::<Vec<_>>());
+            prop_assert!((even.effective - count(values.len())).abs() < 1e-6);
+        }
+    }
+}
