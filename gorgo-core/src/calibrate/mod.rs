@@ -14,7 +14,7 @@ mod load;
 mod regression;
 mod table;
 
-pub use fit::{Calibration, Constant, Fitted, HoldOut, Quality, TheilSen, calibrate};
+pub use fit::{Calibration, Constant, Fitted, HoldOut, Quality, RunQuality, TheilSen, calibrate};
 pub use table::{TableError, decisions, measured};
 
 /// One request as it was measured. Times are ms.
