@@ -1,14 +1,19 @@
-//! `gorgo doctor`: kernel settings of this machine that cost requests time on far links, and what they cost.
+//! `gorgo doctor`: kernel settings of this machine that cost requests time on far links, and what they cost. With `--fleet`:
+//! whether the replicas are equally fast (`fleet`).
 //!
 //! It reads and never sets. The figures are of a POST of 70 KB over a link of 279 ms on HTTP/1.1, measured between
 //! network namespaces with the kernel's own TCP at both ends. Where a setting cannot be read (another system, a locked-down
 //! container) it says so.
 
+mod fleet;
+
 use std::fs;
 use std::io::Write as _;
 
+use self::fleet::FleetArgs;
 use super::Command;
 use crate::exit::Exit;
+use crate::runtime::{block_on, clock};
 
 /// Streams times two (a client and an engine), with room.
 const OPEN_FILES: u64 = 20_000;
@@ -17,13 +22,31 @@ const SEND_BUFFER: u64 = 1 << 20;
 
 /// Arguments of `gorgo doctor`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Doctor {}
+pub(crate) struct Doctor {
+    /// Look at the replicas in place of this machine: whether they are equally fast
+    #[arg(long)]
+    fleet: bool,
+    #[command(flatten)]
+    asked: FleetArgs,
+}
 
 impl Command for Doctor {
     const NAME: &'static str = "doctor";
-    const ABOUT: &'static str = "Say which kernel settings of this machine cost requests time, and how much";
+    const ABOUT: &'static str =
+        "Say which kernel settings of this machine cost requests time; --fleet: whether the replicas are equally fast";
 
     fn run(self) -> Exit {
+        if self.fleet {
+            return block_on(async move {
+                let (text, exit) = self.asked.told(clock()).await;
+                // What stops it is told where errors are.
+                let _ = match exit {
+                    Exit::Configuration | Exit::Usage => anstream::stderr().write_all(text.as_bytes()),
+                    _ => anstream::stdout().write_all(text.as_bytes()),
+                };
+                exit
+            });
+        }
         let text = told(|path| fs::read_to_string(path).ok());
         // A closed pipe is not worth an error.
         let _ = std::io::stdout().write_all(text.as_bytes());

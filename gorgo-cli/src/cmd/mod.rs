@@ -5,8 +5,10 @@ mod check;
 mod doctor;
 mod engine;
 mod kinds;
+mod live;
 mod plugin;
 mod replay;
+mod report;
 mod serve;
 mod simulate;
 mod trace;
@@ -25,6 +27,7 @@ const COMMANDS: &[Row] = &[
     row::<simulate::Simulate>(),
     row::<tune::Tune>(),
     row::<replay::Replay>(),
+    row::<report::Report>(),
     row::<trace::Trace>(),
     row::<calibrate::Calibrate>(),
     row::<plugin::Plugin>(),

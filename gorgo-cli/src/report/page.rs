@@ -60,6 +60,7 @@ ul{margin:0;padding-left:1.2rem;color:var(--soft);font-size:13px}
 code{font:13px/1.45 ui-monospace,'DejaVu Sans Mono',Menlo,monospace;overflow-wrap:anywhere}
 svg{display:block;width:100%;min-width:620px;height:auto}
 svg text{font-size:12px;fill:var(--ink)}svg .soft{fill:var(--soft)}svg .marked{font-weight:700}
+svg .over{paint-order:stroke;stroke:var(--card);stroke-width:3px;stroke-linejoin:round}
 svg .end{text-anchor:end}svg .mid{text-anchor:middle}
 svg .grid{stroke:var(--line);stroke-width:1}svg .axis{stroke:var(--soft);stroke-width:1}
 svg .limit{stroke:var(--ink);stroke-width:1;stroke-dasharray:5 4}

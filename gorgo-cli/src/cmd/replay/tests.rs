@@ -80,6 +80,8 @@ const GOOD: [&str; 5] = [ROLE, WORD, WORD, USAGE, DONE];
 enum Answer {
     Good,
     Status(u16, &'static str),
+    /// Fails so often with this status, then answers well.
+    GoodAfter(usize, u16),
     Stream(&'static [&'static str]),
     CutStream(&'static [&'static str]),
     Closed,
@@ -148,6 +150,12 @@ impl Mock {
                 Ok(response.body(Pieces::of(&GOOD)).unwrap())
             }
             Answer::Status(status, text) => Ok(Response::builder().status(status).body(Pieces::of(&[text])).unwrap()),
+            Answer::GoodAfter(failures, status) => {
+                let seen = self.seen.lock().unwrap().len();
+                let good = Response::new(Pieces::of(&GOOD));
+                let bad = || Response::builder().status(status).body(Pieces::of(&["again"])).unwrap();
+                Ok(if seen > failures { good } else { bad() })
+            }
             Answer::Stream(texts) => Ok(Response::new(Pieces::of(texts))),
             Answer::CutStream(texts) => Ok(Response::new(Pieces::of(texts).then_cut())),
             Answer::Closed => Err(io::Error::other("closed")),
@@ -169,8 +177,12 @@ fn rows(count: usize) -> Vec<TraceRow> {
     (0..count).map(row).collect()
 }
 
+fn asked(limit: Duration) -> Asked {
+    Asked { api: super::target::Api::Chat, stream: true, limit, retries: 0 }
+}
+
 fn plan(rows: Vec<TraceRow>, max_in_flight: usize) -> Plan {
-    let bodies = BodyWriter::new(PromptText::new(16, 0), Api::Chat, "sim", true);
+    let bodies = BodyWriter::new(PromptText::new(16, 0), &asked(Duration::from_secs(60)), "sim", true);
     Plan { rows, bodies, max_in_flight: Some(max_in_flight), sessions: true }
 }
 
@@ -179,7 +191,7 @@ async fn client_of(mock: &Arc<Mock>, limit: Duration) -> (Arc<Client>, TaskTrack
     let tracker = TaskTracker::new();
     let address = mock.serve(&tracker).await;
     let target = Target::parse(&address.to_string()).unwrap();
-    let client = Client::new(target, Api::Chat, None, limit, clock(), tracker.clone()).unwrap();
+    let client = Client::new(target, &asked(limit), None, clock(), tracker.clone()).unwrap();
     (Arc::new(client), tracker)
 }
 
@@ -311,6 +323,59 @@ async fn aborting_drops_what_is_in_flight() {
     assert_eq!((driven.samples.len(), driven.unsent, driven.unfinished), (0, 1, 1));
 }
 
+/// One request to a server that fails so often first, by a client that may send it again so often.
+async fn tried(failures: usize, status: u16, retries: u32) -> Sample {
+    let mock = Mock::new(&[Answer::GoodAfter(failures, status)], 1);
+    let tracker = TaskTracker::new();
+    let address = mock.serve(&tracker).await;
+    let target = Target::parse(&address.to_string()).unwrap();
+    let asked = Asked { retries, ..asked(Duration::from_secs(60)) };
+    let client = Arc::new(Client::new(target, &asked, None, clock(), tracker.clone()).unwrap());
+    drive(&client, plan(rows(1), 1), &tracker, &Brakes::default(), |_| {}).await.samples.swap_remove(0)
+}
+
+#[tokio::test]
+async fn a_request_is_sent_again_only_where_told_and_its_times_count_from_the_first() {
+    let once = tried(1, 502, 2).await;
+    assert_eq!((once.error, once.status, once.retries), (None, Some(200), 1));
+    // 100 ms before the second try.
+    assert!(once.ttft_ms.unwrap() >= 100.0 && once.ttft_ms.unwrap() <= once.e2e_ms, "{once:?}");
+    let never = tried(1, 502, 0).await;
+    assert_eq!((never.error, never.status, never.retries), (Some(ErrorClass::UpstreamStatus), Some(502), 0));
+    let spent = tried(5, 502, 1).await;
+    assert_eq!((spent.status, spent.retries), (Some(502), 1));
+    // The engine answered: another try would be another request.
+    let answered = tried(5, 500, 2).await;
+    assert_eq!((answered.status, answered.retries), (Some(500), 0));
+}
+
+#[tokio::test]
+async fn a_whole_answer_has_tokens_and_no_first_one() {
+    const WHOLE: &str = "{\"choices\":[{\"message\":{\"role\":\"assistant\",\"content\":\"two words\"}}],\
+                         \"usage\":{\"prompt_tokens\":20,\"completion_tokens\":2}}";
+    let mock = Mock::new(&[Answer::Stream(&[WHOLE]), Answer::Stream(&["half {"])], 1);
+    let tracker = TaskTracker::new();
+    let address = mock.serve(&tracker).await;
+    let asked = Asked { stream: false, ..asked(Duration::from_secs(60)) };
+    let target = Target::parse(&address.to_string()).unwrap();
+    let client = Arc::new(Client::new(target, &asked, None, clock(), tracker.clone()).unwrap());
+    let mut samples = drive(&client, plan(rows(2), 1), &tracker, &Brakes::default(), |_| {}).await.samples;
+    samples.sort_by_key(|sample| sample.row);
+    assert_eq!((samples[0].error, samples[0].ttft_ms, samples[0].content_events), (None, None, 1));
+    assert_eq!(samples[0].usage.completion_tokens, Some(2));
+    assert_eq!(samples[1].error, Some(ErrorClass::UpstreamProtocol));
+    assert_eq!(Summary::of(&samples).without_content, 0);
+}
+
+#[tokio::test]
+async fn what_is_in_flight_too_long_after_the_last_send_is_dropped() {
+    let mock = Mock::new(&[Answer::Good, Answer::Never], 1);
+    let (client, tracker) = client_of(&mock, Duration::from_secs(60)).await;
+    let brakes = Brakes { drain: Some(Duration::from_millis(20)), ..Brakes::default() };
+    let driven = drive(&client, plan(rows(2), 2), &tracker, &brakes, |_| {}).await;
+    assert_eq!((driven.samples.len(), driven.unsent, driven.unfinished), (1, 0, 1));
+}
+
 /// The arguments as clap reads them.
 #[derive(Parser)]
 struct Line {
@@ -375,8 +440,46 @@ async fn exit_codes() {
 }
 
 #[test]
+fn a_context_leaves_room_for_answer_and_template() {
+    let longest =
+        |more: &[&str]| args(&[&["t", "--to", "a", "--max-output-tokens", "128"], more].concat()).longest_input();
+    assert_eq!(longest(&["--context-tokens", "4096"]), Some(4096 - 128 - 64));
+    assert_eq!(longest(&["--context-tokens", "4096", "--max-input-tokens", "1000"]), Some(1000));
+    assert_eq!(longest(&["--context-tokens", "100"]), Some(0));
+    assert_eq!(longest(&[]), None);
+}
+
+#[tokio::test]
+async fn a_replay_begins_at_its_time_and_ends_with_its_minutes() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("t.jsonl");
+    // The third row is an hour away.
+    std::fs::write(&trace, TRACE.replace("\"timestamp\":2", "\"timestamp\":3600000")).unwrap();
+    let tracker = TaskTracker::new();
+    let address = Mock::new(&[], 1).serve(&tracker).await.to_string();
+    let words =
+        [trace.to_str().unwrap(), "--to", &address, "--start-at", "1970-01-01T00:00:00.2Z", "--max-minutes", "0.005"];
+    let report = replay(&args(&words), clock()).await.unwrap();
+    assert!(report.record.started_at.0 >= 200_000, "{:?}", report.record.started_at);
+    assert_eq!((report.summary.requests, report.unsent), (2, 1));
+    assert!(report.text().contains("1 requests not sent: stopped"), "{}", report.text());
+    let late = replay(&args(&[words[0], "--to", &address, "--start-at", "1970-01-01T00:00:00Z"]), clock()).await;
+    assert!(late.unwrap_err().to_string().contains("that is past"));
+}
+
+#[test]
 fn senseless_arguments_are_refused() {
-    for words in [["--time-scale", "NaN"], ["--time-scale", "-1"], ["--max-output-tokens", "0"], ["--path", "x"]] {
+    let wrong = [
+        ["--time-scale", "NaN"],
+        ["--time-scale", "-1"],
+        ["--max-output-tokens", "0"],
+        ["--path", "x"],
+        ["--start-at", "soon"],
+        ["--max-minutes", "0"],
+        ["--max-fallback-share", "2"],
+        ["--context-tokens", "4096"],
+    ];
+    for words in wrong {
         let line = [["replay", "t", "--to", "a"].as_slice(), &words].concat();
         assert!(Line::try_parse_from(line).is_err(), "{words:?}");
     }

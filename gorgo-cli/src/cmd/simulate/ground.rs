@@ -83,6 +83,9 @@ pub(in crate::cmd) enum Failure {
     Nothing { path: PathBuf, rows: usize },
     #[error("{0}")]
     Simulate(#[from] SimulateError),
+    /// A file cannot be written; says which flag named it.
+    #[error("{0}")]
+    Output(String),
     /// What the command's own flags ask for cannot be.
     #[error("{0}")]
     Asked(String),
