@@ -1,7 +1,9 @@
 //! `gorgo calibrate`: the constants of an engine, fitted to what was measured, and how well they hold elsewhere.
 //!
-//! Exit code: 0 fitted, 1 too few requests to fit anything, 2 a command line or file that cannot be used, 74 a history
+//! Exit code: 0 fitted, 1 too few requests to fit anything or an engine that does not answer, 2 a command line or file that cannot be used, 74 a history
 //! database that cannot be used.
+
+mod ask;
 
 use std::io::{self, Write as _};
 use std::path::PathBuf;
@@ -17,16 +19,18 @@ use gorgo_core::store::{StoreError, StoredRequest};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use self::ask::AskArgs;
 use super::Command;
 use super::trace::stored_requests;
 use crate::engine_settings;
 use crate::exit::Exit;
 use crate::report::json::number;
 use crate::report::number::{count, millis};
+use crate::runtime::clock;
 
 /// Arguments of `gorgo calibrate`.
 #[derive(Debug, Clone, clap::Args)]
-#[command(group(clap::ArgGroup::new("source").required(true).args(["from_db", "decisions", "measured"])))]
+#[command(group(clap::ArgGroup::new("source").required(true).args(["from_db", "decisions", "measured", "engine"])))]
 pub(crate) struct Calibrate {
     /// History database of a router
     #[arg(long, value_name = "FILE")]
@@ -37,6 +41,8 @@ pub(crate) struct Calibrate {
     /// CSV of a client's measurements, without replicas and cache: of TTFT only a slope over whole prompts
     #[arg(long, value_name = "FILE")]
     measured: Option<PathBuf>,
+    #[command(flatten)]
+    ask: AskArgs,
     /// Replicas that shared the load of --measured
     #[arg(long, value_name = "N", default_value_t = 3)]
     replicas: u32,
@@ -78,12 +84,15 @@ enum CalibrateError {
     Store(#[from] StoreError),
     #[error("cannot start its threads: {0}")]
     Runtime(io::Error),
+    #[error("{0}")]
+    Asked(String),
 }
 
 impl CalibrateError {
     const fn exit(&self) -> Exit {
         match self {
             Self::Store(_) => Exit::Store,
+            Self::Asked(_) => Exit::No,
             _ => Exit::Usage,
         }
     }
@@ -115,6 +124,11 @@ impl Calibrate {
             name: self.profile.clone(),
             known: Profile::names().collect::<Vec<_>>().join(", "),
         })?;
+        if let Some(url) = &self.ask.engine {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let asking = self.ask.asked(url, clock(), (profile, self.seed, self.json));
+            return runtime.map_err(CalibrateError::Runtime)?.block_on(asking).map_err(CalibrateError::Asked);
+        }
         let measurements = self.measurements()?;
         for name in &self.hold_out {
             if !measurements.runs.iter().any(|run| run.contains(name.as_str())) {

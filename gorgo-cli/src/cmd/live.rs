@@ -53,6 +53,17 @@ impl Live {
         Ok(Self { client: Arc::new(client), bodies })
     }
 
+    /// The round trip: the least time that so many connections took to be there, ms; `None` where none came about.
+    pub(super) async fn rtt_ms(&self, pings: u32) -> Option<f64> {
+        let mut least = None::<f64>;
+        for _ in 0..pings {
+            if let Ok(ms) = self.client.connect_ms().await {
+                least = Some(least.map_or(ms, |least| least.min(ms)));
+            }
+        }
+        least
+    }
+
     /// Sends prompts of these lengths, each with its answer's, in tokens, one after the other. No two share a prefix, nor
     /// with those of another call with another `call`.
     pub(super) async fn alone(&self, lengths: &[(u32, u32)], call: u64) -> Vec<Sample> {

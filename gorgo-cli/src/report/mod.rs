@@ -2,6 +2,7 @@
 //! `simulate`.
 
 pub(crate) mod csv;
+pub(crate) mod folder;
 pub(crate) mod json;
 pub(crate) mod number;
 pub(crate) mod page;

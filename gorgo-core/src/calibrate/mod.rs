@@ -9,11 +9,13 @@
 //! Each constant has a 95 % interval by a block bootstrap, and each model its error on rows and on runs that it was not
 //! fitted on. Nothing here reads a file or a clock.
 
+mod alone;
 mod fit;
 mod load;
 mod regression;
 mod table;
 
+pub use alone::{Alone, alone};
 pub use fit::{Calibration, Constant, Fitted, HoldOut, Quality, RunQuality, TheilSen, calibrate};
 pub use table::{TableError, decisions, measured};
 

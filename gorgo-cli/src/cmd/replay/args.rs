@@ -96,6 +96,12 @@ pub(crate) struct Replay {
     /// Write a page with tables and plots to FILE; it stands alone and shows no folders
     #[arg(long, value_name = "FILE")]
     pub(super) html: Option<PathBuf>,
+    /// Write run.json, run.csv and run.html into this folder, which must not be there yet
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["csv", "html"])]
+    pub(super) out_dir: Option<PathBuf>,
+    /// Experiment as a TOML file whose keys are flags: [experiment], and a table for each command; flags given here win
+    #[arg(long, value_name = "FILE")]
+    spec: Option<PathBuf>,
 }
 
 /// On or off.

@@ -116,6 +116,12 @@ impl Client {
         Ok(())
     }
 
+    /// How long a connection takes to be there, ms: one round trip, since the protocol above it says nothing at first.
+    pub(in crate::cmd) async fn connect_ms(&self) -> Result<f64, Failure> {
+        let start = self.clock.now();
+        self.dial().await.map(|_| self.clock.now().millis_since(start))
+    }
+
     /// What the server says at a path below its base, such as `/v1/models`: JSON, with status 200.
     pub(in crate::cmd) async fn told(&self, path: &str) -> Result<serde_json::Value, Failure> {
         let mut connection = self.dial().await?;

@@ -41,6 +41,7 @@ use self::report::{Report, Traffic};
 use super::Command;
 use crate::exit::Exit;
 use crate::report::csv;
+use crate::report::folder::Folder;
 use crate::report::page::command_line;
 use crate::report::unwritable;
 use crate::runtime::{block_on, clock};
@@ -110,11 +111,7 @@ impl Command for Replay {
 async fn run(args: Replay, clock: Arc<dyn Clock>) -> Exit {
     match replay(&args, clock).await {
         Ok(report) => {
-            let text = if args.json {
-                serde_json::to_string_pretty(&report.json()).map(|json| json + "\n").unwrap_or_default()
-            } else {
-                report.text()
-            };
+            let text = if args.json { report.json_text() } else { report.text() };
             // A reader that has left (a closed pipe) does not change what was measured.
             anstream::stdout().write_all(text.as_bytes()).ok();
             if args.json && !report.summary.slip.is_good() {
@@ -152,22 +149,19 @@ async fn replay(args: &Replay, clock: Arc<dyn Clock>) -> Result<Report, ReplayEr
         return Err(ReplayError::Nothing { path: args.trace.clone(), rows: shaped.counts.rows });
     }
     // Opened before the replay, so that a path that cannot be written does not cost one.
-    let csv_file = match &args.csv {
-        Some(path) => {
-            let created = File::create(path).map_err(|cause| ReplayError::Output(unwritable("--csv", path, &cause)))?;
-            Some((path, BufWriter::new(created)))
-        }
-        None => None,
-    };
-
-    let html_file = match &args.html {
-        Some(path) => {
-            let created =
-                File::create(path).map_err(|cause| ReplayError::Output(unwritable("--html", path, &cause)))?;
-            Some((path, created))
-        }
-        None => None,
-    };
+    let folder = args.out_dir.as_deref().map(Folder::make).transpose().map_err(ReplayError::Output)?;
+    let create =
+        |flag: &'static str, own: Option<&PathBuf>, name: &str| -> Result<Option<(PathBuf, File)>, ReplayError> {
+            let path = own.cloned().or_else(|| folder.as_ref().map(|at| at.file(name)));
+            let create = |path: PathBuf| match File::create(&path) {
+                Ok(file) => Ok((path, file)),
+                Err(cause) => Err(ReplayError::Output(unwritable(flag, &path, &cause))),
+            };
+            path.map(create).transpose()
+        };
+    let csv_file = create("--csv", args.csv.as_ref(), "run.csv")?;
+    let html_file = create("--html", args.html.as_ref(), "run.html")?;
+    let json_file = create("--out-dir", None, "run.json")?;
 
     let tracker = TaskTracker::new();
     let limit = Duration::from_secs(args.timeout_secs);
@@ -192,7 +186,7 @@ async fn replay(args: &Replay, clock: Arc<dyn Clock>) -> Result<Report, ReplayEr
         None => None,
     };
     if let Some((path, out)) = csv_file {
-        csv::write(&driven.samples, out).map_err(|cause| ReplayError::File { path: path.clone(), cause })?;
+        csv::write(&driven.samples, BufWriter::new(out)).map_err(|cause| ReplayError::File { path, cause })?;
     }
     let report = Report {
         label: args.label.clone(),
@@ -219,7 +213,10 @@ async fn replay(args: &Replay, clock: Arc<dyn Clock>) -> Result<Report, ReplayEr
     };
     if let Some((path, mut out)) = html_file {
         let page = report.html(&command_line(std::env::args()));
-        out.write_all(page.as_bytes()).map_err(|cause| ReplayError::File { path: path.clone(), cause })?;
+        out.write_all(page.as_bytes()).map_err(|cause| ReplayError::File { path, cause })?;
+    }
+    if let Some((path, mut out)) = json_file {
+        out.write_all(report.json_text().as_bytes()).map_err(|cause| ReplayError::File { path, cause })?;
     }
     Ok(report)
 }

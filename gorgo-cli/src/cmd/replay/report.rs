@@ -210,6 +210,11 @@ impl Report {
         lines
     }
 
+    /// For a program, as text.
+    pub(super) fn json_text(&self) -> String {
+        serde_json::to_string_pretty(&self.json()).map(|json| json + "\n").unwrap_or_default()
+    }
+
     /// For a program: the keys that `simulate` has too, and what only a replay knows.
     pub(super) fn json(&self) -> Comparison {
         let summary = &self.summary;

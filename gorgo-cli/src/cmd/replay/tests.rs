@@ -439,6 +439,21 @@ async fn exit_codes() {
     }
 }
 
+#[tokio::test]
+async fn a_replay_leaves_all_it_found_in_a_folder_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let (trace, out) = (folder.path().join("t.jsonl"), folder.path().join("runs").join("first"));
+    std::fs::write(&trace, TRACE).unwrap();
+    let tracker = TaskTracker::new();
+    let address = Mock::new(&[], 1).serve(&tracker).await.to_string();
+    let words = [trace.to_str().unwrap(), "--to", &address, "--out-dir", out.to_str().unwrap()];
+    let report = replay(&args(&words), clock()).await.unwrap();
+    assert_eq!(std::fs::read_to_string(out.join("run.json")).unwrap(), report.json_text());
+    assert_eq!(std::fs::read_to_string(out.join("run.csv")).unwrap().lines().count(), 4);
+    assert!(std::fs::read_to_string(out.join("run.html")).unwrap().contains("<svg"));
+    assert!(replay(&args(&words), clock()).await.unwrap_err().to_string().contains("is there already"));
+}
+
 #[test]
 fn a_context_leaves_room_for_answer_and_template() {
     let longest =

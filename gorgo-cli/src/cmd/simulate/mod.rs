@@ -33,6 +33,7 @@ use self::seeds::Seeds;
 use self::sweep::{Axis, Point, points, touches};
 use super::Command;
 use crate::exit::Exit;
+use crate::report::folder::Folder;
 use crate::report::page::command_line;
 use crate::report::unwritable;
 
@@ -77,6 +78,9 @@ pub(crate) struct Simulate {
     /// Write a page with tables and plots to FILE; it stands alone and shows no folders
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// Write run.json, run.csv and run.html into this folder, which must not be there yet
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["csv", "html"])]
+    out_dir: Option<PathBuf>,
 }
 
 impl Command for Simulate {
@@ -118,7 +122,12 @@ impl Simulate {
     fn compared(&self) -> Result<Report, Failure> {
         let (grounds, places, trace_sha256) = self.grounds()?;
         let cases = self.cases(&grounds, &places)?;
-        let (csv, html) = (Sink::open("--csv", self.csv.as_ref())?, Sink::open("--html", self.html.as_ref())?);
+        let folder = self.out_dir.as_deref().map(Folder::make).transpose().map_err(Failure::Output)?;
+        let named =
+            |own: Option<&PathBuf>, name: &str| own.cloned().or_else(|| folder.as_ref().map(|at| at.file(name)));
+        let csv = Sink::open("--csv", named(self.csv.as_ref(), "run.csv").as_ref())?;
+        let html = Sink::open("--html", named(self.html.as_ref(), "run.html").as_ref())?;
+        let json = Sink::open("--out-dir", named(None, "run.json").as_ref())?;
         let shape = self.ground.shape(1.0);
         let kept = self.resume.as_ref().map(|path| Kept::open(path, &trace_sha256, &shape)).transpose()?;
         let plan = Plan { grounds: &grounds, cases, seeds: self.seeds.list.clone(), kept: kept.as_ref() };
@@ -128,6 +137,9 @@ impl Simulate {
         let report = Report::new(self.frame(&grounds, places, trace_sha256), rows);
         if let Some(Sink { path, file }) = csv {
             report.csv(file).map_err(|cause| Failure::file(&path, cause))?;
+        }
+        if let Some(Sink { path, mut file }) = json {
+            file.write_all(report.json().as_bytes()).map_err(|cause| Failure::file(&path, cause))?;
         }
         if let Some(Sink { path, mut file }) = html {
             let page = report.html(&command_line(std::env::args()));

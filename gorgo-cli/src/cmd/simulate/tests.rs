@@ -298,6 +298,20 @@ fn an_ablation_says_what_each_part_decides_and_gains() {
 }
 
 #[test]
+fn a_folder_holds_all_of_one_run_and_is_never_another_ones() {
+    let bench = Bench::new();
+    let path = bench.path("runs/first");
+    let line = format!("--policies gorgo --seeds 1 --limit 10 --out-dir {path}");
+    let report = bench.report(&line);
+    assert_eq!(fs::read_to_string(format!("{path}/run.json")).unwrap(), report.json());
+    assert!(fs::read_to_string(format!("{path}/run.html")).unwrap().contains("<svg"));
+    assert!(fs::read_to_string(format!("{path}/run.csv")).unwrap().starts_with("policy,seed,"));
+    let again = bench.command(&line).compared().unwrap_err();
+    assert_eq!(again.exit(), Exit::Usage);
+    assert!(again.to_string().ends_with("is there already; name another, for each run its own"), "{again}");
+}
+
+#[test]
 fn the_page_stands_alone_and_tells_no_folders() {
     let bench = Bench::new();
     let path = bench.path("out.html");
@@ -311,7 +325,11 @@ fn the_page_stands_alone_and_tells_no_folders() {
     for line in report.text().lines().filter(|line| line.starts_with("│")) {
         let cells = line.trim_matches('│').split("  ").map(str::trim).filter(|cell| !cell.is_empty());
         for cell in cells.filter(|cell| !cell.contains("policy")) {
-            assert!(page.contains(&format!("{cell}</t")), "{cell}");
+            let shown = match cell.split_once('±') {
+                Some((mean, deviation)) => format!("{mean}<small>±{deviation}</small></td>"),
+                None => format!("{cell}</t"),
+            };
+            assert!(page.contains(&shown), "{cell}");
         }
     }
     let loads = bench.report("--policies gorgo,random --seeds 2 --time-scale 0.1,1");
