@@ -32,8 +32,7 @@ pub(crate) struct Doctor {
 
 impl Command for Doctor {
     const NAME: &'static str = "doctor";
-    const ABOUT: &'static str =
-        "Say which kernel settings of this machine cost requests time; --fleet: whether the replicas are equally fast";
+    const ABOUT: &'static str = "Say what costs requests time: kernel settings, or with --fleet uneven replicas";
 
     fn run(self) -> Exit {
         if self.fleet {

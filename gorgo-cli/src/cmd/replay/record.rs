@@ -14,6 +14,7 @@ use sha2::{Digest, Sha256};
 use super::ReplayError;
 use super::args::Replay;
 use super::client::Client;
+use super::failure::Failure;
 use crate::cmd::simulate::ground::hexadecimal;
 use crate::report::json::SCHEMA_VERSION;
 
@@ -31,6 +32,9 @@ const ENGINE_KEYS: [&str; 11] = [
     "tp_size",
     "disable_radix_cache",
 ];
+
+/// How long a list of models is waited for that is not needed.
+const LIST_LIMIT: Duration = Duration::from_secs(10);
 
 /// The history is behind by its flush at most, 250 ms as shipped; so often it is looked at again.
 const LOOKS: u32 = 20;
@@ -60,7 +64,10 @@ impl Record {
 
     /// Asks the server what it is; the answer is the model to ask for.
     pub(super) async fn ask(&mut self, client: &Client, args: &Replay) -> Result<String, ReplayError> {
-        let listed = client.told("/v1/models").await;
+        // Whoever names the model does not wait long for a server that lists none.
+        let limit = if args.model.is_some() { LIST_LIMIT } else { Duration::MAX };
+        let late = || Failure::new(ErrorClass::FirstByteTimeout, "no answer in time");
+        let listed = tokio::time::timeout(limit, client.told("/v1/models")).await.unwrap_or_else(|_| Err(late()));
         let model = match (&args.model, listed) {
             (Some(_), Err(failure)) if failure.class == ErrorClass::Connect => {
                 return Err(ReplayError::Unreachable(failure));

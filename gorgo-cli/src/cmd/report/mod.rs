@@ -26,8 +26,7 @@ enum What {
 
 impl Command for Report {
     const NAME: &'static str = "report";
-    const ABOUT: &'static str =
-        "Put two runs of `replay` or `simulate` side by side, and say what else differs between them";
+    const ABOUT: &'static str = "Put two runs of `replay` or `simulate` side by side";
 
     fn run(self) -> Exit {
         let What::Compare(compare) = self.what;

@@ -85,8 +85,8 @@ pub(super) struct Measured {
 enum Sure {
     /// One run's 95 % interval.
     Interval(f64, f64),
-    /// Standard error of a mean over seeds.
-    Error(f64),
+    /// Standard error of a mean over so many seeds.
+    Error(f64, u32),
     Unknown,
 }
 
@@ -136,13 +136,13 @@ impl Run {
     pub(super) fn measured(&self, entry: &Value, figure: &Figure) -> Option<Measured> {
         let value = entry.get(figure.key)?.as_f64()?;
         let seeds = self.document.get("seeds").and_then(Value::as_array).map_or(1, Vec::len);
-        let seeds = u32::try_from(seeds).map_or(f64::INFINITY, f64::from);
+        let seeds = u32::try_from(seeds).unwrap_or(u32::MAX);
         let interval = figure.interval.and_then(|pointer| entry.pointer(pointer)?.as_array());
         let ends = interval.and_then(|ends| Some((ends.first()?.as_f64()?, ends.get(1)?.as_f64()?)));
         let deviation = entry.get(format!("{}_sd", figure.key)).and_then(Value::as_f64);
         let sure = match (ends, deviation) {
             (Some((low, high)), _) => Sure::Interval(low, high),
-            (None, Some(deviation)) if seeds >= 2.0 => Sure::Error(deviation / seeds.sqrt()),
+            (None, Some(deviation)) if seeds >= 2 => Sure::Error(deviation / f64::from(seeds).sqrt(), seeds),
             _ => Sure::Unknown,
         };
         Some(Measured { value, sure })
@@ -166,25 +166,36 @@ impl Run {
         of_run.into_iter().chain(of_entries).collect()
     }
 
-    /// The file's name, without folders.
+    /// The file, as it was named.
     pub(super) fn name(&self) -> String {
-        crate::report::page::file_name(&self.path.to_string_lossy())
+        self.path.display().to_string()
     }
 }
 
 impl Measured {
-    /// Whether two of them differ by more than chance: their 95 % intervals do not touch, or their means lie more than two
-    /// standard errors of the difference apart. `None` where either says nothing of it.
+    /// Whether two of them differ by more than chance: their 95 % intervals do not touch, or their means over seeds differ
+    /// at the 5 % level. `None` where either says nothing of it.
     pub(super) fn apart(self, other: Self) -> Option<bool> {
+        if let (Sure::Error(a, seeds), Sure::Error(b, other_seeds)) = (self.sure, other.sure) {
+            return Some((self.value - other.value).abs() > student(seeds.min(other_seeds)) * a.hypot(b));
+        }
         let ends = |one: Self| match one.sure {
             Sure::Interval(low, high) => Some((low, high)),
-            Sure::Error(error) => Some((one.value - 2.0 * error, one.value + 2.0 * error)),
+            Sure::Error(error, seeds) => {
+                let reach = student(seeds) * error;
+                Some((one.value - reach, one.value + reach))
+            }
             Sure::Unknown => None,
         };
-        if let (Sure::Error(a), Sure::Error(b)) = (self.sure, other.sure) {
-            return Some((self.value - other.value).abs() > 2.0 * a.hypot(b));
-        }
         let ((low, high), (other_low, other_high)) = (ends(self)?, ends(other)?);
         Some(high < other_low || other_high < low)
     }
+}
+
+/// 97.5th percentile of Student's t at one degree of freedom less than so many seeds, which is on the safe side of Welch's
+/// for two means: two seeds say very little of a spread.
+fn student(seeds: u32) -> f64 {
+    const TABLE: [f64; 9] = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262];
+    let place = usize::try_from(seeds.saturating_sub(2)).unwrap_or(usize::MAX);
+    TABLE.get(place).copied().unwrap_or(2.228)
 }
