@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gorgo_core::model::{At, Clock};
-use gorgo_core::store::StoreError;
+use gorgo_core::store::{Reader, StoreError};
 use gorgo_core::trace::{self, PromptText, RunIntervals, Shape, Summary, TraceError};
 use hyper::header::HeaderValue;
 use jiff::Timestamp;
@@ -163,6 +163,11 @@ async fn replay(args: &Replay, clock: Arc<dyn Clock>) -> Result<Report, ReplayEr
     let html_file = create("--html", args.html.as_ref(), "run.html")?;
     let json_file = create("--out-dir", None, "run.json")?;
 
+    if let Some(path) = &args.history {
+        // One that cannot be read is found before the replay, too.
+        Reader::open(path).await?.close().await;
+    }
+
     let tracker = TaskTracker::new();
     let limit = Duration::from_secs(args.timeout_secs);
     let key = args.api_key_env.as_deref().map(api_key).transpose()?;
@@ -182,7 +187,14 @@ async fn replay(args: &Replay, clock: Arc<dyn Clock>) -> Result<Report, ReplayEr
     let driven = drive_until_stopped(args, &client, plan, &tracker, Progress::new(requests)).await?;
     record.started_at = driven.started_at;
     let router = match &args.history {
-        Some(path) => Some(Router::read(path, &driven.samples).await?),
+        Some(path) => match Router::read(path, &driven.samples).await {
+            Ok(router) => Some(router),
+            // What was measured is worth more than what the history would have said of it.
+            Err(error) => {
+                anstream::eprintln!("gorgo replay: --history: {error}");
+                None
+            }
+        },
         None => None,
     };
     if let Some((path, out)) = csv_file {

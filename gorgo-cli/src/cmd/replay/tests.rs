@@ -136,6 +136,11 @@ impl Mock {
         if request.uri().path() == "/v1/models" {
             return Ok(Response::new(Pieces::of(&["{\"data\":[{\"id\":\"listed\"},{\"id\":\"other\"}]}"])));
         }
+        if request.uri().path() == "/get_server_info" {
+            return Ok(Response::new(Pieces::of(&[
+                "{\"version\":\"0.5\",\"max_running_requests\":64,\"api_key\":\"k\"}",
+            ])));
+        }
         let now = self.in_flight.fetch_add(1, Ordering::SeqCst) + 1;
         self.most_in_flight.fetch_max(now, Ordering::SeqCst);
         let (head, body) = request.into_parts();
@@ -401,6 +406,7 @@ async fn the_command_reads_replays_and_reports() {
     let address = mock.serve(&tracker).await.to_string();
     let words = [trace.to_str().unwrap(), "--to", &address, "--csv", csv.to_str().unwrap()];
     let more = ["--max-input-tokens", "39", "--max-output-tokens", "5", "--label", "mine", "--max-in-flight", "2"];
+    let more = [more.as_slice(), &["--engine-info"]].concat();
     let report = replay(&args(&[words.as_slice(), &more].concat()), clock()).await.unwrap();
     assert_eq!((report.model.as_str(), report.label.as_str(), report.block_tokens), ("listed", "mine", 16));
     assert_eq!((report.counts.dropped_over_input, report.counts.outputs_capped), (1, 2));
@@ -408,7 +414,10 @@ async fn the_command_reads_replays_and_reports() {
     let lines = std::fs::read_to_string(&csv).unwrap();
     let rows: Vec<&str> = lines.lines().skip(1).map(|line| line.split(',').next().unwrap()).collect();
     assert_eq!(rows, ["0", "2"]);
-    assert_eq!(mock.connections.load(Ordering::SeqCst), 3, "two warm ones and one for the model list");
+    assert_eq!(mock.connections.load(Ordering::SeqCst), 4, "two warm ones and one for each question on the server");
+    // Only what tells runs apart, and no secrets.
+    assert_eq!(report.record.engine, serde_json::json!({ "version": "0.5", "max_running_requests": 64 }));
+    assert_eq!(report.record.models[0]["id"], "listed");
 }
 
 #[tokio::test]
@@ -423,7 +432,7 @@ async fn exit_codes() {
     let good = Mock::new(&[], 1).serve(&tracker).await.to_string();
     let failing = Mock::new(&[Answer::Status(500, "")], 1).serve(&tracker).await.to_string();
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
-    let cases: [(&[&str], u8); 9] = [
+    let cases: [(&[&str], u8); 10] = [
         (&[trace, "--to", &good, "--json"], 0),
         (&[trace, "--to", &failing], 1),
         (&[trace, "--to", &closed], 1),
@@ -433,6 +442,7 @@ async fn exit_codes() {
         (&[trace, "--to", &good, "--limit", "0"], 2),
         (&[trace, "--to", &good, "--api-key-env", "GORGO_TEST_NO_SUCH_KEY"], 2),
         (&[trace, "--to", &good, "--csv", no_folder], 2),
+        (&[trace, "--to", &good, "--history", no_folder], 74),
     ];
     for (words, code) in cases {
         assert_eq!(run(args(words), clock()).await.code(), code, "{words:?}");

@@ -45,7 +45,9 @@ impl Report {
             facts: self.facts(command),
             plots: vec![Plot {
                 title: "Latencies".to_owned(),
-                note: "Of requests that succeeded; one run, so there is no spread over seeds. 95 % intervals stand below.".to_owned(),
+                note:
+                    "Of requests that succeeded; one run, so there is no spread over seeds. 95 % intervals stand below."
+                        .to_owned(),
                 svg: plot(&["p50", "p95", "p99"], &latency_rows, "ms", false),
             }],
             tables: vec![latencies],
