@@ -135,7 +135,7 @@ impl<'a> Search<'a> {
             let name = &self.policy.name;
             let text = format!(
                 "--policy {name}: its optimizer has `mode = \"reference\"`, which scores windows of live traffic one \
-                 after the other and has no offline form; --set 'policy.{name}.tune.optimizer.mode=\"paired\"' searches \
+                 after the other and has no offline form; --set policy.{name}.tune.optimizer.mode=paired searches \
                  the same weights offline"
             );
             return Err(Failure::Asked(text));
