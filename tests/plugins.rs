@@ -69,7 +69,8 @@ fn a_newcomers_plugin_is_made_built_checked_and_loaded() {
     let (text, exit) = said(&gorgo(folder.path(), &["check"]));
     let known = gorgo_core::policy::PRESETS.len() + 1;
     let right = format!("policies.toml: right; 1 replica, policy mine of {known}\n");
-    assert_eq!((text, exit), (right, Some(0)));
+    // What follows are notes.
+    assert!(exit == Some(0) && text.starts_with(&right), "{text}");
     let (text, exit) = said(&gorgo(folder.path(), &["plugin", "list"]));
     assert_eq!(exit, Some(0), "{text}");
     assert!(text.contains("far-away") && text.contains("malus_ms*") && text.contains(library), "{text}");

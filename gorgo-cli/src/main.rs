@@ -2,6 +2,7 @@
 
 mod args;
 mod cmd;
+mod engine_settings;
 mod exit;
 mod plugins;
 mod report;

@@ -1,17 +1,17 @@
 //! `gorgo calibrate`: the constants of an engine, fitted to what was measured, and how well they hold elsewhere.
 //!
-//! Exit code: 0 fitted, 1 too few requests to fit anything, 2 a command line or file that cannot be used, 74 a history
+//! Exit code: 0 fitted, 1 too few requests to fit anything or an engine that does not answer, 2 a command line or file that cannot be used, 74 a history
 //! database that cannot be used.
 
-mod settings;
+mod ask;
 
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 
 use comfy_table::{CellAlignment, Table, presets};
 use gorgo_core::calibrate::{
-    Calibration, Constant, Fitted, HoldOut, Measurements, Observation, Quality, TableError, calibrate, decisions,
-    measured,
+    Calibration, Constant, Fitted, HoldOut, Measurements, Observation, Quality, RunQuality, TableError, calibrate,
+    decisions, measured,
 };
 use gorgo_core::model::At;
 use gorgo_core::sim::Profile;
@@ -19,15 +19,18 @@ use gorgo_core::store::{StoreError, StoredRequest};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use self::ask::AskArgs;
 use super::Command;
 use super::trace::stored_requests;
+use crate::engine_settings;
 use crate::exit::Exit;
 use crate::report::json::number;
-use crate::report::number::count;
+use crate::report::number::{count, millis};
+use crate::runtime::clock;
 
 /// Arguments of `gorgo calibrate`.
 #[derive(Debug, Clone, clap::Args)]
-#[command(group(clap::ArgGroup::new("source").required(true).args(["from_db", "decisions", "measured"])))]
+#[command(group(clap::ArgGroup::new("source").required(true).args(["from_db", "decisions", "measured", "engine"])))]
 pub(crate) struct Calibrate {
     /// History database of a router
     #[arg(long, value_name = "FILE")]
@@ -38,6 +41,8 @@ pub(crate) struct Calibrate {
     /// CSV of a client's measurements, without replicas and cache: of TTFT only a slope over whole prompts
     #[arg(long, value_name = "FILE")]
     measured: Option<PathBuf>,
+    #[command(flatten)]
+    ask: AskArgs,
     /// Replicas that shared the load of --measured
     #[arg(long, value_name = "N", default_value_t = 3)]
     replicas: u32,
@@ -50,6 +55,9 @@ pub(crate) struct Calibrate {
     /// Runs to test on and not to fit on: all whose name contains this; may stand several times [default: the last]
     #[arg(long, value_name = "NAME")]
     hold_out: Vec<String>,
+    /// Test on the last third of each run, in place of whole runs
+    #[arg(long, conflicts_with = "hold_out")]
+    hold_out_last_third: bool,
     /// Profile of the simulated engine to compare with
     #[arg(long, value_name = "NAME", default_value = "l40s-qwen3.5-35b")]
     profile: String,
@@ -76,12 +84,15 @@ enum CalibrateError {
     Store(#[from] StoreError),
     #[error("cannot start its threads: {0}")]
     Runtime(io::Error),
+    #[error("{0}")]
+    Asked(String),
 }
 
 impl CalibrateError {
     const fn exit(&self) -> Exit {
         match self {
             Self::Store(_) => Exit::Store,
+            Self::Asked(_) => Exit::No,
             _ => Exit::Usage,
         }
     }
@@ -113,13 +124,22 @@ impl Calibrate {
             name: self.profile.clone(),
             known: Profile::names().collect::<Vec<_>>().join(", "),
         })?;
+        if let Some(url) = &self.ask.engine {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let asking = self.ask.asked(url, clock(), (profile, self.seed, self.json));
+            return runtime.map_err(CalibrateError::Runtime)?.block_on(asking).map_err(CalibrateError::Asked);
+        }
         let measurements = self.measurements()?;
         for name in &self.hold_out {
             if !measurements.runs.iter().any(|run| run.contains(name.as_str())) {
                 return Err(CalibrateError::HoldOut(name.clone(), measurements.runs.join(", ")));
             }
         }
-        let hold_out = if self.hold_out.is_empty() { HoldOut::Last } else { HoldOut::Named(self.hold_out.clone()) };
+        let hold_out = match self.hold_out.as_slice() {
+            [] if self.hold_out_last_third => HoldOut::LastThirdOfEach,
+            [] => HoldOut::Last,
+            names => HoldOut::Named(names.to_vec()),
+        };
         let found = calibrate(&measurements, &hold_out, self.seed);
         let exit = if found.first_token.is_some() || found.between_tokens.is_some() { Exit::Done } else { Exit::No };
         let text = if self.json {
@@ -269,7 +289,7 @@ fn text(measurements: &Measurements, found: &Calibration, profile: &Profile) -> 
     for (slope, rtt) in found.theil_sen.iter().zip(rtts) {
         slopes.add_row([slope.replica.clone(), count(slope.rows), optional(slope.prefill_ms_per_token), optional(rtt)]);
     }
-    out + &format!("{slopes}\n") + &settings::text(profile)
+    out + &format!("{slopes}\n") + &engine_settings::text(profile)
 }
 
 fn model(fitted: &Fitted, knows_cache: bool, profile: &Profile) -> String {
@@ -280,24 +300,40 @@ fn model(fitted: &Fitted, knows_cache: bool, profile: &Profile) -> String {
         let known = known.filter(|_| knows_cache || *per != "token");
         constants.add_row([name, digits(*value), digits(*low), digits(*high), optional(known)]);
     }
-    let mut errors = table(&["error", "requests", "median |ln|", "mean |ln|", "R²"]);
+    let header =
+        ["error", "requests", "median |ln|", "mean |ln|", "R²", "median off", "ms", "p50", "model", "p95", "model"];
+    let mut errors = table(&header);
     for (name, quality) in qualities(fitted) {
-        let Quality { rows, median_log_error, mean_log_error, r_squared } = quality;
-        let numbers = [median_log_error, mean_log_error, r_squared]
-            .map(|value| value.map_or_else(|| "–".to_owned(), |value| format!("{value:.3}")));
-        errors.add_row([name.to_owned(), count(rows)].into_iter().chain(numbers));
+        let number = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), |value| format!("{value:.3}"));
+        let off = quality.median_error_share.map_or_else(|| "–".to_owned(), |share| format!("{:.0} %", 100.0 * share));
+        let shares = [quality.median_log_error, quality.mean_log_error, quality.r_squared].map(number);
+        let times = [
+            quality.median_error_ms,
+            quality.measured_p50_ms,
+            quality.predicted_p50_ms,
+            quality.measured_p95_ms,
+            quality.predicted_p95_ms,
+        ];
+        let cells = [name, count(quality.rows)].into_iter().chain(shares).chain([off]);
+        errors.add_row(cells.chain(times.map(millis)));
     }
     format!("{constants}\n{errors}\n")
 }
 
-fn qualities(fitted: &Fitted) -> [(&'static str, Quality); 5] {
-    [
-        ("fitted on", fitted.fitted),
-        ("  of 100 tokens and more", fitted.fitted_long),
-        ("other rows", fitted.other_rows),
-        ("held out", fitted.held_out),
-        ("  of 100 tokens and more", fitted.held_out_long),
-    ]
+/// Each set of rows with its name; below those fitted on, and below those held out, run by run where there are several.
+fn qualities(fitted: &Fitted) -> Vec<(String, Quality)> {
+    let long = || "  of 100 tokens and more".to_owned();
+    let several = fitted.runs.len() > 1;
+    let runs = |of: fn(&RunQuality) -> Quality| {
+        let each = fitted.runs.iter().map(move |run| (format!("  {}", run.run), of(run)));
+        each.filter(move |(_, quality)| several && quality.rows > 0)
+    };
+    let mut all = vec![("fitted on".to_owned(), fitted.fitted), (long(), fitted.fitted_long)];
+    all.extend(runs(|run| run.fitted));
+    all.push(("other rows".to_owned(), fitted.other_rows));
+    all.extend([("held out".to_owned(), fitted.held_out), (long(), fitted.held_out_long)]);
+    all.extend(runs(|run| run.held_out));
+    all
 }
 
 /// All keys are always there; what is not known is null.
@@ -306,8 +342,13 @@ fn document(measurements: &Measurements, found: &Calibration, profile: &Profile)
         json!({
             "rows": quality.rows, "median_log_error": number(quality.median_log_error),
             "mean_log_error": number(quality.mean_log_error), "r_squared": number(quality.r_squared),
+            "median_error_ms": number(quality.median_error_ms),
+            "median_error_share": number(quality.median_error_share),
+            "measured_p50_ms": number(quality.measured_p50_ms), "predicted_p50_ms": number(quality.predicted_p50_ms),
+            "measured_p95_ms": number(quality.measured_p95_ms), "predicted_p95_ms": number(quality.predicted_p95_ms),
         })
     };
+    let run = |one: &RunQuality| json!({ "run": one.run, "fitted": quality(&one.fitted), "held_out": quality(&one.held_out) });
     let model = |fitted: &Fitted| {
         let constants = fitted.constants.iter().map(|constant| {
             let known = of_profile(profile, &constant.name).filter(|_| found.knows_cache || constant.per != "token");
@@ -321,6 +362,7 @@ fn document(measurements: &Measurements, found: &Calibration, profile: &Profile)
             "fitted": quality(&fitted.fitted), "fitted_long": quality(&fitted.fitted_long),
             "other_rows": quality(&fitted.other_rows), "held_out": quality(&fitted.held_out),
             "held_out_long": quality(&fitted.held_out_long),
+            "runs": fitted.runs.iter().map(run).collect::<Vec<_>>(),
         })
     };
     let slopes = found.theil_sen.iter().map(|slope| {
@@ -340,7 +382,7 @@ fn document(measurements: &Measurements, found: &Calibration, profile: &Profile)
         "first_token": found.first_token.as_ref().map(model),
         "between_tokens": found.between_tokens.as_ref().map(model),
         "theil_sen": slopes.collect::<Vec<_>>(),
-        "engine_settings": settings::document(profile),
+        "engine_settings": engine_settings::document(profile),
         "rtt_ms": rtts.map(|(name, rtt)| (name.clone(), number(*rtt))).collect::<serde_json::Map<_, _>>(),
     })
 }
@@ -391,6 +433,11 @@ mod tests {
         assert_eq!((&document["held_out"], &document["knows_cache"]), (&json!("two"), &json!(true)));
         let prefill = &document["first_token"]["constants"][2];
         assert_eq!((&prefill["name"], &prefill["profile_ms"]), (&json!("prefill"), &json!(0.062)));
+        let run = &document["first_token"]["runs"][1];
+        assert_eq!(
+            (&run["run"], &run["fitted"]["rows"], &run["held_out"]["rows"]),
+            (&json!("two"), &json!(0), &json!(200))
+        );
         assert!((prefill["ms"].as_f64().unwrap() - 0.05).abs() < 0.002, "{prefill}");
 
         let wrong = parsed(&["--decisions", &path, "--hold-out", "three"]).unwrap().calibrated().unwrap_err();

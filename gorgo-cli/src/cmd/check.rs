@@ -10,6 +10,7 @@ use gorgo_core::run::load;
 
 use super::Command;
 use crate::args::{ConfigArgs, environment, look, policy_setting};
+use crate::engine_settings::notes;
 use crate::exit::Exit;
 use crate::plugins::registry;
 
@@ -89,7 +90,9 @@ impl Check {
                 let replicas = config.replicas.iter().filter(|replica| replica.enabled).count();
                 let plural = if replicas == 1 { "" } else { "s" };
                 let (policy, known) = (&config.default_policy, policies.list.len());
-                format!("{name}: right; {replicas} replica{plural}, policy {policy} of {known}\n")
+                let right = format!("{name}: right; {replicas} replica{plural}, policy {policy} of {known}\n");
+                // Notes are advice, no faults: neither `--deny-warnings` nor the exit code knows of them.
+                right + &notes(&config.replicas)
             }
             _ => String::new(),
         };
@@ -138,8 +141,10 @@ mod tests {
     fn the_shipped_file_is_right() {
         let verdict = check(&["--deny-warnings"], Look::Plain);
         let known = gorgo_core::policy::PRESETS.len() + 1;
-        let out = format!("policies.toml: right; 3 replicas, policy gorgo of {known}\n");
-        assert_eq!(verdict, Verdict { exit: Exit::Done, out, report: String::new() });
+        let right = format!("policies.toml: right; 3 replicas, policy gorgo of {known}\n");
+        let notes = verdict.out.strip_prefix(&right).unwrap();
+        assert_eq!((verdict.exit, verdict.report.as_str()), (Exit::Done, ""));
+        insta::assert_snapshot!(notes);
     }
 
     #[test]

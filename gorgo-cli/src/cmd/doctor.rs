@@ -1,9 +1,12 @@
 //! `gorgo doctor`: kernel settings of this machine that cost requests time on far links, and what they cost; and whether
-//! what listens where the configuration says is the engine that it says.
+//! what listens where the configuration says is the engine that it says. With `--fleet`: whether the replicas are equally
+//! fast (`fleet`).
 //!
 //! It reads and never sets. The figures are of a POST of 70 KB over a link of 279 ms on HTTP/1.1, measured between
 //! network namespaces with the kernel's own TCP at both ends. Where a setting cannot be read (another system, a locked-down
 //! container) it says so.
+
+mod fleet;
 
 use std::fs;
 use std::io::Write as _;
@@ -11,6 +14,7 @@ use std::io::Write as _;
 use gorgo_core::engine::examine::Finding;
 use gorgo_core::run::{examine_fleet, load};
 
+use self::fleet::FleetArgs;
 use super::Command;
 use crate::args::{ConfigArgs, environment};
 use crate::exit::Exit;
@@ -25,22 +29,39 @@ const SEND_BUFFER: u64 = 1 << 20;
 /// Arguments of `gorgo doctor`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Doctor {
+    /// Look at the replicas in place of this machine: whether they are equally fast
+    #[arg(long)]
+    fleet: bool,
     #[command(flatten)]
-    config: ConfigArgs,
+    asked: FleetArgs,
 }
 
 impl Command for Doctor {
     const NAME: &'static str = "doctor";
-    const ABOUT: &'static str = "Say which kernel settings cost requests time, and whether engines listen";
+    const ABOUT: &'static str =
+        "Say what costs requests time: kernel settings, absent engines, or with --fleet uneven replicas";
 
     fn run(self) -> Exit {
+        if self.fleet {
+            return block_on(async move {
+                let (text, exit) = self.asked.told(clock()).await;
+                match exit {
+                    // What stops it is told where errors are.
+                    Exit::Configuration | Exit::Usage => {
+                        let _ = anstream::stderr().write_all(text.as_bytes());
+                    }
+                    _ => say(&text),
+                }
+                exit
+            });
+        }
         say(&told(|path| fs::read_to_string(path).ok()));
-        let path = &self.config.config;
+        let ConfigArgs { config: path, set, .. } = &self.asked.config;
         if !path.exists() {
             say(&format!("engines  not asked: there is no {}; name the configuration with --config\n", path.display()));
             return Exit::Done;
         }
-        let loading = load(path, &environment(), &self.config.set, &registry(path));
+        let loading = load(path, &environment(), set, &registry(path));
         let Some((config, _)) = loading.ready else {
             let file = path.display();
             say(&format!("engines  not asked: {file} has faults; `gorgo check --config {file}` shows them\n"));

@@ -6,10 +6,13 @@ mod ctl;
 mod doctor;
 mod engine;
 mod kinds;
+mod live;
 mod plugin;
 mod replay;
+mod report;
 mod serve;
 mod simulate;
+mod spec;
 mod trace;
 mod tune;
 mod weights;
@@ -28,6 +31,7 @@ const COMMANDS: &[Row] = &[
     row::<simulate::Simulate>(),
     row::<tune::Tune>(),
     row::<replay::Replay>(),
+    row::<report::Report>(),
     row::<trace::Trace>(),
     row::<calibrate::Calibrate>(),
     row::<plugin::Plugin>(),
@@ -77,7 +81,15 @@ fn program() -> clap::Command {
 
 /// Runs the command that the arguments name; the first of them is the program.
 pub(crate) fn run(arguments: impl IntoIterator<Item = OsString>) -> Exit {
-    let done = program().try_get_matches_from(arguments).and_then(|matches| match matches.subcommand() {
+    let program = program();
+    let arguments = match spec::expanded(arguments.into_iter().collect(), &program) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            anstream::eprintln!("gorgo: {error}");
+            return Exit::Usage;
+        }
+    };
+    let done = program.try_get_matches_from(arguments).and_then(|matches| match matches.subcommand() {
         Some((name, matches)) => {
             COMMANDS.iter().find(|row| row.name == name).map_or(Ok(Exit::Usage), |row| (row.run)(matches))
         }

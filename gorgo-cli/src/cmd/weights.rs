@@ -7,7 +7,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use gorgo_core::config::{render, summary};
-use gorgo_core::policy::Policy;
+use gorgo_core::policy::{PRESETS, Policy};
 use gorgo_core::run::load;
 use gorgo_core::store::{Reader, StoreError, StoredRate, StoredWeights};
 use serde::{Deserialize, Serialize};
@@ -174,12 +174,16 @@ impl Import {
             .and_then(|policy| fitting(policy, &learned).map(|weights| (policy, weights)));
         match fitted {
             Ok((policy, weights)) => {
+                // Comments of its own text stay, wherever that stands; a file that was just read can be read again.
+                let file = fs::read_to_string(path).unwrap_or_default();
+                let preset =
+                    PRESETS.iter().find(|preset| *preset.name == *policy.name).map_or("", |preset| preset.text);
                 let from = if policy.sha256 == learned.sha256 { "the same text" } else { "another text of it" };
                 let text = format!(
                     "# Weights of {} as generation {} of a router with {from} found them.\n{}",
                     policy.name,
                     learned.generation,
-                    table(policy, &weights)
+                    table(policy, &weights, &[&file, preset])
                 );
                 let _ = std::io::stdout().write_all(text.as_bytes());
                 Exit::Done
@@ -245,7 +249,7 @@ mod tests {
         let policy = policies.named("gorgo-tuned").unwrap();
         let weights = fitting(policy, &learned_of(&[("rtt", 0.4), ("prefill", 9.0), ("queue", 0.1)])).unwrap();
         assert_eq!(weights, [0.4, 1.0, 0.1], "one that may not move stays");
-        let text = table(policy, &weights);
+        let text = table(policy, &weights, &[]);
         let read = parse_toml(&text).unwrap();
         let again = read.get("policy").and_then(|all| all.get("gorgo-tuned")).unwrap().clone();
         let built = build(&Registry::built_in(), &[("gorgo-tuned".to_owned(), again)], "gorgo-tuned", &[]);

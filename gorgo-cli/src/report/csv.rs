@@ -7,7 +7,7 @@ use gorgo_core::trace::Sample;
 
 /// The columns. `decision` joins with the router's database.
 const HEADER: &str = "row,id,scheduled_ms,sent_ms,slip_ms,slot_wait_ms,status,error,ttft_ms,e2e_ms,itl_ms,\
-                      input_tokens,prompt_tokens,cached_tokens,completion_tokens,content_events,replica,decision";
+                      input_tokens,prompt_tokens,cached_tokens,completion_tokens,content_events,replica,decision,retries";
 
 /// Writes all samples in order of their row.
 pub(crate) fn write(samples: &[Sample], mut out: impl Write) -> io::Result<()> {
@@ -16,7 +16,7 @@ pub(crate) fn write(samples: &[Sample], mut out: impl Write) -> io::Result<()> {
     writeln!(out, "{HEADER}")?;
     for sample in ordered {
         let millis = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value:.3}"));
-        let fields: [Cow<'_, str>; 18] = [
+        let fields: [Cow<'_, str>; 19] = [
             sample.row.to_string().into(),
             escaped(sample.id.as_deref().unwrap_or_default()),
             millis(Some(sample.scheduled_ms)).into(),
@@ -35,6 +35,7 @@ pub(crate) fn write(samples: &[Sample], mut out: impl Write) -> io::Result<()> {
             sample.content_events.to_string().into(),
             escaped(sample.replica.as_deref().unwrap_or_default()),
             optional(sample.decision),
+            sample.retries.to_string().into(),
         ];
         writeln!(out, "{}", fields.join(","))?;
     }

@@ -1,9 +1,14 @@
 //! The JSON that `replay --json` and `simulate --json` print: one entry per policy, each number with its standard
 //! deviation over the seeds, null where it is not known.
 
-use gorgo_core::trace::{FailureCount, Latencies, Quantiles, ReplicaTraffic, Slip, Summary, mean};
+use gorgo_core::trace::{
+    FailureCount, Interval, Intervals, Latencies, Quantiles, ReplicaTraffic, RunIntervals, Slip, Summary, mean,
+};
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
+
+/// Version of the keys of what is printed; it rises when one changes its meaning or goes.
+pub(crate) const SCHEMA_VERSION: u32 = 1;
 
 /// The whole answer.
 #[derive(Debug, Serialize)]
@@ -67,14 +72,23 @@ impl Serialize for PolicyEntry {
     }
 }
 
+/// Statistics of a set of values.
+pub(crate) fn quantiles(of: &Quantiles) -> Value {
+    json!({
+        "count": of.count, "mean": number(of.mean), "p50": number(of.p50), "p95": number(of.p95),
+        "p99": number(of.p99), "max": number(of.max),
+    })
+}
+
+/// 95 % intervals: two numbers each, null where there are too few values.
+pub(crate) fn intervals(of: &RunIntervals) -> Value {
+    let ends = |one: Option<Interval>| one.map(|Interval { low, high }| [number(Some(low)), number(Some(high))]);
+    let all = |of: &Intervals| json!({ "mean": ends(of.mean), "p50": ends(of.p50), "p95": ends(of.p95), "p99": ends(of.p99) });
+    json!({ "ttft_ms": all(&of.ttft), "e2e_ms": all(&of.e2e), "itl_ms": all(&of.itl) })
+}
+
 /// Latencies of a set of requests.
 pub(crate) fn latencies(set: &Latencies) -> Value {
-    let quantiles = |of: &Quantiles| {
-        json!({
-            "count": of.count, "mean": number(of.mean), "p50": number(of.p50), "p95": number(of.p95),
-            "p99": number(of.p99), "max": number(of.max),
-        })
-    };
     json!({
         "requests": set.requests, "ttft_ms": quantiles(&set.ttft), "e2e_ms": quantiles(&set.e2e),
         "itl_ms": quantiles(&set.itl),

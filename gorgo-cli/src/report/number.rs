@@ -17,6 +17,11 @@ pub(crate) fn count(number: impl TryInto<u64>) -> String {
     grouped
 }
 
+/// So many of a thing, which has a plural in `s`.
+pub(crate) fn counted(number: usize, thing: &str) -> String {
+    format!("{} {thing}{}", count(number), if number == 1 { "" } else { "s" })
+}
+
 /// Milliseconds: three digits that matter, whole from 100 up.
 pub(crate) fn millis(value: Option<f64>) -> String {
     match value {
@@ -53,6 +58,7 @@ mod tests {
     fn numbers_read_like_this() {
         let counts = [0_u64, 7, 999, 1_000, 12_345, 1_234_567].map(count);
         assert_eq!(counts, ["0", "7", "999", "1,000", "12,345", "1,234,567"]);
+        assert_eq!([0, 1, 1_000].map(|number| counted(number, "seed")), ["0 seeds", "1 seed", "1,000 seeds"]);
         let times = [0.0, 0.004, 9.444, 9.6, 12.34, 99.4, 99.6, 1347.6].map(|value| millis(Some(value)));
         assert_eq!(times, ["0.00", "0.00", "9.44", "9.6", "12.3", "99.4", "100", "1,348"]);
         assert_eq!([millis(None), millis(Some(f64::NAN)), percent(None), fraction(None)], ["–"; 4]);

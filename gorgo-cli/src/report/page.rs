@@ -53,13 +53,15 @@ dt{color:var(--soft)}dd{margin:0;overflow-wrap:anywhere}
 section{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:1rem 1.1rem;margin:0 0 1.25rem}
 .wide{overflow-x:auto}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:13px;white-space:nowrap}
-th,td{padding:.28rem .6rem;text-align:right;border-bottom:1px solid var(--line)}
+th,td{padding:.28rem .45rem;text-align:right;vertical-align:top;border-bottom:1px solid var(--line)}
 th{font-weight:600;color:var(--soft)}th:first-child,td:first-child{text-align:left}
 tr:last-child td{border-bottom:0}tr.marked td{background:var(--mark)}
+td small{display:block;font-size:11px;line-height:1.1;color:var(--soft)}
 ul{margin:0;padding-left:1.2rem;color:var(--soft);font-size:13px}
 code{font:13px/1.45 ui-monospace,'DejaVu Sans Mono',Menlo,monospace;overflow-wrap:anywhere}
 svg{display:block;width:100%;min-width:620px;height:auto}
 svg text{font-size:12px;fill:var(--ink)}svg .soft{fill:var(--soft)}svg .marked{font-weight:700}
+svg .over{paint-order:stroke;stroke:var(--card);stroke-width:3px;stroke-linejoin:round}
 svg .end{text-anchor:end}svg .mid{text-anchor:middle}
 svg .grid{stroke:var(--line);stroke-width:1}svg .axis{stroke:var(--soft);stroke-width:1}
 svg .limit{stroke:var(--ink);stroke-width:1;stroke-dasharray:5 4}
@@ -115,7 +117,13 @@ impl PageTable {
         for (number, row) in self.rows.iter().enumerate() {
             out.push_str(if self.marked == Some(number) { "<tr class=\"marked\">" } else { "<tr>" });
             for cell in row {
-                let _ = write!(out, "<td>{}</td>", escaped(cell));
+                let _ = match cell.split_once('±') {
+                    // Below the mean, so that a table of many columns needs no scrolling.
+                    Some((mean, deviation)) => {
+                        write!(out, "<td>{}<small>±{}</small></td>", escaped(mean), escaped(deviation))
+                    }
+                    None => write!(out, "<td>{}</td>", escaped(cell)),
+                };
             }
             out.push_str("</tr>\n");
         }

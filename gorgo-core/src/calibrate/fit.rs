@@ -4,7 +4,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::load::{Load, computed, loads};
-use super::regression::{COLUMNS, Design, median, theil_sen};
+use super::regression::{COLUMNS, Design, median, quantile, theil_sen};
 use super::{Measurements, Observation};
 
 /// Rounds of reweighting for the fit itself; it moves less than a thousandth after ten.
@@ -48,8 +48,31 @@ pub struct Quality {
     pub median_log_error: Option<f64>,
     /// Mean of it.
     pub mean_log_error: Option<f64>,
-    /// Share of the variance explained, on the plain scale.
+    /// Share of the variance explained, on the plain scale; below 0 where the mean would have been nearer.
     pub r_squared: Option<f64>,
+    /// Median of |measured − predicted|, ms.
+    pub median_error_ms: Option<f64>,
+    /// Median of |measured − predicted| / measured.
+    pub median_error_share: Option<f64>,
+    /// Median of what was measured, ms.
+    pub measured_p50_ms: Option<f64>,
+    /// Median of what the model says of the same rows, ms.
+    pub predicted_p50_ms: Option<f64>,
+    /// 95th percentile of what was measured, ms; nearest rank, as everywhere.
+    pub measured_p95_ms: Option<f64>,
+    /// The same of what the model says, ms.
+    pub predicted_p95_ms: Option<f64>,
+}
+
+/// How well a model fits one run, which is one policy's replay of a window.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunQuality {
+    /// Its name.
+    pub run: String,
+    /// On its rows that the model was fitted on.
+    pub fitted: Quality,
+    /// On its rows that were held out.
+    pub held_out: Quality,
 }
 
 /// A model with its constants and its errors.
@@ -67,6 +90,8 @@ pub struct Fitted {
     pub held_out: Quality,
     /// Of these, on prompts of 100 tokens and more.
     pub held_out_long: Quality,
+    /// The same run by run, in the measurements' order.
+    pub runs: Vec<RunQuality>,
 }
 
 impl Fitted {
@@ -96,6 +121,8 @@ pub enum HoldOut {
     Last,
     /// Runs whose name contains one of these.
     Named(Vec<String>),
+    /// The last third of each run's rows: traffic that the fit has not seen, of runs that it has.
+    LastThirdOfEach,
 }
 
 /// The fitted constants.
@@ -153,7 +180,7 @@ pub fn calibrate(measurements: &Measurements, hold_out: &HoldOut, seed: u64) -> 
         if knows_cache {
             names.push(("prompt".to_owned(), "token"));
         }
-        model(&names, rows, &loads, &parts, seed, |row, load| {
+        model(&names, measurements, &loads, &parts, seed, |row, load| {
             let mut values = vec![0.0; offsets];
             let column = row.replica.map_or(Some(0), |replica| used.iter().position(|known| *known == replica))?;
             *values.get_mut(column)? = 1.0;
@@ -167,7 +194,7 @@ pub fn calibrate(measurements: &Measurements, hold_out: &HoldOut, seed: u64) -> 
     let between_tokens = {
         let names = [("step", ""), ("batch", "request"), ("prefills", "prefill"), ("prefilled-tokens", "token")]
             .map(|(name, per)| (name.to_owned(), per));
-        model(&names, rows, &loads, &parts, seed, |row, load| {
+        model(&names, measurements, &loads, &parts, seed, |row, load| {
             let tokens = row.output_tokens - 1.0;
             let gap = (row.e2e_ms - row.ttft_ms) / tokens;
             (row.output_tokens >= LEAST_OUTPUT && gap > 0.0)
@@ -200,43 +227,52 @@ fn parts(measurements: &Measurements, hold_out: &HoldOut) -> (Vec<Part>, String)
     let held: Vec<bool> = match hold_out {
         HoldOut::Named(names) => runs.iter().map(|run| names.iter().any(|name| run.contains(name.as_str()))).collect(),
         HoldOut::Last => (1..=runs.len()).map(|number| number == runs.len() && number > 1).collect(),
+        HoldOut::LastThirdOfEach => vec![false; runs.len()],
     };
     // Held out by time, where no whole run is.
     let by_time = !held.contains(&true);
-    let from = rows.len() - rows.len() / 3;
-    let part = |position: usize, row: &Observation| {
-        let whole = held.get(row.run) == Some(&true) || (by_time && position >= from);
-        match (whole, is_even(position)) {
-            (true, _) => Part::HeldOut,
-            (false, true) => Part::Fit,
-            (false, false) => Part::OtherRows,
+    let mut parts = Vec::with_capacity(rows.len());
+    for run in rows.chunk_by(|a, b| a.run == b.run) {
+        let from = run.len() - run.len() / 3;
+        for (position, row) in run.iter().enumerate() {
+            let whole = held.get(row.run) == Some(&true) || (by_time && position >= from);
+            parts.push(match (whole, is_even(parts.len())) {
+                (true, _) => Part::HeldOut,
+                (false, true) => Part::Fit,
+                (false, false) => Part::OtherRows,
+            });
         }
-    };
+    }
     let names: Vec<&str> = runs.iter().zip(&held).filter(|(_, held)| **held).map(|(run, _)| run.as_str()).collect();
-    let words = if by_time { "the last third of the time".to_owned() } else { names.join(", ") };
-    (rows.iter().enumerate().map(|(position, row)| part(position, row)).collect(), words)
+    let words = match (by_time, runs.len()) {
+        (false, _) => names.join(", "),
+        (true, ..=1) => "the last third of the time".to_owned(),
+        (true, _) => "the last third of each run".to_owned(),
+    };
+    (parts, words)
 }
 
 /// Fits one model; `values` gives a row's numbers and what they should add up to, or leaves it out.
 fn model(
     names: &[(String, &'static str)],
-    rows: &[Observation],
+    measurements: &Measurements,
     loads: &[Load],
     parts: &[Part],
     seed: u64,
     values: impl Fn(&Observation, &Load) -> Option<(Vec<f64>, f64)>,
 ) -> Option<Fitted> {
-    let select = |wanted: Part, least_tokens: f64| {
+    let select = |wanted: Part, least_tokens: f64, run: Option<usize>| {
         let mut design = Design::new(names.len());
-        for ((row, load), part) in rows.iter().zip(loads).zip(parts) {
-            let is_wanted = *part == wanted && row.prompt_tokens >= least_tokens;
+        for ((row, load), part) in measurements.observations.iter().zip(loads).zip(parts) {
+            let is_wanted =
+                *part == wanted && row.prompt_tokens >= least_tokens && run.is_none_or(|run| row.run == run);
             if let Some((values, target)) = is_wanted.then(|| values(row, load)).flatten() {
                 design.push(&values, target);
             }
         }
         design
     };
-    let design = select(Part::Fit, 0.0);
+    let design = select(Part::Fit, 0.0, None);
     if design.rows() < names.len() * ROWS_PER_CONSTANT {
         return None;
     }
@@ -247,7 +283,12 @@ fn model(
         .zip(&coefficients)
         .zip(intervals)
         .map(|(((name, per), value), (low, high))| Constant { name: name.clone(), per, value: *value, low, high });
-    let quality = |part, least| Quality::of(&select(part, least), &coefficients);
+    let quality = |part, least| Quality::of(&select(part, least, None), &coefficients);
+    let of_run = |(run, name): (usize, &String)| RunQuality {
+        run: name.clone(),
+        fitted: Quality::of(&select(Part::Fit, 0.0, Some(run)), &coefficients),
+        held_out: Quality::of(&select(Part::HeldOut, 0.0, Some(run)), &coefficients),
+    };
     Some(Fitted {
         constants: constants.collect(),
         fitted: Quality::of(&design, &coefficients),
@@ -255,6 +296,7 @@ fn model(
         other_rows: quality(Part::OtherRows, 0.0),
         held_out: quality(Part::HeldOut, 0.0),
         held_out_long: quality(Part::HeldOut, SHORT_TOKENS),
+        runs: measurements.runs.iter().enumerate().map(of_run).collect(),
     })
 }
 
@@ -292,15 +334,23 @@ impl Quality {
         };
         let targets = design.targets();
         let middle = targets.iter().sum::<f64>() / count;
+        let predicted: Vec<f64> = design.predicted(coefficients).collect();
         let mut errors = Vec::with_capacity(rows);
         let (mut left, mut all) = (0.0, 0.0);
-        for (value, target) in design.predicted(coefficients).zip(targets) {
+        for (value, target) in predicted.iter().zip(targets) {
             errors.push((target.max(1e-3) / value.max(1e-3)).ln().abs());
             left += (target - value).powi(2);
             all += (target - middle).powi(2);
         }
+        let off = || predicted.iter().zip(targets).map(|(value, target)| (target - value).abs());
         Self {
             rows,
+            median_error_ms: median(off().collect()),
+            median_error_share: median(off().zip(targets).map(|(off, target)| off / target.max(1e-3)).collect()),
+            measured_p50_ms: quantile(targets.to_vec(), 0.50),
+            predicted_p50_ms: quantile(predicted.clone(), 0.50),
+            measured_p95_ms: quantile(targets.to_vec(), 0.95),
+            predicted_p95_ms: quantile(predicted.clone(), 0.95),
             mean_log_error: Some(errors.iter().sum::<f64>() / count),
             median_log_error: median(errors),
             r_squared: (all > 0.0).then(|| 1.0 - left / all),

@@ -9,12 +9,14 @@
 //! Each constant has a 95 % interval by a block bootstrap, and each model its error on rows and on runs that it was not
 //! fitted on. Nothing here reads a file or a clock.
 
+mod alone;
 mod fit;
 mod load;
 mod regression;
 mod table;
 
-pub use fit::{Calibration, Constant, Fitted, HoldOut, Quality, TheilSen, calibrate};
+pub use alone::{Alone, alone};
+pub use fit::{Calibration, Constant, Fitted, HoldOut, Quality, RunQuality, TheilSen, calibrate};
 pub use table::{TableError, decisions, measured};
 
 /// One request as it was measured. Times are ms.

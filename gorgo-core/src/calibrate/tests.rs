@@ -97,6 +97,28 @@ fn constants_put_in_come_out_in_spite_of_outliers() {
 }
 
 #[test]
+fn errors_are_told_run_by_run_and_in_milliseconds() {
+    let found = calibrate(&made(), &HoldOut::LastThirdOfEach, 7);
+    assert_eq!(found.held_out, "the last third of each run");
+    let first = found.first_token.unwrap();
+    let rows: Vec<(&str, usize)> = first.runs.iter().map(|run| (run.run.as_str(), run.held_out.rows)).collect();
+    assert_eq!(rows, [("first", 1000), ("second", 333)]);
+    assert_eq!(first.runs.iter().map(|run| run.fitted.rows).sum::<usize>(), first.fitted.rows);
+    // Noise is even between ± 10 % and one row in twenty is eight times what the model says.
+    for quality in first.runs.iter().flat_map(|run| [&run.fitted, &run.held_out]) {
+        let share = quality.median_error_share.unwrap();
+        assert!((0.03..0.08).contains(&share), "{quality:?}");
+        assert!(quality.median_error_ms.unwrap() > 0.02 * quality.measured_p50_ms.unwrap(), "{quality:?}");
+        let (measured, predicted) = (quality.measured_p95_ms.unwrap(), quality.predicted_p95_ms.unwrap());
+        assert!(measured > 1.05 * predicted && predicted > quality.predicted_p50_ms.unwrap(), "{quality:?}");
+    }
+    // A run that was held out whole has no rows fitted on, and says nothing of them.
+    let whole = calibrate(&made(), &HoldOut::Last, 7).first_token.unwrap();
+    assert_eq!((whole.runs[1].fitted, whole.runs[0].held_out), (Quality::default(), Quality::default()));
+    assert_eq!(whole.runs[1].held_out, whole.held_out);
+}
+
+#[test]
 fn equal_seeds_give_equal_intervals() {
     assert_eq!(calibrate(&made(), &HoldOut::Last, 7), calibrate(&made(), &HoldOut::Last, 7));
 }
@@ -160,4 +182,9 @@ fn the_measurements_of_april_5_are_fitted() {
     let found = calibrate(&measured(&bytes, 3).unwrap(), &HoldOut::Named(vec!["2d_v8".into()]), 1);
     let between = found.between_tokens.unwrap();
     assert!(between.held_out.rows > 30_000 && between.constant("step").unwrap().value > 0.0);
+    assert!(between.held_out.median_error_share.unwrap() < 0.25, "{:?}", between.held_out);
+    // Without replica and cache the first token is told badly, and the errors must say so.
+    let first = found.first_token.unwrap();
+    assert_eq!(first.runs.iter().filter(|run| run.held_out.rows > 7000).count(), 5);
+    assert!((0.3..0.5).contains(&first.held_out.median_error_share.unwrap()), "{:?}", first.held_out);
 }

@@ -8,6 +8,7 @@
 //! `migrations/README.md` is the data dictionary.
 
 mod batch;
+mod bench;
 mod bind;
 mod codes;
 mod error;
@@ -34,6 +35,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+pub use bench::{Fallbacks, StoredRun};
 pub use error::StoreError;
 pub use memory::Memory;
 pub use open::{Store, open};

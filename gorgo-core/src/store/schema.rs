@@ -21,6 +21,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     (5, "plugins", include_str!("../../../migrations/0005_plugins.sql")),
     (6, "restart", include_str!("../../../migrations/0006_restart.sql")),
     (7, "gate", include_str!("../../../migrations/0007_gate.sql")),
+    (8, "bench", include_str!("../../../migrations/0008_bench.sql")),
     (9, "operators", include_str!("../../../migrations/0009_operators.sql")),
 ];
 

@@ -250,6 +250,15 @@ pub(super) const READ_REQUESTS: &str = "SELECT d.decision_id, d.run_id, d.receiv
      FROM decisions d LEFT JOIN outcomes o ON o.decision_id = d.decision_id \
      LEFT JOIN candidates c ON c.decision_id = d.decision_id AND c.attempt = 1 AND c.replica_id = d.replica_id \
      WHERE d.decision_id >= ? ORDER BY d.decision_id LIMIT ?";
+pub(super) const NEWEST_RUN: &str = "SELECT r.run_id, r.version, p.name, p.sha256, c.sha256, r.seed, \
+     (SELECT max(w.generation_id) FROM weights w WHERE w.run_id = r.run_id AND w.policy_id = r.policy_id) \
+     FROM runs r LEFT JOIN configs c ON c.config_id = r.config_id LEFT JOIN policies p ON p.policy_id = r.policy_id \
+     ORDER BY r.run_id DESC LIMIT 1";
+pub(super) const FALLBACKS: &str = "SELECT count(*), coalesce(sum(d.refusal IS NOT NULL), 0), \
+     coalesce(sum(EXISTS (SELECT 1 FROM candidates c JOIN constraints k ON k.constraint_id = c.excluded_by \
+     WHERE c.decision_id = d.decision_id AND k.name LIKE 'relaxed:%')), 0), \
+     coalesce(sum(EXISTS (SELECT 1 FROM attempts a WHERE a.decision_id = d.decision_id AND a.attempt > 1)), 0) \
+     FROM decisions d WHERE d.decision_id BETWEEN ? AND ? AND d.path <> (SELECT path FROM paths WHERE name = 'other')";
 pub(super) const READ_POLICIES: &str = "SELECT policy_id, name, sha256, text FROM policies";
 pub(super) const READ_TERMS: &str =
     "SELECT policy_id, name, kind, unit, plugin_sha256 FROM terms ORDER BY policy_id, slot";
@@ -328,6 +337,8 @@ pub(super) const SINGLE: &[&str] = &[
     READ_OUTCOMES,
     READ_ATTEMPTS,
     READ_REQUESTS,
+    NEWEST_RUN,
+    FALLBACKS,
     READ_POLICIES,
     READ_TERMS,
     READ_REPLICAS,

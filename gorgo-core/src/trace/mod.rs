@@ -16,6 +16,7 @@ mod azure;
 mod blocks;
 pub mod generate;
 mod history;
+mod interval;
 mod mooncake;
 mod prompt;
 mod read;
@@ -28,6 +29,7 @@ mod summary;
 mod write;
 
 pub use history::{HistoryRow, from_history};
+pub use interval::{Interval, Intervals, RunIntervals};
 pub use prompt::{BYTES_PER_TOKEN, PromptText};
 pub use read::{Trace, TraceError, TraceFault, TraceFormat, read};
 pub use row::TraceRow;

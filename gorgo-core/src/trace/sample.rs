@@ -20,6 +20,8 @@ pub struct Sample {
     pub sent_ms: f64,
     /// Time it waited for a free slot under the limit of requests in flight; part of the slip.
     pub slot_wait_ms: f64,
+    /// How often it was sent again before this answer, where the client was told to; its times count from the first.
+    pub retries: u32,
     /// First generated content; `None` where none came.
     pub ttft_ms: Option<f64>,
     /// Last byte, or the failure.

@@ -189,7 +189,11 @@ impl Summary {
             failures: failures(samples),
             all: Latencies::of(samples.iter()),
             long: Latencies::of(long),
-            without_content: samples.iter().filter(|one| one.error.is_none() && one.ttft_ms.is_none()).count(),
+            // What came whole has content and no first token of its own.
+            without_content: samples
+                .iter()
+                .filter(|one| one.error.is_none() && one.ttft_ms.is_none() && one.content_events == 0)
+                .count(),
             prompt_tokens: sum(|sample| sample.usage.prompt_tokens),
             completion_tokens: sum(|sample| sample.usage.completion_tokens),
             hit_rate: hit_rate(samples.iter()),

@@ -34,54 +34,72 @@ const DECISION: &str = "x-gorgo-decision";
 
 /// One request to be sent.
 #[derive(Debug)]
-pub(super) struct Job {
+pub(in crate::cmd) struct Job {
     /// What is known before it is sent; the client fills in the rest.
-    pub(super) sample: Sample,
+    pub(in crate::cmd) sample: Sample,
     /// Start of the run: what `scheduled_ms` counts from.
-    pub(super) start: At,
+    pub(in crate::cmd) start: At,
     /// Its session, where it has one and it is to be sent.
-    pub(super) session: Option<String>,
+    pub(in crate::cmd) session: Option<String>,
     /// The body.
-    pub(super) body: Bytes,
+    pub(in crate::cmd) body: Bytes,
 }
+
+/// How requests are made.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::cmd) struct Asked {
+    /// By which API.
+    pub(in crate::cmd) api: Api,
+    /// As an event stream, or whole.
+    pub(in crate::cmd) stream: bool,
+    /// Bounds each request from send to last byte.
+    pub(in crate::cmd) limit: Duration,
+    /// How often a request is sent again where no answer or status 502 came.
+    pub(in crate::cmd) retries: u32,
+}
+
+/// Before a request is sent again; doubled each time.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// A connection with no request on it.
 type Connection = SendRequest<Full<Bytes>>;
 
 /// Sends requests to one server.
-pub(super) struct Client {
+pub(in crate::cmd) struct Client {
     target: Target,
     path: Uri,
     headers: HeaderMap,
-    limit: Duration,
+    asked: Asked,
     clock: Arc<dyn Clock>,
     tracker: TaskTracker,
     idle: Mutex<Vec<Connection>>,
 }
 
 impl Client {
-    /// A client of `target`. `limit` bounds each request from send to last byte.
-    pub(super) fn new(
+    /// A client of `target`.
+    pub(in crate::cmd) fn new(
         target: Target,
-        api: Api,
+        asked: &Asked,
         key: Option<&HeaderValue>,
-        limit: Duration,
         clock: Arc<dyn Clock>,
         tracker: TaskTracker,
     ) -> Result<Self, hyper::http::Error> {
-        let path = Uri::try_from(target.api_path(api))?;
+        let path = Uri::try_from(target.api_path(asked.api))?;
         let mut headers = HeaderMap::new();
         headers.insert(header::HOST, HeaderValue::try_from(&target.authority)?);
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        headers.insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
+        headers.insert(
+            header::ACCEPT,
+            HeaderValue::from_static(if asked.stream { "text/event-stream" } else { "application/json" }),
+        );
         if let Some(key) = key {
             headers.insert(header::AUTHORIZATION, key.clone());
         }
-        Ok(Self { target, path, headers, limit, clock, tracker, idle: Mutex::default() })
+        Ok(Self { target, path, headers, asked: *asked, clock, tracker, idle: Mutex::default() })
     }
 
     /// The clock that all times are taken from.
-    pub(super) fn clock(&self) -> &dyn Clock {
+    pub(in crate::cmd) fn clock(&self) -> &dyn Clock {
         &*self.clock
     }
 
@@ -98,11 +116,17 @@ impl Client {
         Ok(())
     }
 
-    /// The first model the server says it has.
-    pub(super) async fn first_model(&self) -> Result<String, Failure> {
+    /// How long a connection takes to be there, ms: one round trip, since the protocol above it says nothing at first.
+    pub(in crate::cmd) async fn connect_ms(&self) -> Result<f64, Failure> {
+        let start = self.clock.now();
+        self.dial().await.map(|_| self.clock.now().millis_since(start))
+    }
+
+    /// What the server says at a path below its base, such as `/v1/models`: JSON, with status 200.
+    pub(in crate::cmd) async fn told(&self, path: &str) -> Result<serde_json::Value, Failure> {
         let mut connection = self.dial().await?;
         let mut request = Request::new(Full::default());
-        let path = Uri::try_from(self.target.models_path());
+        let path = Uri::try_from(self.target.path(path));
         *request.uri_mut() = path.map_err(|error| Failure::new(ErrorClass::Connect, error.to_string()))?;
         *request.headers_mut() = self.headers.clone();
         request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("application/json"));
@@ -111,31 +135,45 @@ impl Client {
             let status = response.status();
             Ok::<_, hyper::Error>((status, response.into_body().collect().await?.to_bytes()))
         };
-        let answer = tokio::time::timeout(self.limit, exchange).await;
+        let answer = tokio::time::timeout(self.asked.limit, exchange).await;
         let answer = answer.map_err(|_| Failure::new(ErrorClass::FirstByteTimeout, "no answer in time"))?;
         let (status, body) = answer.map_err(|error| Failure::wire(&error))?;
         if status != StatusCode::OK {
             return Err(Failure::new(class_of(status), format!("status {status}: {}", message(&body))));
         }
-        let json: Option<serde_json::Value> = serde_json::from_slice(&body).ok();
-        let first = json.as_ref().and_then(|json| json.pointer("/data/0/id")?.as_str());
-        first.map(str::to_owned).ok_or_else(|| Failure::new(ErrorClass::UpstreamProtocol, "the list names no model"))
+        serde_json::from_slice(&body).map_err(|_| Failure::new(ErrorClass::UpstreamProtocol, "the answer is no JSON"))
     }
 
     /// Sends one request and reads its answer to the end. Never fails: what went wrong stands in the sample.
-    pub(super) async fn exchange(&self, job: Job) -> Sample {
+    pub(in crate::cmd) async fn exchange(&self, job: Job) -> Sample {
         let Job { mut sample, start, session, body } = job;
         sample.sent_ms = self.clock.now().millis_since(start);
-        let attempt = self.attempt(&mut sample, start, session.as_deref(), body);
-        let failure = match tokio::time::timeout(self.limit, attempt).await {
-            Ok(Ok(())) => None,
-            Ok(Err(failure)) => Some(failure),
-            Err(_) => {
-                let headless = sample.status.is_none();
-                let class = if headless { ErrorClass::FirstByteTimeout } else { ErrorClass::IdleTimeout };
-                Some(Failure::new(class, format!("not over after {} s", self.limit.as_secs_f64())))
+        let mut first_sent_ms = None;
+        let failure = loop {
+            let attempt = self.attempt(&mut sample, start, session.as_deref(), body.clone());
+            let failure = match tokio::time::timeout(self.asked.limit, attempt).await {
+                Ok(Ok(())) => None,
+                Ok(Err(failure)) => Some(failure),
+                Err(_) => {
+                    let headless = sample.status.is_none();
+                    let class = if headless { ErrorClass::FirstByteTimeout } else { ErrorClass::IdleTimeout };
+                    Some(Failure::new(class, format!("not over after {} s", self.asked.limit.as_secs_f64())))
+                }
+            };
+            let again = failure.as_ref().is_some_and(|failure| is_worth_another(&sample, failure.class));
+            if !again || sample.retries >= self.asked.retries {
+                break failure;
             }
+            first_sent_ms.get_or_insert(sample.sent_ms);
+            tokio::time::sleep(RETRY_PAUSE.saturating_mul(1_u32 << sample.retries.min(10))).await;
+            sample.retries += 1;
+            (sample.status, sample.replica, sample.decision) = (None, None, None);
         };
+        // Whoever waits for an answer counts from the first time that it was asked for.
+        if let Some(first_ms) = first_sent_ms {
+            sample.ttft_ms = sample.ttft_ms.map(|ttft_ms| ttft_ms + sample.sent_ms - first_ms);
+            sample.sent_ms = first_ms;
+        }
         sample.e2e_ms = (self.clock.now().millis_since(start) - sample.sent_ms).max(0.0);
         if let Some(failure) = failure {
             sample.error = Some(failure.class);
@@ -158,7 +196,11 @@ impl Client {
             }
             return Err(Failure::new(class_of(head.status), said));
         }
-        self.read_stream(sample, start, body).await?;
+        if self.asked.stream {
+            self.read_stream(sample, start, body).await?;
+        } else {
+            read_whole(sample, body).await?;
+        }
         self.keep(connection);
         Ok(())
     }
@@ -269,6 +311,29 @@ impl Client {
         if !connection.is_closed() {
             self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
         }
+    }
+}
+
+/// Whether another try may end otherwise and cannot have been answered before: no answer came, or a gateway's 502.
+fn is_worth_another(sample: &Sample, class: ErrorClass) -> bool {
+    match sample.status {
+        None => matches!(class, ErrorClass::Connect | ErrorClass::UpstreamClosed),
+        Some(status) => status == StatusCode::BAD_GATEWAY.as_u16(),
+    }
+}
+
+/// An answer that comes as one document.
+async fn read_whole(sample: &mut Sample, body: Incoming) -> Result<(), Failure> {
+    let body = body.collect().await;
+    let body = body.map_err(|error| Failure::new(ErrorClass::UpstreamAborted, error.to_string()))?.to_bytes();
+    let mut scan = StreamScan::default();
+    scan.whole(&body);
+    sample.usage = scan.usage;
+    sample.content_events = scan.content_events;
+    match scan {
+        StreamScan { error: Some(said), .. } => Err(Failure::new(ErrorClass::UpstreamErrorEvent, said)),
+        StreamScan { done: false, .. } => Err(Failure::new(ErrorClass::UpstreamProtocol, "the answer is no JSON")),
+        _ => Ok(()),
     }
 }
 

@@ -1,8 +1,10 @@
 //! The open loop: each request leaves at its time, whatever became of those before it, with at most so many in flight.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use gorgo_core::model::At;
 use gorgo_core::trace::{Sample, TraceRow};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -32,6 +34,8 @@ pub(super) struct Driven {
     pub(super) unsent: usize,
     /// Requests that were in flight when the run was aborted.
     pub(super) unfinished: usize,
+    /// When sending began.
+    pub(super) started_at: At,
 }
 
 /// Ways to end a run early.
@@ -41,6 +45,8 @@ pub(super) struct Brakes {
     pub(super) stop: CancellationToken,
     /// Drop what is in flight.
     pub(super) abort: CancellationToken,
+    /// Do so by itself, so long after the last was sent.
+    pub(super) drain: Option<Duration>,
 }
 
 /// Sends the plan. `on_end` sees each sample as its request ends.
@@ -61,8 +67,25 @@ pub(super) async fn drive(
         }
         samples
     };
-    let (sent, samples) = tokio::join!(dispatch(client, plan, tracker, brakes, results), collect);
-    Driven { unsent: planned - sent, unfinished: sent - samples.len(), samples }
+    let all_sent = CancellationToken::new();
+    let send = async {
+        let sent = dispatch(client, plan, tracker, brakes, results).await;
+        all_sent.cancel();
+        sent
+    };
+    let drain = async {
+        all_sent.cancelled().await;
+        if let Some(limit) = brakes.drain {
+            tokio::time::sleep(limit).await;
+            brakes.abort.cancel();
+        }
+        std::future::pending::<Infallible>().await
+    };
+    let (sent, samples) = tokio::select! {
+        ended = async { tokio::join!(send, collect) } => ended,
+        never = drain => match never {},
+    };
+    Driven { unsent: planned - sent, unfinished: sent - samples.len(), samples, ..Driven::default() }
 }
 
 /// Sends each row at its time; returns how many were sent.

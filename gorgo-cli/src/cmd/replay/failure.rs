@@ -6,7 +6,7 @@ use hyper::StatusCode;
 /// What went wrong, and in whose words.
 #[derive(Debug, thiserror::Error)]
 #[error("{detail}")]
-pub(super) struct Failure {
+pub(in crate::cmd) struct Failure {
     /// Which kind, as this client saw it: upstream is the server it talked to.
     pub(super) class: ErrorClass,
     /// The server's or the system's words.

@@ -7,12 +7,14 @@
 //! Exit code: 0 every request succeeded, 1 some failed or the server could not be reached, 2 usage (also a trace that
 //! cannot be read).
 
+mod args;
 mod body;
 mod client;
 mod drive;
 mod failure;
 mod interrupts;
 mod progress;
+mod record;
 mod report;
 mod stream;
 mod target;
@@ -23,116 +25,48 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gorgo_core::model::Clock;
-use gorgo_core::trace::{self, PromptText, Shape, Summary, TraceError};
+use gorgo_core::model::{At, Clock};
+use gorgo_core::store::{Reader, StoreError};
+use gorgo_core::trace::{self, PromptText, RunIntervals, Shape, Summary, TraceError};
 use hyper::header::HeaderValue;
+use jiff::Timestamp;
 use tokio_util::task::TaskTracker;
 
-use self::body::BodyWriter;
-use self::client::Client;
+use self::args::Switch;
 use self::drive::{Brakes, Plan, drive};
-use self::failure::Failure;
 use self::interrupts::Interrupts;
 use self::progress::Progress;
-use self::report::Report;
-use self::target::{Api, Target, TargetError};
+use self::record::{Record, Router};
+use self::report::{Report, Traffic};
 use super::Command;
 use crate::exit::Exit;
 use crate::report::csv;
+use crate::report::folder::Folder;
 use crate::report::page::command_line;
+use crate::report::unwritable;
 use crate::runtime::{block_on, clock};
+
+pub(crate) use self::args::Replay;
+pub(super) use self::body::BodyWriter;
+pub(super) use self::client::{Asked, Client, Job};
+pub(super) use self::failure::Failure;
+pub(super) use self::target::{Api, Target, TargetError};
 
 /// Connections opened ahead where there is no limit of requests in flight.
 const WARM_CONNECTIONS: usize = 64;
 
-/// Replay a recorded trace against a server and report what was measured.
-#[derive(Debug, Clone, clap::Args)]
-pub(crate) struct Replay {
-    /// Trace file: Mooncake-format JSON lines or Azure CSV, gzip or plain
-    trace: PathBuf,
-    /// Server to send to, such as http://127.0.0.1:8080
-    #[arg(long, value_name = "URL")]
-    to: String,
-    /// Model to ask for [default: the first that /v1/models names]
-    #[arg(long, value_name = "NAME")]
-    model: Option<String>,
-    /// Factor on the gaps between requests: larger is lighter, 0 sends all at once
-    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = factor)]
-    time_scale: f64,
-    /// Send at most N requests, counted after --max-input-tokens dropped its rows
-    #[arg(long, value_name = "N")]
-    limit: Option<usize>,
-    /// Drop rows with longer prompts, and say how many
-    #[arg(long, value_name = "N")]
-    max_input_tokens: Option<u32>,
-    /// Cut longer answers to N tokens, and say how many
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    max_output_tokens: Option<u32>,
-    /// Most requests in flight at once, 0 for no limit; what waits for a slot is late, and the report says so
-    #[arg(long, value_name = "N", default_value_t = 64)]
-    max_in_flight: usize,
-    /// Keep the times of rows that share a timestamp, in place of spreading them to the next one
-    #[arg(long)]
-    no_spread: bool,
-    /// Seed of the prompts' text: another seed finds cold caches
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    seed: u64,
-    /// Environment variable that holds the API key
-    #[arg(long, value_name = "VAR")]
-    api_key_env: Option<String>,
-    /// Whether to send x-session-id where the trace has conversations or users
-    #[arg(long, value_enum, default_value_t = Switch::On)]
-    session_header: Switch,
-    /// API to speak
-    #[arg(long, value_enum, default_value_t = Api::Chat)]
-    path: Api,
-    /// Tokens per hash id [default: inferred from the trace]
-    #[arg(long, value_name = "TOKENS")]
-    block_size: Option<u32>,
-    /// Do not ask for `ignore_eos`, which servers other than SGLang, vLLM and the like may refuse
-    #[arg(long)]
-    no_ignore_eos: bool,
-    /// Give a request up when its answer is not over after so many seconds
-    #[arg(long, value_name = "SECS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
-    timeout_secs: u64,
-    /// Name of the measured policy in the report
-    #[arg(long, value_name = "NAME", default_value = "replay")]
-    label: String,
-    /// Print JSON in place of the table
-    #[arg(long)]
-    json: bool,
-    /// Write one line per request to FILE
-    #[arg(long, value_name = "FILE")]
-    csv: Option<PathBuf>,
-    /// Write a page with tables and plots to FILE; it stands alone and shows no folders
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
-}
-
-/// On or off.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Switch {
-    /// Yes.
-    On,
-    /// No.
-    Off,
-}
-
-fn factor(text: &str) -> Result<f64, String> {
-    let factor: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
-    if factor.is_finite() && factor >= 0.0 { Ok(factor) } else { Err("not a finite number from 0 up".to_owned()) }
-}
-
 /// Why there is nothing to report.
 #[derive(Debug, thiserror::Error)]
-enum ReplayError {
+pub(super) enum ReplayError {
     #[error(transparent)]
     Target(#[from] TargetError),
     #[error("{}: {cause}", path.display())]
     File { path: PathBuf, cause: io::Error },
+    #[error("{0}")]
+    Output(String),
     #[error("{}: {cause}", path.display())]
     Trace { path: PathBuf, cause: TraceError },
-    #[error("--api-key-env {0}: no such environment variable, or not a key")]
+    #[error("{0}, which is to hold the API key: no such environment variable, or not a key")]
     Key(String),
     #[error("--to: {0}")]
     Address(#[from] hyper::http::Error),
@@ -142,14 +76,23 @@ enum ReplayError {
     Unreachable(Failure),
     #[error("no model to ask for: /v1/models: {0}; name one with --model")]
     Model(Failure),
+    #[error("no model to ask for: /v1/models names none; name one with --model")]
+    NoModel,
+    #[error("--engine-info: /get_server_info: {0}; only SGLang has it")]
+    Engine(Failure),
     #[error("cannot listen for signals: {0}")]
     Signals(io::Error),
+    #[error("--start-at {0}: that is past; name a time to come")]
+    Past(Timestamp),
+    #[error("--history: {0}")]
+    History(#[from] StoreError),
 }
 
 impl ReplayError {
     const fn exit(&self) -> Exit {
         match self {
-            Self::Unreachable(_) | Self::Model(_) | Self::Signals(_) => Exit::No,
+            Self::Unreachable(_) | Self::Model(_) | Self::NoModel | Self::Engine(_) | Self::Signals(_) => Exit::No,
+            Self::History(_) => Exit::Store,
             _ => Exit::Usage,
         }
     }
@@ -168,11 +111,7 @@ impl Command for Replay {
 async fn run(args: Replay, clock: Arc<dyn Clock>) -> Exit {
     match replay(&args, clock).await {
         Ok(report) => {
-            let text = if args.json {
-                serde_json::to_string_pretty(&report.json()).map(|json| json + "\n").unwrap_or_default()
-            } else {
-                report.text()
-            };
+            let text = if args.json { report.json_text() } else { report.text() };
             // A reader that has left (a closed pipe) does not change what was measured.
             anstream::stdout().write_all(text.as_bytes()).ok();
             if args.json && !report.summary.slip.is_good() {
@@ -191,6 +130,7 @@ async fn replay(args: &Replay, clock: Arc<dyn Clock>) -> Result<Report, ReplayEr
     let target = Target::parse(&args.to)?;
     let file = |cause| ReplayError::File { path: args.trace.clone(), cause };
     let bytes = tokio::fs::read(&args.trace).await.map_err(file)?;
+    let mut record = Record::of(&bytes, &command_line(std::env::args()));
     let read = trace::read(&bytes, args.block_size);
     drop(bytes);
     let trace = read.map_err(|cause| ReplayError::Trace { path: args.trace.clone(), cause })?;
@@ -200,7 +140,7 @@ async fn replay(args: &Replay, clock: Arc<dyn Clock>) -> Result<Report, ReplayEr
         &Shape {
             time_scale: args.time_scale,
             limit: args.limit,
-            max_input_tokens: args.max_input_tokens,
+            max_input_tokens: args.longest_input(),
             max_output_tokens: args.max_output_tokens,
             spread: !args.no_spread,
         },
@@ -209,45 +149,56 @@ async fn replay(args: &Replay, clock: Arc<dyn Clock>) -> Result<Report, ReplayEr
         return Err(ReplayError::Nothing { path: args.trace.clone(), rows: shaped.counts.rows });
     }
     // Opened before the replay, so that a path that cannot be written does not cost one.
-    let csv_file = match &args.csv {
-        Some(path) => {
-            let created = File::create(path).map_err(|cause| ReplayError::File { path: path.clone(), cause })?;
-            Some((path, BufWriter::new(created)))
-        }
-        None => None,
-    };
+    let folder = args.out_dir.as_deref().map(Folder::make).transpose().map_err(ReplayError::Output)?;
+    let create =
+        |flag: &'static str, own: Option<&PathBuf>, name: &str| -> Result<Option<(PathBuf, File)>, ReplayError> {
+            let path = own.cloned().or_else(|| folder.as_ref().map(|at| at.file(name)));
+            let create = |path: PathBuf| match File::create(&path) {
+                Ok(file) => Ok((path, file)),
+                Err(cause) => Err(ReplayError::Output(unwritable(flag, &path, &cause))),
+            };
+            path.map(create).transpose()
+        };
+    let csv_file = create("--csv", args.csv.as_ref(), "run.csv")?;
+    let html_file = create("--html", args.html.as_ref(), "run.html")?;
+    let json_file = create("--out-dir", None, "run.json")?;
 
-    let html_file = match &args.html {
-        Some(path) => {
-            let created = File::create(path).map_err(|cause| ReplayError::File { path: path.clone(), cause })?;
-            Some((path, created))
-        }
-        None => None,
-    };
+    if let Some(path) = &args.history {
+        // One that cannot be read is found before the replay, too.
+        Reader::open(path).await?.close().await;
+    }
 
     let tracker = TaskTracker::new();
     let limit = Duration::from_secs(args.timeout_secs);
     let key = args.api_key_env.as_deref().map(api_key).transpose()?;
-    let client = Arc::new(Client::new(target, args.path, key.as_ref(), limit, clock, tracker.clone())?);
+    let asked = Asked { api: args.path, stream: !args.no_stream, limit, retries: args.retries };
+    let client = Arc::new(Client::new(target, &asked, key.as_ref(), Arc::clone(&clock), tracker.clone())?);
     let max_in_flight = (args.max_in_flight > 0).then_some(args.max_in_flight);
     let requests = shaped.rows.len();
-    let connections = max_in_flight.unwrap_or(WARM_CONNECTIONS).min(requests);
-    client.warm(connections).await.map_err(ReplayError::Unreachable)?;
-    let model = match &args.model {
-        Some(model) => model.clone(),
-        None => client.first_model().await.map_err(ReplayError::Model)?,
-    };
+    let model = record.ask(&client, args).await?;
 
     let text = PromptText::new(shaped.block_tokens, args.seed);
     let plan = Plan {
         rows: shaped.rows,
-        bodies: BodyWriter::new(text, args.path, &model, !args.no_ignore_eos),
+        bodies: BodyWriter::new(text, &asked, &model, !args.no_ignore_eos),
         max_in_flight,
         sessions: args.session_header == Switch::On,
     };
-    let driven = drive_until_stopped(&client, plan, &tracker, Progress::new(requests)).await?;
+    let driven = drive_until_stopped(args, &client, plan, &tracker, Progress::new(requests)).await?;
+    record.started_at = driven.started_at;
+    let router = match &args.history {
+        Some(path) => match Router::read(path, &driven.samples).await {
+            Ok(router) => Some(router),
+            // What was measured is worth more than what the history would have said of it.
+            Err(error) => {
+                anstream::eprintln!("gorgo replay: --history: {error}");
+                None
+            }
+        },
+        None => None,
+    };
     if let Some((path, out)) = csv_file {
-        csv::write(&driven.samples, out).map_err(|cause| ReplayError::File { path: path.clone(), cause })?;
+        csv::write(&driven.samples, BufWriter::new(out)).map_err(|cause| ReplayError::File { path, cause })?;
     }
     let report = Report {
         label: args.label.clone(),
@@ -261,20 +212,29 @@ async fn replay(args: &Replay, clock: Arc<dyn Clock>) -> Result<Report, ReplayEr
         rows_without_blocks,
         rows_refitted,
         counts: shaped.counts,
-        max_input_tokens: args.max_input_tokens,
+        max_input_tokens: args.longest_input(),
         max_output_tokens: args.max_output_tokens,
+        max_fallback_share: args.max_fallback_share,
+        record,
+        router,
+        intervals: RunIntervals::of(&driven.samples, args.seed),
+        traffic: Traffic::of(&driven.samples),
         unsent: driven.unsent,
         unfinished: driven.unfinished,
         summary: Summary::of(&driven.samples),
     };
     if let Some((path, mut out)) = html_file {
         let page = report.html(&command_line(std::env::args()));
-        out.write_all(page.as_bytes()).map_err(|cause| ReplayError::File { path: path.clone(), cause })?;
+        out.write_all(page.as_bytes()).map_err(|cause| ReplayError::File { path, cause })?;
+    }
+    if let Some((path, mut out)) = json_file {
+        out.write_all(report.json_text().as_bytes()).map_err(|cause| ReplayError::File { path, cause })?;
     }
     Ok(report)
 }
 
-fn api_key(variable: &str) -> Result<HeaderValue, ReplayError> {
+/// The key that an environment variable holds, as the header sends it.
+pub(super) fn api_key(variable: &str) -> Result<HeaderValue, ReplayError> {
     let key = std::env::var(variable).ok().filter(|key| !key.is_empty());
     let value = key.and_then(|key| HeaderValue::try_from(format!("Bearer {key}")).ok());
     let mut value = value.ok_or_else(|| ReplayError::Key(variable.to_owned()))?;
@@ -282,21 +242,49 @@ fn api_key(variable: &str) -> Result<HeaderValue, ReplayError> {
     Ok(value)
 }
 
-/// Drives the plan; the first interrupt stops sending and lets what is in flight end, the second drops it.
+/// Connections are opened this long before a time that the replay waits for, so that none of them is idle for long.
+const WARM_BEFORE: Duration = Duration::from_secs(1);
+
+/// Waits for its time where there is one, and drives the plan; the first interrupt, or the end of its time, stops sending
+/// and lets what is in flight end, the second drops it.
 async fn drive_until_stopped(
+    args: &Replay,
     client: &Arc<Client>,
     plan: Plan,
     tracker: &TaskTracker,
     mut progress: Progress,
 ) -> Result<drive::Driven, ReplayError> {
     let mut interrupts = Interrupts::new().map_err(ReplayError::Signals)?;
-    let brakes = Brakes::default();
+    let brakes = Brakes { drain: args.drain_secs.map(Duration::from_secs), ..Brakes::default() };
     let notes = progress.clone();
+    let begins = args.start_at.map(|time| moment(time, client.clock())).transpose()?;
+    if let Some(begins) = begins {
+        notes.note(&format!("waiting for {}", args.start_at.unwrap_or_default()));
+        wait_until(begins, WARM_BEFORE, client, &mut interrupts, &brakes).await;
+    }
+    let connections = plan.max_in_flight.unwrap_or(WARM_CONNECTIONS).min(plan.rows.len());
+    client.warm(connections).await.map_err(ReplayError::Unreachable)?;
+    if let Some(begins) = begins {
+        wait_until(begins, Duration::ZERO, client, &mut interrupts, &brakes).await;
+    }
+    let started_at = client.clock().now();
+    let time_is_up = async {
+        match args.max_minutes.and_then(|minutes| Duration::try_from_secs_f64(minutes * 60.0).ok()) {
+            Some(most) => tokio::time::sleep(most).await,
+            None => std::future::pending().await,
+        }
+    };
     let driving = drive(client, plan, tracker, &brakes, move |sample| progress.ended(sample));
-    tokio::pin!(driving);
-    let driven = loop {
+    tokio::pin!(driving, time_is_up);
+    let mut is_up = false;
+    let mut driven = loop {
         tokio::select! {
             driven = &mut driving => break driven,
+            () = &mut time_is_up, if !is_up => {
+                is_up = true;
+                brakes.stop.cancel();
+                notes.note("--max-minutes are over: stopped sending; waiting for what is in flight");
+            }
             () = interrupts.next() => {
                 if brakes.stop.is_cancelled() {
                     brakes.abort.cancel();
@@ -308,7 +296,26 @@ async fn drive_until_stopped(
         }
     };
     notes.finish();
+    driven.started_at = started_at;
     Ok(driven)
+}
+
+/// A time to come on the client's clock.
+fn moment(time: Timestamp, clock: &dyn Clock) -> Result<At, ReplayError> {
+    let at = u64::try_from(time.as_microsecond()).ok().map(At);
+    at.filter(|at| at.0 > clock.now().0).ok_or(ReplayError::Past(time))
+}
+
+/// Waits until so long before a time; an interrupt ends the waiting and lets nothing be sent.
+async fn wait_until(begins: At, before: Duration, client: &Client, interrupts: &mut Interrupts, brakes: &Brakes) {
+    let left = Duration::from_micros(begins.0.saturating_sub(client.clock().now().0)).saturating_sub(before);
+    if brakes.stop.is_cancelled() || left.is_zero() {
+        return;
+    }
+    tokio::select! {
+        () = tokio::time::sleep(left) => {}
+        () = interrupts.next() => brakes.stop.cancel(),
+    }
 }
 
 #[cfg(test)]

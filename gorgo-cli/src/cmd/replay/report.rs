@@ -1,12 +1,16 @@
 //! What a replay prints: the table, or the JSON.
 
 mod page;
+mod traffic;
 
 use std::fmt::Write;
 
-use gorgo_core::trace::{SHORT_INPUT_TOKENS, SLIP_LIMIT_MS, ShapeCounts, Summary};
+use gorgo_core::store::Fallbacks;
+use gorgo_core::trace::{Interval, RunIntervals, SHORT_INPUT_TOKENS, SLIP_LIMIT_MS, ShapeCounts, Summary};
 use serde_json::{Map, Value, json};
 
+pub(super) use self::traffic::Traffic;
+use super::record::{Record, Router};
 use crate::report::json::{Comparison, PolicyEntry};
 use crate::report::number::{count, fraction, millis, percent};
 use crate::report::{json, table};
@@ -40,6 +44,16 @@ pub(super) struct Report {
     pub(super) max_input_tokens: Option<u32>,
     /// Answers were cut to this.
     pub(super) max_output_tokens: Option<u32>,
+    /// What it was made with and against.
+    pub(super) record: Record,
+    /// What the router's history says of it, where that was named.
+    pub(super) router: Option<Router>,
+    /// A larger share of decisions that fell back is worth a warning.
+    pub(super) max_fallback_share: f64,
+    /// What is known of its requests beside their latencies.
+    pub(super) traffic: Traffic,
+    /// How far the latencies might have come out otherwise.
+    pub(super) intervals: RunIntervals,
     /// Requests not sent because the run was stopped.
     pub(super) unsent: usize,
     /// Requests in flight when it was aborted.
@@ -69,7 +83,9 @@ impl Report {
             percent(summary.busiest_share),
             fraction(summary.hhi),
         ));
+        lines.extend(self.spread());
         lines.push(self.slip());
+        lines.extend(self.fallbacks());
         lines.extend(self.left_out());
         lines.extend(self.errors());
         let mut text = lines.join("\n");
@@ -91,6 +107,55 @@ impl Report {
         }
         let _ = write!(line, ", time scale {}, {limit} in flight", self.time_scale);
         line
+    }
+
+    /// 95 % intervals of the figures that people compare.
+    fn spread(&self) -> Option<String> {
+        let Interval { low, high } = self.intervals.ttft.p50?;
+        let shown = |name: &str, interval: Option<Interval>| {
+            let ends = |Interval { low, high }| format!(", {name} {} to {}", millis(Some(low)), millis(Some(high)));
+            interval.map_or_else(String::new, ends)
+        };
+        Some(format!(
+            "95 % intervals, ms: TTFT p50 {} to {}{}{}{}",
+            millis(Some(low)),
+            millis(Some(high)),
+            shown("p95", self.intervals.ttft.p95),
+            shown("p99", self.intervals.ttft.p99),
+            shown("E2E p95", self.intervals.e2e.p95),
+        ))
+    }
+
+    /// How often the router did not do what its policy wanted.
+    fn fallbacks(&self) -> Vec<String> {
+        let Some(router) = &self.router else { return Vec::new() };
+        let Fallbacks { decisions, refused, relaxed, tried_again } = router.fallbacks;
+        let run = router.run.as_ref().map_or_else(
+            || "no run".to_owned(),
+            |run| format!("run {}, policy {}", run.run, run.policy.as_deref().unwrap_or("unknown")),
+        );
+        let mut lines = vec![format!(
+            "history: {run}; of {} decisions {} refused, {} relaxed, {} tried again",
+            count(decisions),
+            count(refused),
+            count(relaxed),
+            count(tried_again)
+        )];
+        if decisions < router.named {
+            let missing = router.named - decisions;
+            lines.push(format!(
+                "{} answers name decisions that the history does not have: is it this router's?",
+                count(missing)
+            ));
+        }
+        if let Some(share) = router.fallback_share().filter(|share| *share > self.max_fallback_share) {
+            lines.push(format!(
+                "NOT GOOD: {} of the decisions fell back, above {}: what was measured is not the policy alone",
+                percent(Some(share)),
+                percent(Some(self.max_fallback_share))
+            ));
+        }
+        lines
     }
 
     fn slip(&self) -> String {
@@ -122,6 +187,7 @@ impl Report {
             (counts.spread, "rows spread: they shared a timestamp with an earlier row".to_owned()),
             (self.rows_without_blocks, "rows without hash_ids: they share no prefix".to_owned()),
             (self.rows_refitted, format!("rows refitted to {} tokens per hash id", self.block_tokens)),
+            (self.traffic.retries, "requests sent again (--retries); their times count from the first send".to_owned()),
             (self.summary.without_content, "answers without content: no TTFT".to_owned()),
             (self.unsent, "requests not sent: stopped".to_owned()),
             (self.unfinished, "requests dropped in flight: stopped".to_owned()),
@@ -144,6 +210,11 @@ impl Report {
         lines
     }
 
+    /// For a program, as text.
+    pub(super) fn json_text(&self) -> String {
+        serde_json::to_string_pretty(&self.json()).map(|json| json + "\n").unwrap_or_default()
+    }
+
     /// For a program: the keys that `simulate` has too, and what only a replay knows.
     pub(super) fn json(&self) -> Comparison {
         let summary = &self.summary;
@@ -158,8 +229,13 @@ impl Report {
             ("prompt_tokens", json!(summary.prompt_tokens)),
             ("completion_tokens", json!(summary.completion_tokens)),
             ("duration_ms", json::number(Some(summary.duration_ms))),
+            ("intervals", json::intervals(&self.intervals)),
+            ("success_share", json::number(self.success_share())),
+            ("requests_per_s", json::number(self.per_second(summary.requests))),
+            ("input_tokens_per_s", json::number(self.per_second(summary.prompt_tokens))),
+            ("output_tokens_per_s", json::number(self.per_second(summary.completion_tokens))),
         ];
-        entry.more.extend(more.map(|(name, value)| (name.to_owned(), value)));
+        entry.more.extend(more.into_iter().chain(self.traffic.json()).map(|(name, value)| (name.to_owned(), value)));
         Comparison {
             default: self.label.clone(),
             trace: self.trace.clone(),
@@ -167,6 +243,19 @@ impl Report {
             policies: vec![entry],
             run: self.run(),
         }
+    }
+
+    fn success_share(&self) -> Option<f64> {
+        let good = self.summary.requests.saturating_sub(self.summary.errors);
+        let (good, all) = (u32::try_from(good).ok()?, u32::try_from(self.summary.requests).ok()?);
+        (all > 0).then(|| f64::from(good) / f64::from(all))
+    }
+
+    fn per_second(&self, count: impl TryInto<u64>) -> Option<f64> {
+        let seconds = self.summary.duration_ms / 1e3;
+        #[expect(clippy::cast_precision_loss, reason = "a rate, six digits of it shown")]
+        let count = count.try_into().ok()? as f64;
+        (seconds > 0.0).then(|| count / seconds)
     }
 
     fn run(&self) -> Map<String, Value> {
@@ -187,7 +276,10 @@ impl Report {
             ("unsent", json!(self.unsent)),
             ("unfinished", json!(self.unfinished)),
         ];
-        members.map(|(name, value)| (name.to_owned(), value)).into_iter().collect()
+        let mut run = self.record.json();
+        run.extend(members.map(|(name, value)| (name.to_owned(), value)));
+        run.insert("router".to_owned(), self.router.as_ref().map_or(Value::Null, Router::json));
+        run
     }
 }
 

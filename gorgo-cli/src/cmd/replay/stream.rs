@@ -57,6 +57,12 @@ impl StreamScan {
         self.content_events != before
     }
 
+    /// Takes an answer that came whole, as one JSON document. It is one event, whatever it holds.
+    pub(super) fn whole(&mut self, body: &[u8]) {
+        self.line(&[b"data:", body.trim_ascii()].concat());
+        self.done = serde_json::from_slice::<serde::de::IgnoredAny>(body).is_ok();
+    }
+
     fn line(&mut self, line: &[u8]) {
         let Some(data) = line.strip_prefix(b"data:").map(<[u8]>::trim_ascii) else { return };
         if data == b"[DONE]" {

@@ -22,7 +22,7 @@ impl Api {
 
 /// A server by its base URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Target {
+pub(in crate::cmd) struct Target {
     /// Name or address to dial.
     pub(super) host: String,
     /// Port to dial.
@@ -35,7 +35,7 @@ pub(super) struct Target {
 
 /// Why a URL cannot be replayed to.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum TargetError {
+pub(in crate::cmd) enum TargetError {
     #[error("--to {0}: not a URL such as http://127.0.0.1:8080")]
     Malformed(String),
     #[error("--to {0}: replay speaks plain http only; name the server's own listener, not its TLS front")]
@@ -44,7 +44,7 @@ pub(super) enum TargetError {
 
 impl Target {
     /// Reads `http://HOST[:PORT][/BASE]`; the scheme may be left out, a `/v1` at the end is understood.
-    pub(super) fn parse(text: &str) -> Result<Self, TargetError> {
+    pub(in crate::cmd) fn parse(text: &str) -> Result<Self, TargetError> {
         let malformed = || TargetError::Malformed(text.to_owned());
         let with_scheme = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
         let uri: Uri = with_scheme.parse().map_err(|_| malformed())?;
@@ -66,9 +66,9 @@ impl Target {
         format!("{}{}", self.base, api.path())
     }
 
-    /// Path of the model list on this server.
-    pub(super) fn models_path(&self) -> String {
-        format!("{}/v1/models", self.base)
+    /// A path on this server, such as `/v1/models`.
+    pub(super) fn path(&self, below: &str) -> String {
+        format!("{}{below}", self.base)
     }
 }
 
@@ -89,7 +89,7 @@ mod tests {
         assert_eq!(path("http://router"), Ok(("router".to_owned(), 80, chat.clone())));
         assert_eq!(path("http://[::1]:9"), Ok(("::1".to_owned(), 9, chat)));
         assert_eq!(path("http://a:1/team/v1").unwrap().2, "/team/v1/chat/completions");
-        assert_eq!(Target::parse("http://a:1/team").unwrap().models_path(), "/team/v1/models");
+        assert_eq!(Target::parse("http://a:1/team").unwrap().path("/v1/models"), "/team/v1/models");
     }
 
     #[test]

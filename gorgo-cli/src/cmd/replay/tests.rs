@@ -80,6 +80,8 @@ const GOOD: [&str; 5] = [ROLE, WORD, WORD, USAGE, DONE];
 enum Answer {
     Good,
     Status(u16, &'static str),
+    /// Fails so often with this status, then answers well.
+    GoodAfter(usize, u16),
     Stream(&'static [&'static str]),
     CutStream(&'static [&'static str]),
     Closed,
@@ -134,6 +136,11 @@ impl Mock {
         if request.uri().path() == "/v1/models" {
             return Ok(Response::new(Pieces::of(&["{\"data\":[{\"id\":\"listed\"},{\"id\":\"other\"}]}"])));
         }
+        if request.uri().path() == "/get_server_info" {
+            return Ok(Response::new(Pieces::of(&[
+                "{\"version\":\"0.5\",\"max_running_requests\":64,\"api_key\":\"k\"}",
+            ])));
+        }
         let now = self.in_flight.fetch_add(1, Ordering::SeqCst) + 1;
         self.most_in_flight.fetch_max(now, Ordering::SeqCst);
         let (head, body) = request.into_parts();
@@ -148,6 +155,12 @@ impl Mock {
                 Ok(response.body(Pieces::of(&GOOD)).unwrap())
             }
             Answer::Status(status, text) => Ok(Response::builder().status(status).body(Pieces::of(&[text])).unwrap()),
+            Answer::GoodAfter(failures, status) => {
+                let seen = self.seen.lock().unwrap().len();
+                let good = Response::new(Pieces::of(&GOOD));
+                let bad = || Response::builder().status(status).body(Pieces::of(&["again"])).unwrap();
+                Ok(if seen > failures { good } else { bad() })
+            }
             Answer::Stream(texts) => Ok(Response::new(Pieces::of(texts))),
             Answer::CutStream(texts) => Ok(Response::new(Pieces::of(texts).then_cut())),
             Answer::Closed => Err(io::Error::other("closed")),
@@ -169,8 +182,12 @@ fn rows(count: usize) -> Vec<TraceRow> {
     (0..count).map(row).collect()
 }
 
+fn asked(limit: Duration) -> Asked {
+    Asked { api: super::target::Api::Chat, stream: true, limit, retries: 0 }
+}
+
 fn plan(rows: Vec<TraceRow>, max_in_flight: usize) -> Plan {
-    let bodies = BodyWriter::new(PromptText::new(16, 0), Api::Chat, "sim", true);
+    let bodies = BodyWriter::new(PromptText::new(16, 0), &asked(Duration::from_secs(60)), "sim", true);
     Plan { rows, bodies, max_in_flight: Some(max_in_flight), sessions: true }
 }
 
@@ -179,7 +196,7 @@ async fn client_of(mock: &Arc<Mock>, limit: Duration) -> (Arc<Client>, TaskTrack
     let tracker = TaskTracker::new();
     let address = mock.serve(&tracker).await;
     let target = Target::parse(&address.to_string()).unwrap();
-    let client = Client::new(target, Api::Chat, None, limit, clock(), tracker.clone()).unwrap();
+    let client = Client::new(target, &asked(limit), None, clock(), tracker.clone()).unwrap();
     (Arc::new(client), tracker)
 }
 
@@ -311,6 +328,59 @@ async fn aborting_drops_what_is_in_flight() {
     assert_eq!((driven.samples.len(), driven.unsent, driven.unfinished), (0, 1, 1));
 }
 
+/// One request to a server that fails so often first, by a client that may send it again so often.
+async fn tried(failures: usize, status: u16, retries: u32) -> Sample {
+    let mock = Mock::new(&[Answer::GoodAfter(failures, status)], 1);
+    let tracker = TaskTracker::new();
+    let address = mock.serve(&tracker).await;
+    let target = Target::parse(&address.to_string()).unwrap();
+    let asked = Asked { retries, ..asked(Duration::from_secs(60)) };
+    let client = Arc::new(Client::new(target, &asked, None, clock(), tracker.clone()).unwrap());
+    drive(&client, plan(rows(1), 1), &tracker, &Brakes::default(), |_| {}).await.samples.swap_remove(0)
+}
+
+#[tokio::test]
+async fn a_request_is_sent_again_only_where_told_and_its_times_count_from_the_first() {
+    let once = tried(1, 502, 2).await;
+    assert_eq!((once.error, once.status, once.retries), (None, Some(200), 1));
+    // 100 ms before the second try.
+    assert!(once.ttft_ms.unwrap() >= 100.0 && once.ttft_ms.unwrap() <= once.e2e_ms, "{once:?}");
+    let never = tried(1, 502, 0).await;
+    assert_eq!((never.error, never.status, never.retries), (Some(ErrorClass::UpstreamStatus), Some(502), 0));
+    let spent = tried(5, 502, 1).await;
+    assert_eq!((spent.status, spent.retries), (Some(502), 1));
+    // The engine answered: another try would be another request.
+    let answered = tried(5, 500, 2).await;
+    assert_eq!((answered.status, answered.retries), (Some(500), 0));
+}
+
+#[tokio::test]
+async fn a_whole_answer_has_tokens_and_no_first_one() {
+    const WHOLE: &str = "{\"choices\":[{\"message\":{\"role\":\"assistant\",\"content\":\"two words\"}}],\
+                         \"usage\":{\"prompt_tokens\":20,\"completion_tokens\":2}}";
+    let mock = Mock::new(&[Answer::Stream(&[WHOLE]), Answer::Stream(&["half {"])], 1);
+    let tracker = TaskTracker::new();
+    let address = mock.serve(&tracker).await;
+    let asked = Asked { stream: false, ..asked(Duration::from_secs(60)) };
+    let target = Target::parse(&address.to_string()).unwrap();
+    let client = Arc::new(Client::new(target, &asked, None, clock(), tracker.clone()).unwrap());
+    let mut samples = drive(&client, plan(rows(2), 1), &tracker, &Brakes::default(), |_| {}).await.samples;
+    samples.sort_by_key(|sample| sample.row);
+    assert_eq!((samples[0].error, samples[0].ttft_ms, samples[0].content_events), (None, None, 1));
+    assert_eq!(samples[0].usage.completion_tokens, Some(2));
+    assert_eq!(samples[1].error, Some(ErrorClass::UpstreamProtocol));
+    assert_eq!(Summary::of(&samples).without_content, 0);
+}
+
+#[tokio::test]
+async fn what_is_in_flight_too_long_after_the_last_send_is_dropped() {
+    let mock = Mock::new(&[Answer::Good, Answer::Never], 1);
+    let (client, tracker) = client_of(&mock, Duration::from_secs(60)).await;
+    let brakes = Brakes { drain: Some(Duration::from_millis(20)), ..Brakes::default() };
+    let driven = drive(&client, plan(rows(2), 2), &tracker, &brakes, |_| {}).await;
+    assert_eq!((driven.samples.len(), driven.unsent, driven.unfinished), (1, 0, 1));
+}
+
 /// The arguments as clap reads them.
 #[derive(Parser)]
 struct Line {
@@ -336,6 +406,7 @@ async fn the_command_reads_replays_and_reports() {
     let address = mock.serve(&tracker).await.to_string();
     let words = [trace.to_str().unwrap(), "--to", &address, "--csv", csv.to_str().unwrap()];
     let more = ["--max-input-tokens", "39", "--max-output-tokens", "5", "--label", "mine", "--max-in-flight", "2"];
+    let more = [more.as_slice(), &["--engine-info"]].concat();
     let report = replay(&args(&[words.as_slice(), &more].concat()), clock()).await.unwrap();
     assert_eq!((report.model.as_str(), report.label.as_str(), report.block_tokens), ("listed", "mine", 16));
     assert_eq!((report.counts.dropped_over_input, report.counts.outputs_capped), (1, 2));
@@ -343,7 +414,10 @@ async fn the_command_reads_replays_and_reports() {
     let lines = std::fs::read_to_string(&csv).unwrap();
     let rows: Vec<&str> = lines.lines().skip(1).map(|line| line.split(',').next().unwrap()).collect();
     assert_eq!(rows, ["0", "2"]);
-    assert_eq!(mock.connections.load(Ordering::SeqCst), 3, "two warm ones and one for the model list");
+    assert_eq!(mock.connections.load(Ordering::SeqCst), 4, "two warm ones and one for each question on the server");
+    // Only what tells runs apart, and no secrets.
+    assert_eq!(report.record.engine, serde_json::json!({ "version": "0.5", "max_running_requests": 64 }));
+    assert_eq!(report.record.models[0]["id"], "listed");
 }
 
 #[tokio::test]
@@ -358,7 +432,7 @@ async fn exit_codes() {
     let good = Mock::new(&[], 1).serve(&tracker).await.to_string();
     let failing = Mock::new(&[Answer::Status(500, "")], 1).serve(&tracker).await.to_string();
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
-    let cases: [(&[&str], u8); 9] = [
+    let cases: [(&[&str], u8); 10] = [
         (&[trace, "--to", &good, "--json"], 0),
         (&[trace, "--to", &failing], 1),
         (&[trace, "--to", &closed], 1),
@@ -368,15 +442,69 @@ async fn exit_codes() {
         (&[trace, "--to", &good, "--limit", "0"], 2),
         (&[trace, "--to", &good, "--api-key-env", "GORGO_TEST_NO_SUCH_KEY"], 2),
         (&[trace, "--to", &good, "--csv", no_folder], 2),
+        (&[trace, "--to", &good, "--history", no_folder], 74),
     ];
     for (words, code) in cases {
         assert_eq!(run(args(words), clock()).await.code(), code, "{words:?}");
     }
 }
 
+#[tokio::test]
+async fn a_replay_leaves_all_it_found_in_a_folder_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let (trace, out) = (folder.path().join("t.jsonl"), folder.path().join("runs").join("first"));
+    std::fs::write(&trace, TRACE).unwrap();
+    let tracker = TaskTracker::new();
+    let address = Mock::new(&[], 1).serve(&tracker).await.to_string();
+    let words = [trace.to_str().unwrap(), "--to", &address, "--out-dir", out.to_str().unwrap()];
+    let report = replay(&args(&words), clock()).await.unwrap();
+    assert_eq!(std::fs::read_to_string(out.join("run.json")).unwrap(), report.json_text());
+    assert_eq!(std::fs::read_to_string(out.join("run.csv")).unwrap().lines().count(), 4);
+    assert!(std::fs::read_to_string(out.join("run.html")).unwrap().contains("<svg"));
+    assert!(replay(&args(&words), clock()).await.unwrap_err().to_string().contains("is there already"));
+}
+
+#[test]
+fn a_context_leaves_room_for_answer_and_template() {
+    let longest =
+        |more: &[&str]| args(&[&["t", "--to", "a", "--max-output-tokens", "128"], more].concat()).longest_input();
+    assert_eq!(longest(&["--context-tokens", "4096"]), Some(4096 - 128 - 64));
+    assert_eq!(longest(&["--context-tokens", "4096", "--max-input-tokens", "1000"]), Some(1000));
+    assert_eq!(longest(&["--context-tokens", "100"]), Some(0));
+    assert_eq!(longest(&[]), None);
+}
+
+#[tokio::test]
+async fn a_replay_begins_at_its_time_and_ends_with_its_minutes() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("t.jsonl");
+    // The third row is an hour away.
+    std::fs::write(&trace, TRACE.replace("\"timestamp\":2", "\"timestamp\":3600000")).unwrap();
+    let tracker = TaskTracker::new();
+    let address = Mock::new(&[], 1).serve(&tracker).await.to_string();
+    let words =
+        [trace.to_str().unwrap(), "--to", &address, "--start-at", "1970-01-01T00:00:00.2Z", "--max-minutes", "0.005"];
+    let report = replay(&args(&words), clock()).await.unwrap();
+    assert!(report.record.started_at.0 >= 200_000, "{:?}", report.record.started_at);
+    assert_eq!((report.summary.requests, report.unsent), (2, 1));
+    assert!(report.text().contains("1 requests not sent: stopped"), "{}", report.text());
+    let late = replay(&args(&[words[0], "--to", &address, "--start-at", "1970-01-01T00:00:00Z"]), clock()).await;
+    assert!(late.unwrap_err().to_string().contains("that is past"));
+}
+
 #[test]
 fn senseless_arguments_are_refused() {
-    for words in [["--time-scale", "NaN"], ["--time-scale", "-1"], ["--max-output-tokens", "0"], ["--path", "x"]] {
+    let wrong = [
+        ["--time-scale", "NaN"],
+        ["--time-scale", "-1"],
+        ["--max-output-tokens", "0"],
+        ["--path", "x"],
+        ["--start-at", "soon"],
+        ["--max-minutes", "0"],
+        ["--max-fallback-share", "2"],
+        ["--context-tokens", "4096"],
+    ];
+    for words in wrong {
         let line = [["replay", "t", "--to", "a"].as_slice(), &words].concat();
         assert!(Line::try_parse_from(line).is_err(), "{words:?}");
     }

@@ -26,6 +26,9 @@ use crate::plugins::with_host;
 pub(in crate::cmd) struct GroundArgs {
     #[command(flatten)]
     pub(in crate::cmd) config: ConfigArgs,
+    /// Experiment as a TOML file whose keys are flags: [experiment], and a table for each command; flags given here win
+    #[arg(long, value_name = "FILE")]
+    spec: Option<PathBuf>,
     /// Trace file: Mooncake-format JSON lines or Azure CSV, gzip or plain
     #[arg(long, value_name = "FILE")]
     pub(in crate::cmd) trace: PathBuf,
@@ -83,6 +86,9 @@ pub(in crate::cmd) enum Failure {
     Nothing { path: PathBuf, rows: usize },
     #[error("{0}")]
     Simulate(#[from] SimulateError),
+    /// A file cannot be written; says which flag named it.
+    #[error("{0}")]
+    Output(String),
     /// What the command's own flags ask for cannot be.
     #[error("{0}")]
     Asked(String),

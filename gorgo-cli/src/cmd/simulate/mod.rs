@@ -30,10 +30,12 @@ use self::ground::{Failure, Ground, GroundArgs, progress};
 use self::kept::Kept;
 use self::report::{Frame, Place, Report};
 use self::seeds::Seeds;
-use self::sweep::{Axis, Point, points};
+use self::sweep::{Axis, Point, points, touches};
 use super::Command;
 use crate::exit::Exit;
+use crate::report::folder::Folder;
 use crate::report::page::command_line;
+use crate::report::unwritable;
 
 pub(super) use self::compare::each;
 
@@ -76,6 +78,9 @@ pub(crate) struct Simulate {
     /// Write a page with tables and plots to FILE; it stands alone and shows no folders
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// Write run.json, run.csv and run.html into this folder, which must not be there yet
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["csv", "html"])]
+    out_dir: Option<PathBuf>,
 }
 
 impl Command for Simulate {
@@ -103,10 +108,10 @@ struct Sink {
 
 impl Sink {
     /// Opened before the runs, so that a path that cannot be written does not cost them.
-    fn open(path: Option<&PathBuf>) -> Result<Option<Self>, Failure> {
+    fn open(flag: &'static str, path: Option<&PathBuf>) -> Result<Option<Self>, Failure> {
         let open = |path: &PathBuf| match fs::File::create(path) {
             Ok(file) => Ok(Self { path: path.clone(), file }),
-            Err(cause) => Err(Failure::file(path, cause)),
+            Err(cause) => Err(Failure::Output(unwritable(flag, path, &cause))),
         };
         path.map(open).transpose()
     }
@@ -116,17 +121,25 @@ impl Simulate {
     /// Reads everything, runs everything.
     fn compared(&self) -> Result<Report, Failure> {
         let (grounds, places, trace_sha256) = self.grounds()?;
-        let cases = self.cases(&grounds)?;
-        let (csv, html) = (Sink::open(self.csv.as_ref())?, Sink::open(self.html.as_ref())?);
+        let cases = self.cases(&grounds, &places)?;
+        let folder = self.out_dir.as_deref().map(Folder::make).transpose().map_err(Failure::Output)?;
+        let named =
+            |own: Option<&PathBuf>, name: &str| own.cloned().or_else(|| folder.as_ref().map(|at| at.file(name)));
+        let csv = Sink::open("--csv", named(self.csv.as_ref(), "run.csv").as_ref())?;
+        let html = Sink::open("--html", named(self.html.as_ref(), "run.html").as_ref())?;
+        let json = Sink::open("--out-dir", named(None, "run.json").as_ref())?;
         let shape = self.ground.shape(1.0);
         let kept = self.resume.as_ref().map(|path| Kept::open(path, &trace_sha256, &shape)).transpose()?;
         let plan = Plan { grounds: &grounds, cases, seeds: self.seeds.list.clone(), kept: kept.as_ref() };
         let bar = progress(plan.runs());
         let rows = compare(&plan, self.ground.jobs(), || bar.inc(1))?;
         bar.finish_and_clear();
-        let report = Report::new(self.frame(&grounds, places), rows);
+        let report = Report::new(self.frame(&grounds, places, trace_sha256), rows);
         if let Some(Sink { path, file }) = csv {
             report.csv(file).map_err(|cause| Failure::file(&path, cause))?;
+        }
+        if let Some(Sink { path, mut file }) = json {
+            file.write_all(report.json().as_bytes()).map_err(|cause| Failure::file(&path, cause))?;
         }
         if let Some(Sink { path, mut file }) = html {
             let page = report.html(&command_line(std::env::args()));
@@ -163,8 +176,14 @@ impl Simulate {
     }
 
     /// What is run on each ground.
-    fn cases(&self, grounds: &[Ground]) -> Result<Vec<Case>, Failure> {
+    fn cases(&self, grounds: &[Ground], places: &[Place]) -> Result<Vec<Case>, Failure> {
         let mut cases = Vec::new();
+        let compared = grounds.first().map(|ground| self.wanted(ground)).transpose()?.unwrap_or_default();
+        let nobodys = self.sweep.iter().find(|axis| !compared.iter().any(|name| touches(&axis.path, name)));
+        if let Some(axis) = nobodys.filter(|_| self.ablate.is_none()) {
+            let text = format!("--sweep {}: of no policy that is compared; name that one in --policies", axis.path);
+            return Err(Failure::Asked(text));
+        }
         for (place, ground) in grounds.iter().enumerate() {
             let case = |policy: Option<Arc<str>>, ablation| Case { ground: place, policy, ablation };
             if let Some(name) = &self.ablate {
@@ -177,7 +196,18 @@ impl Simulate {
                 cases.extend(parts.into_iter().map(without));
                 continue;
             }
-            cases.extend(self.wanted(ground)?.into_iter().map(|name| case(Some(name), Ablation::None)));
+            // What no swept key can change is run once for all values of those keys.
+            let own = |name: &str, place: &Place| {
+                let axes = self.sweep.iter().zip(&place.values).filter(|(axis, _)| touches(&axis.path, name));
+                (axes.map(|(_, value)| value.clone()).collect::<Vec<_>>(), place.time_scale.to_bits())
+            };
+            let is_new = |name: &str| {
+                let Some((here, before)) = places.get(place).zip(places.get(..place)) else { return true };
+                let mine = own(name, here);
+                !before.iter().any(|earlier| own(name, earlier) == mine)
+            };
+            let wanted = self.wanted(ground)?.into_iter().filter(|name| is_new(name));
+            cases.extend(wanted.map(|name| case(Some(name), Ablation::None)));
             // Beside a sweep it would say the same again and again.
             if self.sweep.is_empty() {
                 cases.push(case(None, Ablation::None));
@@ -186,13 +216,14 @@ impl Simulate {
         Ok(cases)
     }
 
-    fn frame(&self, grounds: &[Ground], places: Vec<Place>) -> Frame {
+    fn frame(&self, grounds: &[Ground], places: Vec<Place>, trace_sha256: String) -> Frame {
         let first = grounds.first();
         let ablated = self.ablate.as_ref().zip(first).and_then(|(name, ground)| ground.policies.named(name));
         let part = |policy, part: Part| (part.family(), part.name(policy).to_owned());
         Frame {
             default: first.map_or_else(String::new, |ground| ground.config.default_policy.clone()),
             trace: self.ground.trace.display().to_string(),
+            trace_sha256,
             scenario: self.ground.scenario.as_ref().map(|path| path.display().to_string()),
             seeds: self.seeds.list.clone(),
             max_in_flight: first.and_then(|ground| ground.max_in_flight),

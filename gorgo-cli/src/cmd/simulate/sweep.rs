@@ -184,6 +184,13 @@ impl Point {
     }
 }
 
+/// Whether a run of this policy can depend on the key at `path`: one of its own table, or of no policy's at all.
+pub(super) fn touches(path: &str, policy: &str) -> bool {
+    let Some(rest) = path.strip_prefix("policy.") else { return true };
+    let quoted = rest.strip_prefix('"').and_then(|rest| rest.split('"').next());
+    quoted.or_else(|| rest.split(['.', '[']).next()) == Some(policy)
+}
+
 /// Splits at the commas that stand in no array, table or string.
 fn split(text: &str) -> Result<Vec<String>, String> {
     let (mut depth, mut quote, mut values) = (0_i32, None, vec![String::new()]);
@@ -244,6 +251,13 @@ mod tests {
         let below = drawn.iter().filter(|point| point[0].parse::<f64>().unwrap() < 0.3162).count();
         assert!((70..130).contains(&below), "half of the logarithm's range: {below} of 200");
         assert!(drawn.iter().any(|point| point[2] == "a") && drawn.iter().any(|point| point[2] == "b"));
+    }
+
+    #[test]
+    fn a_key_of_one_policy_touches_no_other() {
+        assert!(touches("policy.gorgo.term.rtt.weight", "gorgo") && touches("policy.\"my.own\".unit", "my.own"));
+        assert!(!touches("policy.gorgo.unit", "gorgo-2d") && !touches("policy.gorgo-2d.unit", "gorgo"));
+        assert!(touches("replica[near].simulated.rtt_ms", "gorgo") && touches("default_policy", "random"));
     }
 
     #[test]

@@ -172,15 +172,27 @@ fn a_sweep_has_a_row_per_point_and_any_key_can_be_swept() {
                 --sweep replica[near].simulated.rtt_ms=10..300:2";
     let report = bench.report(line);
     let rows = entries(&report);
-    assert_eq!(rows.len(), 2 * 2 * 2);
-    let last = &rows[7];
-    assert_eq!(last["policy"], "mine");
-    let keys = serde_json::json!({"policy.gorgo.term.rtt.weight": "5", "replica[near].simulated.rtt_ms": "300"});
-    assert_eq!(last["sweep"], keys);
-    // `mine` does not have the weight but has the round trip: so the first key changes nothing there, the second does.
-    assert_eq!(rows[1]["ttft_p50_ms"], rows[5]["ttft_p50_ms"]);
+    // `mine` does not have the weight but has the round trip: it is run once for both weights.
+    let places: Vec<(&str, &Value)> = rows.iter().map(|row| (row["policy"].as_str().unwrap(), &row["sweep"])).collect();
+    let keys = |weight: Option<&str>, rtt: &str| serde_json::json!({"policy.gorgo.term.rtt.weight": weight, "replica[near].simulated.rtt_ms": rtt});
+    let expected = [
+        ("gorgo", keys(Some("0"), "10")),
+        ("mine", keys(None, "10")),
+        ("gorgo", keys(Some("0"), "300")),
+        ("mine", keys(None, "300")),
+        ("gorgo", keys(Some("5"), "10")),
+        ("gorgo", keys(Some("5"), "300")),
+    ];
+    assert_eq!(places, expected.each_ref().map(|(name, keys)| (*name, keys)));
     assert!(rows[1]["ttft_p50_ms"].as_f64() < rows[3]["ttft_p50_ms"].as_f64(), "{rows:?}");
-    assert_ne!(rows[2]["ttft_p50_ms"], rows[6]["ttft_p50_ms"], "the weight changes what `gorgo` does");
+    assert_ne!(rows[2]["ttft_p50_ms"], rows[5]["ttft_p50_ms"], "the weight changes what `gorgo` does");
+    assert!(report.text().contains("policy.gorgo.term.rtt.weight is no key of mine: run once for all its values"));
+    let nobodys = bench.command("--policies mine --sweep policy.gorgo.term.rtt.weight=0,5").compared().unwrap_err();
+    assert_eq!(nobodys.exit(), Exit::Usage);
+    assert!(nobodys.to_string().ends_with("of no policy that is compared; name that one in --policies"), "{nobodys}");
+    let folder = bench.command("--policies mine --html /nonexistent/x.html").compared().unwrap_err().to_string();
+    let words = "--html /nonexistent/x.html: cannot be written, its folder is absent; make it or name another";
+    assert_eq!(folder, words);
     insta::assert_snapshot!(bench.told(&report.text()));
     let drawn = bench.report("--policies gorgo --seeds 1 --sweep policy.gorgo.term.rtt.weight=0.05..2log --samples 3");
     assert_eq!(entries(&drawn).len(), 3);
@@ -223,7 +235,7 @@ fn what_a_file_has_is_not_run_again_and_gives_the_same() {
     assert_eq!(first.json(), bench.report(&format!("{line} --seeds 1")).json());
     // `random` is the same at both points but for `policy.gorgo`, which it does not read.
     let text = fs::read_to_string(&kept).unwrap();
-    assert_eq!(text.lines().count(), 4);
+    assert_eq!(text.lines().count(), 3);
     // Killed in the middle of a line.
     fs::write(&kept, &text[..text.len() - 40]).unwrap();
     let again = bench.report(&format!("{line} --seeds 2 --resume {kept} --jobs 2"));
@@ -286,6 +298,20 @@ fn an_ablation_says_what_each_part_decides_and_gains() {
 }
 
 #[test]
+fn a_folder_holds_all_of_one_run_and_is_never_another_ones() {
+    let bench = Bench::new();
+    let path = bench.path("runs/first");
+    let line = format!("--policies gorgo --seeds 1 --limit 10 --out-dir {path}");
+    let report = bench.report(&line);
+    assert_eq!(fs::read_to_string(format!("{path}/run.json")).unwrap(), report.json());
+    assert!(fs::read_to_string(format!("{path}/run.html")).unwrap().contains("<svg"));
+    assert!(fs::read_to_string(format!("{path}/run.csv")).unwrap().starts_with("policy,seed,"));
+    let again = bench.command(&line).compared().unwrap_err();
+    assert_eq!(again.exit(), Exit::Usage);
+    assert!(again.to_string().ends_with("is there already; name another, for each run its own"), "{again}");
+}
+
+#[test]
 fn the_page_stands_alone_and_tells_no_folders() {
     let bench = Bench::new();
     let path = bench.path("out.html");
@@ -299,7 +325,11 @@ fn the_page_stands_alone_and_tells_no_folders() {
     for line in report.text().lines().filter(|line| line.starts_with("│")) {
         let cells = line.trim_matches('│').split("  ").map(str::trim).filter(|cell| !cell.is_empty());
         for cell in cells.filter(|cell| !cell.contains("policy")) {
-            assert!(page.contains(&format!("{cell}</t")), "{cell}");
+            let shown = match cell.split_once('±') {
+                Some((mean, deviation)) => format!("{mean}<small>±{deviation}</small></td>"),
+                None => format!("{cell}</t"),
+            };
+            assert!(page.contains(&shown), "{cell}");
         }
     }
     let loads = bench.report("--policies gorgo,random --seeds 2 --time-scale 0.1,1");

@@ -15,10 +15,13 @@
 
 mod report;
 mod search;
+mod source;
 
 use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
+
+use gorgo_core::policy::PRESETS;
 
 use self::report::Found;
 pub(crate) use self::report::table;
@@ -27,6 +30,7 @@ use super::Command;
 use super::simulate::ground::{Failure, GroundArgs, progress};
 use super::simulate::seeds::Seeds;
 use crate::exit::Exit;
+use crate::report::unwritable;
 
 /// Tune a policy's weights offline, on a recorded trace in virtual time.
 #[derive(Debug, Clone, clap::Args)]
@@ -76,19 +80,21 @@ impl Tune {
         };
         // Opened before the runs, so that a path that cannot be written does not cost them.
         let out = self.out.as_ref().map(|path| (path, fs::File::create(path)));
-        let out = out.map(|(path, file)| file.map(|file| (path, file)).map_err(|cause| Failure::file(path, cause)));
+        let out = out.map(|(path, file)| {
+            file.map(|file| (path, file)).map_err(|cause| Failure::Output(unwritable("--out", path, &cause)))
+        });
         let out = out.transpose()?;
         let search = Search::new(&ground, &name, self.ground.jobs(), &self.seeds.list)?;
         let runs = search.runs(self.generations, self.check_seeds.list.len());
         let bar = progress(runs);
         let result = search.run(self.generations, &self.check_seeds.list, || bar.inc(1))?;
         bar.finish_and_clear();
-        let found = Found::new(
-            search.policy(),
-            &result,
-            self.ground.trace.display().to_string(),
-            (self.seeds.list.clone(), self.check_seeds.list.clone()),
-        );
+        // The file was read before; should it be gone by now, only its comments are lost.
+        let file = fs::read_to_string(&self.ground.config.config).unwrap_or_default();
+        let preset = PRESETS.iter().find(|preset| *preset.name == *name).map_or("", |preset| preset.text);
+        let seeds = (self.seeds.list.clone(), self.check_seeds.list.clone());
+        let trace = self.ground.trace.display().to_string();
+        let found = Found::new(search.policy(), &result, &trace, &seeds, &[&file, preset]);
         if let Some((path, mut file)) = out {
             file.write_all(found.toml().as_bytes()).map_err(|cause| Failure::file(path, cause))?;
         }

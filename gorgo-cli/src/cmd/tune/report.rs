@@ -7,6 +7,7 @@ use gorgo_core::policy::Policy;
 use toml::{Table, Value};
 
 use super::search::{Figures, Outcome};
+use super::source::rewritten;
 use crate::report::number::{count, fraction, millis};
 
 /// A policy's table as TOML, and where its weights come from.
@@ -17,8 +18,15 @@ pub(super) struct Found {
 }
 
 impl Found {
-    pub(super) fn new(policy: &Policy, outcome: &Outcome, trace: String, seeds: (Vec<u64>, Vec<u64>)) -> Self {
-        Self { comment: comment(policy, outcome, &trace, &seeds), table: table(policy, &outcome.found) }
+    /// `sources` are texts that the policy may stand in: the configuration's file, a preset.
+    pub(super) fn new(
+        policy: &Policy,
+        outcome: &Outcome,
+        trace: &str,
+        seeds: &(Vec<u64>, Vec<u64>),
+        sources: &[&str],
+    ) -> Self {
+        Self { comment: comment(policy, outcome, trace, seeds), table: table(policy, &outcome.found, sources) }
     }
 
     /// Where the weights come from.
@@ -77,8 +85,8 @@ fn listed(seeds: &[u64]) -> String {
     }
 }
 
-/// The policy's own table with other weights.
-pub(crate) fn table(policy: &Policy, weights: &[f64]) -> String {
+/// The policy's own table with other weights; as it stands in one of the texts where it does, with its comments.
+pub(crate) fn table(policy: &Policy, weights: &[f64], sources: &[&str]) -> String {
     // It is the text that the policy was built from, so it can be read again.
     let Ok(mut whole) = policy.text.parse::<Table>() else { return String::new() };
     let terms = whole
@@ -86,13 +94,16 @@ pub(crate) fn table(policy: &Policy, weights: &[f64]) -> String {
         .and_then(|all| all.get_mut(&*policy.name))
         .and_then(|table| table.get_mut("term"))
         .and_then(Value::as_array_mut);
-    for ((entry, term), weight) in terms.into_iter().flatten().zip(&policy.terms).zip(weights) {
+    let mut moved = Vec::new();
+    for (place, ((entry, term), weight)) in terms.into_iter().flatten().zip(&policy.terms).zip(weights).enumerate() {
         if !term.weight.tune {
             continue;
         }
         if let Some(weight_table) = entry.get_mut("weight").and_then(Value::as_table_mut) {
             weight_table.insert("init".to_owned(), Value::Float(*weight));
+            moved.push((place, *weight));
         }
     }
-    toml::to_string(&whole).unwrap_or_default()
+    let own = sources.iter().find_map(|source| rewritten(source, &policy.name, &moved, &whole));
+    own.unwrap_or_else(|| toml::to_string(&whole).unwrap_or_default())
 }

@@ -132,9 +132,13 @@ impl<'a> Search<'a> {
     fn optimizer(&self) -> Result<Box<dyn Optimizer>, Failure> {
         let Plan { optimizer, optimizer_params, space, seed, .. } = self.plan;
         if Params::text(optimizer_params, "mode") == Some("reference") {
-            let text = "--policy: the reference's optimizer scores windows of live traffic and has no offline form; \
-                        leave out `mode`";
-            return Err(Failure::Asked(text.to_owned()));
+            let name = &self.policy.name;
+            let text = format!(
+                "--policy {name}: its optimizer has `mode = \"reference\"`, which scores windows of live traffic one \
+                 after the other and has no offline form; --set policy.{name}.tune.optimizer.mode=paired searches \
+                 the same weights offline"
+            );
+            return Err(Failure::Asked(text));
         }
         (optimizer.build)(optimizer_params, space, *seed).map_err(Failure::Asked)
     }

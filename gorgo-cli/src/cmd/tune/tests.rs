@@ -7,7 +7,7 @@ use super::*;
 const CONFIG: &str = "default_policy = \"mine\"\n\
     [[replica]]\nname = \"near\"\nengine = \"simulated\"\nmodels = [\"sim\"]\nsimulated = { rtt_ms = 37.0 }\n\
     [[replica]]\nname = \"far\"\nengine = \"simulated\"\nmodels = [\"sim\"]\nsimulated = { rtt_ms = 279.0 }\n\
-    [policy.mine]\nunit = \"raw\"\n[[policy.mine.term]]\nkind = \"rtt\"\n\
+    [policy.mine]\nunit = \"raw\" # on purpose\n# the far one\n[[policy.mine.term]]\nkind = \"rtt\"\n\
     weight = { init = 40.0, min = 0.05, max = 60.0, tune = true }\n\
     [[policy.mine.term]]\nkind = \"prefill\"\n[[policy.mine.term]]\nkind = \"queue\"\nweight = 0.5\n\
     [policy.mine.tune]\nobjective = \"ttft-e2e\"\noptimizer = { kind = \"es-1plus1\", sigma = 1.0 }\n\
@@ -58,6 +58,7 @@ fn tune_finds_better_weights_writes_them_ready_to_paste_and_says_where_they_come
     assert_eq!(text, found.toml());
     assert!(text.starts_with("# Weights of mine found offline by `gorgo tune`"), "{text}");
     assert!(text.contains("12 candidates tried") && text.contains("on seeds not seen, 101..103"), "{text}");
+    assert!(text.contains("unit = \"raw\" # on purpose\n# the far one\n[[policy.mine.term]]\n"), "{text}");
     let table: toml::Table = text.parse().unwrap();
     let init = table["policy"]["mine"]["term"][0]["weight"]["init"].as_float().unwrap();
     assert!((0.05..30.0).contains(&init), "{init}: all went to the nearest, which is not best");
@@ -89,9 +90,12 @@ fn tune_says_what_cannot_be_tuned() {
         ("--policy min", "did you mean \"mine\"?"),
         ("--policy all", "one policy at a time"),
         ("--policy mine --seeds 1", "at least two"),
-        ("--policy gorgo-es", "no offline form"),
+        ("--policy gorgo-es", "--set policy.gorgo-es.tune.optimizer.mode=paired searches the same weights offline"),
     ] {
         let (exit, text) = failure(line);
         assert!(exit == Exit::Usage && text.contains(part), "{line}: {text}");
     }
+    // And what is said there to help does.
+    let line = "--policy gorgo-es --seeds 2 --generations 1 --check-seeds 7..7 --set policy.gorgo-es.tune.optimizer.mode=paired";
+    assert!(bench.command(line).found().unwrap().toml().contains("mode = \"paired\""));
 }

@@ -43,10 +43,14 @@ impl Scatter<'_> {
         y_axis.up(&mut body, LEFT, right, self.y_title);
         let at = |dot: &Dot| (x_axis.at(dot.x.mean), y_axis.at(dot.y.mean));
         let mut taken: Vec<Box> = self.dots.iter().map(|dot| around(at(dot), 6.0)).collect();
+        // Whiskers are thin: a label rather stands beside them, but on them before it becomes a number.
+        let mut whiskers: Vec<Box> = Vec::new();
         let mut crowded = Vec::new();
         for dot in self.dots {
             let ((x, y), colour) = (at(dot), if dot.marked { 1 } else { 0 });
             let ((left, end), (low, high)) = (dot.x.ends(), dot.y.ends());
+            whiskers.push((x_axis.at(left), y - 1.0, x_axis.at(end), y + 1.0));
+            whiskers.push((x - 1.0, y_axis.at(high), x + 1.0, y_axis.at(low)));
             let _ = writeln!(
                 body,
                 "<path class=\"l{colour}\" opacity=\".5\" d=\"M{:.1} {y:.1}H{:.1}M{x:.1} {:.1}V{:.1}\"/>",
@@ -65,15 +69,16 @@ impl Scatter<'_> {
         // Those that stand out choose first, then the others in order.
         let order = self.dots.iter().filter(|dot| dot.marked).chain(self.dots.iter().filter(|dot| !dot.marked));
         for dot in order {
-            let class = if dot.marked { " class=\"marked\"" } else { "" };
+            let class = if dot.marked { " class=\"over marked\"" } else { " class=\"over\"" };
             let full = short(&dot.name);
             let number = (crowded.len() + 1).to_string();
-            let free = |label: &str, taken: &[Box]| {
+            let free = |label: &str, taken: &[Box], whiskers: &[Box]| {
                 places(at(dot), width(label)).into_iter().find(|place| {
                     let inside = place.0 >= LEFT && place.2 <= right && place.1 >= TOP && place.3 <= bottom;
-                    inside && !taken.iter().any(|other| overlap(*place, *other))
+                    inside && !taken.iter().chain(whiskers).any(|other| overlap(*place, *other))
                 })
             };
+            let free = |label: &str, taken: &[Box]| free(label, taken, &whiskers).or_else(|| free(label, taken, &[]));
             let (label, place) = match free(&full, &taken) {
                 Some(place) => (full, Some(place)),
                 None => {
@@ -156,6 +161,21 @@ mod tests {
         assert!(svg.contains(" · ") && svg.contains("policy-39"), "the last stands in the list: {svg}");
         let svg = Scatter { dots: &dots[..1], x_title: "x", y_title: "y" }.svg();
         assert!(!svg.contains(" · "));
+    }
+
+    #[test]
+    fn a_label_stands_beside_whiskers_where_there_is_room() {
+        // Its spread reaches far to both sides, so that a label beside it would be struck; above is room.
+        let wide = |mean, deviation| Estimate { mean, deviation: Some(deviation) };
+        let one = Dot { name: "one".to_owned(), marked: false, x: wide(500.0, 200.0), y: wide(900.0, 1.0) };
+        let far = dot("far", 1_000.0, 2_000.0);
+        let svg = Scatter { dots: &[one, far], x_title: "x", y_title: "y" }.svg();
+        let place = |what: &str, key: &str| -> f64 {
+            let line = svg.lines().find(|line| line.contains(what)).unwrap();
+            line.split(&format!(" {key}=\"")).nth(1).unwrap().split('"').next().unwrap().parse().unwrap()
+        };
+        let (label, dot) = (place(">one</text>", "y"), place("<title>one:", "cy"));
+        assert!((label - dot).abs() > 5.0, "the whisker goes through {label}, as it does through {dot}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::{Bench, at, decision, history, id, outcome};
 use crate::model::{ApiPath, DecisionId, DecisionRecord, ErrorClass, OutcomeRecord, Record};
-use crate::store::{Reader, StoredRequest};
+use crate::store::{Fallbacks, Reader, StoredRequest};
 use crate::trace::{HistoryRow, Packing, from_history, read, write};
 
 async fn requests(bench: &Bench, limit: u32) -> Vec<StoredRequest> {
@@ -46,6 +46,28 @@ async fn each_request_is_one_row_with_what_came_of_it() {
     assert_eq!(requests(&bench, 3).await, found[..3]);
     let reader = Reader::open(&bench.path()).await.unwrap();
     assert_eq!(reader.requests(id(4), 2).await.unwrap(), found[4..6]);
+}
+
+#[tokio::test]
+async fn an_experiment_finds_its_run_and_what_fell_back() {
+    let bench = Bench::new();
+    let mut records = history();
+    let mut relaxed = decision(10, 1);
+    relaxed.candidates[1].excluded_by = Some("relaxed:max-inflight".into());
+    relaxed.candidates[0].excluded_by = Some("relaxed:max-inflight".into());
+    records.push(Record::Decision(Box::new(relaxed)));
+    bench.write(records).await;
+    let reader = Reader::open(&bench.path()).await.unwrap();
+    let run = reader.newest_run().await.unwrap().unwrap();
+    assert_eq!((run.version.as_str(), run.policy.as_deref(), run.seed), ("0.1.0", Some("gorgo"), 7));
+    assert_eq!(run.generation, Some(1));
+    assert!(run.policy_sha256.is_some_and(|digest| digest.len() == 64) && run.config_sha256.is_some());
+    // The ninth was tried again, the tenth refused, and the last one's caps relaxed.
+    let all = reader.fallbacks(id(0), id(10)).await.unwrap();
+    assert_eq!(all, Fallbacks { decisions: 11, refused: 1, relaxed: 1, tried_again: 1 });
+    let some = reader.fallbacks(id(0), id(8)).await.unwrap();
+    assert_eq!(some, Fallbacks { decisions: 9, refused: 0, relaxed: 0, tried_again: 1 });
+    assert_eq!(reader.fallbacks(id(50), id(60)).await.unwrap(), Fallbacks::default());
 }
 
 #[tokio::test]

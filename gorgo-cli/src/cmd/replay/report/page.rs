@@ -45,13 +45,16 @@ impl Report {
             facts: self.facts(command),
             plots: vec![Plot {
                 title: "Latencies".to_owned(),
-                note: "Of requests that succeeded; one run, so there is no spread.".to_owned(),
+                note:
+                    "Of requests that succeeded; one run, so there is no spread over seeds. 95 % intervals stand below."
+                        .to_owned(),
                 svg: plot(&["p50", "p95", "p99"], &latency_rows, "ms", false),
             }],
             tables: vec![latencies],
             notes: self.left_out().into_iter().chain(self.errors()).collect(),
         };
-        page.notes.insert(0, self.slip());
+        let first = self.spread().into_iter().chain([self.slip()]).chain(self.fallbacks());
+        page.notes.splice(0..0, first);
         if !summary.replicas.is_empty() {
             self.add_replicas(&mut page);
         }

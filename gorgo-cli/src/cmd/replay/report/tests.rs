@@ -58,6 +58,17 @@ fn report(samples: &[Sample]) -> Report {
         counts: ShapeCounts { rows: 1500, dropped_over_input: 1200, beyond_limit: 290, outputs_capped: 2, spread: 0 },
         max_input_tokens: Some(24_000),
         max_output_tokens: Some(128),
+        record: Record {
+            trace_sha256: "0f".repeat(32),
+            command: "gorgo replay trace.jsonl.gz".into(),
+            started_at: gorgo_core::model::At(1_796_008_325_000_000),
+            models: json!([{ "id": "sim", "max_model_len": null }]),
+            engine: Value::Null,
+        },
+        router: None,
+        max_fallback_share: 0.05,
+        traffic: Traffic::of(samples),
+        intervals: RunIntervals::of(samples, 3),
         unsent: 0,
         unfinished: 0,
         summary: Summary::of(samples),
@@ -85,7 +96,39 @@ fn a_replay_that_was_late_and_stopped_says_so() {
 
 #[test]
 fn the_json_reads_like_this() {
-    insta::assert_snapshot!(serde_json::to_string_pretty(&report(&samples()).json()).unwrap());
+    let mut settings = insta::Settings::clone_current();
+    settings.add_filter(r#""(os|arch|gorgo)": "[^"]*""#, r#""$1": "THIS""#);
+    settings.add_filter(r#""cores": \d+"#, r#""cores": "THIS""#);
+    settings.bind(|| insta::assert_snapshot!(serde_json::to_string_pretty(&report(&samples()).json()).unwrap()));
+}
+
+#[test]
+fn intervals_and_fallbacks_are_told_and_many_of_them_warned_of() {
+    let many: Vec<Sample> = (0..8).flat_map(|_| samples()).filter(|sample| sample.error.is_none()).collect();
+    let run = gorgo_core::store::StoredRun {
+        run: 3,
+        version: "0.1.0".into(),
+        policy: Some("gorgo".into()),
+        policy_sha256: None,
+        config_sha256: None,
+        seed: 1,
+        generation: Some(0),
+    };
+    let fallbacks = Fallbacks { decisions: 64, refused: 1, relaxed: 4, tried_again: 0 };
+    let router = Router { run: Some(run), fallbacks, named: 64 };
+    let text = Report { router: Some(router.clone()), ..report(&many) }.text();
+    let lines: Vec<&str> =
+        text.lines().filter(|line| line.contains("intervals") || line.contains("ell back")).collect();
+    assert_eq!(lines.len(), 2, "{text}");
+    assert!(lines[0].starts_with("95 % intervals, ms: TTFT p50 ") && lines[0].contains("E2E p95 2,40"), "{text}");
+    assert!(lines[1].starts_with("NOT GOOD: 7.8 % of the decisions fell back, above 5.0 %"), "{text}");
+    assert!(
+        text.contains("history: run 3, policy gorgo; of 64 decisions 1 refused, 4 relaxed, 0 tried again"),
+        "{text}"
+    );
+    let lenient = Report { router: Some(router), max_fallback_share: 0.1, ..report(&many) };
+    assert!(!lenient.text().contains("NOT GOOD"), "{}", lenient.text());
+    assert_eq!(serde_json::to_value(lenient.json()).unwrap()["run"]["router"]["fallback_share"], json!(0.078_125));
 }
 
 #[test]

@@ -36,8 +36,8 @@ impl Report {
                     if let Some(rate) = place.requests_per_s {
                         write!(out, "{rate:.6}")?;
                     }
-                    for value in &place.values {
-                        write!(out, ",{}", escaped(value))?;
+                    for (_, value) in self.swept(row) {
+                        write!(out, ",{}", escaped(value.unwrap_or_default()))?;
                     }
                 }
                 writeln!(out)?;

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::{BOUND, Report, SLIP};
 use crate::cmd::simulate::compare::{CLAIRVOYANT, Outcome, PolicyRuns};
-use crate::report::json::{Comparison, PolicyEntry, number};
+use crate::report::json::{Comparison, PolicyEntry, SCHEMA_VERSION, number};
 
 impl Report {
     /// For a program.
@@ -16,6 +16,9 @@ impl Report {
         let is_one = self.frame.places.len() == 1;
         let mut run = Map::new();
         let facts = [
+            ("schema_version", json!(SCHEMA_VERSION)),
+            ("gorgo", json!(env!("CARGO_PKG_VERSION"))),
+            ("trace_sha256", json!(self.frame.trace_sha256)),
             ("scenario", json!(self.frame.scenario)),
             ("time_scale", number(first.filter(|_| !self.has_loads()).map(|place| place.time_scale))),
             ("max_in_flight", json!(self.frame.max_in_flight)),
@@ -61,8 +64,8 @@ impl Report {
         entry.more.insert("ratio_bound_ttft_p95".to_owned(), number(bound));
         entry.more.insert("slip_p99_ms".to_owned(), number(row.mean(SLIP)));
         if let Some(place) = self.place(row).filter(|_| self.frame.places.len() > 1) {
-            let pairs = self.frame.axes.iter().zip(&place.values);
-            let sweep: Map<String, Value> = pairs.map(|(path, value)| (path.clone(), json!(value))).collect();
+            let pairs = self.swept(row).into_iter();
+            let sweep: Map<String, Value> = pairs.map(|(path, value)| (path.to_owned(), json!(value))).collect();
             entry.more.insert("sweep".to_owned(), Value::Object(sweep));
             entry.more.insert("time_scale".to_owned(), number(Some(place.time_scale)));
             entry.more.insert("requests_per_s".to_owned(), number(place.requests_per_s));

@@ -10,6 +10,7 @@ mod text;
 use gorgo_core::trace::{ShapeCounts, mean};
 
 use super::compare::{Outcome, PolicyRuns};
+use super::sweep::touches;
 use crate::report::json::standard_deviation;
 use crate::report::number::{fraction, millis};
 
@@ -18,6 +19,7 @@ use crate::report::number::{fraction, millis};
 pub(super) struct Frame {
     pub(super) default: String,
     pub(super) trace: String,
+    pub(super) trace_sha256: String,
     pub(super) scenario: Option<String>,
     pub(super) seeds: Vec<u64>,
     pub(super) max_in_flight: Option<usize>,
@@ -130,8 +132,17 @@ impl PolicyRuns {
 
 impl Report {
     pub(super) fn new(frame: Frame, rows: Vec<PolicyRuns>) -> Self {
+        // A policy that some swept key does not touch was run once, and stands at every value of that key.
+        let stands = |row: &PolicyRuns, ground: usize| {
+            let Some((own, here)) = frame.places.get(row.case.ground).zip(frame.places.get(ground)) else {
+                return false;
+            };
+            let mut values = frame.axes.iter().zip(own.values.iter().zip(&here.values));
+            let same = values.all(|(path, (one, other))| one == other || !touches(path, &row.policy));
+            same && own.time_scale.to_bits() == here.time_scale.to_bits()
+        };
         let best = |ground: usize| {
-            let here = rows.iter().filter(|row| row.case.ground == ground);
+            let here = rows.iter().filter(|row| stands(row, ground));
             let baselines = here.filter(|row| !row.is_clairvoyant() && *row.policy != *frame.default);
             baselines.filter_map(|row| row.mean(TTFT_P95)).reduce(f64::min)
         };
@@ -158,10 +169,18 @@ impl Report {
         self.frame.places.iter().any(|place| Some(place.time_scale) != first)
     }
 
+    /// Swept keys with their values here; `None` where the key is another policy's and says nothing of this row.
+    fn swept(&self, row: &PolicyRuns) -> Vec<(&str, Option<&str>)> {
+        let values = self.place(row).map(|place| place.values.as_slice()).unwrap_or_default();
+        let all = self.frame.axes.iter().zip(values);
+        all.map(|(path, value)| (path.as_str(), touches(path, &row.policy).then_some(value.as_str()))).collect()
+    }
+
     /// What tells this row's configuration and load from the others': one cell for each of [`Self::point_header`].
     fn point(&self, row: &PolicyRuns) -> Vec<String> {
         let Some(place) = self.place(row) else { return Vec::new() };
-        let mut cells = place.values.clone();
+        let mut cells: Vec<String> =
+            self.swept(row).into_iter().map(|(_, value)| value.unwrap_or("–").to_owned()).collect();
         if self.has_loads() {
             cells.push(place.time_scale.to_string());
             cells.push(place.requests_per_s.map_or_else(|| "–".to_owned(), |rate| format!("{rate:.2}")));

@@ -76,11 +76,14 @@ impl Report {
 
     fn plots(&self) -> Vec<Plot> {
         let mut shown: Vec<&PolicyRuns> = self.rows.iter().collect();
-        shown.sort_by(|one, other| {
-            let rank = |row: &PolicyRuns| row.mean(TTFT_P95).unwrap_or(f64::INFINITY);
-            rank(one).total_cmp(&rank(other))
-        });
+        let rank = |row: &PolicyRuns| row.mean(TTFT_P95).unwrap_or(f64::INFINITY);
+        shown.sort_by(|one, other| rank(one).total_cmp(&rank(other)));
         shown.truncate(MOST_ROWS);
+        if self.has_loads() {
+            // Loads one after the other, the lightest first: a policy is held against others at the same one.
+            let scale = |row: &PolicyRuns| self.place(row).map_or(0.0, |place| place.time_scale);
+            shown.sort_by(|one, other| scale(other).total_cmp(&scale(one)));
+        }
         let left_out = self.rows.len() - shown.len();
         let left_out =
             if left_out > 0 { format!(" {left_out} rows with a higher p95 are left out.") } else { String::new() };
@@ -102,7 +105,10 @@ impl Report {
         };
         plots.push(Plot {
             title: "Time to first token".to_owned(),
-            note: format!("Mean over seeds, whiskers one standard deviation; sorted by p95{band}.{left_out}"),
+            note: format!(
+                "Mean over seeds, whiskers one standard deviation; sorted by {}p95{band}.{left_out}",
+                if self.has_loads() { "load, then " } else { "" }
+            ),
             svg: latencies.svg(),
         });
         let dots: Vec<Dot> = shown
@@ -142,17 +148,18 @@ impl Report {
             _ => return Vec::new(),
         };
         let x_of = |row: &PolicyRuns| {
-            let place = self.place(row)?;
-            if self.has_loads() { place.requests_per_s } else { place.values.first()?.parse().ok() }
+            let swept = || self.swept(row).first().and_then(|(_, value)| value.as_ref()?.parse().ok());
+            if self.has_loads() { self.place(row)?.requests_per_s } else { swept() }
         };
         let mut curves: Vec<Curve<'_>> = Vec::new();
         for row in &self.rows {
             let Some(x) = x_of(row) else { continue };
-            let values = self.place(row).map(|place| place.values.clone()).unwrap_or_default();
             let mut name = row.policy.to_string();
             if self.has_loads() {
-                for (key, value) in self.point_header().iter().zip(&values) {
-                    name = format!("{name} · {key}={value}");
+                for (key, (_, value)) in self.point_header().iter().zip(self.swept(row)) {
+                    if let Some(value) = value {
+                        name = format!("{name} · {key}={}", rounded(value));
+                    }
                 }
             }
             let marked = *row.policy == *self.frame.default;
@@ -189,9 +196,19 @@ impl Report {
     fn labelled(&self, row: &PolicyRuns) -> String {
         let pairs = self.point_header().into_iter().zip(self.point(row));
         pairs.fold(row.policy.to_string(), |name, (key, value)| {
-            // The time scale says the same.
-            if key == "req/s" { name } else { format!("{name} · {key}={value}") }
+            // The time scale says the same, and a dash nothing.
+            if key == "req/s" || value == "–" { name } else { format!("{name} · {key}={}", rounded(&value)) }
         })
+    }
+}
+
+/// A number with no more digits than a label needs; another text as it is.
+fn rounded(value: &str) -> String {
+    match value.parse::<f64>() {
+        Ok(number) if value.chars().filter(char::is_ascii_digit).count() > 4 && number.is_finite() => {
+            format!("{number:.2e}").parse::<f64>().map_or_else(|_| value.to_owned(), |short| short.to_string())
+        }
+        _ => value.to_owned(),
     }
 }
 

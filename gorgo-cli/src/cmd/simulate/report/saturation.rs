@@ -25,7 +25,7 @@ impl Report {
         if !self.has_loads() {
             return Vec::new();
         }
-        let key = |row: &PolicyRuns| (row.policy.clone(), self.place(row).map(|place| place.values.clone()));
+        let key = |row: &PolicyRuns| self.set(row);
         let rate = |row: &PolicyRuns| self.place(row).and_then(|place| place.requests_per_s).unwrap_or(f64::INFINITY);
         let mut found: Vec<Sustained<'_>> = Vec::new();
         for row in &self.rows {
@@ -50,12 +50,7 @@ impl Report {
         let limit = millis(Some(self.frame.e2e_limit_ms));
         let mut lines = vec![format!("load sustained with p95 of E2E up to {limit} ms, requests/s (time scale):")];
         for one in &sustained {
-            let mut name = one.any.policy.to_string();
-            if let Some(place) = self.place(one.any) {
-                for (path, value) in self.frame.axes.iter().zip(&place.values) {
-                    name = format!("{name}, {path} = {value}");
-                }
-            }
+            let name = self.set(one.any);
             let place = one.row.and_then(|row| self.place(row));
             let load = place.map_or_else(
                 || "none of those tried".to_owned(),
@@ -76,13 +71,8 @@ impl Report {
     pub(super) fn saturation_json(&self) -> Value {
         let one = |one: &Sustained<'_>| {
             let place = one.row.and_then(|row| self.place(row));
-            let sweep: Map<String, Value> = self
-                .place(one.any)
-                .map(|place| {
-                    let pairs = self.frame.axes.iter().zip(&place.values);
-                    pairs.map(|(path, value)| (path.clone(), Value::from(value.as_str()))).collect()
-                })
-                .unwrap_or_default();
+            let swept = self.swept(one.any).into_iter();
+            let sweep: Map<String, Value> = swept.map(|(path, value)| (path.to_owned(), json!(value))).collect();
             json!({
                 "policy": &*one.any.policy, "sweep": sweep, "e2e_limit_ms": number(Some(self.frame.e2e_limit_ms)),
                 "requests_per_s": number(place.and_then(|place| place.requests_per_s)),

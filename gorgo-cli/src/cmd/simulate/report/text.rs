@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use super::{COLUMNS, E2E_P95, Frame, Report, SLIP, TTFT_P95, spread};
 use crate::cmd::simulate::compare::PolicyRuns;
-use crate::report::number::{count, millis};
+use crate::cmd::simulate::sweep::touches;
+use crate::report::number::{count, counted, millis};
 use crate::report::table::numbers;
 
 impl Report {
@@ -36,12 +37,12 @@ impl Report {
         let requests = self.rows.first().and_then(|row| row.runs.first()).map_or(0, |run| run.summary.requests);
         let scales = self.scales();
         format!(
-            "{}: {} requests, time scale {scales}, {most} in flight, {} seeds, {} replicas{}; ms, mean ± deviation over \
+            "{}: {} requests, time scale {scales}, {most} in flight, {}, {}{}; ms, mean ± deviation over \
              seeds",
             frame.trace,
             count(requests),
-            frame.seeds.len(),
-            frame.replicas.len(),
+            counted(frame.seeds.len(), "seed"),
+            counted(frame.replicas.len(), "replica"),
             frame.scenario.as_ref().map_or_else(String::new, |name| format!(", {name}")),
         )
     }
@@ -80,6 +81,7 @@ impl Report {
     /// What stands below the table.
     pub(super) fn notes(&self) -> Vec<String> {
         let mut notes = self.best_points();
+        notes.extend(self.untouched());
         notes.extend(self.saturation_lines());
         notes.extend(self.left_out());
         notes.extend(self.tuned());
@@ -103,14 +105,37 @@ impl Report {
     /// A row by its policy and what was set.
     pub(super) fn named(&self, row: &PolicyRuns) -> String {
         let Some(place) = self.place(row) else { return row.policy.to_string() };
-        let mut name = row.policy.to_string();
-        for (path, value) in self.frame.axes.iter().zip(&place.values) {
-            let _ = write!(name, ", {path} = {value}");
-        }
+        let mut name = self.set(row);
         if self.has_loads() {
             let _ = write!(name, ", time scale {}", place.time_scale);
         }
         name
+    }
+
+    /// A row by its policy and the swept values that it depends on.
+    pub(super) fn set(&self, row: &PolicyRuns) -> String {
+        let mut name = row.policy.to_string();
+        for (path, value) in self.swept(row) {
+            if let Some(value) = value {
+                let _ = write!(name, ", {path} = {value}");
+            }
+        }
+        name
+    }
+
+    /// Policies that a swept key does not touch, which were run once for all its values.
+    fn untouched(&self) -> Vec<String> {
+        let of = |path: &String| {
+            let mut names: Vec<&str> = Vec::new();
+            for row in self.rows.iter().filter(|row| !touches(path, &row.policy)) {
+                if !names.contains(&&*row.policy) {
+                    names.push(&row.policy);
+                }
+            }
+            let line = format!("{path} is no key of {}: run once for all its values", names.join(", "));
+            (!names.is_empty()).then_some(line)
+        };
+        self.frame.axes.iter().filter_map(of).collect()
     }
 
     /// One line for each run whose policy was tuned.

@@ -6,6 +6,8 @@
 
 use std::fmt::Write as _;
 
+use gorgo_core::config::{ReplicaSection, Simulated};
+use gorgo_core::model::EngineKind;
 use gorgo_core::sim::Profile;
 use serde_json::{Value, json};
 
@@ -14,32 +16,42 @@ const LONG_CHUNK: u32 = 8192;
 /// The chunk that the study ends with, tokens.
 const LONGEST_CHUNK: u32 = 16_384;
 
+/// The profile whose figures stand for engines of which none is known: the one that the study is of.
+const STUDIED: &str = "l40s-qwen3.5-35b";
+
 /// One setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Advice {
+struct Advice {
     /// What is set.
-    pub(super) setting: &'static str,
+    setting: &'static str,
     /// As the profile has it.
-    pub(super) now: String,
+    now: String,
     /// What to set it to; `None`: leave it.
-    pub(super) advised: Option<String>,
+    advised: Option<String>,
+    /// What to set it to on an engine of which nothing is known but its kind.
+    rule: &'static str,
     /// Why, with figures.
-    pub(super) worth: String,
-    /// How engines call it.
-    pub(super) flags: &'static str,
+    worth: String,
+    /// How each engine calls it; an engine that is not here has no such setting, or none that was studied.
+    flags: Flags,
 }
 
+/// An engine and its flag.
+type Flags = &'static [(EngineKind, &'static str)];
+
 /// Advice for an engine of this profile.
-pub(super) fn advice(profile: &Profile) -> Vec<Advice> {
+fn advice(profile: &Profile) -> Vec<Advice> {
     vec![running(profile), chunk(profile), order()]
 }
 
 fn running(profile: &Profile) -> Advice {
     let now = profile.max_running.to_string();
-    let (setting, flags) = (
-        "requests running at once",
-        "SGLang --max-running-requests (graphs: --cuda-graph-max-bs); vLLM --max-num-seqs",
-    );
+    let setting = "requests running at once";
+    let rule = "no more than its largest CUDA graph holds";
+    let flags: Flags = &[
+        (EngineKind::Sglang, "--max-running-requests (graphs: --cuda-graph-max-bs)"),
+        (EngineKind::Vllm, "--max-num-seqs"),
+    ];
     match profile.beyond_graph.filter(|beyond| beyond.batch < profile.max_running) {
         Some(beyond) => {
             let (most, more) = (beyond.batch, beyond.batch.saturating_add(1));
@@ -48,6 +60,7 @@ fn running(profile: &Profile) -> Advice {
                 setting,
                 now,
                 advised: Some(most.to_string()),
+                rule,
                 worth: format!(
                     "a decode step of {most} requests takes {within:.1} ms, of {more}, beyond the largest CUDA graph, \
                      {beyond:.1} ms; above the knee the limit keeps p95 of E2E at about 5 s in place of 52 s (Apr 7, 5.3 \
@@ -61,6 +74,7 @@ fn running(profile: &Profile) -> Advice {
             setting,
             now,
             advised: None,
+            rule,
             worth:
                 "this profile knows no batch size beyond which a decode step costs much more, and without one a lower \
                     limit gains nothing"
@@ -82,12 +96,13 @@ fn chunk(profile: &Profile) -> Advice {
         setting: "prefill chunk, tokens",
         now: profile.chunk_tokens.to_string(),
         advised: gains.then(|| format!("{LONG_CHUNK} to {LONGEST_CHUNK}")),
+        rule: "8192 to 16384",
         worth: if gains {
             format!("{figures}; from 4096 to {LONGEST_CHUNK} gave p95 of TTFT −12 %, of E2E −7 % with 80 ms fixed")
         } else {
             format!("{figures}; larger ones gain little")
         },
-        flags: "SGLang --chunked-prefill-size; vLLM --max-num-batched-tokens",
+        flags: &[(EngineKind::Sglang, "--chunked-prefill-size"), (EngineKind::Vllm, "--max-num-batched-tokens")],
     }
 }
 
@@ -96,33 +111,88 @@ fn order() -> Advice {
         setting: "order of its queue",
         now: "first come, first served".to_owned(),
         advised: Some("longest cached prefix first".to_owned()),
+        rule: "longest cached prefix first",
         worth: "near saturation p95 of TTFT × 0.92, of E2E × 0.97; at ordinary load × 0.99 and × 1.00".to_owned(),
-        flags: "SGLang --schedule-policy lpm",
+        flags: &[(EngineKind::Sglang, "--schedule-policy lpm")],
     }
 }
 
-/// For a person.
-pub(super) fn text(profile: &Profile) -> String {
+fn named(flags: Flags) -> String {
+    flags.iter().map(|(engine, flag)| format!("{} {flag}", engine.name())).collect::<Vec<_>>().join("; ")
+}
+
+/// For a person: of one profile, all of it.
+pub(crate) fn text(profile: &Profile) -> String {
     let mut out = format!(
         "\nthe engine's own settings, by profile {} (gains simulated, not measured); they come before any routing\n",
         profile.name
     );
-    for Advice { setting, now, advised, worth, flags } in advice(profile) {
+    for Advice { setting, now, advised, worth, flags, .. } in advice(profile) {
         let change = advised.map_or_else(|| format!("{now}, leave it"), |advised| format!("{now} → {advised}"));
-        let _ = writeln!(out, "- {setting}: {change}\n  {worth}\n  {flags}");
+        let _ = writeln!(out, "- {setting}: {change}\n  {worth}\n  {}", named(flags));
     }
     out
 }
 
 /// For a program.
-pub(super) fn document(profile: &Profile) -> Value {
+pub(crate) fn document(profile: &Profile) -> Value {
     let one = |advice: Advice| {
         json!({
             "setting": advice.setting, "now": advice.now, "advised": advice.advised, "worth": advice.worth,
-            "flags": advice.flags,
+            "flags": named(advice.flags),
         })
     };
     advice(profile).into_iter().map(one).collect()
+}
+
+/// For a person who has a fleet: one note for each kind of engine in it, and for each profile of simulated ones. Of a
+/// real engine only the kind is known, so the note says what to aim at, with the figures of the engine that was
+/// studied. Kinds of which nothing is known (`llama-cpp`, `openai`) get none.
+pub(crate) fn notes(replicas: &[ReplicaSection]) -> String {
+    let enabled = || replicas.iter().filter(|replica| replica.enabled);
+    let mut out = String::new();
+    for kind in [EngineKind::Sglang, EngineKind::Vllm] {
+        let names: Vec<&str> =
+            enabled().filter(|replica| replica.engine == kind.name()).map(|replica| replica.name.as_str()).collect();
+        let Some(profile) = Profile::find(STUDIED).filter(|_| !names.is_empty()) else { continue };
+        let _ = writeln!(
+            out,
+            "note: what the own settings of {} are worth, before any routing ({}); simulated with profile {}, not measured \
+             on yours",
+            kind.name(),
+            names.join(", "),
+            profile.name
+        );
+        for Advice { setting, rule, worth, flags, .. } in advice(profile) {
+            if let Some((_, flag)) = flags.iter().find(|(engine, _)| *engine == kind) {
+                let _ = writeln!(out, "- {setting}: {rule}: {flag}\n  {worth}");
+            }
+        }
+    }
+    let simulated = Simulated::default();
+    for profile in Profile::names().filter_map(Profile::find) {
+        let of_it = enabled().filter(|replica| {
+            let settings = replica.simulated.as_ref().unwrap_or(&simulated);
+            replica.engine == EngineKind::Simulated.name() && settings.profile == profile.name
+        });
+        let names: Vec<&str> = of_it.map(|replica| replica.name.as_str()).collect();
+        if names.is_empty() {
+            continue;
+        }
+        let _ = writeln!(
+            out,
+            "note: what engines of profile {} would gain by their own settings, before any routing ({}); simulated, not \
+             measured",
+            profile.name,
+            names.join(", ")
+        );
+        for Advice { setting, now, advised, worth, .. } in advice(profile) {
+            if let Some(advised) = advised {
+                let _ = writeln!(out, "- {setting}: {now} → {advised}\n  {worth}");
+            }
+        }
+    }
+    out
 }
 
 #[cfg(test)]
@@ -155,5 +225,32 @@ mod tests {
         // A limit within the graphs has no cliff to keep away from.
         let l40s = Profile::find("l40s-qwen3.5-35b").unwrap();
         assert_eq!(advice(&Profile { max_running: 20, ..l40s.clone() })[0].advised, None);
+    }
+
+    #[test]
+    fn each_kind_of_engine_in_use_has_its_note() {
+        let replica = |name: &str, engine: &str, enabled: bool, profile: Option<&str>| ReplicaSection {
+            name: name.to_owned(),
+            enabled,
+            region: None,
+            engine: engine.to_owned(),
+            url: None,
+            http: gorgo_core::config::HttpVersion::Http1,
+            models: Vec::new(),
+            api_key_env: None,
+            kv_capacity_tokens: None,
+            decode_batch: None,
+            simulated: profile.map(|profile| Simulated { profile: profile.to_owned(), ..Simulated::default() }),
+        };
+        let fleet = [
+            replica("a", "sglang", true, None),
+            replica("b", "vllm", true, None),
+            replica("c", "sglang", true, None),
+            replica("off", "vllm", false, None),
+            replica("d", "llama-cpp", true, None),
+            replica("e", "simulated", true, Some("mixed-2048")),
+        ];
+        insta::assert_snapshot!(notes(&fleet));
+        assert_eq!(notes(&fleet[3..5]), "");
     }
 }

@@ -1,0 +1,201 @@
+//! A run as `gorgo replay --json` and `gorgo simulate --json` wrote it: its figures by policy, how sure they are, and what
+//! it was made with.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+/// A figure that is compared.
+pub(super) struct Figure {
+    /// Its key in a policy's entry.
+    pub(super) key: &'static str,
+    /// Where a replay has its 95 % interval, as a JSON pointer in the entry.
+    interval: Option<&'static str>,
+    /// Whether more is better; otherwise less is.
+    pub(super) more_is_better: bool,
+}
+
+const fn time(key: &'static str, interval: &'static str) -> Figure {
+    Figure { key, interval: Some(interval), more_is_better: false }
+}
+
+/// In the order in which they are shown.
+pub(super) const FIGURES: &[Figure] = &[
+    time("ttft_p50_ms", "/intervals/ttft_ms/p50"),
+    time("ttft_p95_ms", "/intervals/ttft_ms/p95"),
+    time("ttft_p99_ms", "/intervals/ttft_ms/p99"),
+    time("e2e_p50_ms", "/intervals/e2e_ms/p50"),
+    time("e2e_p95_ms", "/intervals/e2e_ms/p95"),
+    time("e2e_p99_ms", "/intervals/e2e_ms/p99"),
+    time("itl_ms", "/intervals/itl_ms/mean"),
+    Figure { key: "hit_rate", interval: None, more_is_better: true },
+    Figure { key: "busiest_share", interval: None, more_is_better: false },
+    Figure { key: "hhi", interval: None, more_is_better: false },
+    Figure { key: "requests", interval: None, more_is_better: true },
+    Figure { key: "errors", interval: None, more_is_better: false },
+];
+
+/// What two runs must have in common for a comparison to say anything of policies: name, and where the document has it. The
+/// first found counts, since a replay and a simulation keep some of it at different places.
+const CONDITIONS: &[(&str, &[&str])] = &[
+    ("trace", &["/run/trace_sha256", "/trace"]),
+    ("time scale", &["/run/time_scale"]),
+    ("in flight at most", &["/run/max_in_flight"]),
+    ("rows", &["/run/rows"]),
+    ("rows dropped", &["/run/dropped_over_input"]),
+    ("rows beyond --limit", &["/run/beyond_limit"]),
+    ("answers cut", &["/run/outputs_capped"]),
+    ("scenario", &["/run/scenario"]),
+    ("models", &["/run/server/models"]),
+    ("engine", &["/run/server/engine"]),
+];
+
+/// Why a file is no run.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum RunError {
+    #[error("{}: {cause}", path.display())]
+    File { path: PathBuf, cause: io::Error },
+    #[error("{}: not JSON: {cause}", path.display())]
+    Json { path: PathBuf, cause: serde_json::Error },
+    #[error("{}: no `policies`; it must be what `gorgo replay --json` or `gorgo simulate --json` printed", path.display())]
+    NoRun { path: PathBuf },
+    #[error("{}: written by a newer gorgo (schema {found}, this program knows {known})", path.display())]
+    Newer { path: PathBuf, found: u64, known: u32 },
+    #[error("--policy {name}: {} has only {known}", path.display())]
+    NoPolicy { path: PathBuf, name: String, known: String },
+}
+
+/// One run.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Run {
+    path: PathBuf,
+    document: Value,
+}
+
+/// A figure of a run: its value and how sure it is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Measured {
+    pub(super) value: f64,
+    sure: Sure,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Sure {
+    /// One run's 95 % interval.
+    Interval(f64, f64),
+    /// Standard error of a mean over so many seeds.
+    Error(f64, u32),
+    Unknown,
+}
+
+impl Run {
+    pub(super) fn read(path: &Path) -> Result<Self, RunError> {
+        let bytes = std::fs::read(path).map_err(|cause| RunError::File { path: path.to_owned(), cause })?;
+        Self::parse(path, &bytes)
+    }
+
+    pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Self, RunError> {
+        let path = path.to_owned();
+        let document: Value = match serde_json::from_slice(bytes) {
+            Ok(document) => document,
+            Err(cause) => return Err(RunError::Json { path, cause }),
+        };
+        let known = crate::report::json::SCHEMA_VERSION;
+        if let Some(found) = document.pointer("/run/schema_version").and_then(Value::as_u64)
+            && found > u64::from(known)
+        {
+            return Err(RunError::Newer { path, found, known });
+        }
+        let run = Self { path, document };
+        if run.entries().is_empty() { Err(RunError::NoRun { path: run.path }) } else { Ok(run) }
+    }
+
+    fn entries(&self) -> Vec<&Value> {
+        let all = self.document.get("policies").and_then(Value::as_array);
+        all.into_iter().flatten().filter(|entry| entry.get("policy").is_some_and(Value::is_string)).collect()
+    }
+
+    /// Its policies, in its order.
+    pub(super) fn policies(&self) -> Vec<&str> {
+        self.entries().into_iter().filter_map(|entry| entry["policy"].as_str()).collect()
+    }
+
+    /// The first entry of that policy.
+    pub(super) fn entry(&self, policy: &str) -> Result<&Value, RunError> {
+        let found = self.entries().into_iter().find(|entry| entry["policy"].as_str() == Some(policy));
+        found.ok_or_else(|| RunError::NoPolicy {
+            path: self.path.clone(),
+            name: policy.to_owned(),
+            known: self.policies().join(", "),
+        })
+    }
+
+    /// A figure of one of its entries; `None` where it was not measured.
+    pub(super) fn measured(&self, entry: &Value, figure: &Figure) -> Option<Measured> {
+        let value = entry.get(figure.key)?.as_f64()?;
+        let seeds = self.document.get("seeds").and_then(Value::as_array).map_or(1, Vec::len);
+        let seeds = u32::try_from(seeds).unwrap_or(u32::MAX);
+        let interval = figure.interval.and_then(|pointer| entry.pointer(pointer)?.as_array());
+        let ends = interval.and_then(|ends| Some((ends.first()?.as_f64()?, ends.get(1)?.as_f64()?)));
+        let deviation = entry.get(format!("{}_sd", figure.key)).and_then(Value::as_f64);
+        let sure = match (ends, deviation) {
+            (Some((low, high)), _) => Sure::Interval(low, high),
+            (None, Some(deviation)) if seeds >= 2 => Sure::Error(deviation / f64::from(seeds).sqrt(), seeds),
+            _ => Sure::Unknown,
+        };
+        Some(Measured { value, sure })
+    }
+
+    /// What [`CONDITIONS`] say of it; null where it says nothing.
+    pub(super) fn conditions(&self) -> Vec<(&'static str, Value)> {
+        let of = |places: &[&str]| places.iter().find_map(|place| self.document.pointer(place)).cloned();
+        CONDITIONS.iter().map(|(name, places)| (*name, of(places).unwrap_or(Value::Null))).collect()
+    }
+
+    /// Names of the replicas that it ran on: of a simulation the fleet, of a replay those that answered.
+    pub(super) fn fleet(&self) -> BTreeSet<String> {
+        let names = |list: &Value| {
+            let all = list.as_array().into_iter().flatten();
+            all.filter_map(|one| one.as_str().or_else(|| one.get("replica")?.as_str()).map(str::to_owned))
+                .collect::<Vec<_>>()
+        };
+        let of_run = self.document.pointer("/run/replicas").map(names).unwrap_or_default();
+        let of_entries = self.entries().into_iter().filter_map(|entry| entry.get("replicas")).flat_map(names);
+        of_run.into_iter().chain(of_entries).collect()
+    }
+
+    /// The file, as it was named.
+    pub(super) fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+}
+
+impl Measured {
+    /// Whether two of them differ by more than chance: their 95 % intervals do not touch, or their means over seeds differ
+    /// at the 5 % level. `None` where either says nothing of it.
+    pub(super) fn apart(self, other: Self) -> Option<bool> {
+        if let (Sure::Error(a, seeds), Sure::Error(b, other_seeds)) = (self.sure, other.sure) {
+            return Some((self.value - other.value).abs() > student(seeds.min(other_seeds)) * a.hypot(b));
+        }
+        let ends = |one: Self| match one.sure {
+            Sure::Interval(low, high) => Some((low, high)),
+            Sure::Error(error, seeds) => {
+                let reach = student(seeds) * error;
+                Some((one.value - reach, one.value + reach))
+            }
+            Sure::Unknown => None,
+        };
+        let ((low, high), (other_low, other_high)) = (ends(self)?, ends(other)?);
+        Some(high < other_low || other_high < low)
+    }
+}
+
+/// 97.5th percentile of Student's t at one degree of freedom less than so many seeds, which is on the safe side of Welch's
+/// for two means: two seeds say very little of a spread.
+fn student(seeds: u32) -> f64 {
+    const TABLE: [f64; 9] = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262];
+    let place = usize::try_from(seeds.saturating_sub(2)).unwrap_or(usize::MAX);
+    TABLE.get(place).copied().unwrap_or(2.228)
+}

@@ -1,0 +1,46 @@
+//! `--out-dir`: a folder of its own for what a run leaves behind, so that no run overwrites another's.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// A folder that was made for one run.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    path: PathBuf,
+}
+
+impl Folder {
+    /// Makes it, and the folders above it; one that is there already is refused.
+    pub(crate) fn make(path: &Path) -> Result<Self, String> {
+        let shown = path.display();
+        let above = path.parent().map_or(Ok(()), fs::create_dir_all);
+        above.and_then(|()| fs::create_dir(path)).map_err(|cause| match cause.kind() {
+            ErrorKind::AlreadyExists => {
+                format!("--out-dir {shown}: is there already; name another, for each run its own")
+            }
+            _ => format!("--out-dir {shown}: cannot be made: {cause}"),
+        })?;
+        Ok(Self { path: path.to_owned() })
+    }
+
+    /// A file in it.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_made_once() {
+        let at = tempfile::tempdir().unwrap();
+        let path = at.path().join("runs").join("apr5");
+        let folder = Folder::make(&path).unwrap();
+        assert!(path.is_dir() && folder.file("run.json").ends_with("apr5/run.json"));
+        let again = Folder::make(&path).unwrap_err();
+        assert!(again.ends_with("apr5: is there already; name another, for each run its own"), "{again}");
+    }
+}

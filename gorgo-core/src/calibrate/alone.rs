@@ -1,0 +1,148 @@
+//! Constants of an engine that was asked one request at a time with cold prompts: nothing ahead of any, nothing beside it.
+//! Three numbers then say all: what a request takes without any token, what each prompt token adds, and a decode step.
+//!
+//! The slope is Theil and Sen's median of slopes, which a stray request does not move; least squares stand beside it, and
+//! where the two differ by more than the interval something else was on the engine. Intervals are by resampling requests,
+//! which are independent here.
+
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::regression::{Design, median, theil_sen};
+use super::{Constant, Observation};
+
+/// Requests below which nothing is said.
+const LEAST: usize = 8;
+/// Resamples behind an interval.
+const RESAMPLES: usize = 200;
+/// Points of a slope lie so much of the longest prompt apart at least.
+const APART_SHARE: f64 = 0.1;
+
+/// What was found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Alone {
+    /// Requests behind it.
+    pub rows: usize,
+    /// `floor`: the first token of a prompt of no length, round trip included.
+    pub floor: Constant,
+    /// `prefill`, per token of the prompt.
+    pub prefill: Constant,
+    /// `step`: the time between two tokens alone in the batch; `None` where answers had one token.
+    pub step: Option<Constant>,
+    /// Floor and prefill by least squares.
+    pub least_squares: (f64, f64),
+    /// Median of |measured − model| / measured, of the first token.
+    pub median_error_share: Option<f64>,
+}
+
+/// Floor and slope.
+type Fit = (f64, f64);
+
+/// Fits them; `None` of fewer than eight requests, or of prompts that are all of one length. Equal seeds give equal
+/// intervals.
+#[must_use]
+pub fn alone(rows: &[Observation], seed: u64) -> Option<Alone> {
+    if rows.len() < LEAST {
+        return None;
+    }
+    let points: Vec<(f64, f64)> =
+        rows.iter().map(|row| (row.uncached_tokens.unwrap_or(row.prompt_tokens), row.ttft_ms)).collect();
+    let longest = points.iter().map(|point| point.0).fold(0.0, f64::max);
+    let fitted = |points: &[(f64, f64)], seed: u64| -> Option<Fit> {
+        let slope = theil_sen(points, APART_SHARE * longest, seed)?;
+        Some((median(points.iter().map(|(tokens, ms)| ms - slope * tokens).collect())?, slope))
+    };
+    let (floor, prefill) = fitted(&points, seed)?;
+    let gap =
+        |row: &Observation| (row.output_tokens >= 2.0).then(|| (row.e2e_ms - row.ttft_ms) / (row.output_tokens - 1.0));
+    let gaps: Vec<f64> = rows.iter().filter_map(gap).collect();
+
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let (mut floors, mut slopes, mut steps) = (Vec::new(), Vec::new(), Vec::new());
+    for resample in 0..RESAMPLES {
+        let drawn: Vec<(f64, f64)> = (0..points.len()).map(|_| points[random.random_range(0..points.len())]).collect();
+        if let Some((floor, slope)) = fitted(&drawn, seed.wrapping_add(u64::try_from(resample).unwrap_or(0))) {
+            floors.push(floor);
+            slopes.push(slope);
+        }
+        if !gaps.is_empty() {
+            steps.extend(median((0..gaps.len()).map(|_| gaps[random.random_range(0..gaps.len())]).collect()));
+        }
+    }
+    let constant = |name: &str, per: &'static str, value: f64, mut drawn: Vec<f64>| {
+        drawn.sort_by(f64::total_cmp);
+        let beyond = drawn.len() / 40;
+        let high = drawn.len().checked_sub(1 + beyond).and_then(|place| drawn.get(place));
+        Constant {
+            name: name.to_owned(),
+            per,
+            value,
+            low: drawn.get(beyond).copied().unwrap_or(value),
+            high: high.copied().unwrap_or(value),
+        }
+    };
+    let mut design = Design::new(2);
+    for (tokens, ms) in &points {
+        design.push(&[1.0, *tokens], *ms);
+    }
+    let squares = design.fit(&vec![1.0; points.len()], None, 0);
+    let off = points.iter().map(|(tokens, ms)| (ms - floor - prefill * tokens).abs() / ms.max(1e-3));
+    Some(Alone {
+        rows: rows.len(),
+        floor: constant("floor", "", floor, floors),
+        prefill: constant("prefill", "token", prefill, slopes),
+        step: median(gaps).map(|step| constant("step", "", step, steps)),
+        least_squares: (squares.first().copied()?, squares.get(1).copied()?),
+        median_error_share: median(off.collect()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Forty prompts of an engine of 120 ms, 0.06 ms a token and 9 ms a step; one in ten strays.
+    fn rows(strays: bool) -> Vec<Observation> {
+        let mut random = ChaCha8Rng::seed_from_u64(5);
+        let row = |number: u32| {
+            let tokens = f64::from(200 + 200 * (number % 40));
+            let stray = if strays && number.is_multiple_of(10) { 900.0 } else { 0.0 };
+            let ttft_ms = (120.0 + 0.06 * tokens) * random.random_range(0.98..1.02) + stray;
+            Observation {
+                run: 0,
+                replica: None,
+                sent_ms: f64::from(number) * 2000.0,
+                ttft_ms,
+                e2e_ms: ttft_ms + 9.0 * 63.0,
+                prompt_tokens: tokens,
+                uncached_tokens: None,
+                output_tokens: 64.0,
+                rtt_ms: None,
+            }
+        };
+        (0..40).map(row).collect()
+    }
+
+    #[test]
+    fn constants_come_out_within_their_intervals_in_spite_of_strays() {
+        let found = alone(&rows(true), 3).unwrap();
+        for (constant, truth) in [(&found.floor, 120.0), (&found.prefill, 0.06), (found.step.as_ref().unwrap(), 9.0)] {
+            assert!((constant.value / truth - 1.0).abs() < 0.05, "{constant:?}");
+            assert!(constant.low <= truth * 1.02 && constant.high >= truth * 0.98, "{constant:?}");
+        }
+        assert!(found.median_error_share.unwrap() < 0.03);
+        // The strays carry least squares away: that is what it stands there for.
+        assert!(found.least_squares.0 > 1.4 * found.floor.value, "{found:?}");
+        let clean = alone(&rows(false), 3).unwrap();
+        assert!((clean.least_squares.1 / clean.prefill.value - 1.0).abs() < 0.03, "{clean:?}");
+    }
+
+    #[test]
+    fn too_little_says_nothing_and_equal_seeds_the_same() {
+        assert_eq!(alone(&rows(false)[..LEAST - 1], 0), None);
+        let same: Vec<Observation> =
+            rows(false).into_iter().map(|row| Observation { prompt_tokens: 50.0, ..row }).collect();
+        assert_eq!(alone(&same, 0), None);
+        assert_eq!(alone(&rows(true), 9), alone(&rows(true), 9));
+    }
+}
