@@ -90,6 +90,7 @@ impl Exchange {
                 Came::Answer(answer) => {
                     if failure.is_none() {
                         attempt.answered();
+                        self.asked.served(&attempt);
                     }
                     self.answer(*answer, attempt)
                 }

@@ -57,8 +57,8 @@ pub use ids::DecisionIds;
 pub use upstream::{UpstreamError, UpstreamSetup};
 
 use crate::config::{Failover, Server};
-use crate::engine::Vitals;
 use crate::engine::ejection::Shift;
+use crate::engine::{Served, Vitals};
 use crate::model::{Clock, ErrorClass, Event, EventKind, EventRecord, PolicyId, Record, ReplicaId};
 use crate::observe::Listener;
 use budget::{ByteBudget, RetryBudget};
@@ -96,6 +96,8 @@ pub struct DataSetup {
     pub records: Arc<dyn Listener>,
     /// Takes events for the facts. Called on the hot path, so it must not wait.
     pub apply: Arc<dyn Fn(Event) + Send + Sync>,
+    /// Is told of each request that an engine answers. Called on the hot path, so it must not wait.
+    pub served: Option<Arc<dyn Fn(&Served<'_>) + Send + Sync>>,
     /// Whether requests are welcome; set by whoever watches the fleet.
     pub readiness: Readiness,
     /// `[server]`
@@ -118,6 +120,7 @@ pub struct Data {
     clock: Arc<dyn Clock>,
     records: Arc<dyn Listener>,
     apply: Arc<dyn Fn(Event) + Send + Sync>,
+    served: Option<Arc<dyn Fn(&Served<'_>) + Send + Sync>>,
     vitals: Arc<Vitals>,
     server: Server,
     session_header: HeaderName,
@@ -157,6 +160,7 @@ impl Data {
             clock: setup.clock,
             records: setup.records,
             apply: setup.apply,
+            served: setup.served,
             vitals: setup.vitals,
             bodies: ByteBudget::new(setup.server.max_buffered_bytes),
             retries: RetryBudget::new(setup.failover.budget_share),

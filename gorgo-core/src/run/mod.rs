@@ -4,6 +4,8 @@ mod admin;
 mod background;
 mod clock;
 mod fleet;
+#[cfg_attr(not(feature = "kv-events"), path = "no_kv_events.rs")]
+mod kv_events;
 mod loading;
 mod reload;
 mod serve;

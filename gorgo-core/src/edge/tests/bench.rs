@@ -707,6 +707,7 @@ impl Bench {
                 let events = Arc::clone(&events);
                 move |event| events.lock().push(event)
             }),
+            served: None,
             readiness: readiness.clone(),
             vitals: Arc::new(Vitals::new(engines.len())),
             server: settings.server,

@@ -144,7 +144,8 @@ impl Residency {
         let told = self.caches.iter().zip(0_u16..).filter(|(cache, _)| cache.block_tokens().is_some());
         told.map(|(cache, id)| {
             let replica = ReplicaId(id);
-            let blocks = self.bindings_of(replica).map_or(0, |bindings| bindings.leading(chain, |name| cache.has(name)));
+            let blocks =
+                self.bindings_of(replica).map_or(0, |bindings| bindings.leading(chain, |name| cache.has(name)));
             Settled { replica, blocks, exact: cache.is_exact() && blocks < chain.len() }
         })
         .filter(|settled| self.bindings_of(settled.replica).is_some_and(|bindings| bindings.bound(chain) > 0))
