@@ -10,6 +10,8 @@
 
 pub mod decode;
 mod lessons;
+#[cfg(test)]
+mod pack;
 mod replay;
 pub mod sequence;
 mod subscriber;

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
+use super::super::pack::Pack;
 use super::*;
 
 fn config(cases: u32, seed: u64) -> ProptestConfig {
@@ -50,45 +51,6 @@ fn batches_of_a_real_vllm() {
     let decoded = stored(&batches[2].changes[0]);
     assert_eq!((decoded.parent, decoded.blocks.len()), (salted.blocks.last().copied(), 1));
     assert_eq!(batches[3].changes, [KvChange::Removed(vec![12_233_956_127_339_432_493])]);
-}
-
-/// Writes msgpack by hand.
-#[derive(Default)]
-struct Pack(Vec<u8>);
-
-impl Pack {
-    fn array(mut self, members: u32) -> Self {
-        rmp::encode::write_array_len(&mut self.0, members).unwrap();
-        self
-    }
-    fn map(mut self, pairs: u32) -> Self {
-        rmp::encode::write_map_len(&mut self.0, pairs).unwrap();
-        self
-    }
-    fn text(mut self, text: &str) -> Self {
-        rmp::encode::write_str(&mut self.0, text).unwrap();
-        self
-    }
-    fn bytes(mut self, bytes: &[u8]) -> Self {
-        rmp::encode::write_bin(&mut self.0, bytes).unwrap();
-        self
-    }
-    fn whole(mut self, whole: i64) -> Self {
-        rmp::encode::write_sint(&mut self.0, whole).unwrap();
-        self
-    }
-    fn large(mut self, whole: u64) -> Self {
-        rmp::encode::write_uint(&mut self.0, whole).unwrap();
-        self
-    }
-    fn time(mut self, time: f64) -> Self {
-        rmp::encode::write_f64(&mut self.0, time).unwrap();
-        self
-    }
-    fn nil(mut self) -> Self {
-        rmp::encode::write_nil(&mut self.0).unwrap();
-        self
-    }
 }
 
 #[test]
