@@ -139,10 +139,13 @@ impl Pupil {
             if !self.facts.is_mapped(self.replica, &prompt) {
                 passed += 1;
                 let asks = refused < REFUSALS || passed % SELDOM == 0;
-                let answer = tokio::select! {
-                    answer = self.ask(&mut client, body, &senses), if asks => answer,
-                    () = senses.stop.cancelled() => return,
-                    else => Err(None),
+                let answer = if asks {
+                    tokio::select! {
+                        answer = self.ask(&mut client, body, &senses) => answer,
+                        () = senses.stop.cancelled() => return,
+                    }
+                } else {
+                    Err(None)
                 };
                 match answer {
                     Ok(tokens) => {
