@@ -58,7 +58,7 @@ pub use upstream::{UpstreamError, UpstreamSetup};
 
 use crate::config::{Failover, Server};
 use crate::engine::ejection::Shift;
-use crate::engine::{Served, Vitals};
+use crate::engine::{TellServed, Vitals};
 use crate::model::{Clock, ErrorClass, Event, EventKind, EventRecord, PolicyId, Record, ReplicaId};
 use crate::observe::Listener;
 use budget::{ByteBudget, RetryBudget};
@@ -96,8 +96,8 @@ pub struct DataSetup {
     pub records: Arc<dyn Listener>,
     /// Takes events for the facts. Called on the hot path, so it must not wait.
     pub apply: Arc<dyn Fn(Event) + Send + Sync>,
-    /// Is told of each request that an engine answers. Called on the hot path, so it must not wait.
-    pub served: Option<Arc<dyn Fn(&Served<'_>) + Send + Sync>>,
+    /// Who learns from what engines answer.
+    pub served: Option<TellServed>,
     /// Whether requests are welcome; set by whoever watches the fleet.
     pub readiness: Readiness,
     /// `[server]`
@@ -120,7 +120,7 @@ pub struct Data {
     clock: Arc<dyn Clock>,
     records: Arc<dyn Listener>,
     apply: Arc<dyn Fn(Event) + Send + Sync>,
-    served: Option<Arc<dyn Fn(&Served<'_>) + Send + Sync>>,
+    served: Option<TellServed>,
     vitals: Arc<Vitals>,
     server: Server,
     session_header: HeaderName,

@@ -30,7 +30,7 @@ pub use adapter::{Adapter, ENGINES, adapter};
 pub use answer::AnswerReader;
 pub use client::{Endpoint, EndpointError};
 pub use health::Vitals;
-pub use served::Served;
+pub use served::{Served, TellServed};
 pub use stream::{Observed, StreamReader};
 pub use stream_events::{Dialect, StreamError};
 pub use stream_gaps::Gaps;

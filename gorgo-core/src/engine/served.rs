@@ -18,3 +18,6 @@ pub struct Served<'a> {
     /// As the client sent it, unpacked.
     pub body: &'a Bytes,
 }
+
+/// Is told of each request that an engine answers. Called on the hot path, so it must not wait.
+pub type TellServed = Arc<dyn Fn(&Served<'_>) + Send + Sync>;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::fleet::Member;
 use crate::engine::kv_events::{CacheFacts, Lessons, Pupil, Source, Tally, listen_loop};
-use crate::engine::{Senses, Served};
+use crate::engine::{Senses, TellServed};
 use crate::model::{DecisionId, KvChange, KvCount, Prompt, ReplicaId};
 use crate::policy::Router;
 
@@ -30,9 +30,6 @@ impl std::fmt::Debug for Heard {
         f.debug_struct("Heard").field("replicas", &self.tallies.len()).finish_non_exhaustive()
     }
 }
-
-/// Is told of each request that is answered.
-pub(super) type Tell = Arc<dyn Fn(&Served<'_>) + Send + Sync>;
 
 impl Heard {
     pub(super) fn counts(&self) -> Vec<KvCount> {
@@ -71,7 +68,7 @@ impl Caches {
     }
 
     /// Starts the loops. `None` where nobody is listened to.
-    pub(super) fn start(self, senses: &Senses) -> Option<Tell> {
+    pub(super) fn start(self, senses: &Senses) -> Option<TellServed> {
         let Self { facts, sources, pupils, tallies, lessons } = self;
         if sources.is_empty() {
             return None;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::fleet::Member;
-use crate::engine::{Senses, Served};
+use crate::engine::{Senses, TellServed};
 use crate::model::KvCount;
 use crate::policy::Router;
 
@@ -30,7 +30,7 @@ impl Caches {
         Heard
     }
 
-    pub(super) fn start(self, _: &Senses) -> Option<Arc<dyn Fn(&Served<'_>) + Send + Sync>> {
+    pub(super) fn start(self, _: &Senses) -> Option<TellServed> {
         None
     }
 }

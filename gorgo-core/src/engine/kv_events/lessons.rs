@@ -29,7 +29,7 @@ const MOST_ANSWER: usize = 16 << 20;
 const LIMIT: Duration = Duration::from_secs(10);
 /// Least time between two questions to an engine.
 const PAUSE: Duration = Duration::from_millis(5);
-/// After so many refusals in a row only one in [`SELDOM`] lessons is asked for.
+/// After so many refusals in a row, of one path, only one in [`SELDOM`] lessons is asked for.
 const REFUSALS: u32 = 3;
 const SELDOM: u32 = 64;
 
@@ -128,7 +128,8 @@ impl Pupil {
     /// Asks for the tokens of what was answered until `senses.stop`.
     pub async fn learn_loop(mut self, senses: Senses) {
         let mut client = Client::new(self.endpoint.clone(), senses.tasks.clone());
-        let (mut refused, mut passed) = (0, 0);
+        // Of completions and of chats: SGLang knows only the former.
+        let (mut refusals, mut passed) = ([0; 2], 0);
         loop {
             let lesson = tokio::select! {
                 lesson = self.lessons.recv() => lesson,
@@ -138,7 +139,8 @@ impl Pupil {
             let bytes = body.len();
             if !self.facts.is_mapped(self.replica, &prompt) {
                 passed += 1;
-                let asks = refused < REFUSALS || passed % SELDOM == 0;
+                let refused = &mut refusals[usize::from(prompt.path == ApiPath::ChatCompletions)];
+                let asks = *refused < REFUSALS || passed % SELDOM == 0;
                 let answer = if asks {
                     tokio::select! {
                         answer = self.ask(&mut client, body, &senses) => answer,
@@ -149,20 +151,21 @@ impl Pupil {
                 };
                 match answer {
                     Ok(tokens) => {
-                        refused = 0;
+                        *refused = 0;
                         self.tally.mapped.fetch_add(1, Relaxed);
                         self.facts.learn(&prompt, decision, &tokens);
                     }
                     Err(cause) => {
                         self.tally.unmapped.fetch_add(1, Relaxed);
                         if asks {
-                            refused += 1;
+                            *refused += 1;
                         }
-                        if let (Some(cause), REFUSALS) = (cause, refused) {
+                        if let (Some(cause), REFUSALS) = (cause, *refused) {
                             let text = format!(
-                                "replica {} tells no tokens ({cause} to POST {PATH}), so what its cache events say is not known \
-                                 of prompts",
-                                self.name
+                                "replica {} tells no tokens of {} ({cause} to POST {PATH}), so that its cache events say \
+                                 nothing of them",
+                                self.name,
+                                prompt.path.name()
                             );
                             senses.note(EventKind::MissingSignal, self.replica, text);
                         }

@@ -41,12 +41,15 @@ pub struct Source {
 pub async fn listen_loop(source: Source, facts: Arc<dyn CacheFacts>, senses: Senses, tally: Arc<Tally>) {
     let stop = senses.stop.clone();
     let sequence = Sequence::new(source.replay.is_some());
-    let mut ear = Ear { source, facts, senses, tally, sequence, bad: Seldom::default(), lost: Seldom::default() };
+    let mut ear =
+        Ear { source, facts, senses, tally, sequence, bad: Seldom::default(), lost: Seldom::default(), told: false };
     loop {
         let step = async {
-            // Why it could not be had, or broke, is what `gorgo_kv_events_connected` shows, and the next try's business.
-            let _ = ear.listen().await;
+            let ended = ear.listen().await;
             ear.broke();
+            if let Err(cause) = ended {
+                ear.cannot(&cause);
+            }
             sleep(PAUSE).await;
         };
         tokio::select! {
@@ -78,6 +81,8 @@ struct Ear {
     sequence: Sequence,
     bad: Seldom,
     lost: Seldom,
+    /// Whether it was said that the publisher cannot be had; once, until it can.
+    told: bool,
 }
 
 /// The address to bind to, where the publisher is to connect.
@@ -122,7 +127,18 @@ impl Ear {
         }
     }
 
+    fn cannot(&mut self, cause: &ZmqError) {
+        if !std::mem::replace(&mut self.told, true) {
+            let Source { replica, name, events, .. } = &self.source;
+            let text = format!(
+                "replica {name}: its cache events cannot be had from {events}: {cause}; it will be tried again"
+            );
+            self.senses.note(EventKind::MissingSignal, *replica, text);
+        }
+    }
+
     async fn connected(&mut self) {
+        self.told = false;
         self.tally.connected.store(true, Relaxed);
         if let Some(from) = self.sequence.connected() {
             self.perform(vec![Act::Ask(from)], None).await;

@@ -340,9 +340,18 @@ async fn a_publisher_that_is_not_there_yet_is_found() {
     let address = format!("ipc://{}/kv", folder.path().display());
     ground.listen(address.clone(), None);
     let tokens: Vec<u32> = (0..8).collect();
+    // It is said once that nobody is there.
+    let said = async {
+        while ground.heard.notes().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(LIMIT, said).await.expect("it is said in time");
     let (mut publisher, _) = Publisher::bound(&address).await;
     let first = publisher.send_until_heard(0, &stored(1.0, &tokens, 0), &mut ground.told).await;
     assert_eq!(first, Told::Change(KvChange::Whole));
+    let notes = ground.heard.notes();
+    assert!(matches!(&notes[..], [(EventKind::MissingSignal, text)] if text.contains(&address)), "{notes:?}");
 }
 
 /// A mock whose `/tokenize` answers so.
@@ -406,7 +415,7 @@ async fn an_engine_that_tells_no_tokens_is_complained_of_once_and_seldom_asked()
     assert_eq!((ground.count().unmapped, ground.count().mapped), (10, 0));
     let notes = ground.heard.notes();
     let [(EventKind::MissingSignal, text)] = &notes[..] else { panic!("{notes:?}") };
-    assert!(text.contains("400 to POST /tokenize") && !text.contains("secret"), "{text}");
+    assert!(text.contains("/v1/chat/completions (400 to POST /tokenize)") && !text.contains("secret"), "{text}");
 }
 
 #[tokio::test]

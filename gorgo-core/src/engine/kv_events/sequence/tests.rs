@@ -286,8 +286,8 @@ proptest! {
                 }
             }
             if whole && let Some(last) = taken.last() {
-                let life = (last.made / 1_000.0) as u32;
                 let end = u32::try_from(last.number).unwrap() + 1;
+                let life = (0..=engine.life).find(|life| batch(*life, end - 1) == *last).unwrap();
                 prop_assert_eq!(&taken, &batches(life, 0..end), "of a life without a loss all was taken");
             }
         }
