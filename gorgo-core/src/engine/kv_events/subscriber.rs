@@ -214,7 +214,7 @@ impl Ear {
     }
 
     fn obey(&mut self, acts: &[Act], batches: &[Batch]) {
-        let Source { replica, name, .. } = self.source.clone();
+        let (replica, name) = (self.source.replica, Arc::clone(&self.source.name));
         for act in acts {
             match *act {
                 Act::Whole => self.facts.apply(replica, &[KvChange::Whole]),
