@@ -1,7 +1,7 @@
 //! What broke in neighbouring products and is tried on gorgo: each case by the tests that hold its right outcome.
 //!
-//! The cases are those of kinds streaming, load accounting, health, retries and connection pool in the project's log of
-//! field reports. A case is named by its id there; what is right stands beside it in our own words. That the tests exist is
+//! The cases are those of kinds streaming, load accounting, health, retries, connection pool and KV events in the project's
+//! log of field reports. A case is named by its id there; what is right stands beside it in our own words. That the tests exist is
 //! checked here, what they hold is theirs.
 
 use std::collections::BTreeSet;
@@ -24,6 +24,10 @@ const EJECTIONS: &str = "gorgo-core/src/engine/ejection.rs";
 const PROBE: &str = "gorgo-core/src/engine/probe/tests.rs";
 const ROUTER: &str = "gorgo-core/src/policy/router/tests.rs";
 const SERVE: &str = "tests/serve.rs";
+const KV_EVENTS: &str = "gorgo-core/src/engine/kv_events/tests.rs";
+const SEQUENCE: &str = "gorgo-core/src/engine/kv_events/sequence/tests.rs";
+const RESIDENCY: &str = "gorgo-core/src/policy/router/tests/residency.rs";
+const PREFIX: &str = "gorgo-core/src/feature/prefix/tests.rs";
 
 const CASES: &[Case] = &[
     (
@@ -157,6 +161,21 @@ const CASES: &[Case] = &[
         ],
     ),
     (
+        "B043",
+        "one question per gap; a restart or a clear empties that engine only; bad frames are counted and skipped; requests \
+         without events are counted; without events the engine's cached tokens correct the index",
+        &[
+            (KV_EVENTS, "gaps_repeats_bad_frames_a_restart_and_a_clear"),
+            (KV_EVENTS, "without_a_replay_a_gap_is_a_loss_and_it_goes_on"),
+            (KV_EVENTS, "an_answered_prompt_is_asked_for_once_and_the_index_set_right"),
+            (SEQUENCE, "a_replay_with_holes_or_without_an_end_is_a_loss"),
+            (SEQUENCE, "a_restart_that_looks_like_a_gap_is_found_by_the_last_batch"),
+            (SEQUENCE, "a_clock_that_went_back_does_not_blind_for_ever"),
+            (RESIDENCY, "decisions_believe_what_engines_say"),
+            (PREFIX, "what_the_engine_disproves_is_dropped_and_what_it_read_stays"),
+        ],
+    ),
+    (
         "B071",
         "limits on silent clients and idle connections; without a file handle a new client is refused at once",
         &[
@@ -167,7 +186,7 @@ const CASES: &[Case] = &[
     ),
 ];
 
-const KINDS: [&str; 5] = ["streaming", "load accounting", "health/failover", "retries", "connection pool"];
+const KINDS: [&str; 6] = ["streaming", "load accounting", "health/failover", "retries", "connection pool", "KV events"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_owned()

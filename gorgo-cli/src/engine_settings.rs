@@ -234,6 +234,8 @@ mod tests {
             enabled,
             region: None,
             engine: engine.to_owned(),
+            kv_events: None,
+            kv_replay: None,
             url: None,
             http: gorgo_core::config::HttpVersion::Http1,
             models: Vec::new(),

@@ -102,6 +102,7 @@ fn fleet(root: &Value, environment: &[(OsString, OsString)], known: &Known<'_>, 
         }
         engine(replica, &path, known, faults);
         api_key(replica, &path, environment, faults);
+        cache_events(replica, &path, faults);
         if let Some(url) = text(replica, &["url"])
             && let Ok(endpoint) = Endpoint::parse(url)
             && let Some(first) = urls.insert(endpoint, index)
@@ -168,6 +169,42 @@ fn api_key(replica: &Value, path: &str, environment: &[(OsString, OsString)], fa
         faults.fault(path, "expected the name of an environment variable: letters, digits and `_`; not the key itself");
     } else if replica.get("enabled") != Some(&Value::Bool(false)) && !environment.iter().any(|(set, _)| set == name) {
         faults.warn(path, format!("the environment variable {name} is not set; requests go without a key"));
+    }
+}
+
+/// Where cache events come from.
+fn cache_events(replica: &Value, path: &str, faults: &mut Faults) {
+    for key in ["kv_events", "kv_replay"] {
+        let at = path::child(path, key);
+        let Some(address) = text(replica, &[key]) else { continue };
+        if !cfg!(feature = "kv-events") {
+            let message = "this gorgo was built without cache events; build it with `--features kv-events`, or leave the \
+                           key out";
+            faults.fault(at, message);
+        } else if let Err(message) = publisher(address) {
+            faults.fault(at, message);
+        } else if key == "kv_replay" && address.starts_with("tcp://*:") {
+            faults.fault(at, "replays are asked for at the engine; write its host in place of `*`");
+        } else if key == "kv_replay" && replica.get("kv_events").is_none() {
+            faults.fault(at, "only with `kv_events`, which says where events are published");
+        } else if text(replica, &["engine"]).is_some_and(|engine| !matches!(engine, "vllm" | "sglang")) {
+            faults.fault(at, "only vllm and sglang publish cache events");
+        }
+    }
+}
+
+/// Whether a ZeroMQ address can be one of an engine's.
+fn publisher(address: &str) -> Result<(), &'static str> {
+    const EXPECTED: &str = "write `tcp://host:port` or `ipc://path` to connect to the engine, `tcp://*:port` where the \
+                            engine connects to gorgo";
+    match address.split_once("://") {
+        Some(("ipc", file)) if !file.is_empty() => Ok(()),
+        Some(("tcp", rest)) => {
+            let (host, port) = rest.rsplit_once(':').ok_or(EXPECTED)?;
+            let port = port.parse::<u16>().ok().filter(|port| *port > 0);
+            if host.is_empty() || port.is_none() { Err(EXPECTED) } else { Ok(()) }
+        }
+        _ => Err(EXPECTED),
     }
 }
 

@@ -382,6 +382,13 @@ pub struct ReplicaSection {
     #[serde(default)]
     #[schemars(range(min = 1, max = 100_000))]
     pub decode_batch: Option<u32>,
+    /// Where the engine publishes its cache events (ZeroMQ): `tcp://host:port` or `ipc://path` to connect to,
+    /// `tcp://*:port` to be connected to. The index then knows what the engine holds.
+    #[serde(default)]
+    pub kv_events: Option<String>,
+    /// Where it is asked for events that were missed; only with `kv_events`.
+    #[serde(default)]
+    pub kv_replay: Option<String>,
     /// The simulated engine's settings; only with `engine = "simulated"`.
     #[serde(default)]
     pub simulated: Option<Simulated>,

@@ -320,6 +320,40 @@ fn warnings_do_not_stop_and_are_marked() {
 }
 
 #[test]
+fn cache_events_are_told_at_an_address_of_zeromq() {
+    let with = |keys: &str| {
+        let url = "url = \"http://10.0.0.1:8000\"";
+        report(&SMALL.replace(url, &format!("{url}\n{keys}")), &[], &[])
+    };
+    let events = |address: &str| with(&format!("kv_events = \"{address}\""));
+    if !cfg!(feature = "kv-events") {
+        let said = events("tcp://10.0.0.1:5557");
+        assert!(said.contains("built without cache events") && said.contains("--features kv-events"), "{said}");
+        return;
+    }
+    for right in ["tcp://10.0.0.1:5557", "tcp://engine.local:5557", "tcp://[::1]:5557", "tcp://*:5557", "ipc:///run/kv"]
+    {
+        assert_eq!(events(right), "", "{right}");
+    }
+    for wrong in
+        ["10.0.0.1:5557", "tcp://10.0.0.1", "tcp://:5557", "tcp://a:0", "tcp://a:99999", "ipc://", "udp://a:1", ""]
+    {
+        let said = events(wrong);
+        assert!(said.contains("kv_events: write `tcp://host:port`"), "{wrong}: {said}");
+    }
+    let both = |replay: &str| with(&format!("kv_events = \"tcp://*:5557\"\nkv_replay = \"{replay}\""));
+    assert_eq!(both("tcp://10.0.0.1:5558"), "");
+    assert!(
+        both("tcp://*:5558").contains("kv_replay: replays are asked for at the engine"),
+        "{}",
+        both("tcp://*:5558")
+    );
+    assert!(with("kv_replay = \"tcp://a:1\"").contains("kv_replay: only with `kv_events`"));
+    let llama = SMALL.replace("\"vllm\"", "\"llama-cpp\"").replace("url = ", "kv_events = \"tcp://a:1\"\nurl = ");
+    assert!(report(&llama, &[], &[]).contains("kv_events: only vllm and sglang publish cache events"));
+}
+
+#[test]
 fn ports_must_differ() {
     let flags = |admin: &str| report(SMALL, &[], &["server.listen=0.0.0.0:9090", &format!("admin.listen={admin}")]);
     assert_eq!(flags("127.0.0.1:9090"), "--set admin.listen: port 9090 is taken by server.listen\n");

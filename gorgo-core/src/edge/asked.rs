@@ -20,7 +20,7 @@ use super::payload::Payload;
 use super::pool::address;
 use super::relay::Relay;
 use super::watch::Watch;
-use crate::engine::{AnswerReader, Dialect, PackedReader, StreamReader};
+use crate::engine::{AnswerReader, Dialect, PackedReader, Served, StreamReader};
 use crate::model::{ApiPath, DecisionId, ErrorClass, Prompt, ReplicaId};
 
 /// A request that was read and can be sent.
@@ -58,6 +58,15 @@ impl Asked {
     /// The number of a new attempt, from 1.
     pub(super) fn next_number(&self) -> u16 {
         self.numbers.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Says that an engine answers it, to whoever wants to know.
+    pub(super) fn served(&self, by: &Attempt) {
+        if by.status == Some(200)
+            && let Some(tell) = &self.data.served
+        {
+            tell(&Served { replica: by.replica(), decision: self.id, prompt: &self.prompt, body: &self.body });
+        }
     }
 
     /// Whether a second replica may be raced: for streams that leave nothing behind at an engine.

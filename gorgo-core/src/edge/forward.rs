@@ -93,6 +93,7 @@ impl Exchange {
                 Came::Answer(answer) => {
                     if failure.is_none() {
                         attempt.answered();
+                        self.asked.served(&attempt);
                     }
                     self.answer(*answer, attempt)
                 }

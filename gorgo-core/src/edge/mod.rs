@@ -60,8 +60,8 @@ pub use ids::DecisionIds;
 pub use upstream::{UpstreamError, UpstreamSetup};
 
 use crate::config::{Failover, Server};
-use crate::engine::Vitals;
 use crate::engine::ejection::Shift;
+use crate::engine::{TellServed, Vitals};
 use crate::model::{Clock, ErrorClass, Event, EventKind, EventRecord, PolicyId, Record, ReplicaId};
 use crate::observe::Listener;
 use budget::{ByteBudget, RetryBudget};
@@ -140,6 +140,8 @@ pub struct DataSetup {
     pub records: Arc<dyn Listener>,
     /// Takes events for the facts. Called on the hot path, so it must not wait.
     pub apply: Arc<dyn Fn(Event) + Send + Sync>,
+    /// Who learns from what engines answer.
+    pub served: Option<TellServed>,
     /// Whether requests are welcome; set by whoever watches the fleet.
     pub readiness: Readiness,
     /// Counts `x-slo-ttft-ms` headers that are no number of ms.
@@ -164,6 +166,7 @@ pub struct Data {
     clock: Arc<dyn Clock>,
     records: Arc<dyn Listener>,
     apply: Arc<dyn Fn(Event) + Send + Sync>,
+    served: Option<TellServed>,
     vitals: Arc<Vitals>,
     server: Server,
     session_header: HeaderName,
@@ -204,6 +207,7 @@ impl Data {
             clock: setup.clock,
             records: setup.records,
             apply: setup.apply,
+            served: setup.served,
             vitals: setup.vitals,
             bodies: ByteBudget::new(setup.server.max_buffered_bytes),
             retries: RetryBudget::new(setup.failover.budget_share),

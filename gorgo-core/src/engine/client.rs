@@ -1,4 +1,4 @@
-//! A small HTTP GET over one connection of its own, kept open from call to call.
+//! A small HTTP client, GET and now and then a POST, over one connection of its own, kept open from call to call.
 //!
 //! It stands apart from the pool that carries requests, so that a probe never waits behind a prompt. The connection is
 //! driven by the call that uses it (HTTP/2 also spawns its inner task on the tracker given), and dropping the client
@@ -12,11 +12,11 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
-use hyper::header::{ACCEPT_ENCODING, AUTHORIZATION, HOST, HeaderValue, LOCATION, USER_AGENT};
-use hyper::{Request, Response, StatusCode, Uri};
+use hyper::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, LOCATION, USER_AGENT};
+use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -140,7 +140,7 @@ impl GetError {
     }
 }
 
-type Body = Empty<Bytes>;
+type Body = Full<Bytes>;
 
 struct Kept {
     sender: Sender,
@@ -236,7 +236,34 @@ impl Client {
         limit: Duration,
         clock: &dyn Clock,
     ) -> Result<Answer, GetError> {
-        let request = self.request(path)?;
+        let request = self.request(Method::GET, path, Bytes::new())?;
+        self.call(request, most_bytes, limit, clock).await
+    }
+
+    /// Posts JSON to a path, otherwise as [`get`](Self::get).
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub async fn post(
+        &mut self,
+        path: &str,
+        body: Bytes,
+        most_bytes: usize,
+        limit: Duration,
+        clock: &dyn Clock,
+    ) -> Result<Answer, GetError> {
+        let mut request = self.request(Method::POST, path, body)?;
+        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        self.call(request, most_bytes, limit, clock).await
+    }
+
+    async fn call(
+        &mut self,
+        request: Request<Body>,
+        most_bytes: usize,
+        limit: Duration,
+        clock: &dyn Clock,
+    ) -> Result<Answer, GetError> {
         let fresh = !self.is_open().await;
         let mut kept = match self.kept.take() {
             Some(kept) => kept,
@@ -272,20 +299,20 @@ impl Client {
         Ok((self.get(&moved, most_bytes, limit, clock).await?, Some(moved)))
     }
 
-    fn request(&self, path: &str) -> Result<Request<Body>, GetError> {
+    fn request(&self, method: Method, path: &str, body: Bytes) -> Result<Request<Body>, GetError> {
         let Endpoint { authority, base, .. } = &self.endpoint;
         let builder = match self.endpoint.http {
-            HttpVersion::Http1 => Request::get(format!("{base}{path}")).header(HOST, authority.clone()),
+            HttpVersion::Http1 => Request::builder().uri(format!("{base}{path}")).header(HOST, authority.clone()),
             HttpVersion::Http2 => {
                 let authority = authority.to_str().unwrap_or_default();
-                Request::get(format!("http://{authority}{base}{path}")).version(hyper::Version::HTTP_2)
+                Request::builder().uri(format!("http://{authority}{base}{path}")).version(hyper::Version::HTTP_2)
             }
         };
-        let mut builder = builder.header(USER_AGENT, "gorgo").header(ACCEPT_ENCODING, "identity");
+        let mut builder = builder.method(method).header(USER_AGENT, "gorgo").header(ACCEPT_ENCODING, "identity");
         if let Some(bearer) = &self.endpoint.bearer {
             builder = builder.header(AUTHORIZATION, bearer.clone());
         }
-        builder.body(Body::new()).map_err(|_| GetError::Path(path.to_owned()))
+        builder.body(Body::new(body)).map_err(|_| GetError::Path(path.to_owned()))
     }
 }
 

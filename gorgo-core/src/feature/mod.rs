@@ -13,6 +13,7 @@ pub mod mirror;
 pub mod prefix;
 pub mod rates;
 pub mod report;
+pub mod residency;
 pub mod rtt;
 pub mod share;
 pub mod tokens;

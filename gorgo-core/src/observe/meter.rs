@@ -12,7 +12,7 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::model::{AlarmRecord, ErrorClass, HoldRecord, OutcomeRecord, PluginCount, Route};
+use crate::model::{AlarmRecord, ErrorClass, HoldRecord, KvCount, OutcomeRecord, PluginCount, Route};
 
 /// Load of one replica, as the gauges show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,6 +48,10 @@ pub trait Gauges: Send + Sync + fmt::Debug {
     fn store(&self) -> StoreState;
     /// Headers that are hints and could not be read.
     fn unread_hints(&self) -> u64;
+    /// What was heard of engines' caches, of those that are listened to.
+    fn caches(&self) -> Vec<KvCount> {
+        Vec::new()
+    }
     /// The plugins' counters; none where no policy has any.
     fn plugins(&self) -> Vec<PluginCount> {
         Vec::new()
@@ -254,11 +258,54 @@ impl Collector for AtScrape {
             unread.metric_type(),
         )?;
         unread.encode(metric)?;
+        self.caches(&mut encoder)?;
         self.plugins(&mut encoder)
     }
 }
 
 impl AtScrape {
+    /// One series per replica that is listened to; no family at all where there is none.
+    fn caches(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let caches = self.gauges.caches();
+        if caches.is_empty() {
+            return Ok(());
+        }
+        let label = |cache: &KvCount| ReplicaLabel { replica: Arc::clone(&cache.replica) };
+        let mut counter = |name: &str, help: &str, value: fn(&KvCount) -> u64| {
+            let counter = ConstCounter::new(0_u64);
+            let mut metric = encoder.encode_descriptor(name, help, None, counter.metric_type())?;
+            for cache in &caches {
+                ConstCounter::new(value(cache)).encode(metric.encode_family(&label(cache))?)?;
+            }
+            Ok::<_, fmt::Error>(())
+        };
+        counter("gorgo_kv_event_batches", "Batches of cache events taken in", |cache| cache.batches)?;
+        counter("gorgo_kv_event_gaps", "Times that batches of cache events were missing", |cache| cache.gaps)?;
+        counter("gorgo_kv_event_replays", "Times that missed cache events were asked for", |cache| cache.replays)?;
+        counter("gorgo_kv_event_bad_frames", "Frames that are no cache events", |cache| cache.bad_frames)?;
+        counter("gorgo_kv_event_unknown", "Cache events of a kind that is not known", |cache| cache.unknown_events)?;
+        counter("gorgo_kv_prompts_mapped", "Prompts whose tokens the engine told", |cache| cache.mapped)?;
+        counter("gorgo_kv_prompts_unmapped", "Prompts whose tokens are not known", |cache| cache.unmapped)?;
+        let mut gauge = |name: &str, help: &str, value: fn(&KvCount) -> u64| {
+            let gauge = ConstGauge::new(0_i64);
+            let mut metric = encoder.encode_descriptor(name, help, None, gauge.metric_type())?;
+            for cache in &caches {
+                let value = i64::try_from(value(cache)).unwrap_or(i64::MAX);
+                ConstGauge::new(value).encode(metric.encode_family(&label(cache))?)?;
+            }
+            Ok::<_, fmt::Error>(())
+        };
+        gauge("gorgo_kv_events_connected", "1 where the publisher of cache events is connected", |cache| {
+            u64::from(cache.connected)
+        })?;
+        gauge("gorgo_kv_events_exact", "1 where all that the engine holds is known", |cache| u64::from(cache.exact))?;
+        gauge(
+            "gorgo_kv_events_unheard_requests",
+            "Requests that the engine answered since its last batch of cache events",
+            |cache| cache.unheard,
+        )
+    }
+
     /// One series per plugin and counter; no family at all where there is no plugin.
     fn plugins(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let plugins = self.gauges.plugins();
@@ -311,6 +358,16 @@ pub const METRICS: &[&str] = &[
     "gorgo_store_queued_records",
     "gorgo_unread_slo_headers_total",
     "gorgo_tuner_alarm",
+    "gorgo_kv_event_batches_total",
+    "gorgo_kv_event_gaps_total",
+    "gorgo_kv_event_replays_total",
+    "gorgo_kv_event_bad_frames_total",
+    "gorgo_kv_event_unknown_total",
+    "gorgo_kv_prompts_mapped_total",
+    "gorgo_kv_prompts_unmapped_total",
+    "gorgo_kv_events_connected",
+    "gorgo_kv_events_exact",
+    "gorgo_kv_events_unheard_requests",
     "gorgo_plugin_calls_total",
     "gorgo_plugin_failures_total",
     "gorgo_plugin_over_budget_total",
@@ -344,6 +401,11 @@ mod tests {
 
         fn unread_hints(&self) -> u64 {
             6
+        }
+
+        fn caches(&self) -> Vec<KvCount> {
+            let replica = Arc::from("a");
+            vec![KvCount { replica, exact: true, batches: 41, gaps: 6, unheard: 8, ..KvCount::default() }]
         }
 
         fn plugins(&self) -> Vec<PluginCount> {
@@ -399,6 +461,9 @@ mod tests {
         assert!(page.contains("gorgo_hold_seconds_sum{replica=\"a\"} 0.7"), "{page}");
         assert!(page.contains("gorgo_store_dropped_rows_total 3"), "{page}");
         assert!(page.contains("gorgo_unread_slo_headers_total 6"), "{page}");
+        assert!(page.contains("gorgo_kv_event_batches_total{replica=\"a\"} 41"), "{page}");
+        assert!(page.contains("gorgo_kv_events_exact{replica=\"a\"} 1"), "{page}");
+        assert!(page.contains("gorgo_kv_events_unheard_requests{replica=\"a\"} 8"), "{page}");
         assert!(page.contains("gorgo_plugin_failures_total{plugin=\"carbon\"} 2"), "{page}");
         assert!(page.contains("gorgo_plugin_seconds_total{plugin=\"carbon\"} 0.5"), "{page}");
         assert!(page.contains("gorgo_plugin_quarantined{plugin=\"carbon\"} 1"), "{page}");

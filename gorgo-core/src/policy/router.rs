@@ -13,6 +13,7 @@
 mod held;
 mod network;
 mod read;
+mod residency;
 mod ruling;
 mod state;
 mod tuning;
@@ -38,6 +39,7 @@ use crate::config::{Index, Probe, Scrape};
 use crate::feature::fleet::{ReplicaState, Serves};
 use crate::feature::gate::{self, Admission};
 use crate::feature::prefix::{self, PrefixIndex, PrefixStats};
+use crate::feature::residency::Residency;
 use crate::feature::tokens::TokenRates;
 use crate::model::{
     At, Connections, Decision, DecisionId, DecisionRecord, Ending, Event, PolicyId, Prompt, RateRecord, Refusal,
@@ -137,6 +139,8 @@ pub struct Router {
     /// What decides; a decision is made with one from its beginning to its end.
     ruling: ArcSwap<Ruling>,
     index: PrefixIndex,
+    /// What engines say they hold; no decision takes this lock.
+    residency: Mutex<Residency>,
     tokens: TokenRates,
     state: Mutex<State>,
     workspaces: Workspaces,
@@ -156,6 +160,7 @@ impl Router {
             secret,
             block_bytes: usize::try_from(index.block_bytes).unwrap_or(usize::MAX).max(16),
             index: PrefixIndex::new(fleet.len(), index.max_bytes),
+            residency: Mutex::new(Residency::new(fleet.len(), secret)),
             tokens: TokenRates::new(),
             connections: OnceLock::new(),
             state: Mutex::new(State::new(&fleet, &models, &policies, &probe, &scrape)),

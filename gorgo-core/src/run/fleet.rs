@@ -24,6 +24,12 @@ pub(super) struct Member {
     pub(super) upstream: UpstreamSetup,
     pub(super) watched: Watched,
     pub(super) models: Vec<Arc<str>>,
+    /// Where its cache events are published.
+    #[cfg_attr(not(feature = "kv-events"), expect(dead_code, reason = "nobody listens then"))]
+    pub(super) kv_events: Option<String>,
+    /// Where missed ones are asked for.
+    #[cfg_attr(not(feature = "kv-events"), expect(dead_code, reason = "nobody asks then"))]
+    pub(super) kv_replay: Option<String>,
 }
 
 impl Member {
@@ -80,6 +86,8 @@ pub(super) async fn gather(config: &Config, ground: &Ground<'_>) -> Result<Vec<M
             },
             watched,
             models,
+            kv_events: section.kv_events.clone(),
+            kv_replay: section.kv_replay.clone(),
         });
     }
     Ok(members)

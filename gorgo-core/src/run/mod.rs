@@ -5,6 +5,8 @@ mod background;
 mod clock;
 mod examine;
 mod fleet;
+#[cfg_attr(not(feature = "kv-events"), path = "no_kv_events.rs")]
+mod kv_events;
 mod loading;
 mod operate;
 mod reload;

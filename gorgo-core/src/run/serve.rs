@@ -13,6 +13,7 @@ use super::WallClock;
 use super::admin::{self, Pages};
 use super::background::Background;
 use super::fleet::{self, Ground, Member};
+use super::kv_events::{Caches, Heard};
 use super::operate::{self, Operators};
 use super::reload::{Reloading, Reread};
 use super::signals::{Hangups, Signals};
@@ -23,7 +24,9 @@ use crate::edge::{self, Data, DataSetup, DecisionIds, Readiness, RouterChoice, S
 use crate::engine::probe::probe_loop;
 use crate::engine::scrape::scrape_loop;
 use crate::engine::{Senses, Vitals};
-use crate::model::{Clock, DecisionId, Event, EventKind, EventRecord, PluginCount, Record, ReplicaId, Weights};
+use crate::model::{
+    Clock, DecisionId, Event, EventKind, EventRecord, KvCount, PluginCount, Record, ReplicaId, Weights,
+};
 use crate::observe::fan::Fan;
 use crate::observe::meter::{Gauges, Meter, ReplicaLoad, StoreState};
 use crate::observe::{Listener, log};
@@ -140,7 +143,13 @@ pub async fn serve(setup: ServeSetup) -> Result<(), ServeError> {
 
     let names: Vec<Arc<str>> = members.iter().map(|member| Arc::clone(&member.replica.name)).collect();
     let unread_hints = UnreadHints::default();
-    let gauges = Arc::new(Live { router: Arc::clone(&router), sink: sink.clone(), unread_hints: unread_hints.clone() });
+    let caches = Caches::new(&router, &members);
+    let gauges = Arc::new(Live {
+        router: Arc::clone(&router),
+        sink: sink.clone(),
+        unread_hints: unread_hints.clone(),
+        heard: caches.heard(),
+    });
     let meter = Arc::new(Meter::new(&names, gauges));
     let fan = Arc::new(Fan::new(names.clone(), Arc::clone(&meter), Arc::new(sink.clone())));
     let records: Arc<dyn Listener> =
@@ -148,12 +157,23 @@ pub async fn serve(setup: ServeSetup) -> Result<(), ServeError> {
     let vitals = Arc::new(Vitals::new(members.len()));
     let readiness = Readiness::default();
     let apply = observer(&router, &warm, &readiness, &records, &clock, names.len());
+    let senses = Senses {
+        clock: Arc::clone(&clock),
+        listener: Arc::clone(&records),
+        apply: Arc::clone(&apply),
+        vitals: Arc::clone(&vitals),
+        tasks: tasks.clone(),
+        stop: stop.clone(),
+        seed: setup.seed,
+    };
+    let served = caches.start(&senses);
     let data = Data::new(
         DataSetup {
             choose: Arc::new(RouterChoice::new(Arc::clone(&router), Arc::clone(&clock))),
             clock: Arc::clone(&clock),
             records: Arc::clone(&records),
-            apply: Arc::clone(&apply),
+            apply,
+            served,
             readiness: readiness.clone(),
             unread_hints,
             vitals: Arc::clone(&vitals),
@@ -168,15 +188,6 @@ pub async fn serve(setup: ServeSetup) -> Result<(), ServeError> {
     )?;
     router.ask_connections(data.connections());
 
-    let senses = Senses {
-        clock: Arc::clone(&clock),
-        listener: Arc::clone(&records),
-        apply,
-        vitals,
-        tasks: tasks.clone(),
-        stop: stop.clone(),
-        seed: setup.seed,
-    };
     for member in members {
         tasks.spawn(probe_loop(member.watched.clone(), senses.clone(), setup.config.probe));
         tasks.spawn(scrape_loop(member.watched, senses.clone(), setup.config.scrape));
@@ -405,6 +416,7 @@ struct Live {
     router: Arc<Router>,
     sink: Sink,
     unread_hints: UnreadHints,
+    heard: Heard,
 }
 
 impl Gauges for Live {
@@ -424,6 +436,10 @@ impl Gauges for Live {
                 }
             })
             .collect()
+    }
+
+    fn caches(&self) -> Vec<KvCount> {
+        self.heard.counts()
     }
 
     fn plugins(&self) -> Vec<PluginCount> {

@@ -709,6 +709,7 @@ impl Bench {
                 let events = Arc::clone(&events);
                 move |event| events.lock().push(event)
             }),
+            served: None,
             readiness: readiness.clone(),
             unread_hints: unread_hints.clone(),
             vitals: Arc::new(Vitals::new(engines.len())),

@@ -270,7 +270,13 @@ impl PrefixIndex {
     }
 
     /// Stamps the chain at a replica. Returns the stamp and what it did.
-    fn touch(&self, chain: &[u64], replica: ReplicaId, decision: DecisionId, at: Option<At>) -> Option<(u64, Touched)> {
+    pub(super) fn touch(
+        &self,
+        chain: &[u64],
+        replica: ReplicaId,
+        decision: DecisionId,
+        at: Option<At>,
+    ) -> Option<(u64, Touched)> {
         let number = shard_of(*chain.first()?);
         let mut shard = self.shards[number].lock();
         if self.bytes.load(Relaxed) > self.max_bytes {

@@ -12,6 +12,7 @@ mod chain;
 mod evict;
 mod holders;
 mod index;
+mod residency;
 mod shard;
 mod snapshot;
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The prefix index against a naive model; laws of chains.
 
+mod residency;
 mod warm;
 
 use std::collections::HashMap;

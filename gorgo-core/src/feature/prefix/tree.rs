@@ -86,7 +86,7 @@ impl Shard {
     }
 
     /// Drops a replica from a block and all after it.
-    fn drop_branch(&mut self, root: u32, replica: u16) {
+    pub(super) fn drop_branch(&mut self, root: u32, replica: u16) {
         let mut branch = vec![root];
         let mut done = 0;
         while let Some(&at) = branch.get(done) {

@@ -3,6 +3,7 @@
 mod gate;
 mod predicted;
 mod presets;
+mod residency;
 mod share;
 mod succession;
 

@@ -1,0 +1,72 @@
+//! Asking an engine for the batches that it still has.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::timeout;
+use zeromq::{DealerSocket, Socket, SocketOptions, SocketRecv, SocketSend, ZmqError, ZmqMessage};
+
+use super::decode::{self, Batch};
+use super::sequence::Seen;
+
+/// Least time that an engine has for the next batch of its answer: it looks for questions ten times a second, and between
+/// two steps of its model.
+const LIMIT: Duration = Duration::from_secs(5);
+/// Most of an answer that is read, bytes; vLLM and SGLang keep 10,000 batches.
+const MOST_BYTES: usize = 256 << 20;
+
+/// An answer, as far as it came.
+#[derive(Debug, Default)]
+pub(super) struct Answer {
+    pub(super) seen: Vec<Seen>,
+    /// One for each of `seen`.
+    pub(super) batches: Vec<Batch>,
+    /// Whether it came to its end, and all of it could be read.
+    pub(super) whole: bool,
+    pub(super) bad_frames: u64,
+}
+
+/// Asks for all batches from that number on. What cannot be had is missing in the answer.
+pub(super) async fn ask(address: &str, from: u64) -> Answer {
+    let mut answer = Answer::default();
+    // Whatever goes wrong, the answer is not whole then.
+    let _ = take(address, from, &mut answer).await;
+    answer
+}
+
+async fn take(address: &str, from: u64, answer: &mut Answer) -> Result<(), ZmqError> {
+    let mut options = SocketOptions::default();
+    options.connect_timeout(LIMIT);
+    let mut socket = DealerSocket::with_options(options);
+    socket.connect(address).await?;
+    let mut question = ZmqMessage::from(Bytes::new());
+    question.push_back(Bytes::copy_from_slice(&from.to_be_bytes()));
+    socket.send(question).await?;
+    let (mut bytes, mut readable) = (0_usize, true);
+    while let Ok(message) = timeout(LIMIT, socket.recv()).await {
+        // `["", topic, number, batch]`; older engines leave the topic out.
+        let frames = message?.into_vec();
+        let [.., number, payload] = &frames[..] else {
+            (answer.bad_frames, readable) = (answer.bad_frames + 1, false);
+            continue;
+        };
+        match (decode::number(number), decode::batch(payload)) {
+            (Ok(-1), _) => {
+                answer.whole = readable;
+                return Ok(());
+            }
+            (Ok(number), Ok(batch)) if number >= 0 => {
+                answer.seen.push(Seen { number: number.cast_unsigned(), made: batch.made });
+                answer.batches.push(batch);
+            }
+            _ => (answer.bad_frames, readable) = (answer.bad_frames + 1, false),
+        }
+        bytes = bytes.saturating_add(payload.len());
+        if bytes > MOST_BYTES {
+            return Ok(());
+        }
+        // A long answer must not hold up requests on this thread.
+        tokio::task::yield_now().await;
+    }
+    Ok(())
+}

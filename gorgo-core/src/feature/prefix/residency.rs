@@ -1,0 +1,85 @@
+//! What is known for certain of a replica's cache → its part of the index. Beside the uses that the index sees itself.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::index::{PrefixIndex, shard_of};
+use super::shard::{NIL, Shard};
+use crate::model::{DecisionId, ReplicaId};
+
+impl PrefixIndex {
+    /// This moment, for [`PrefixIndex::settle`].
+    #[must_use]
+    pub fn moment(&self) -> u64 {
+        self.clock.load(Relaxed)
+    }
+
+    /// The replica holds all of the chain, and used it just now.
+    pub fn hold(&self, chain: &[u64], replica: ReplicaId, decision: DecisionId) {
+        if self.held.get(replica.index()).is_some() && !chain.is_empty() {
+            self.touch(chain, replica, decision, None);
+        }
+    }
+
+    /// The replica does not hold a block any more, nor what follows on it. `root`: the first block of its chain.
+    pub fn drop_from(&self, root: u64, block: u64, replica: ReplicaId) {
+        if self.held.get(replica.index()).is_none() {
+            return;
+        }
+        let mut shard = self.shards[shard_of(root)].lock();
+        if let Some(at) = shard.find(NIL, block) {
+            shard.cut(at, replica.0);
+        }
+        self.report(&mut shard);
+    }
+
+    /// The replica holds the first `blocks` blocks of the chain; where `others_since` is given, no others of it, but for
+    /// those that were used after that moment: they may only be on their way.
+    pub fn settle(
+        &self,
+        chain: &[u64],
+        blocks: usize,
+        others_since: Option<u64>,
+        replica: ReplicaId,
+        decision: DecisionId,
+    ) {
+        let (Some(&first), Some(_)) = (chain.first(), self.held.get(replica.index())) else { return };
+        let mut shard = self.shards[shard_of(first)].lock();
+        let missing = shard.held_of(chain, replica.0) < blocks;
+        if let Some(since) = others_since
+            && let Some(at) = chain.get(blocks).and_then(|block| shard.find(NIL, *block))
+            && shard.node(at).holders.stamp(replica.0, shard.words).is_some_and(|used| used <= since)
+        {
+            shard.cut(at, replica.0);
+        }
+        self.report(&mut shard);
+        drop(shard);
+        if missing {
+            self.hold(&chain[..blocks.min(chain.len())], replica, decision);
+        }
+    }
+}
+
+impl Shard {
+    /// Leading blocks of a chain that a replica holds.
+    fn held_of(&self, chain: &[u64], replica: u16) -> usize {
+        let (mut at, mut held) = (NIL, 0);
+        for &hash in chain {
+            match self.find(at, hash) {
+                Some(found) if self.node(found).holders.stamp(replica, self.words).is_some() => at = found,
+                _ => break,
+            }
+            held += 1;
+        }
+        held
+    }
+
+    /// Drops a replica from a block and all after it. The use that went on into it ends before it from now on.
+    pub(super) fn cut(&mut self, at: u32, replica: u16) {
+        let Some(stamp) = self.node(at).holders.stamp(replica, self.words) else { return };
+        let parent = self.node(at).parent;
+        self.drop_branch(at, replica);
+        if parent != NIL && self.node(parent).holders.stamp(replica, self.words) == Some(stamp) {
+            self.shorten_use(replica, stamp, parent);
+        }
+    }
+}

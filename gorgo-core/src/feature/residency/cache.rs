@@ -1,0 +1,101 @@
+//! The token blocks that one engine holds, as its events tell.
+
+use std::collections::HashMap;
+
+use super::name;
+use crate::model::KvStored;
+
+/// Most blocks of one engine that are known: 16 million tokens at 16 to a block, 50 MiB. What is stored beyond is not
+/// taken in, and the replica is not exact then.
+const MOST_BLOCKS: usize = 1 << 20;
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub(super) struct EngineCache {
+    secret: u64,
+    block_tokens: Option<u32>,
+    /// The engine's name → ours.
+    names: HashMap<u64, u64>,
+    /// Ours → the engine's.
+    held: HashMap<u64, u64>,
+    exact: bool,
+}
+
+impl EngineCache {
+    pub(super) fn new(secret: u64) -> Self {
+        Self { secret, block_tokens: None, names: HashMap::new(), held: HashMap::new(), exact: false }
+    }
+
+    /// Tokens in a block, once it told.
+    pub(super) const fn block_tokens(&self) -> Option<u32> {
+        self.block_tokens
+    }
+
+    pub(super) const fn is_exact(&self) -> bool {
+        self.exact
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.held.len()
+    }
+
+    pub(super) fn has(&self, name: u64) -> bool {
+        self.held.contains_key(&name)
+    }
+
+    /// Forgets all. `exact`: nothing is held, for certain.
+    pub(super) fn empty(&mut self, exact: bool) {
+        self.names = HashMap::new();
+        self.held = HashMap::new();
+        self.exact = exact;
+    }
+
+    /// Our names of those that are held only now. Blocks that follow on an unknown one have no name; those of another size
+    /// than the first are of a second pool (a hybrid model's state) and are left out.
+    pub(super) fn stored(&mut self, stored: &KvStored) -> Vec<u64> {
+        let size = usize::try_from(stored.block_tokens).unwrap_or(usize::MAX);
+        if size == 0 || stored.blocks.len().checked_mul(size) != Some(stored.tokens.len()) {
+            return Vec::new();
+        }
+        if self.held.is_empty() {
+            self.block_tokens = Some(stored.block_tokens);
+        }
+        let known = match stored.parent {
+            None => Some(self.secret),
+            Some(parent) => self.names.get(&parent).copied(),
+        };
+        let Some(mut before) = known.filter(|_| self.block_tokens == Some(stored.block_tokens)) else {
+            return Vec::new();
+        };
+        let (mut fresh, mut scratch) = (Vec::new(), Vec::new());
+        for (place, (block, tokens)) in stored.blocks.iter().zip(stored.tokens.chunks_exact(size)).enumerate() {
+            let apart = stored.apart.get(place).copied().unwrap_or(0);
+            before = name(before, tokens, apart, &mut scratch);
+            if self.held.len() >= MOST_BLOCKS && !self.held.contains_key(&before) {
+                self.exact = false;
+                break;
+            }
+            // An engine that gives a name to other tokens has let the ones before go.
+            if let Some(other) = self.names.insert(*block, before).filter(|other| *other != before) {
+                self.held.remove(&other);
+            }
+            match self.held.insert(before, *block) {
+                None => fresh.push(before),
+                // The same tokens under another name: the last one counts.
+                Some(other) if other != *block => drop(self.names.remove(&other)),
+                Some(_) => {}
+            }
+        }
+        fresh
+    }
+
+    /// Our names of those that are not held any more.
+    pub(super) fn removed(&mut self, blocks: &[u64]) -> Vec<u64> {
+        let names = blocks.iter().filter_map(|block| self.names.remove(block));
+        let gone: Vec<u64> = names.collect();
+        for name in &gone {
+            self.held.remove(name);
+        }
+        gone
+    }
+}

@@ -1,0 +1,61 @@
+//! What engines say of their caches, and the tokens of prompts → the index. Beside decisions: its lock is its own, and a
+//! decision never takes it.
+
+use super::Router;
+use crate::feature::residency::{Edit, Lesson};
+use crate::model::{DecisionId, KvChange, Prompt, ReplicaId};
+
+impl Router {
+    /// Takes in changes of a replica's cache, in order.
+    pub fn apply_cache(&self, replica: ReplicaId, changes: &[KvChange]) {
+        for change in changes {
+            let edits = self.residency.lock().apply(replica, change);
+            for edit in edits {
+                match edit {
+                    Edit::Hold { chain, decision } => self.index.hold(&chain, replica, decision),
+                    Edit::Drop { root, block } => self.index.drop_from(root, block, replica),
+                    Edit::Purge => self.index.purge(replica),
+                }
+            }
+        }
+    }
+
+    /// Whether a prompt's blocks are known as blocks of the replica's engine.
+    #[must_use]
+    pub fn is_mapped(&self, replica: ReplicaId, prompt: &Prompt) -> bool {
+        self.residency.lock().is_mapped(replica, &prompt.chain, prompt.prompt_bytes)
+    }
+
+    /// This moment, for [`Router::settle_cached`].
+    #[must_use]
+    pub fn index_moment(&self) -> u64 {
+        self.index.moment()
+    }
+
+    /// The tokens that an engine makes of a prompt.
+    pub fn learn_tokens(&self, prompt: &Prompt, decision: DecisionId, tokens: &[u32]) {
+        self.residency.lock().learn(&Lesson {
+            chain: &prompt.chain,
+            prompt_bytes: prompt.prompt_bytes,
+            block_bytes: self.block_bytes as u64,
+            tokens,
+            decision,
+        });
+    }
+
+    /// Sets right what the index believes of a prompt that is mapped, at every replica whose engine tells. What was used
+    /// after the moment `since` stays: it may only be on its way.
+    pub fn settle_cached(&self, prompt: &Prompt, decision: DecisionId, since: u64) {
+        let settled = self.residency.lock().settle(&prompt.chain);
+        for told in settled {
+            let others = told.exact.then_some(since);
+            self.index.settle(&prompt.chain, told.blocks, others, told.replica, decision);
+        }
+    }
+
+    /// Whether all that a replica's engine holds is known.
+    #[must_use]
+    pub fn is_cache_known(&self, replica: ReplicaId) -> bool {
+        self.residency.lock().is_exact(replica)
+    }
+}
