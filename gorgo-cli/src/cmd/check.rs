@@ -141,7 +141,7 @@ mod tests {
     fn the_shipped_file_is_right() {
         let verdict = check(&["--deny-warnings"], Look::Plain);
         let known = gorgo_core::policy::PRESETS.len() + 1;
-        let right = format!("policies.toml: right; 3 replicas, policy gorgo of {known}\n");
+        let right = format!("policies.toml: right; 3 replicas, policy predicted-latency of {known}\n");
         let notes = verdict.out.strip_prefix(&right).unwrap();
         assert_eq!((verdict.exit, verdict.report.as_str()), (Exit::Done, ""));
         insta::assert_snapshot!(notes);
@@ -162,8 +162,8 @@ mod tests {
 
     #[test]
     fn one_policy_is_checked_as_if_it_were_the_default() {
-        let verdict = check(&["--policy", "predicted-latency"], Look::Plain);
-        assert!(verdict.out.contains("policy predicted-latency of"), "{verdict:?}");
+        let verdict = check(&["--policy", "least-load"], Look::Plain);
+        assert!(verdict.out.contains("policy least-load of"), "{verdict:?}");
         let slip = check(&["--policy", "predictd"], Look::Plain);
         assert_eq!(slip.exit, Exit::Configuration);
         assert!(

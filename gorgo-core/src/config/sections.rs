@@ -73,7 +73,7 @@ pub(super) struct Document {
 impl Default for Document {
     fn default() -> Self {
         Self {
-            default_policy: "gorgo".to_owned(),
+            default_policy: "predicted-latency".to_owned(),
             server: Server::default(),
             admin: Admin::default(),
             log: Log::default(),

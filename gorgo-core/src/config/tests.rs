@@ -34,7 +34,7 @@ weight = { init = 0.5, max = 2.0 }
 
 fn presets() -> Vec<(String, Value)> {
     let table = parse_toml("term = [{ kind = \"rtt\", weight = 0.276 }, { kind = \"prefill\" }]").unwrap();
-    vec![("gorgo".to_owned(), table)]
+    vec![("gorgo".to_owned(), table.clone()), ("predicted-latency".to_owned(), table)]
 }
 
 fn run(text: &str, environment: &[(&str, &str)], flags: &[&str]) -> Loaded {
@@ -400,7 +400,7 @@ fn effective_masks_what_looks_like_a_secret() {
 #[test]
 fn the_shipped_file_is_correct_and_states_the_defaults() {
     let (config, origins) = good(SHIPPED, &[], &[]);
-    assert_eq!(config.default_policy, "gorgo");
+    assert_eq!(config.default_policy, "predicted-latency");
     assert_eq!(config.server, Server::default());
     assert_eq!(config.admin, Admin::default());
     assert_eq!(config.log, Log::default());
