@@ -35,7 +35,8 @@ LEFT JOIN policies p ON p.policy_id = d.policy_id
 WHERE o.itl_1 IS NOT NULL;
 
 -- Self-normalised inverse propensity scores: of the decisions that chance made (propensity below 1), those in which the
--- watching policy chose the same replica, each weighted by one over the chance that it had to be chosen.
+-- watching policy chose the same replica, each weighted by one over the chance that it had to be chosen. What served is told
+-- of the same decisions, since those are not a fair sample of all.
 CREATE VIEW v_shadow_scores AS
 WITH seen AS (
     SELECT
@@ -63,11 +64,11 @@ SELECT
     avg(by_chance) AS by_chance,
     CASE WHEN sum(weight) > 0 THEN sum(weight) * sum(weight) / sum(weight * weight) ELSE 0.0 END AS effective_samples,
     sum(weight) / nullif(sum(by_chance), 0) AS covered,
-    avg(ttft_ms) AS served_ttft_ms,
+    avg(CASE WHEN by_chance THEN ttft_ms END) AS served_ttft_ms,
     sum(weight * ttft_ms) / nullif(sum(CASE WHEN ttft_ms IS NOT NULL THEN weight END), 0) AS shadow_ttft_ms,
-    avg(e2e_ms) AS served_e2e_ms,
+    avg(CASE WHEN by_chance THEN e2e_ms END) AS served_e2e_ms,
     sum(weight * e2e_ms) / nullif(sum(CASE WHEN e2e_ms IS NOT NULL THEN weight END), 0) AS shadow_e2e_ms,
-    avg(failed) AS served_error_share,
+    avg(CASE WHEN by_chance THEN failed END) AS served_error_share,
     sum(weight * failed) / nullif(sum(weight), 0) AS shadow_error_share
 FROM seen
 LEFT JOIN policies p ON p.policy_id = seen.policy_id

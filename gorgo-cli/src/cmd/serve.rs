@@ -59,7 +59,16 @@ impl Command for Serve {
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let (path, settings) = (self.config.config.clone(), self.settings());
         let reread = Reread::new(move || load(&path, &environment(), &settings, &with_host_again(&host)));
-        let setup = ServeSetup { config, policies, config_text, version, seed, cold: self.cold, reread };
+        let setup = ServeSetup {
+            config,
+            policies,
+            config_text,
+            version,
+            seed,
+            cold: self.cold,
+            named: self.policy.is_some(),
+            reread,
+        };
         block_on(async move {
             match serve(setup).await {
                 Ok(()) => Exit::Done,

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use hyper::http::{request, response};
 use hyper::{HeaderMap, Request, StatusCode};
 use tokio::time::timeout;
@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use super::Data;
 use super::attempt::Attempt;
 use super::client::ClientConnection;
-use super::headers::{X_REQUEST_ID, upstream};
+use super::headers::{X_REQUEST_ID, client_key, upstream};
 use super::held::makes_objects;
 use super::ledger::Ledger;
 use super::payload::Payload;
@@ -113,7 +113,7 @@ impl Asked {
             }
             attempt.status = Some(status.as_u16());
             // A key of the client's own may be what is over its limit; that says nothing of the replica.
-            let of_replica = upstream.key.is_some() || !self.head.headers.contains_key(AUTHORIZATION);
+            let of_replica = upstream.key.is_some() || client_key(&self.head.headers).is_none();
             if status == StatusCode::SERVICE_UNAVAILABLE || (status == StatusCode::TOO_MANY_REQUESTS && of_replica) {
                 attempt.leave_alone = retry_after(response.headers());
             }

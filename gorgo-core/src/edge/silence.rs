@@ -1,9 +1,10 @@
 //! How long an engine may say nothing within an answer, and what else ends the wait for its next piece.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
+use tokio::task::unconstrained;
 use tokio::time::{Sleep, sleep};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
@@ -48,7 +49,9 @@ impl Silence {
         }
         let limit = self.limit;
         loop {
-            ready!(self.timer.get_or_insert_with(|| Box::pin(sleep(limit))).as_mut().poll(cx));
+            let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(limit)));
+            // Whatever the task has used up of its turn: a timer that was not polled through is not set, and wakes nobody.
+            ready!(pin!(unconstrained(timer.as_mut())).poll(cx));
             let silent = clock.now().since(since);
             if silent >= limit {
                 return Poll::Ready(ErrorClass::IdleTimeout);

@@ -29,6 +29,8 @@ pub struct Prompt {
     pub session_hash: u64,
     /// Hash of the prompt's first 256 tokens.
     pub head_hash: u64,
+    /// Whether an adapter or a salt keeps its cache entries apart from those of the same text without.
+    pub apart: bool,
     /// The TTFT that the client asked for, ms: a header, which whoever has the head fills in.
     pub slo_ttft_ms: Option<f64>,
     /// What to add to the body so that the engine reports usage at a stream's end; `None` where nothing is to be added.

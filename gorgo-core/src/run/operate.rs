@@ -5,15 +5,20 @@
 //! until it is unpinned. Both are events, so that the history says who served why.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use super::serve::note;
-use crate::edge::Serving;
+use crate::edge::{Readiness, Serving};
 use crate::model::{Clock, EventKind, EventRecord, PolicyId, Record, Replica, Weights};
 use crate::observe::{Listener, log};
 use crate::policy::{Policies, Router};
 use crate::store::Sink;
+
+/// How long the store may take to write a pin down, before the operator is told that it has not.
+const WRITE_LIMIT: Duration = Duration::from_secs(5);
 
 /// What the operators' pages act on.
 pub(super) struct Operators {
@@ -21,17 +26,18 @@ pub(super) struct Operators {
     pub(super) serving: Serving,
     /// The policy that serves where none is pinned.
     pub(super) default: PolicyId,
+    pub(super) readiness: Readiness,
     pub(super) sink: Sink,
     pub(super) records: Arc<dyn Listener>,
     pub(super) clock: Arc<dyn Clock>,
 }
 
-/// Why nothing was done.
+/// Why it was not done, or not whole.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NotDone {
     /// There is no such replica or policy; with those that are.
     Unknown(String),
-    /// It could not be written down.
+    /// It was done, but could not be written down.
     Unwritten(String),
 }
 
@@ -60,9 +66,12 @@ impl Operators {
             return Err(NotDone::Unknown(format!("no replica `{name}`; known: {}", known.join(", "))));
         };
         let news = self.router.set_draining(replica.id, draining);
+        let welcome = welcomes(&self.router);
+        self.readiness.set(welcome);
         let running = self.router.load(replica.id).0;
         let (kind, text) = if draining {
-            let text = format!("replica {name} is drained: nothing new goes there; {running} requests still run");
+            let rest = if welcome { "" } else { "; no other replica takes requests, so new ones get 503" };
+            let text = format!("replica {name} is drained: nothing new goes there; {running} requests still run{rest}");
             (EventKind::ReplicaDraining, text)
         } else {
             (EventKind::ReplicaUp, format!("replica {name} takes requests again, as far as it is up"))
@@ -86,7 +95,8 @@ impl Operators {
         })
     }
 
-    /// Lets another policy serve, or the default one again. It is written down before it holds.
+    /// Lets another policy serve, or the default one again. That holds at once, whatever the store does; then it is written
+    /// down for later runs.
     pub(super) async fn pin(&self, name: Option<&str>) -> Result<String, NotDone> {
         let policies = self.router.policies();
         let place = match name {
@@ -97,9 +107,6 @@ impl Operators {
                 NotDone::Unknown(format!("no policy `{name}`{near}"))
             })?,
         };
-        let written = self.sink.pin_policy(name.map(str::to_owned)).await;
-        written
-            .map_err(|cause| NotDone::Unwritten(format!("nothing changed, it could not be written down: {cause}")))?;
         self.serving.set(place);
         let text = match name {
             Some(name) => format!("policy {name} is pinned: it serves until it is unpinned, in later runs too"),
@@ -109,7 +116,12 @@ impl Operators {
             }
         };
         note(&*self.records, &*self.clock, EventKind::ConfigChange, text.clone());
-        Ok(text)
+        let written = match timeout(WRITE_LIMIT, self.sink.pin_policy(name.map(str::to_owned))).await {
+            Ok(Ok(())) => return Ok(text),
+            Ok(Err(cause)) => cause.to_string(),
+            Err(_) => format!("the store has not answered for {} s", WRITE_LIMIT.as_secs()),
+        };
+        Err(NotDone::Unwritten(format!("{text}. That holds now, but a later run may not know it: {written}")))
     }
 
     /// What the tuners do: the weights that won, those on trial, and why.
@@ -134,6 +146,11 @@ impl Operators {
         });
         Value::Array(tuned.collect())
     }
+}
+
+/// Whether there is a replica for new requests: what `/ready` tells a load balancer.
+pub(super) fn welcomes(router: &Router) -> bool {
+    router.fleet().iter().any(|replica| router.replica_state(replica.id).is_up() && !router.is_draining(replica.id))
 }
 
 /// The place of a policy in the list, which it is called by.

@@ -24,9 +24,7 @@ use crate::edge::{self, Data, DataSetup, DecisionIds, Readiness, RouterChoice, S
 use crate::engine::probe::probe_loop;
 use crate::engine::scrape::scrape_loop;
 use crate::engine::{Senses, Vitals};
-use crate::model::{
-    Clock, DecisionId, Event, EventKind, EventRecord, KvCount, PluginCount, Record, ReplicaId, Weights,
-};
+use crate::model::{Clock, DecisionId, Event, EventKind, EventRecord, KvCount, PluginCount, PolicyId, Record, Weights};
 use crate::observe::fan::Fan;
 use crate::observe::meter::{Gauges, Meter, ReplicaLoad, StoreState};
 use crate::observe::{Listener, log};
@@ -55,6 +53,8 @@ pub struct ServeSetup {
     pub seed: u64,
     /// Whether tuners start afresh, whatever the last run learned.
     pub cold: bool,
+    /// Whether the policy was named for this run: then it serves, whatever an earlier run pinned.
+    pub named: bool,
     /// How the configuration is read again on SIGHUP.
     pub reread: Reread,
 }
@@ -123,12 +123,12 @@ pub async fn serve(setup: ServeSetup) -> Result<(), ServeError> {
     let ground = Ground { clock: &clock, tracker: &tasks, stop: &engines_stop, seed: setup.seed };
     let members = fleet::gather(&setup.config, &ground).await?;
 
-    let mut run = run_info(&setup, &members, &clock);
+    let pinned = if setup.named { None } else { store.pinned_policy().await? };
+    let serving = Serving::new(operate::begins_with(&setup.policies, pinned.as_deref()));
+    let mut run = run_info(&setup, &members, &clock, serving.get());
     let (secret, last) = (store.secret(), store.last_decision_id());
     let loader = setup.policies.loader.clone();
     let default = setup.policies.default;
-    let pinned = store.pinned_policy().await?;
-    let serving = Serving::new(operate::begins_with(&setup.policies, pinned.as_deref()));
     let policy_name = setup.policies.get(serving.get()).map_or_else(String::new, |policy| policy.name.to_string());
     let router = Arc::new(Router::new(router_setup(&setup.config, secret, &members), setup.policies));
     tuning::resume(&mut store, &router, &mut run, setup.cold).await?;
@@ -156,7 +156,7 @@ pub async fn serve(setup: ServeSetup) -> Result<(), ServeError> {
         Arc::new(Tuned { router: Arc::clone(&router), clock: Arc::clone(&clock), next: fan });
     let vitals = Arc::new(Vitals::new(members.len()));
     let readiness = Readiness::default();
-    let apply = observer(&router, &warm, &readiness, &records, &clock, names.len());
+    let apply = observer(&router, &warm, &readiness, &records, &clock);
     let senses = Senses {
         clock: Arc::clone(&clock),
         listener: Arc::clone(&records),
@@ -210,6 +210,7 @@ pub async fn serve(setup: ServeSetup) -> Result<(), ServeError> {
         router: Arc::clone(&router),
         serving,
         default,
+        readiness: readiness.clone(),
         sink: sink.clone(),
         records: Arc::clone(&records),
         clock: Arc::clone(&clock),
@@ -282,12 +283,12 @@ fn router_setup(config: &Config, secret: u64, members: &[Member]) -> RouterSetup
     }
 }
 
-fn run_info(setup: &ServeSetup, members: &[Member], clock: &Arc<dyn Clock>) -> RunInfo {
+fn run_info(setup: &ServeSetup, members: &[Member], clock: &Arc<dyn Clock>, serves: PolicyId) -> RunInfo {
     RunInfo {
         started: clock.now(),
         version: setup.version.clone(),
         config_text: setup.config_text.clone(),
-        default_policy: setup.policies.default,
+        default_policy: serves,
         seed: setup.seed,
         replicas: members
             .iter()
@@ -325,7 +326,6 @@ fn observer(
     readiness: &Readiness,
     records: &Arc<dyn Listener>,
     clock: &Arc<dyn Clock>,
-    replicas: usize,
 ) -> Arc<dyn Fn(Event) + Send + Sync> {
     let (router, records, clock) = (Arc::clone(router), Arc::clone(records), Arc::clone(clock));
     let warm = Arc::clone(warm);
@@ -348,8 +348,7 @@ fn observer(
         }
         warm.seen(&event, clock.now());
         if matches!(event, Event::Up { .. } | Event::Down { .. }) {
-            let fleet = (0..replicas).filter_map(|index| u16::try_from(index).ok()).map(ReplicaId);
-            readiness.set(fleet.into_iter().any(|replica| router.replica_state(replica).is_up()));
+            readiness.set(operate::welcomes(&router));
         }
     })
 }

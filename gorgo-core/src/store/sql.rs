@@ -268,9 +268,10 @@ pub(super) const READ_CONSTRAINTS: &str = "SELECT constraint_id, name FROM const
 pub(super) const READ_WEIGHTS: &str = "SELECT max(value) FROM weights WHERE run_id = ? AND policy_id = ? \
     AND generation_id = ? GROUP BY slot ORDER BY slot";
 
-/// Of the newest build of each policy: the weights of the generation that was accepted last, else those it began with.
-pub(super) const READ_INCUMBENTS: &str = "WITH newest AS (SELECT p.name, max(p.policy_id) AS policy_id FROM policies p \
-    WHERE EXISTS (SELECT 1 FROM weights w WHERE w.policy_id = p.policy_id) GROUP BY p.name), \
+/// Of the build of each policy that was in use last: the weights of the generation that was accepted last, else those it
+/// began with. A build that came back after another keeps its old id, so the id does not say which is the newest.
+pub(super) const READ_INCUMBENTS: &str = "WITH newest AS (SELECT p.name, w.policy_id, max(w.from_us) \
+    FROM weights w JOIN policies p ON p.policy_id = w.policy_id GROUP BY p.name), \
     won AS (SELECT n.policy_id, coalesce((SELECT max(g.generation_id) FROM generations g \
     WHERE g.policy_id = n.policy_id AND g.verdict = 'accepted'), 0) AS generation_id FROM newest n) \
     SELECT p.name, p.sha256, won.generation_id, t.name, (SELECT w.value FROM weights w WHERE w.policy_id = won.policy_id \

@@ -148,21 +148,6 @@ async fn replay(args: &Replay, clock: Arc<dyn Clock>) -> Result<Report, ReplayEr
     if shaped.rows.is_empty() {
         return Err(ReplayError::Nothing { path: args.trace.clone(), rows: shaped.counts.rows });
     }
-    // Opened before the replay, so that a path that cannot be written does not cost one.
-    let folder = args.out_dir.as_deref().map(Folder::make).transpose().map_err(ReplayError::Output)?;
-    let create =
-        |flag: &'static str, own: Option<&PathBuf>, name: &str| -> Result<Option<(PathBuf, File)>, ReplayError> {
-            let path = own.cloned().or_else(|| folder.as_ref().map(|at| at.file(name)));
-            let create = |path: PathBuf| match File::create(&path) {
-                Ok(file) => Ok((path, file)),
-                Err(cause) => Err(ReplayError::Output(unwritable(flag, &path, &cause))),
-            };
-            path.map(create).transpose()
-        };
-    let csv_file = create("--csv", args.csv.as_ref(), "run.csv")?;
-    let html_file = create("--html", args.html.as_ref(), "run.html")?;
-    let json_file = create("--out-dir", None, "run.json")?;
-
     if let Some(path) = &args.history {
         // One that cannot be read is found before the replay, too.
         Reader::open(path).await?.close().await;
@@ -176,6 +161,22 @@ async fn replay(args: &Replay, clock: Arc<dyn Clock>) -> Result<Report, ReplayEr
     let max_in_flight = (args.max_in_flight > 0).then_some(args.max_in_flight);
     let requests = shaped.rows.len();
     let model = record.ask(&client, args).await?;
+
+    // Opened before the replay, so that a path that cannot be written does not cost one; and after all else that could stop it,
+    // so that nothing is made or emptied for a run that never was.
+    let folder = args.out_dir.as_deref().map(Folder::make).transpose().map_err(ReplayError::Output)?;
+    let create =
+        |flag: &'static str, own: Option<&PathBuf>, name: &str| -> Result<Option<(PathBuf, File)>, ReplayError> {
+            let path = own.cloned().or_else(|| folder.as_ref().map(|at| at.file(name)));
+            let create = |path: PathBuf| match File::create(&path) {
+                Ok(file) => Ok((path, file)),
+                Err(cause) => Err(ReplayError::Output(unwritable(flag, &path, &cause))),
+            };
+            path.map(create).transpose()
+        };
+    let csv_file = create("--csv", args.csv.as_ref(), "run.csv")?;
+    let html_file = create("--html", args.html.as_ref(), "run.html")?;
+    let json_file = create("--out-dir", None, "run.json")?;
 
     let text = PromptText::new(shaped.block_tokens, args.seed);
     let plan = Plan {

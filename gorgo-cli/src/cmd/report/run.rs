@@ -63,6 +63,8 @@ pub(super) enum RunError {
     NoRun { path: PathBuf },
     #[error("{}: written by a newer gorgo (schema {found}, this program knows {known})", path.display())]
     Newer { path: PathBuf, found: u64, known: u32 },
+    #[error("{}: {name} stands there more than once, at several loads or settings; compare runs of one each", path.display())]
+    Several { path: PathBuf, name: String },
     #[error("--policy {name}: {} has only {known}", path.display())]
     NoPolicy { path: PathBuf, name: String, known: String },
 }
@@ -109,7 +111,15 @@ impl Run {
             return Err(RunError::Newer { path, found, known });
         }
         let run = Self { path, document };
-        if run.entries().is_empty() { Err(RunError::NoRun { path: run.path }) } else { Ok(run) }
+        let names = run.policies();
+        if names.is_empty() {
+            return Err(RunError::NoRun { path: run.path });
+        }
+        let twice = names.iter().enumerate().find(|(place, name)| names[..*place].contains(name));
+        if let Some(name) = twice.map(|(_, name)| (*name).to_owned()) {
+            return Err(RunError::Several { path: run.path, name });
+        }
+        Ok(run)
     }
 
     fn entries(&self) -> Vec<&Value> {

@@ -552,6 +552,7 @@ impl Choose for Fake {
             body_bytes: u64::try_from(body.len()).unwrap(),
             session_hash: session.map_or(0, |session| u64::try_from(session.len()).unwrap()),
             head_hash: 0,
+            apart: false,
             slo_ttft_ms: None,
             usage_splice: splice.then(|| Splice {
                 at: 1,

@@ -96,8 +96,10 @@ impl Lessons {
         tally.unheard.fetch_add(1, Relaxed);
         let prompt = served.prompt;
         let told = matches!(prompt.path, ApiPath::ChatCompletions | ApiPath::Completions);
-        // Token ids are no text to `/tokenize`; pictures are no text at all.
-        if !told || prompt.chain.is_empty() || prompt.exact_tokens.is_some() || prompt.picture_bytes > 0 {
+        // Token ids are no text to `/tokenize`; pictures are no text at all; adapters and salts make other blocks of the same
+        // tokens.
+        let other = prompt.apart || prompt.exact_tokens.is_some() || prompt.picture_bytes > 0;
+        if !told || prompt.chain.is_empty() || other {
             return;
         }
         let bytes = served.body.len();

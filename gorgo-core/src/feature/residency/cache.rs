@@ -19,11 +19,13 @@ pub(super) struct EngineCache {
     /// Ours → the engine's.
     held: HashMap<u64, u64>,
     exact: bool,
+    /// Whether it holds, or held since it was last emptied, blocks that an adapter, a salt or a picture tells apart.
+    apart: bool,
 }
 
 impl EngineCache {
     pub(super) fn new(secret: u64) -> Self {
-        Self { secret, block_tokens: None, names: HashMap::new(), held: HashMap::new(), exact: false }
+        Self { secret, block_tokens: None, names: HashMap::new(), held: HashMap::new(), exact: false, apart: false }
     }
 
     /// Tokens in a block, once it told.
@@ -33,6 +35,10 @@ impl EngineCache {
 
     pub(super) const fn is_exact(&self) -> bool {
         self.exact
+    }
+
+    pub(super) const fn tells_apart(&self) -> bool {
+        self.apart
     }
 
     pub(super) fn len(&self) -> usize {
@@ -48,10 +54,11 @@ impl EngineCache {
         self.names = HashMap::new();
         self.held = HashMap::new();
         self.exact = exact;
+        self.apart = false;
     }
 
-    /// Our names of those that are held only now. Blocks that follow on an unknown one have no name; those of another size
-    /// than the first are of a second pool (a hybrid model's state) and are left out.
+    /// Our names of those that are held only now. Blocks that follow on an unknown one have no name, and not all is known then;
+    /// those of another size than the first are of a second pool (a hybrid model's state) and are left out.
     pub(super) fn stored(&mut self, stored: &KvStored) -> Vec<u64> {
         let size = usize::try_from(stored.block_tokens).unwrap_or(usize::MAX);
         if size == 0 || stored.blocks.len().checked_mul(size) != Some(stored.tokens.len()) {
@@ -64,9 +71,14 @@ impl EngineCache {
             None => Some(self.secret),
             Some(parent) => self.names.get(&parent).copied(),
         };
-        let Some(mut before) = known.filter(|_| self.block_tokens == Some(stored.block_tokens)) else {
+        if self.block_tokens != Some(stored.block_tokens) {
+            return Vec::new();
+        }
+        let Some(mut before) = known else {
+            self.exact = false;
             return Vec::new();
         };
+        self.apart |= stored.apart.iter().any(|apart| *apart != 0);
         let (mut fresh, mut scratch) = (Vec::new(), Vec::new());
         for (place, (block, tokens)) in stored.blocks.iter().zip(stored.tokens.chunks_exact(size)).enumerate() {
             let apart = stored.apart.get(place).copied().unwrap_or(0);

@@ -73,7 +73,7 @@ pub struct Settled {
     pub replica: ReplicaId,
     /// Leading blocks of text that it holds for certain.
     pub blocks: usize,
-    /// Whether it does not hold the others for certain, too.
+    /// Whether it does not hold the next one for certain, too.
     pub exact: bool,
 }
 
@@ -142,13 +142,15 @@ impl Residency {
     #[must_use]
     pub fn settle(&self, chain: &[u64]) -> Vec<Settled> {
         let told = self.caches.iter().zip(0_u16..).filter(|(cache, _)| cache.block_tokens().is_some());
-        told.map(|(cache, id)| {
+        told.filter_map(|(cache, id)| {
             let replica = ReplicaId(id);
-            let blocks =
-                self.bindings_of(replica).map_or(0, |bindings| bindings.leading(chain, |name| cache.has(name)));
-            Settled { replica, blocks, exact: cache.is_exact() && blocks < chain.len() }
+            let bindings = self.bindings_of(replica)?;
+            let (bound, blocks) = (bindings.bound(chain), bindings.leading(chain, |name| cache.has(name)));
+            // Only of a block that is mapped can be said that it is not there; and of none where the engine holds blocks
+            // that something else than tokens tells apart, as this one's may be.
+            let exact = cache.is_exact() && !cache.tells_apart() && blocks < bound;
+            (bound > 0).then_some(Settled { replica, blocks, exact })
         })
-        .filter(|settled| self.bindings_of(settled.replica).is_some_and(|bindings| bindings.bound(chain) > 0))
         .collect()
     }
 

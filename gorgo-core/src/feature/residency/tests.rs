@@ -124,7 +124,8 @@ fn what_something_else_than_tokens_tells_apart_is_no_texts() {
     let KvChange::Stored(plain) = stored(&prompt, 0, 1) else { unreachable!() };
     residency.apply(A, &KvChange::Stored(KvStored { apart: vec![5, 0], ..plain }));
     residency.learn(&lesson(&[1], &prompt));
-    assert_eq!(settled(&residency, &[1], A), Some((0, true)));
+    let said = settled(&residency, &[1], A);
+    assert_eq!(said, Some((0, false)), "whether this text is among them cannot be told");
     assert_eq!(residency.blocks(A), 2);
 }
 

@@ -62,6 +62,7 @@ impl Router {
             body_bytes: body.len() as u64,
             session_hash,
             head_hash: chain.head_hash,
+            apart: head.adapter.is_some() || head.cache_salt.is_some(),
             slo_ttft_ms: None,
             usage_splice: head.usage_splice,
         })

@@ -8,9 +8,10 @@ use crate::model::{DecisionId, KvChange, Prompt, ReplicaId};
 impl Router {
     /// Takes in changes of a replica's cache, in order.
     pub fn apply_cache(&self, replica: ReplicaId, changes: &[KvChange]) {
+        // Held while the index is set right, so that what is learned meanwhile does not bring back what a change took away.
+        let mut residency = self.residency.lock();
         for change in changes {
-            let edits = self.residency.lock().apply(replica, change);
-            for edit in edits {
+            for edit in residency.apply(replica, change) {
                 match edit {
                     Edit::Hold { chain, decision } => self.index.hold(&chain, replica, decision),
                     Edit::Drop { root, block } => self.index.drop_from(root, block, replica),
@@ -46,8 +47,8 @@ impl Router {
     /// Sets right what the index believes of a prompt that is mapped, at every replica whose engine tells. What was used
     /// after the moment `since` stays: it may only be on its way.
     pub fn settle_cached(&self, prompt: &Prompt, decision: DecisionId, since: u64) {
-        let settled = self.residency.lock().settle(&prompt.chain);
-        for told in settled {
+        let residency = self.residency.lock();
+        for told in residency.settle(&prompt.chain) {
             let others = told.exact.then_some(since);
             self.index.settle(&prompt.chain, told.blocks, others, told.replica, decision);
         }

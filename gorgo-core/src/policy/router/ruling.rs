@@ -54,7 +54,8 @@ impl Ruling {
         }
     }
 
-    /// What the policy's shadows would have chosen on the same snapshot.
+    /// What the policy's shadows would have chosen on the same snapshot, each by a chance of its own: with the serving policy's
+    /// draw, whether both chose the same would depend on what was drawn, and no weighting by propensity could mend it.
     pub(super) fn shadows(
         &self,
         policy: &Policy,
@@ -67,7 +68,9 @@ impl Ruling {
             let Some(shadow) = self.policies.get(*id) else { continue };
             let weights = self.weights[id.index()].load();
             let request = RequestView { turn: work.shadow_turns[place], ..*request };
-            let choice = evaluate(shadow, &weights, &request, &work.candidates, seed, &mut work.scratch);
+            // The multiplier is 2^64 divided by the golden ratio.
+            let own = seed ^ (u64::from(shadow.id.0) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let choice = evaluate(shadow, &weights, &request, &work.candidates, own, &mut work.scratch);
             if let Some(Choice { row, .. }) = choice {
                 shadows.push(ShadowRecord {
                     policy: shadow.id,

@@ -76,6 +76,7 @@ impl Workload {
             body_bytes: prompt_bytes + BODY_BYTES,
             session_hash: row.session().map_or(head_hash, keyed),
             head_hash,
+            apart: false,
             slo_ttft_ms: None,
             usage_splice: None,
         }

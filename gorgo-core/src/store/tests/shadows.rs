@@ -24,7 +24,7 @@ fn records(propensity: f64) -> Vec<Record> {
     records
 }
 
-async fn scores(records: Vec<Record>) -> (i64, f64, f64, f64, f64, Option<f64>, Option<f64>) {
+async fn scores(records: Vec<Record>) -> (i64, f64, f64, f64, Option<f64>, Option<f64>, Option<f64>) {
     let bench = Bench::new();
     bench.write(records).await;
     let query = "SELECT decisions, agreement, by_chance, effective_samples, served_ttft_ms, shadow_ttft_ms, \
@@ -37,9 +37,20 @@ async fn scores(records: Vec<Record>) -> (i64, f64, f64, f64, f64, Option<f64>, 
 #[tokio::test]
 async fn a_policy_that_only_watched_is_scored_where_chance_decided() {
     let by_chance = scores(records(0.5)).await;
-    assert_eq!(by_chance, (8, 0.5, 1.0, 4.0, 200.0, Some(100.0), Some(300.0)));
+    assert_eq!(by_chance, (8, 0.5, 1.0, 4.0, Some(200.0), Some(100.0), Some(300.0)));
     let certain = scores(records(1.0)).await;
-    assert_eq!(certain, (8, 0.5, 0.0, 0.0, 200.0, None, None), "without chance nobody knows");
+    assert_eq!(certain, (8, 0.5, 0.0, 0.0, None, None, None), "without chance nobody knows");
+    // Slow requests without chance beside them change neither side: what is compared is of the same decisions.
+    let mut mixed = records(0.5);
+    for n in 10..14 {
+        let mut row = decision(n, 1);
+        row.propensity = 1.0;
+        row.shadows = vec![ShadowRecord { policy: PolicyId(1), replica: ReplicaId(0), cost_milli: 1 }];
+        mixed.push(Record::Decision(Box::new(row)));
+        mixed.push(Record::Outcome(ROUTE, Box::new(outcome(n, Some(9_000)))));
+    }
+    let (.., served, watching, _) = scores(mixed).await;
+    assert_eq!((served, watching), (Some(200.0), Some(100.0)));
 }
 
 #[tokio::test]
