@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use gorgo_core::config::parse_toml;
-use gorgo_core::model::{CandidateRecord, EngineKind, Replica, ReplicaId, Value};
+use gorgo_core::model::Value;
 use gorgo_core::policy::{Registry, Scratch, again, build};
 use gorgo_core::store::{Reader, StoredDecision};
 use sqlx::sqlite::SqliteConnectOptions;
@@ -104,19 +104,7 @@ async fn a_trace_goes_through_and_every_decision_can_be_read_back() {
 
 /// Builds the stored policy from its stored text, and decides again from the stored rows alone.
 fn decides_the_same(stored: &StoredDecision) -> bool {
-    let fleet: Vec<Replica> = stored
-        .candidates
-        .iter()
-        .zip(0..)
-        .map(|(candidate, id)| Replica {
-            id: ReplicaId(id),
-            name: candidate.replica.clone(),
-            region: candidate.replica.clone(),
-            engine: EngineKind::Simulated,
-            kv_capacity_tokens: None,
-            decode_batch: None,
-        })
-        .collect();
+    let fleet = stored.fleet();
     let file = parse_toml(&stored.policy.text).unwrap();
     let Some(Value::Table(mut tables)) = file.get("policy").cloned() else { panic!("a stored policy is a table") };
     // Shadows do not act; their names are not in this text.
@@ -126,25 +114,7 @@ fn decides_the_same(stored: &StoredDecision) -> bool {
         }
     }
     let policies = build(&Registry::built_in(), &tables, &stored.policy.name, &fleet).policies.unwrap();
-    let rows: Vec<CandidateRecord> = stored
-        .candidates
-        .iter()
-        .zip(0..)
-        .map(|(candidate, id)| CandidateRecord {
-            replica: ReplicaId(id),
-            excluded_by: candidate.excluded_by.clone(),
-            cost_milli: candidate.cost_milli,
-            rtt_us: candidate.rtt_us,
-            rtt_source: candidate.rtt_source,
-            cached_tokens: candidate.cached_tokens,
-            queued_tokens: candidate.queued_tokens,
-            queued_uncached_tokens: candidate.queued_uncached_tokens,
-            inflight: candidate.inflight,
-            report_age_ms: candidate.report_age_ms,
-            signals_milli: candidate.signals_milli.clone(),
-            costs_milli: candidate.costs_milli.clone(),
-        })
-        .collect();
+    let rows = stored.rows();
     let policy = policies.get(policies.default).unwrap();
     let again = again(policy, &stored.weights, &rows, stored.seed, &mut Scratch::default()).unwrap();
     stored.row() == Some(again.replica.index())

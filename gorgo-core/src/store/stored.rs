@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use super::run::TermInfo;
-use crate::model::{ApiPath, At, Connection, DecisionId, ErrorClass, Generation, Refusal, RttSource};
+use crate::model::{
+    ApiPath, At, CandidateRecord, Connection, DecisionId, EngineKind, ErrorClass, Generation, Refusal, Replica,
+    ReplicaId, RttSource,
+};
 
 /// A policy as it was stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,6 +80,41 @@ impl StoredDecision {
     pub fn row(&self) -> Option<usize> {
         let chosen = self.replica.as_ref()?;
         self.candidates.iter().position(|candidate| candidate.replica == *chosen)
+    }
+
+    /// The candidates as `policy::again` takes them: a replica's number is its row.
+    #[must_use]
+    pub fn rows(&self) -> Vec<CandidateRecord> {
+        let row = |(candidate, id): (&StoredCandidate, u16)| CandidateRecord {
+            replica: ReplicaId(id),
+            excluded_by: candidate.excluded_by.clone(),
+            cost_milli: candidate.cost_milli,
+            rtt_us: candidate.rtt_us,
+            rtt_source: candidate.rtt_source,
+            cached_tokens: candidate.cached_tokens,
+            queued_tokens: candidate.queued_tokens,
+            queued_uncached_tokens: candidate.queued_uncached_tokens,
+            inflight: candidate.inflight,
+            report_age_ms: candidate.report_age_ms,
+            signals_milli: candidate.signals_milli.clone(),
+            costs_milli: candidate.costs_milli.clone(),
+        };
+        self.candidates.iter().zip(0..).map(row).collect()
+    }
+
+    /// Those candidates as a fleet to build the policy for. Of a replica only its name is stored here; no decision from stored
+    /// rows reads the rest.
+    #[must_use]
+    pub fn fleet(&self) -> Vec<Replica> {
+        let replica = |(candidate, id): (&StoredCandidate, u16)| Replica {
+            id: ReplicaId(id),
+            name: candidate.replica.clone(),
+            region: candidate.replica.clone(),
+            engine: EngineKind::OpenAi,
+            kv_capacity_tokens: None,
+            decode_batch: None,
+        };
+        self.candidates.iter().zip(0..).map(replica).collect()
     }
 }
 

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use comfy_table::Table;
 use gorgo_core::config::{nearest, parse_toml};
-use gorgo_core::model::{CandidateRecord, DecisionId, EngineKind, ErrorClass, Replica, ReplicaId, Value};
+use gorgo_core::model::{DecisionId, ErrorClass, Value};
 use gorgo_core::policy::{Policy, Registry, Scratch, again, build};
 use gorgo_core::store::{Reader, StoreError, StoredDecision};
 
@@ -190,19 +190,7 @@ fn built(decision: &StoredDecision) -> Result<std::sync::Arc<Policy>, WhatifErro
             members.retain(|(key, _)| !["shadow", "constraint", "tune"].contains(&&**key));
         }
     }
-    let fleet: Vec<Replica> = decision
-        .candidates
-        .iter()
-        .zip(0..)
-        .map(|(candidate, id)| Replica {
-            id: ReplicaId(id),
-            name: candidate.replica.clone(),
-            region: candidate.replica.clone(),
-            engine: EngineKind::OpenAi,
-            kv_capacity_tokens: None,
-            decode_batch: None,
-        })
-        .collect();
+    let fleet = decision.fleet();
     let checked = build(&Registry::built_in(), &tables, name, &fleet);
     let policies = checked.policies.ok_or_else(|| {
         let said = checked.faults.list.iter().map(|fault| format!("{}: {}", fault.path, fault.message));
@@ -214,25 +202,7 @@ fn built(decision: &StoredDecision) -> Result<std::sync::Arc<Policy>, WhatifErro
 
 /// The chance of the replica that was chosen under these weights. `None`: the rows are not this policy's.
 fn chance(policy: &Policy, weights: &[f64], decision: &StoredDecision, scratch: &mut Scratch) -> Option<f64> {
-    let rows: Vec<CandidateRecord> = decision
-        .candidates
-        .iter()
-        .zip(0..)
-        .map(|(candidate, id)| CandidateRecord {
-            replica: ReplicaId(id),
-            excluded_by: candidate.excluded_by.clone(),
-            cost_milli: candidate.cost_milli,
-            rtt_us: candidate.rtt_us,
-            rtt_source: candidate.rtt_source,
-            cached_tokens: candidate.cached_tokens,
-            queued_tokens: candidate.queued_tokens,
-            queued_uncached_tokens: candidate.queued_uncached_tokens,
-            inflight: candidate.inflight,
-            report_age_ms: candidate.report_age_ms,
-            signals_milli: candidate.signals_milli.clone(),
-            costs_milli: candidate.costs_milli.clone(),
-        })
-        .collect();
+    let rows = decision.rows();
     let chosen = decision.row()?;
     for turn in 0..SEEDS {
         // The stored seed first: where nothing changes, it finds the same replica at once.

@@ -78,17 +78,23 @@ async fn waiting_are(router: &Router, replica: u16, count: u32) {
 
 const CHAT_STREAM: &str = r#"{"model":"m","stream":true,"messages":[{"role":"user","content":"hello"}]}"#;
 
+/// So many clients that have asked for a stream, one after the other.
+async fn asking(bench: &Bench, count: usize) -> Vec<Client> {
+    let mut clients = Vec::with_capacity(count);
+    for _ in 0..count {
+        let mut client = bench.client().await;
+        client.post(CHAT, CHAT_STREAM).await;
+        clients.push(client);
+    }
+    clients
+}
+
 #[tokio::test]
 async fn of_eight_at_once_two_are_upstream_and_all_are_answered() {
     let (hold, most) = (Gate::new(), Arc::new(AtomicUsize::new(0)));
     let engine = counting(hold.clone(), Arc::clone(&most)).await;
     let (bench, router) = gated(&[engine.address], 16, |_| {}).await;
-    let mut clients = Vec::new();
-    for _ in 0..8 {
-        let mut client = bench.client().await;
-        client.post(CHAT, CHAT_STREAM).await;
-        clients.push(client);
-    }
+    let clients = asking(&bench, 8).await;
     engine.was_asked(2).await;
     waiting_are(&router, 0, 6).await;
     assert_eq!(engine.asked().len(), 2);
@@ -115,12 +121,7 @@ async fn who_leaves_gives_up_its_place_and_who_is_too_many_is_told_to_come_later
     let hold = Gate::new();
     let engine = counting(hold.clone(), Arc::default()).await;
     let (bench, router) = gated(&[engine.address], 2, |_| {}).await;
-    let mut running = Vec::new();
-    for _ in 0..2 {
-        let mut client = bench.client().await;
-        client.post(CHAT, CHAT_STREAM).await;
-        running.push(client);
-    }
+    let running = asking(&bench, 2).await;
     engine.was_asked(2).await;
     let mut leaving = bench.client().await;
     leaving.post(CHAT, CHAT_STREAM).await;
@@ -159,12 +160,7 @@ async fn when_their_replica_dies_those_who_wait_go_elsewhere() {
     let (bench, router) = gated(&[dead.address, good.address], 16, |_| {}).await;
     router.apply(&Event::Down { replica: ReplicaId(1) });
     router.apply(&Event::Up { replica: ReplicaId(0) });
-    let mut clients = Vec::new();
-    for _ in 0..5 {
-        let mut client = bench.client().await;
-        client.post(CHAT, CHAT_STREAM).await;
-        clients.push(client);
-    }
+    let clients = asking(&bench, 5).await;
     waiting_are(&router, 0, 3).await;
     router.apply(&Event::Up { replica: ReplicaId(1) });
     router.apply(&Event::Down { replica: ReplicaId(0) });
@@ -181,12 +177,7 @@ async fn when_their_replica_dies_those_who_wait_go_elsewhere() {
 async fn when_nobody_is_left_those_who_wait_are_refused() {
     let engine = Engine::start(|_| vec![Step::Hang]).await;
     let (bench, router) = gated(&[engine.address], 16, |_| {}).await;
-    let mut clients = Vec::new();
-    for _ in 0..3 {
-        let mut client = bench.client().await;
-        client.post(CHAT, CHAT_STREAM).await;
-        clients.push(client);
-    }
+    let clients = asking(&bench, 3).await;
     waiting_are(&router, 0, 1).await;
     router.apply(&Event::Down { replica: ReplicaId(0) });
     let outcome = bench.rows.outcome().await;
@@ -203,12 +194,7 @@ async fn a_drain_serves_those_who_wait_and_a_second_signal_does_not() {
         let hold = Gate::new();
         let engine = counting(hold.clone(), Arc::default()).await;
         let (bench, router) = gated(&[engine.address], 16, |_| {}).await;
-        let mut clients = Vec::new();
-        for _ in 0..3 {
-            let mut client = bench.client().await;
-            client.post(CHAT, CHAT_STREAM).await;
-            clients.push(client);
-        }
+        let mut clients = asking(&bench, 3).await;
         engine.was_asked(2).await;
         waiting_are(&router, 0, 1).await;
         bench.shutdown.cancel();
