@@ -154,7 +154,10 @@ fn the_top_level_is_as_agreed() {
         "migrations",
         "tests",
         "README.md",
+        "ARCHITECTURE.md",
+        "CONTRIBUTING.md",
         "CHANGELOG.md",
+        "docs",
         "clippy.toml",
         "rustfmt.toml",
     ]
