@@ -1,7 +1,7 @@
 //! Simulated requests per second: conversations of about 7,000 tokens a prompt, a third of the requests pings, as in the
 //! traces of the GORGO paper; by the number of requests, and by the number of replicas at the same load for each.
 //!
-//! `cargo bench -p gorgo-core --bench simulate`. The goal is a million requests a minute on one core with three
+//! `cargo bench -p gorgo-lab --bench simulate`. The goal is a million requests a minute on one core with three
 //! replicas: 60 µs each.
 #![expect(clippy::unwrap_used, reason = "a benchmark may stop")]
 

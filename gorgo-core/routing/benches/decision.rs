@@ -1,7 +1,7 @@
 //! One decision's stages, for a chat of about 70 KB (18,000 tokens): read, canonical + chain, look-up, insert; and the
 //! yardstick, a full serde_json parse plus one xxh3 pass over the same bytes.
 //!
-//! `cargo bench -p gorgo-core --bench decision`
+//! `cargo bench -p gorgo-routing --bench decision`
 #![expect(clippy::unwrap_used, reason = "a benchmark may stop")]
 
 use std::sync::Arc;

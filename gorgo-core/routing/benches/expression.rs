@@ -1,7 +1,7 @@
 //! A built-in term and the same as an expression, side by side: one decision of a policy with that term alone, and the
 //! evaluation by itself, per candidate.
 //!
-//! `cargo bench -p gorgo-core --bench expression`
+//! `cargo bench -p gorgo-routing --bench expression`
 #![expect(clippy::unwrap_used, reason = "a benchmark may stop")]
 
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! One decision of the presets `gorgo` and `predicted-latency` on facts that are there already: score, constrain, pick; the whole of it, and one
 //! through the router with its facts, reservation, index and row.
 //!
-//! `cargo bench -p gorgo-core --bench policy`
+//! `cargo bench -p gorgo-routing --bench policy`
 #![expect(clippy::unwrap_used, reason = "a benchmark may stop")]
 
 use std::sync::Arc;

@@ -80,7 +80,7 @@ fn limits(root: &Value, faults: &mut Faults) {
     if let Some(filter) = text(root, &["log", "filter"])
         && let Err(cause) = EnvFilter::builder().parse(filter)
     {
-        faults.fault("log.filter", format!("is no filter: {cause}; such as \"info\" or \"info,gorgo_wire=debug\""));
+        faults.fault("log.filter", format!("is no filter: {cause}; such as \"info\" or \"info,gorgo_observe=debug\""));
     }
 }
 

@@ -174,7 +174,7 @@ impl Default for Admin {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Log {
-    /// What to log: a tracing filter such as `info` or `info,gorgo_wire::edge=debug`.
+    /// What to log: a tracing filter such as `info` or `info,gorgo_observe=debug`.
     pub filter: String,
     /// `text` or `json`.
     pub format: LogFormat,
