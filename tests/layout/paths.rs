@@ -211,8 +211,7 @@ impl Reader<'_> {
         if first && in_use && is_join(tokens, at) {
             at += 2;
         }
-        loop {
-            let Some(token) = tokens.get(at) else { break };
+        while let Some(token) = tokens.get(at) {
             let line = token.span().start().line;
             match token {
                 TokenTree::Ident(_) => {

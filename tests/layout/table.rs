@@ -85,8 +85,8 @@ pub(super) const PLUGIN_FOLDERS: &[&str] =
 /// What a plugin may depend on.
 pub(super) const PLUGIN_KIT: &str = "gorgo-plugins";
 
-/// Crates without a runtime, sockets or a database: what they never depend on, not even through others.
-pub(super) const PURE: &[(&str, &[&str])] = &[];
+/// Crates, their features, and what they never depend on, not even by way of others.
+pub(super) const PURE: &[(&str, &str, &[&str])] = &[];
 
 /// Files that may say `unsafe`, and folders of such files.
 pub(super) const UNSAFE: &[&str] = &[
