@@ -42,7 +42,13 @@ fn members() -> (Vec<(String, String)>, Vec<Dependency>) {
                 });
             }
         }
-        let library = package["targets"].as_array().unwrap().iter().find(|target| target["kind"][0] == "lib");
+        let targets = package["targets"].as_array().unwrap();
+        for target in targets.iter().filter(|target| ["lib", "bin"].map(Value::from).contains(&target["kind"][0])) {
+            let file = text(&target["src_path"]).replace(&here, "");
+            let expected = ["lib", "main"].map(|root| format!("{folder}/src/{root}.rs"));
+            assert!(expected.contains(&file), "{name}: {file} is read by no guard: a crate's root is {expected:?}");
+        }
+        let library = targets.iter().find(|target| target["kind"][0] == "lib");
         let own = library.is_none_or(|library| text(&library["name"]) == name.replace('-', "_"));
         assert!(own, "{name}: its library has another name, which hides what is imported: take `[lib] name` out");
         members.push((name, folder));

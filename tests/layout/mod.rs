@@ -5,7 +5,7 @@
 mod dependencies;
 mod imports;
 mod parts;
-mod paths;
+pub(crate) mod paths;
 mod table;
 mod tricks;
 
@@ -33,7 +33,7 @@ fn files(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
 }
 
 /// Every Rust file of the repository, tests and benchmarks too, by its path from the root.
-fn sources() -> Vec<(String, String)> {
+pub(crate) fn sources() -> Vec<(String, String)> {
     let mut found = Vec::new();
     for entry in fs::read_dir(root()).expect("the root").flatten() {
         let name = entry.file_name();

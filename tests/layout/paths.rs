@@ -61,7 +61,7 @@ pub(super) fn mentions(source: &Source<'_>, crates: &[&str]) -> Mentions {
 ///
 /// # Panics
 /// The text is no Rust.
-pub(super) fn tokens(text: &str) -> Vec<TokenTree> {
+pub(crate) fn tokens(text: &str) -> Vec<TokenTree> {
     let stream: TokenStream = text.parse().unwrap_or_else(|cause| panic!("no Rust: {cause}\n{text}"));
     stream.into_iter().collect()
 }
@@ -163,6 +163,15 @@ impl Reader<'_> {
                     self.module.pop();
                     return at + 3;
                 }
+                at + 1
+            }
+            "pub" => match next {
+                // `pub(crate)`, but `pub(in crate::edge)` names a module.
+                Some(TokenTree::Group(group)) if inside(group).len() == 1 => at + 2,
+                _ => at + 1,
+            },
+            "crate" | "super" if !is_join(tokens, at + 1) => {
+                self.hidden(line, "a crate's root as a word alone: write the path where the macro is called");
                 at + 1
             }
             // `use<'a>` among bounds names lifetimes.
@@ -307,7 +316,7 @@ fn up(mut modules: Vec<String>) -> Vec<String> {
 }
 
 /// A word without the `r#` of a raw one; empty for anything else.
-pub(super) fn word_of(token: &TokenTree) -> String {
+pub(crate) fn word_of(token: &TokenTree) -> String {
     match token {
         TokenTree::Ident(ident) => plain(&ident.to_string()),
         _ => String::new(),
@@ -318,7 +327,7 @@ fn plain(word: &str) -> String {
     word.strip_prefix("r#").unwrap_or(word).to_owned()
 }
 
-pub(super) fn is(token: &TokenTree, sign: char) -> bool {
+pub(crate) fn is(token: &TokenTree, sign: char) -> bool {
     matches!(token, TokenTree::Punct(punct) if punct.as_char() == sign)
 }
 
@@ -336,7 +345,7 @@ fn is_keyword(token: &TokenTree) -> bool {
         .contains(&&*word_of(token))
 }
 
-pub(super) fn inside(group: &Group) -> Vec<TokenTree> {
+pub(crate) fn inside(group: &Group) -> Vec<TokenTree> {
     group.stream().into_iter().collect()
 }
 
@@ -347,7 +356,7 @@ fn names_a_file(tokens: &[TokenTree]) -> bool {
 }
 
 /// `[cfg(test)]` or `[cfg(all(test, …))]`: in no build that ships.
-fn is_cfg_test(attribute: &Group) -> bool {
+pub(crate) fn is_cfg_test(attribute: &Group) -> bool {
     let words = inside(attribute);
     let [head, TokenTree::Group(condition)] = &*words else { return false };
     word_of(head) == "cfg" && needs_test(&inside(condition))
@@ -364,7 +373,7 @@ fn needs_test(condition: &[TokenTree]) -> bool {
 }
 
 /// The end of the item, statement, field or arm that starts at `at` with its attributes.
-fn item_end(tokens: &[TokenTree], mut at: usize) -> usize {
+pub(crate) fn item_end(tokens: &[TokenTree], mut at: usize) -> usize {
     while tokens.get(at).is_some_and(|token| is(token, '#')) {
         at += 2;
     }

@@ -138,6 +138,9 @@ fn paths_in_macros() {
     forbidden("edge", "macro_rules! m { () => { use crate::{model, run}; }; }", "edge → run");
     forbidden("edge", "m! { use crate as c; }", "a name for a crate's root");
     forbidden("edge", "macro_rules! m { ($m:ident) => { $crate::$m::x() }; }", "a macro's variable as a module");
+    forbidden("edge", "m!(crate, run);", "a crate's root as a word alone");
+    forbidden("edge", "m! { super }", "a crate's root as a word alone");
+    allowed("edge", "m! { pub(crate) a: u8, pub(super) b: u8, pub(self) c: u8 }");
     forbidden("edge", "tokio::select! { x = crate::run::wait() => {} }", "edge → run");
 }
 
@@ -145,6 +148,13 @@ fn paths_in_macros() {
 fn macros_that_reach_without_a_path() {
     forbidden("", "macro_rules! m { () => {}; }", "a macro of the crate's root");
     forbidden("", "#[macro_use] mod run;", "#[macro_use]");
+}
+
+#[test]
+fn names_that_the_root_hands_on() {
+    forbidden("edge", "use crate::serve;", "edge → serve, which is no module with a row");
+    forbidden("", "mod bridge { pub use super::run::*; }", "module bridge has no row");
+    allowed("", "pub mod run; pub use run::serve;");
 }
 
 #[test]
