@@ -68,13 +68,13 @@ pub(super) fn verdict(rules: &CrateRules, arrow: &Arrow) -> Option<String> {
         Target::Hidden(why) => return Some(format!("{from}: {why}")),
         Target::Module { krate, module } => (krate, module),
     };
-    let row = rules.modules.iter().find(|(name, _)| *name == from);
-    let Some((_, allowed)) = row else {
+    let row = rules.modules.iter().find(|(name, _)| *name == from || *name == "*");
+    let Some((name, allowed)) = row else {
         let free = from == "lib" || rules.modules.is_empty();
         return (!free).then(|| format!("module {from} has no row: say in table.rs what it may name"));
     };
     if *krate == own {
-        if module == from || rules.root_names.contains(&&**module) || allowed.contains(&&**module) {
+        if *name == "*" || module == from || rules.root_names.contains(&&**module) || allowed.contains(&&**module) {
             return None;
         }
         if !rules.modules.iter().any(|(name, _)| name == module) {
@@ -126,13 +126,15 @@ fn every_row_is_in_use() {
         let own = name_of(rules.package);
         let read = read(rules, &crates);
         for (module, allowed) in rules.modules {
-            if *module != "lib" && !read.iter().any(|read| read.module.first().is_some_and(|first| first == module)) {
+            if !["lib", "*"].contains(module)
+                && !read.iter().any(|read| read.module.first().is_some_and(|first| first == module))
+            {
                 idle.push(format!("{}: there is no module {module}", rules.package));
             }
             let named: BTreeSet<String> = read
                 .iter()
                 .flat_map(|read| &read.mentions.arrows)
-                .filter(|arrow| arrow.from == *module)
+                .filter(|arrow| arrow.from == *module || *module == "*")
                 .flat_map(|arrow| match &arrow.target {
                     Target::Module { krate, module } if *krate == own => vec![module.clone()],
                     Target::Module { krate, module } => vec![krate.clone(), format!("{krate}::{module}")],

@@ -10,7 +10,8 @@ pub(super) struct CrateRules {
     /// Crates of the workspace that it may depend on (not those of its tests alone).
     pub crates: &'static [&'static str],
     /// Each top-level module and what it may name: modules of its own crate, and `other_crate::module` or a whole
-    /// `other_crate`. `lib` is the root file; without a row it may name all, for it assembles. No rows: a crate of one part.
+    /// `other_crate`. `lib` is the root file; without a row it may name all, for it assembles. A row `*` is for all modules of a crate of
+    /// one part, which may name each other; no rows: it may name all.
     pub modules: &'static [(&'static str, &'static [&'static str])],
     /// Names that the root file has beside modules, and that every module may use.
     pub root_names: &'static [&'static str],
@@ -18,8 +19,8 @@ pub(super) struct CrateRules {
 
 pub(super) const CRATES: &[CrateRules] = &[
     CrateRules {
-        package: "gorgo-core",
-        folder: "gorgo-core",
+        package: "gorgo-routing",
+        folder: "gorgo-core/routing",
         crates: &[],
         modules: &[
             ("model", &[]),
@@ -31,45 +32,113 @@ pub(super) const CRATES: &[CrateRules] = &[
             ("score", &["model", "expr"]),
             ("constrain", &["model", "expr"]),
             ("tune", &["model", "expr"]),
-            ("trace", &["model"]),
-            ("calibrate", &[]),
             ("policy", &["model", "config", "parse", "feature", "score", "constrain", "pick", "tune"]),
-            ("sim", &["model", "config", "policy", "trace"]),
-            ("observe", &["model", "config"]),
-            ("engine", &["model", "config", "sim", "observe"]),
-            ("edge", &["model", "config", "policy", "engine", "observe"]),
-            ("store", &["model", "config", "observe"]),
-            ("run", &["model", "config", "feature", "policy", "sim", "engine", "edge", "observe", "store"]),
         ],
+        root_names: &[],
+    },
+    CrateRules {
+        package: "gorgo-lab",
+        folder: "gorgo-core/lab",
+        crates: &["gorgo-routing"],
+        modules: &[
+            ("trace", &["gorgo_routing::model"]),
+            ("calibrate", &[]),
+            ("sim", &["trace", "gorgo_routing::config", "gorgo_routing::model", "gorgo_routing::policy"]),
+        ],
+        root_names: &[],
+    },
+    CrateRules {
+        package: "gorgo-observe",
+        folder: "gorgo-core/observe",
+        crates: &["gorgo-routing"],
+        modules: &[("*", &["gorgo_routing::config", "gorgo_routing::model"])],
+        root_names: &[],
+    },
+    CrateRules {
+        package: "gorgo-store",
+        folder: "gorgo-core/store",
+        crates: &["gorgo-observe", "gorgo-routing"],
+        modules: &[("*", &["gorgo_observe", "gorgo_routing::config", "gorgo_routing::model"])],
+        root_names: &[],
+    },
+    CrateRules {
+        package: "gorgo-simulated",
+        folder: "gorgo-core/simulated",
+        crates: &["gorgo-lab", "gorgo-routing"],
+        modules: &[("*", &["gorgo_lab::sim", "gorgo_routing::config", "gorgo_routing::model"])],
+        root_names: &[],
+    },
+    CrateRules {
+        package: "gorgo-wire",
+        folder: "gorgo-core/wire",
+        crates: &["gorgo-observe", "gorgo-routing"],
+        modules: &[
+            ("engine", &["gorgo_observe", "gorgo_routing::config", "gorgo_routing::model"]),
+            (
+                "edge",
+                &["engine", "gorgo_observe", "gorgo_routing::config", "gorgo_routing::model", "gorgo_routing::policy"],
+            ),
+        ],
+        root_names: &[],
+    },
+    CrateRules {
+        package: "gorgo-core",
+        folder: "gorgo-core",
+        crates: &["gorgo-lab", "gorgo-observe", "gorgo-routing", "gorgo-simulated", "gorgo-store", "gorgo-wire"],
+        modules: &[],
         root_names: &[],
     },
     CrateRules {
         package: "gorgo-plugins",
         folder: "gorgo-plugins",
-        crates: &["gorgo-core"],
+        crates: &["gorgo-routing"],
         modules: &[
             ("abi", &[]),
             ("sdk", &["abi", "shim"]),
             ("shim", &["abi", "sdk"]),
-            ("host", &["abi", "gorgo_core"]),
-            ("conform", &["abi", "host", "gorgo_core"]),
+            ("host", &["abi", "gorgo_routing"]),
+            ("conform", &["abi", "host", "gorgo_routing"]),
         ],
         root_names: &["Declared"],
     },
     CrateRules {
         package: "gorgo-cli",
         folder: "gorgo-cli",
-        crates: &["gorgo-core", "gorgo-plugins"],
+        crates: &[
+            "gorgo-core",
+            "gorgo-lab",
+            "gorgo-observe",
+            "gorgo-plugins",
+            "gorgo-routing",
+            "gorgo-simulated",
+            "gorgo-store",
+            "gorgo-wire",
+        ],
         modules: &[
             ("exit", &[]),
-            ("args", &["gorgo_core"]),
-            ("engine_settings", &["gorgo_core"]),
-            ("plugins", &["gorgo_core", "gorgo_plugins"]),
-            ("report", &["gorgo_core"]),
-            ("runtime", &["exit", "gorgo_core"]),
+            ("args", &["gorgo_routing"]),
+            ("engine_settings", &["gorgo_lab", "gorgo_routing"]),
+            ("plugins", &["gorgo_plugins", "gorgo_routing"]),
+            ("report", &["gorgo_lab"]),
+            ("runtime", &["exit", "gorgo_core", "gorgo_routing"]),
             (
                 "cmd",
-                &["args", "engine_settings", "exit", "plugins", "report", "runtime", "gorgo_core", "gorgo_plugins"],
+                &[
+                    "args",
+                    "engine_settings",
+                    "exit",
+                    "plugins",
+                    "report",
+                    "runtime",
+                    "gorgo_core",
+                    "gorgo_lab",
+                    "gorgo_observe",
+                    "gorgo_plugins",
+                    "gorgo_routing",
+                    "gorgo_simulated",
+                    "gorgo_store",
+                    "gorgo_wire",
+                ],
             ),
         ],
         root_names: &[],
@@ -86,7 +155,12 @@ pub(super) const PLUGIN_FOLDERS: &[&str] =
 pub(super) const PLUGIN_KIT: &str = "gorgo-plugins";
 
 /// Crates, their features, and what they never depend on, not even by way of others.
-pub(super) const PURE: &[(&str, &str, &[&str])] = &[];
+pub(super) const PURE: &[(&str, &str, &[&str])] = &[
+    ("gorgo-routing", "", RUNTIME_WIRE_STORE),
+    ("gorgo-lab", "", RUNTIME_WIRE_STORE),
+    ("gorgo-plugins", "host,conform", RUNTIME_WIRE_STORE),
+];
+const RUNTIME_WIRE_STORE: &[&str] = &["tokio", "hyper", "hyper-util", "sqlx"];
 
 /// Files that may say `unsafe`, and folders of such files.
 pub(super) const UNSAFE: &[&str] = &[
@@ -95,7 +169,7 @@ pub(super) const UNSAFE: &[&str] = &[
     // `#[unsafe(no_mangle)]` in the macros that export a plugin.
     "gorgo-plugins/src/sdk.rs",
     "gorgo-plugins/src/host/",
-    "gorgo-core/src/edge/tcp_info.rs",
+    "gorgo-core/wire/src/edge/tcp_info.rs",
 ];
 
 /// Lines of a file, tests too: above this it holds more than one idea.

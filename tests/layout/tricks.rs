@@ -194,6 +194,21 @@ fn a_module_without_a_row() {
 }
 
 #[test]
+fn one_row_for_a_crate_of_one_part() {
+    let rules = CrateRules { modules: &[("*", &["gorgo_routing::model"])], ..RULES };
+    for (text, passes) in [
+        ("use crate::anything; use gorgo_routing::model::Clock;", true),
+        ("use gorgo_routing::policy::Router;", false),
+        ("use crate as c;", false),
+    ] {
+        for module in ["edge", ""] {
+            let passed = read(module, text).arrows.iter().all(|arrow| verdict(&rules, arrow).is_none());
+            assert_eq!(passed, passes, "{module}: {text}");
+        }
+    }
+}
+
+#[test]
 fn only_tests_reach_further() {
     allowed("edge", "#[cfg(test)]\nmod tests { use crate::run; }");
     allowed("edge", "#[cfg(all(test, unix))] use crate::run;");

@@ -1,6 +1,6 @@
 //! Rows in another order give the same numbers in that order.
 
-use gorgo_core::model::Candidates;
+use gorgo_routing::model::Candidates;
 
 use super::facts::{invented, request};
 use super::subject::Subject;

@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use gorgo_core::model::{Candidates, Needs, RequestView};
+use gorgo_routing::model::{Candidates, Needs, RequestView};
 
 use crate::abi;
 

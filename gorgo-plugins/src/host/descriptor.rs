@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::{mem, slice, str};
 
-use gorgo_core::model::{Needs, Unit};
+use gorgo_routing::model::{Needs, Unit};
 
 use super::error::PluginError;
 use crate::abi::{self, Head, Judge, OptionSpec, Text, option_flag};
