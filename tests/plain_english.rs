@@ -81,7 +81,7 @@ fn each_idiom_is_found_and_its_neighbours_are_not() {
 }
 
 #[test]
-fn what_the_vocabulary_calls_bad_is_found_and_what_it_calls_better_is_not() {
+fn wordings_of_the_first_version_are_found_and_better_ones_are_not() {
     let found = |text: &str| {
         let text = Text { file: String::new(), line: 1, text: text.to_owned(), is_help: true };
         IDIOMS.iter().map(|idiom| hits(&text, idiom, &pattern(idiom)).len()).sum::<usize>()

@@ -221,7 +221,7 @@ pub(super) const IDIOMS: &[Idiom] = &[
     },
 ];
 
-/// The table of the design text: today's wording, and a better one.
+/// Wordings of the first version, and better ones.
 pub(super) const TODAY_AND_BETTER: &[(&str, &str)] = &[
     (
         "Sets one key over file and environment …; may stand several times",
