@@ -359,7 +359,7 @@ pub struct Head {
     pub version: Text,
     /// What it is, one line.
     pub summary: Text,
-    /// One of [`unit`].
+    /// One of [`mod@unit`].
     pub unit: u32,
     /// Bits of [`need`].
     pub needs: u32,

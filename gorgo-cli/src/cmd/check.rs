@@ -197,11 +197,13 @@ mod tests {
         assert_eq!(line.split_whitespace().collect::<Vec<_>>().join(" "), "format = \"json\" # --set log.format");
     }
 
-    /// `gorgo check --schema > gorgo-core/policies.schema.json` mends it.
     #[test]
     fn the_committed_schema_is_the_generated_one() {
         let committed = concat!(env!("CARGO_MANIFEST_DIR"), "/../gorgo-core/policies.schema.json");
         let committed = std::fs::read_to_string(committed).unwrap();
-        assert!(committed == check(&["--schema"], Look::Plain).out, "run: gorgo check --schema");
+        assert!(
+            committed == check(&["--schema"], Look::Plain).out,
+            "policies.schema.json is stale: run `.ci/regenerate`"
+        );
     }
 }

@@ -16,7 +16,7 @@
 //! Cold prompts (much to prefill) also wait while the replica still has much to prefill, so that the order of those who
 //! wait can matter: largest gap between the best and the second-best cost first, older before younger by `ageing`.
 //!
-//! The count is held against the engine's own: see [`room`](self::room). Source: design study, "Late binding, a decode
+//! The count is held against the engine's own: see `room`. Source: design study, "Late binding, a decode
 //! gate", sections 2, 3, 6.
 
 mod room;
@@ -280,7 +280,7 @@ impl Gate {
     }
 
     /// When those who wait for a replica now will have gone, by how fast they went since the queue formed, at most the last
-    /// [`room::WENT`] of them: seconds, 1 to [`MOST_PATIENCE_SECS`]. Those who are shed should not come back sooner, or they
+    /// `room::WENT` of them: seconds, 1 to `MOST_PATIENCE_SECS`. Those who are shed should not come back sooner, or they
     /// would only be shed again.
     #[must_use]
     pub fn patience_secs(&self, replica: ReplicaId, at: At) -> u64 {
