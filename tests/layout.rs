@@ -49,7 +49,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("policy", &["model", "expr", "config", "parse", "feature", "score", "constrain", "pick", "tune"]),
     ("sim", &["model", "config", "parse", "feature", "score", "constrain", "pick", "tune", "policy", "trace"]),
     ("observe", &["model", "config"]),
-    ("engine", &["model", "config", "sim", "observe"]),
+    ("engine", &["model", "config", "parse", "sim", "observe"]),
     ("edge", &["model", "config", "policy", "engine", "observe"]),
     ("store", &["model", "config", "observe"]),
 ];

@@ -42,6 +42,7 @@ use super::payload::Payload;
 use super::slow_start::{FIRST_WINDOW, round_trips, window_after};
 use super::tcp_info::TcpState;
 use crate::config::HttpVersion;
+use crate::engine::Endpoint;
 use crate::model::{At, Clock, Connection, ErrorClass};
 
 /// How long before the end of the engine's own limit a connection is given up.
@@ -554,12 +555,12 @@ fn idle_max(headers: &HeaderMap, most: Duration) -> Duration {
 }
 
 /// A request's target as the protocol wants it: HTTP/1.1 the path alone, HTTP/2 the whole address without `Host`.
-pub(super) fn address(http: HttpVersion, authority: &str, path: &str, headers: &mut HeaderMap) -> Option<Uri> {
-    match http {
+pub(super) fn address(to: &Endpoint, path: &str, headers: &mut HeaderMap) -> Option<Uri> {
+    match to.http() {
         HttpVersion::Http1 => path.parse().ok(),
         HttpVersion::Http2 => {
             headers.remove(HOST);
-            format!("http://{authority}{path}").parse().ok()
+            format!("http://{}{path}", to.url().authority()).parse().ok()
         }
     }
 }

@@ -4,7 +4,9 @@ mod admin;
 mod background;
 mod clock;
 mod examine;
+mod facts;
 mod fleet;
+mod gauges;
 #[cfg_attr(not(feature = "kv-events"), path = "no_kv_events.rs")]
 mod kv_events;
 mod loading;

@@ -10,10 +10,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::serve::note;
 use crate::edge::{Readiness, Serving};
-use crate::model::{Clock, EventKind, EventRecord, PolicyId, Record, Replica, Weights};
-use crate::observe::{Listener, log};
+use crate::model::{EventKind, PolicyId, Replica, Weights};
+use crate::observe::{FactOutlet, log};
 use crate::policy::{Policies, Router};
 use crate::store::Sink;
 
@@ -28,8 +27,7 @@ pub(super) struct Operators {
     pub(super) default: PolicyId,
     pub(super) readiness: Readiness,
     pub(super) sink: Sink,
-    pub(super) records: Arc<dyn Listener>,
-    pub(super) clock: Arc<dyn Clock>,
+    pub(super) outlet: FactOutlet,
 }
 
 /// Why it was not done, or not whole.
@@ -77,8 +75,7 @@ impl Operators {
             (EventKind::ReplicaUp, format!("replica {name} takes requests again, as far as it is up"))
         };
         if news {
-            let event = EventRecord { at: self.clock.now(), kind, replica: Some(replica.id), text: text.clone() };
-            self.records.record(Record::Event(event));
+            self.outlet.note(kind, replica.id, text.clone());
         }
         Ok(text)
     }
@@ -115,7 +112,7 @@ impl Operators {
                 format!("no policy is pinned any more: {default}, the default, serves")
             }
         };
-        note(&*self.records, &*self.clock, EventKind::ConfigChange, text.clone());
+        self.outlet.announce(EventKind::ConfigChange, text.clone());
         let written = match timeout(WRITE_LIMIT, self.sink.pin_policy(name.map(str::to_owned))).await {
             Ok(Ok(())) => return Ok(text),
             Ok(Err(cause)) => cause.to_string(),

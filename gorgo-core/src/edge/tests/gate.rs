@@ -11,7 +11,7 @@ use super::super::*;
 use super::bench::*;
 use crate::config::{Index, Probe, Scrape, parse_toml};
 use crate::model::arbitrary::fleet;
-use crate::model::{HoldEnd, HoldRecord, Value};
+use crate::model::{Event, HoldEnd, HoldRecord, Record, Value};
 use crate::policy::{Registry, Router, RouterSetup, build};
 
 /// A data plane over these engines whose replicas take two requests each.
