@@ -4,7 +4,9 @@ mod args;
 mod cmd;
 mod engine_settings;
 mod exit;
+mod load;
 mod plugins;
+mod policy_table;
 mod report;
 mod runtime;
 
