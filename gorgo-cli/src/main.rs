@@ -1,4 +1,5 @@
-//! The gorgo program: one binary, its commands in `cmd/`, what they share on the command line in `args`.
+//! The gorgo program: one binary, its commands in `cmd/`, requests to a server in `load`, what commands share on the
+//! command line in `args`.
 
 mod args;
 mod cmd;
