@@ -4,7 +4,9 @@ mod admin;
 mod background;
 mod clock;
 mod examine;
+mod facts;
 mod fleet;
+mod gauges;
 #[cfg(feature = "kv-events")]
 mod kv_events;
 mod loading;

@@ -10,11 +10,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::serve::note;
-use gorgo_observe::{Listener, log};
-use gorgo_routing::model::{Clock, EventKind, EventRecord, PolicyId, Record, Replica, Weights};
+use gorgo_observe::{FactOutlet, log};
+use gorgo_routing::model::{EventKind, PolicyId, Replica, Weights};
 use gorgo_routing::policy::{Policies, Router};
 use gorgo_store::Sink;
+use gorgo_wire::edge::{Readiness, Serving};
 use gorgo_wire::edge::{Readiness, Serving};
 
 /// How long the store may take to write a pin down, before the operator is told that it has not.
@@ -28,8 +28,7 @@ pub(super) struct Operators {
     pub(super) default: PolicyId,
     pub(super) readiness: Readiness,
     pub(super) sink: Sink,
-    pub(super) records: Arc<dyn Listener>,
-    pub(super) clock: Arc<dyn Clock>,
+    pub(super) outlet: FactOutlet,
 }
 
 /// Why it was not done, or not whole.
@@ -77,8 +76,7 @@ impl Operators {
             (EventKind::ReplicaUp, format!("replica {name} takes requests again, as far as it is up"))
         };
         if news {
-            let event = EventRecord { at: self.clock.now(), kind, replica: Some(replica.id), text: text.clone() };
-            self.records.record(Record::Event(event));
+            self.outlet.note(kind, replica.id, text.clone());
         }
         Ok(text)
     }
@@ -115,7 +113,7 @@ impl Operators {
                 format!("no policy is pinned any more: {default}, the default, serves")
             }
         };
-        note(&*self.records, &*self.clock, EventKind::ConfigChange, text.clone());
+        self.outlet.announce(EventKind::ConfigChange, text.clone());
         let written = match timeout(WRITE_LIMIT, self.sink.pin_policy(name.map(str::to_owned))).await {
             Ok(Ok(())) => return Ok(text),
             Ok(Err(cause)) => cause.to_string(),

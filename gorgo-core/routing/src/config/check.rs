@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 
 use tracing_subscriber::filter::EnvFilter;
 
-use super::endpoint::Endpoint;
+use super::endpoint::EngineUrl;
 use super::shape::suggestion;
 use super::{Known, path, secrets};
 use crate::model::{EngineKind, Faults, Value};
@@ -104,8 +104,8 @@ fn fleet(root: &Value, environment: &[(OsString, OsString)], known: &Known<'_>, 
         api_key(replica, &path, environment, faults);
         cache_events(replica, &path, faults);
         if let Some(url) = text(replica, &["url"])
-            && let Ok(endpoint) = Endpoint::parse(url)
-            && let Some(first) = urls.insert(endpoint, index)
+            && let Ok(url) = EngineUrl::parse(url)
+            && let Some(first) = urls.insert((url.host().to_owned(), url.port()), index)
         {
             faults.warn(path::child(&path, "url"), format!("is the engine of replica[{first}] too"));
         }
@@ -154,7 +154,7 @@ fn engine(replica: &Value, path: &str, known: &Known<'_>, faults: &mut Faults) {
     match url {
         None => faults.fault(at("url"), format!("is required for engine = \"{}\"; `http://host:port`", engine.name())),
         Some(url) => {
-            if let Some(Err(message)) = url.text().map(Endpoint::parse) {
+            if let Some(Err(message)) = url.text().map(EngineUrl::parse) {
                 faults.fault(at("url"), message);
             }
         }

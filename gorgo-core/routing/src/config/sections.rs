@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::endpoint::EngineUrl;
 use crate::model::Value;
 
 /// The whole configuration, all layers merged and checked.
@@ -363,7 +364,8 @@ pub struct ReplicaSection {
     pub engine: String,
     /// Base address of a real engine, `http://host:port`.
     #[serde(default)]
-    pub url: Option<String>,
+    #[schemars(with = "Option<String>")]
+    pub url: Option<EngineUrl>,
     /// Protocol towards the engine: `1.1` or `2`.
     #[serde(default)]
     pub http: HttpVersion,

@@ -33,7 +33,7 @@ use crate::score::{Cost, CostTerm};
 use crate::tune::Plan;
 
 /// All policies of a process: those of the file, then the presets that it does not replace.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Policies {
     /// By place, which is also the id of those that a process began with.
     pub list: Vec<Arc<Policy>>,

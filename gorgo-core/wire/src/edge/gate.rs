@@ -158,7 +158,7 @@ impl Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         let abandoned = self.data.abandoned() == ErrorClass::Shutdown && self.ended == HoldEnd::ClientGone;
-        self.data.records.record(Record::Hold(HoldRecord {
+        self.data.outlet.record(Record::Hold(HoldRecord {
             decision: self.decision,
             attempt: self.number,
             replica: self.replica,

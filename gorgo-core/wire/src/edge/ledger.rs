@@ -95,7 +95,7 @@ impl Ledger {
             record.decide_us = span_us(self.data.clock.now().since(began));
             Record::Decision(record)
         };
-        self.data.records.record(row);
+        self.data.outlet.record(row);
         Reserved { lease, predicted_ttft_ms, predicted_cached_tokens }
     }
 
@@ -124,7 +124,7 @@ impl Ledger {
             return;
         }
         let prompt = self.prompt.as_deref();
-        self.data.records.record(Record::Decision(Box::new(DecisionRecord {
+        self.data.outlet.record(Record::Decision(Box::new(DecisionRecord {
             decision: self.id,
             received: self.received,
             path: self.path,
@@ -174,7 +174,7 @@ impl Ledger {
             predicted_ttft_us: self.predicted_ttft_ms.map(whole_micros),
             predicted_cached_tokens: self.predicted_cached_tokens,
         };
-        self.data.records.record(Record::Outcome(route, Box::new(outcome)));
+        self.data.outlet.record(Record::Outcome(route, Box::new(outcome)));
     }
 }
 

@@ -15,8 +15,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::super::*;
-use crate::engine::Vitals;
-use gorgo_routing::config::HttpVersion;
+use crate::engine::{Endpoint, Vitals};
+use gorgo_observe::Listener;
+use gorgo_routing::config::{EngineUrl, HttpVersion};
 use gorgo_routing::model::{
     ApiPath, At, AttemptRecord, DecisionId, DecisionRecord, Ending, EngineKind, Event, Generation, OutcomeRecord,
     Prompt, Record, Splice,
@@ -691,25 +692,23 @@ impl Bench {
             id: ReplicaId(u16::try_from(index).unwrap()),
             name: format!("e{}", index + 1).into(),
             engine: settings.engine,
-            url: settings
-                .host
-                .as_ref()
-                .map_or_else(|| format!("http://{engine}"), |host| format!("http://{host}:{}", engine.port())),
-            http: settings.http,
-            key: settings.key.clone(),
+            endpoint: {
+                let named = |host| EngineUrl::parse(&format!("http://{host}:{}", engine.port())).unwrap();
+                let url = settings.host.as_ref().map_or_else(|| EngineUrl::of_socket(*engine), named);
+                Endpoint::new(url, settings.key.as_deref(), settings.http).unwrap()
+            },
             models: settings.models.clone(),
         });
         let (choose, clock) =
             settings.choose.unwrap_or_else(|| (Arc::clone(&fake) as Arc<dyn Choose>, Arc::new(Wall(Instant::now()))));
         let unread_hints = UnreadHints::default();
+        let sink = Arc::clone(&events);
+        let take = Arc::new(move |event| sink.lock().push(event));
+        let outlet = FactOutlet::new(Arc::clone(&clock), take, Arc::clone(&rows) as Arc<dyn Listener>);
         let setup = DataSetup {
             choose,
             clock,
-            records: Arc::clone(&rows) as Arc<dyn Listener>,
-            apply: Arc::new({
-                let events = Arc::clone(&events);
-                move |event| events.lock().push(event)
-            }),
+            outlet,
             served: None,
             readiness: readiness.clone(),
             unread_hints: unread_hints.clone(),

@@ -11,7 +11,7 @@ use super::super::*;
 use super::bench::*;
 use gorgo_routing::config::{Index, Probe, Scrape, parse_toml};
 use gorgo_routing::model::arbitrary::fleet;
-use gorgo_routing::model::{HoldEnd, HoldRecord, Value};
+use gorgo_routing::model::{Event, HoldEnd, HoldRecord, Record, Value};
 use gorgo_routing::policy::{Registry, Router, RouterSetup, build};
 
 /// A data plane over these engines whose replicas take two requests each.
