@@ -8,6 +8,7 @@ mod requests;
 mod round_trip;
 mod schema;
 mod shadows;
+mod tables;
 mod tuning;
 mod warm;
 mod weights;
@@ -413,7 +414,7 @@ async fn connect(path: &Path) -> SqliteConnection {
 
 async fn migrated() -> SqliteConnection {
     let mut connection = SqliteConnection::connect("sqlite::memory:").await.unwrap();
-    super::schema::migrator().run(&mut connection).await.unwrap();
+    crate::open::schema::migrator().run(&mut connection).await.unwrap();
     connection
 }
 

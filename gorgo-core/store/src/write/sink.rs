@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 
 use super::queue::Queue;
-use super::{PolicyInfo, StoreError};
+use crate::{PolicyInfo, StoreError};
 use gorgo_observe::Listener;
 use gorgo_routing::model::{At, Record};
 
@@ -41,13 +41,13 @@ pub enum Trouble {
 /// Where records go. Cheap to clone; taking a record never waits.
 #[derive(Debug, Clone)]
 pub struct Sink {
-    pub(super) queue: Arc<Queue>,
-    pub(super) commands: mpsc::Sender<Command>,
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) commands: mpsc::Sender<Command>,
 }
 
 /// What a sink asks of the writer.
 #[derive(Debug)]
-pub(super) enum Command {
+pub(crate) enum Command {
     Flush(oneshot::Sender<()>),
     Tidy(oneshot::Sender<()>),
     Policies(Vec<PolicyInfo>, At, oneshot::Sender<Result<(), StoreError>>),

@@ -11,16 +11,17 @@ use std::time::Duration;
 use sqlx::{Connection, SqliteConnection};
 use tokio::sync::mpsc;
 
-use super::batch::Batcher;
-use super::error::{Failure, failure};
-use super::lock::WriterLock;
+use super::batch;
 use super::loss::Losses;
-use super::open::Store;
+use super::numbers::Numbers;
 use super::queue::Queue;
-use super::retention::Retention;
-use super::run::{Ids, Names};
 use super::sink::{Command, Sink, Trouble};
-use super::{StoreError, sql};
+use crate::error::{Failure, failure};
+use crate::open::lock::WriterLock;
+use crate::open::run::Ids;
+use crate::open::{Store, pin};
+use crate::retain::Retention;
+use crate::{StoreError, sql};
 use gorgo_routing::config;
 use gorgo_routing::model::{At, Clock, Record};
 
@@ -34,12 +35,12 @@ const LAST_ATTEMPTS: u32 = 8;
 
 /// The task that writes; the only owner of the connection and of the file's lock.
 pub struct Writer {
-    pub(super) connection: SqliteConnection,
-    pub(super) path: PathBuf,
-    pub(super) clock: Arc<dyn Clock>,
-    pub(super) retention: Retention,
+    pub(crate) connection: SqliteConnection,
+    pub(crate) path: PathBuf,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) retention: Retention,
     trouble: Box<dyn Fn(Trouble) + Send + Sync>,
-    batcher: Batcher,
+    pub(crate) numbers: Numbers,
     queue: Arc<Queue>,
     commands: mpsc::Receiver<Command>,
     /// Commands that came while rows could not be written.
@@ -51,7 +52,7 @@ pub struct Writer {
     flush: Duration,
     batch_decisions: u64,
     /// First and last pause between two attempts to write.
-    pub(super) pauses: [Duration; 2],
+    pub(crate) pauses: [Duration; 2],
     _lock: WriterLock,
 }
 
@@ -62,7 +63,7 @@ impl fmt::Debug for Writer {
 }
 
 impl Writer {
-    pub(super) fn new(
+    pub(crate) fn new(
         store: Store,
         ids: Ids,
         settings: &config::Store,
@@ -77,7 +78,7 @@ impl Writer {
             clock,
             retention: Retention::new(&settings.retention),
             trouble,
-            batcher: Batcher { ids, models: Names::models(), constraints: Names::constraints() },
+            numbers: Numbers::new(ids),
             queue: Arc::clone(&queue),
             commands,
             postponed: VecDeque::new(),
@@ -131,12 +132,12 @@ impl Writer {
                     reply.send(()).ok();
                 }
                 Command::Policies(policies, from, reply) => {
-                    let added = self.batcher.ids.add(&mut self.connection, &policies, from).await;
+                    let added = self.numbers.ids.add(&mut self.connection, &policies, from).await;
                     let added = added.map_err(|cause| StoreError::Sql { path: self.path.clone(), cause });
                     reply.send(added).ok();
                 }
                 Command::Pin(policy, reply) => {
-                    let pinned = super::pin::write(&mut self.connection, policy.as_deref()).await;
+                    let pinned = pin::write(&mut self.connection, policy.as_deref()).await;
                     let pinned = pinned.map_err(|cause| StoreError::Sql { path: self.path.clone(), cause });
                     reply.send(pinned).ok();
                 }
@@ -178,7 +179,7 @@ impl Writer {
     async fn write_batch(&mut self, batch: &[Record], losses: &Losses) -> Result<(), String> {
         let (mut pause, mut stuck, mut last_attempts) = (self.pauses[0], false, 0);
         loop {
-            let cause = match self.batcher.write(&mut self.connection, batch, losses).await {
+            let cause = match batch::write(&mut self.connection, &mut self.numbers, batch, losses).await {
                 Ok(refused) => {
                     self.queue.written(batch);
                     self.queue.add_losses(&refused);
@@ -252,7 +253,7 @@ impl Writer {
     async fn end_run(&mut self, ended: At) -> Result<(), String> {
         let mut attempts = 0;
         loop {
-            let query = sqlx::query(sql::END_RUN).bind(ended.micros()).bind(self.batcher.ids.run);
+            let query = sqlx::query(sql::END_RUN).bind(ended.micros()).bind(self.numbers.ids.run);
             let Err(cause) = query.execute(&mut self.connection).await else {
                 return Ok(());
             };

@@ -1,8 +1,8 @@
 //! What an experiment asks of a history: which run it measured, and how often its decisions were not what the policy
 //! wanted.
 
-use super::read::Reader;
-use super::{StoreError, sql};
+use crate::read::Reader;
+use crate::{StoreError, sql};
 use gorgo_routing::model::DecisionId;
 
 /// The newest run of a history.

@@ -5,8 +5,9 @@ use std::path::Path;
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::{Connection, SqlSafeStr, SqliteConnection};
 
-use super::error::{Failure, failure};
-use super::{StoreError, sql};
+use crate::error::{Failure, failure};
+use crate::table::MIGRATIONS;
+use crate::{StoreError, sql};
 
 /// `gorg` in the header of each database, so that `file` and we know whose it is.
 const APPLICATION_ID: i64 = 0x676f_7267;
@@ -14,22 +15,11 @@ const APPLICATION_ID: i64 = 0x676f_7267;
 /// Files up to this size are checked page by page when they are opened (some 50 ms); larger ones when they are read.
 const CHECKED_BYTES: u64 = 64 << 20;
 
-/// Number, name and text of each migration, in order. A new file is a new line.
-const MIGRATIONS: &[(i64, &str, &str)] = &[
-    (1, "history", include_str!("../../../migrations/0001_history.sql")),
-    (2, "tuner", include_str!("../../../migrations/0002_tuner.sql")),
-    (5, "plugins", include_str!("../../../migrations/0005_plugins.sql")),
-    (6, "restart", include_str!("../../../migrations/0006_restart.sql")),
-    (7, "gate", include_str!("../../../migrations/0007_gate.sql")),
-    (8, "bench", include_str!("../../../migrations/0008_bench.sql")),
-    (9, "operators", include_str!("../../../migrations/0009_operators.sql")),
-];
-
 /// The newest migration of this program.
-pub(super) const NEWEST: i64 = MIGRATIONS[MIGRATIONS.len() - 1].0;
+pub(crate) const NEWEST: i64 = MIGRATIONS[MIGRATIONS.len() - 1].0;
 
 /// All migrations.
-pub(super) fn migrator() -> Migrator {
+pub(crate) fn migrator() -> Migrator {
     let migrations = MIGRATIONS.iter().map(|(version, name, text)| {
         Migration::new(*version, (*name).into(), MigrationType::Simple, text.into_sql_str(), false)
     });
@@ -37,9 +27,9 @@ pub(super) fn migrator() -> Migrator {
 }
 
 /// Sorts an error of a file that is being opened.
-pub(super) fn opening(path: &Path, cause: sqlx::Error) -> StoreError {
+pub(crate) fn opening(path: &Path, cause: sqlx::Error) -> StoreError {
     let path = path.to_owned();
-    match (super::error::sqlite_code(&cause), failure(&cause)) {
+    match (crate::error::sqlite_code(&cause), failure(&cause)) {
         // READONLY, FULL, CANTOPEN
         (Some(8 | 13 | 14), _) => StoreError::NotWritable { path, cause: cause.to_string() },
         (_, Failure::Damage) => StoreError::Damaged { path, cause: cause.to_string() },
@@ -48,7 +38,7 @@ pub(super) fn opening(path: &Path, cause: sqlx::Error) -> StoreError {
 }
 
 /// The version of the file's schema; 0 for a new file.
-pub(super) async fn version(connection: &mut SqliteConnection, path: &Path) -> Result<i64, StoreError> {
+pub(crate) async fn version(connection: &mut SqliteConnection, path: &Path) -> Result<i64, StoreError> {
     let failed = |cause| opening(path, cause);
     let tables: i64 = sqlx::query_scalar(sql::TABLE_COUNT).fetch_one(&mut *connection).await.map_err(failed)?;
     let application: i64 = sqlx::query_scalar(sql::APPLICATION_ID).fetch_one(&mut *connection).await.map_err(failed)?;
@@ -68,7 +58,7 @@ pub(super) async fn version(connection: &mut SqliteConnection, path: &Path) -> R
 
 /// Whether a file that exists is a sound database of this or an older schema. Over a connection that only reads: a file
 /// that is refused is left as it was, to the byte.
-pub(super) async fn examine(connection: &mut SqliteConnection, path: &Path) -> Result<(), StoreError> {
+pub(crate) async fn examine(connection: &mut SqliteConnection, path: &Path) -> Result<(), StoreError> {
     connection.ping().await.map_err(|cause| opening(path, cause))?;
     let found = version(connection, path).await?;
     if found > 0 && std::fs::metadata(path).is_ok_and(|file| file.len() <= CHECKED_BYTES) {
@@ -84,7 +74,7 @@ pub(super) async fn examine(connection: &mut SqliteConnection, path: &Path) -> R
 }
 
 /// Brings the schema of a file that was examined, or is new, up to date.
-pub(super) async fn prepare(connection: &mut SqliteConnection, path: &Path) -> Result<(), StoreError> {
+pub(crate) async fn prepare(connection: &mut SqliteConnection, path: &Path) -> Result<(), StoreError> {
     migrator().run(connection).await.map_err(|cause| match cause {
         sqlx::migrate::MigrateError::Execute(cause) => opening(path, cause),
         cause => StoreError::Migration { path: path.to_owned(), cause },

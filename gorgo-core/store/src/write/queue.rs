@@ -4,7 +4,7 @@
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::loss::{Losses, tally};
+use super::loss::Losses;
 use gorgo_routing::config;
 use gorgo_routing::model::Record;
 
@@ -14,10 +14,10 @@ const ROWS_PER_DECISION: u64 = 8;
 
 /// What waits, and what was lost.
 #[derive(Debug)]
-pub(super) struct Queue {
+pub(crate) struct Queue {
     state: Mutex<State>,
     /// Told when enough waits for a batch.
-    pub(super) enough: Notify,
+    pub(crate) enough: Notify,
     batch_decisions: u64,
     max_decisions: u64,
     max_rows: u64,
@@ -39,13 +39,11 @@ struct State {
 
 /// How much a record takes of the bounds: decisions, rows.
 fn weight(record: &Record) -> (u64, u64) {
-    let mut rows = 0;
-    tally(record, |_, _, count| rows += count);
-    (u64::from(matches!(record, Record::Decision(_))), rows)
+    (u64::from(matches!(record, Record::Decision(_))), record.rows())
 }
 
 impl Queue {
-    pub(super) fn new(settings: &config::Store) -> Self {
+    pub(crate) fn new(settings: &config::Store) -> Self {
         Self {
             state: Mutex::default(),
             enough: Notify::new(),
@@ -57,7 +55,7 @@ impl Queue {
 
     /// Takes a record or drops and counts it. New weights are always taken: they are few, and without them the
     /// decisions made with them could not be explained.
-    pub(super) fn push(&self, record: Record) {
+    pub(crate) fn push(&self, record: Record) {
         let (decisions, rows) = weight(&record);
         let mut state = self.state.lock();
         let room = state.decisions + decisions <= self.max_decisions && state.rows + rows <= self.max_rows;
@@ -80,14 +78,14 @@ impl Queue {
     }
 
     /// Everything that waits. It keeps counting against the bounds until [`Queue::written`] or [`Queue::lost`].
-    pub(super) fn take(&self) -> Vec<Record> {
+    pub(crate) fn take(&self) -> Vec<Record> {
         let mut state = self.state.lock();
         state.waiting_decisions = 0;
         std::mem::take(&mut state.waiting)
     }
 
     /// The records are on disk.
-    pub(super) fn written(&self, records: &[Record]) {
+    pub(crate) fn written(&self, records: &[Record]) {
         let (decisions, rows) = records.iter().map(weight).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
         let mut state = self.state.lock();
         state.decisions -= decisions;
@@ -95,7 +93,7 @@ impl Queue {
     }
 
     /// The records will never be on disk.
-    pub(super) fn lost(&self, records: &[Record]) {
+    pub(crate) fn lost(&self, records: &[Record]) {
         self.written(records);
         let mut losses = Losses::default();
         for record in records {
@@ -105,29 +103,29 @@ impl Queue {
     }
 
     /// Counts rows as lost.
-    pub(super) fn add_losses(&self, losses: &Losses) {
+    pub(crate) fn add_losses(&self, losses: &Losses) {
         let mut state = self.state.lock();
         state.dropped_rows += losses.rows();
         state.losses.merge(losses);
     }
 
     /// The losses that stand nowhere yet, to be written down.
-    pub(super) fn take_losses(&self) -> Losses {
+    pub(crate) fn take_losses(&self) -> Losses {
         std::mem::take(&mut self.state.lock().losses)
     }
 
     /// The losses could not be written down; they stay counted once.
-    pub(super) fn return_losses(&self, losses: &Losses) {
+    pub(crate) fn return_losses(&self, losses: &Losses) {
         self.state.lock().losses.merge(losses);
     }
 
     /// From now on everything is dropped.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         self.state.lock().closed = true;
     }
 
     /// Decisions and rows that wait, and rows dropped since the start.
-    pub(super) fn depth(&self) -> (u64, u64, u64) {
+    pub(crate) fn depth(&self) -> (u64, u64, u64) {
         let state = self.state.lock();
         (state.decisions, state.rows, state.dropped_rows)
     }

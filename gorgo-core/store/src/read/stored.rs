@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::run::TermInfo;
+use crate::open::run::TermInfo;
 use gorgo_routing::model::{
     ApiPath, At, CandidateRecord, Connection, DecisionId, EngineKind, ErrorClass, Generation, Refusal, Replica,
     ReplicaId, RttSource,

@@ -2,14 +2,14 @@
 
 use sqlx::SqliteConnection;
 
-use super::open::Store;
-use super::{StoreError, sql};
+use crate::open::Store;
+use crate::{StoreError, sql};
 
 /// Where its name stands in `meta`.
 const KEY: &str = "pinned_policy";
 
 /// Writes it down, or that none is pinned.
-pub(super) async fn write(connection: &mut SqliteConnection, policy: Option<&str>) -> Result<(), sqlx::Error> {
+pub(crate) async fn write(connection: &mut SqliteConnection, policy: Option<&str>) -> Result<(), sqlx::Error> {
     let query = match policy {
         Some(name) => sqlx::query(sql::PUT_META).bind(KEY).bind(name.to_owned()),
         None => sqlx::query(sql::DROP_META).bind(KEY),

@@ -5,16 +5,16 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
-use super::StoreError;
+use crate::StoreError;
 
 /// The lock, held.
 #[derive(Debug)]
-pub(super) struct WriterLock {
+pub(crate) struct WriterLock {
     _file: File,
 }
 
 /// The lock file of a database.
-pub(super) fn lock_path(database: &Path) -> PathBuf {
+pub(crate) fn lock_path(database: &Path) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
     name.push(".lock");
     PathBuf::from(name)
@@ -22,7 +22,7 @@ pub(super) fn lock_path(database: &Path) -> PathBuf {
 
 impl WriterLock {
     /// Takes the lock of `database`.
-    pub(super) fn take(database: &Path) -> Result<Self, StoreError> {
+    pub(crate) fn take(database: &Path) -> Result<Self, StoreError> {
         let path = || database.to_owned();
         let not_writable = |cause: std::io::Error| StoreError::NotWritable { path: path(), cause: cause.to_string() };
         let mut file =

@@ -1,6 +1,11 @@
 //! Rows → model: decisions with all that is needed to decide them again, and what came of them. Read-only, from
 //! connections of its own, so that a long read delays no write.
 
+pub(crate) mod bench;
+pub(crate) mod requests;
+pub(crate) mod stored;
+pub(crate) mod weights;
+
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,10 +14,11 @@ use std::time::Duration;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions, SqliteRow};
 use sqlx::{ConnectOptions, Row, SqlitePool};
 
-use super::codes::Code;
-use super::run::TermInfo;
-use super::stored::{StoredAttempt, StoredCandidate, StoredDecision, StoredPolicy, StoredShadow};
-use super::{StoreError, schema, sql};
+use self::stored::{StoredAttempt, StoredCandidate, StoredDecision, StoredPolicy, StoredShadow};
+use crate::codes::Code;
+use crate::open::run::TermInfo;
+use crate::open::schema;
+use crate::{StoreError, sql};
 use gorgo_routing::model::{ApiPath, At, DecisionId, Generation, OutcomeRecord, VOID_MILLI};
 
 /// Connections that may read at once.
@@ -144,22 +150,22 @@ impl Reader {
         self.pool.close().await;
     }
 
-    pub(super) const fn pool(&self) -> &SqlitePool {
+    pub(crate) const fn pool(&self) -> &SqlitePool {
         &self.pool
     }
 
-    pub(super) fn failed(&self, cause: sqlx::Error) -> StoreError {
+    pub(crate) fn failed(&self, cause: sqlx::Error) -> StoreError {
         schema::opening(&self.path, cause)
     }
 
-    pub(super) fn get<'r, T>(&self, row: &'r SqliteRow, column: usize) -> Result<T, StoreError>
+    pub(crate) fn get<'r, T>(&self, row: &'r SqliteRow, column: usize) -> Result<T, StoreError>
     where
         T: sqlx::Decode<'r, sqlx::Sqlite> + sqlx::Type<sqlx::Sqlite>,
     {
         row.try_get(column).map_err(|cause| self.failed(cause))
     }
 
-    pub(super) fn code<C: Code>(&self, row: &SqliteRow, column: usize) -> Result<Option<C>, StoreError> {
+    pub(crate) fn code<C: Code>(&self, row: &SqliteRow, column: usize) -> Result<Option<C>, StoreError> {
         let code: Option<i64> = self.get(row, column)?;
         code.map(|value| {
             let unknown =
@@ -169,7 +175,7 @@ impl Reader {
         .transpose()
     }
 
-    pub(super) fn needed<T>(
+    pub(crate) fn needed<T>(
         &self,
         value: Option<T>,
         table: &'static str,
@@ -179,7 +185,7 @@ impl Reader {
         value.ok_or_else(|| StoreError::UnknownCode { path: self.path.clone(), table, column, value: code })
     }
 
-    pub(super) async fn names(&self, list: &'static str) -> Result<HashMap<i64, Arc<str>>, StoreError> {
+    pub(crate) async fn names(&self, list: &'static str) -> Result<HashMap<i64, Arc<str>>, StoreError> {
         let rows: Vec<(i64, String)> =
             sqlx::query_as(list).fetch_all(&self.pool).await.map_err(|cause| self.failed(cause))?;
         Ok(rows.into_iter().map(|(id, name)| (id, name.into())).collect())

@@ -1,15 +1,11 @@
-//! What a restart goes on from beside the tuners' states: prefix index, learned figures, the last round trips. One row
+//! What a restart goes on from: tuners' states, prefix index, learned figures, the last round trips. One row
 //! per replica, replaced by each newer one; all is asked for by the replica's name, so that a replica that left the
 //! fleet is never read.
 
-use sqlx::SqliteConnection;
-
-use super::batch::{Batcher, Part};
-use super::loss::Table;
-use super::open::Store;
-use super::run::ReplicaInfo;
-use super::{StoreError, sql};
-use gorgo_routing::model::{At, EngineEpoch, IndexRecord, LearnedRecord};
+use crate::open::Store;
+use crate::open::run::{PolicyInfo, ReplicaInfo};
+use crate::{StoreError, sql};
+use gorgo_routing::model::{At, EngineEpoch};
 
 /// A stored snapshot of a replica's part of the prefix index.
 #[derive(Debug, Clone, PartialEq)]
@@ -40,32 +36,29 @@ pub struct StoredProbe {
     pub rtt_us: u64,
 }
 
-impl Batcher {
-    pub(super) async fn write_warm(
-        &self,
-        connection: &mut SqliteConnection,
-        index: &[&IndexRecord],
-        learned: &[&LearnedRecord],
-        parts: &mut Vec<Part>,
-    ) -> Result<(), sqlx::Error> {
-        for row in index {
-            let (replica, at_us) = (self.ids.replica(row.replica), row.at.micros());
-            let query = sqlx::query(sql::ADD_INDEX).bind(replica).bind(at_us).bind(row.engine.started_ms);
-            let query = query.bind(row.engine.prompt_tokens).bind(row.blocks.as_slice());
-            let taken = query.execute(&mut *connection).await?.rows_affected();
-            sqlx::query(sql::DROP_OLD_INDEX).bind(replica).bind(at_us).execute(&mut *connection).await?;
-            parts.push(Part { table: Table::IndexSnapshots, rows: 1, taken });
-        }
-        for row in learned {
-            let query = sqlx::query(sql::PUT_LEARNED).bind(self.ids.replica(row.replica)).bind(row.at.micros());
-            let taken = query.bind(row.state.as_str()).execute(&mut *connection).await?.rows_affected();
-            parts.push(Part { table: Table::Learned, rows: 1, taken });
-        }
-        Ok(())
-    }
+/// What a policy's tuner left in the database.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LastTuning {
+    /// The newest state that was saved, JSON; generations that were cut later are not in it.
+    pub state: Option<String>,
+    /// The highest generation, cut or not.
+    pub generation: u64,
 }
 
 impl Store {
+    /// What the tuner of exactly this policy (same name, same digest) left behind; `None` where it never ran.
+    ///
+    /// # Errors
+    /// What SQLite says.
+    pub async fn last_tuning(&mut self, policy: &PolicyInfo) -> Result<Option<LastTuning>, StoreError> {
+        let query = sqlx::query_as(sql::LAST_TUNING).bind(&policy.name).bind(policy.digest());
+        let found: Option<(Option<String>, Option<i64>)> =
+            query.fetch_optional(&mut self.connection).await.map_err(|cause| self.failed(cause))?;
+        Ok(found.and_then(|(state, generation)| {
+            Some(LastTuning { state, generation: u64::try_from(generation?).unwrap_or(0) })
+        }))
+    }
+
     /// The newest snapshot of the index of the replica of that name, whatever it is worth; `None` where there is none.
     ///
     /// # Errors

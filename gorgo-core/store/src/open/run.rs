@@ -3,16 +3,16 @@
 //! Numbers are stable: a replica keeps its number by name, a policy by name and digest, over restarts. A run without
 //! `ended_at_us` is running or was killed.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 use sqlx::SqliteConnection;
 
-use super::open::Store;
-use super::sink::{Sink, Trouble};
-use super::writer::Writer;
-use super::{StoreError, sql};
+use crate::open::Store;
+use crate::table::weights;
+use crate::write::sink::{Sink, Trouble};
+use crate::write::writer::Writer;
+use crate::{StoreError, sql};
 use gorgo_routing::config;
 use gorgo_routing::model::{At, Clock, PolicyId, ReplicaId, Weights};
 
@@ -76,20 +76,20 @@ pub struct TermInfo {
 
 /// The numbers under which a run's parts are stored.
 #[derive(Debug)]
-pub(super) struct Ids {
-    pub(super) run: i64,
+pub(crate) struct Ids {
+    pub(crate) run: i64,
     replicas: Vec<i64>,
     policies: Vec<i64>,
 }
 
 impl Ids {
     /// `None` for a replica that the run did not begin with.
-    pub(super) fn replica(&self, replica: ReplicaId) -> Option<i64> {
+    pub(crate) fn replica(&self, replica: ReplicaId) -> Option<i64> {
         self.replicas.get(replica.index()).copied()
     }
 
     /// Gives numbers to policies that came later.
-    pub(super) async fn add(
+    pub(crate) async fn add(
         &mut self,
         connection: &mut SqliteConnection,
         policies: &[PolicyInfo],
@@ -111,7 +111,7 @@ impl Ids {
     }
 
     /// `None` for a policy that has no number yet.
-    pub(super) fn policy(&self, policy: PolicyId) -> Option<i64> {
+    pub(crate) fn policy(&self, policy: PolicyId) -> Option<i64> {
         self.policies.get(policy.index()).copied()
     }
 }
@@ -195,7 +195,7 @@ async fn write_later(
     for policy in policies {
         let id = write_policy(connection, policy).await?;
         // One that was there before, in another build, may have weights that are still open.
-        let query = sqlx::query(sql::CLOSE_WEIGHTS).bind(from.micros()).bind(run_id).bind(id);
+        let query = sqlx::query(weights::CLOSE).bind(from.micros()).bind(run_id).bind(id);
         query.execute(&mut *connection).await?;
         write_weights(connection, (run_id, id), &policy.weights, from.micros()).await?;
         ids.push(id);
@@ -211,7 +211,7 @@ async fn write_weights(
 ) -> Result<(), sqlx::Error> {
     let generation = i64::try_from(weights.generation.0).unwrap_or(i64::MAX);
     for (slot, value) in (1_i64..).zip(&weights.values) {
-        let query = sqlx::query(sql::WEIGHTS.one).bind(run_id).bind(policy_id).bind(generation);
+        let query = sqlx::query(weights::INSERT.one).bind(run_id).bind(policy_id).bind(generation);
         query.bind(slot).bind(from_us).bind(value).execute(&mut *connection).await?;
     }
     Ok(())
@@ -248,49 +248,5 @@ impl PolicyInfo {
             part(term.plugin_sha256.as_deref().unwrap_or_default());
         }
         format!("{:x}", hash.finalize())
-    }
-}
-
-/// Most different names that a run writes of one list, and the longest one, bytes: clients choose model names, and a
-/// client that invents them must not fill the disk.
-const MAX_NAMES: usize = 10_000;
-const MAX_NAME_BYTES: usize = 200;
-
-/// Names that get their number when they are first seen.
-#[derive(Debug)]
-pub(super) struct Names {
-    known: HashMap<Arc<str>, i64>,
-    add: &'static str,
-    id: &'static str,
-}
-
-impl Names {
-    pub(super) fn models() -> Self {
-        Self { known: HashMap::new(), add: sql::ADD_MODEL, id: sql::MODEL_ID }
-    }
-
-    pub(super) fn constraints() -> Self {
-        Self { known: HashMap::new(), add: sql::ADD_CONSTRAINT, id: sql::CONSTRAINT_ID }
-    }
-
-    /// Makes sure that `name` has a number, unless there are too many names.
-    pub(super) async fn learn(
-        &mut self,
-        connection: &mut SqliteConnection,
-        name: &Arc<str>,
-    ) -> Result<(), sqlx::Error> {
-        if self.known.contains_key(name) || self.known.len() >= MAX_NAMES {
-            return Ok(());
-        }
-        let stored = &name[..name.floor_char_boundary(MAX_NAME_BYTES)];
-        sqlx::query(self.add).bind(stored).execute(&mut *connection).await?;
-        let id = sqlx::query_scalar(self.id).bind(stored).fetch_one(&mut *connection).await?;
-        self.known.insert(Arc::clone(name), id);
-        Ok(())
-    }
-
-    /// The number of `name`, where it has one.
-    pub(super) fn id(&self, name: &str) -> Option<i64> {
-        self.known.get(name).copied()
     }
 }

@@ -1,4 +1,11 @@
-//! Opening the history database for writing.
+//! Opening the history database for writing: [`lock`] keeps other writers out, [`schema`] migrates the file, [`run`]
+//! begins a run, and [`resume`] and [`pin`] are what it goes on from.
+
+pub(crate) mod lock;
+pub(crate) mod pin;
+pub(crate) mod resume;
+pub(crate) mod run;
+pub(crate) mod schema;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -6,12 +13,12 @@ use std::time::Duration;
 use sqlx::sqlite::{SqliteAutoVacuum, SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{ConnectOptions, Connection, SqliteConnection};
 
-use super::lock::WriterLock;
-use super::{StoreError, schema, sql};
+use self::lock::WriterLock;
+use crate::{StoreError, sql};
 use gorgo_routing::model::DecisionId;
 
 /// The write-ahead log is cut back to this after a checkpoint, bytes.
-pub(super) const WAL_LIMIT_BYTES: u64 = 64 << 20;
+pub(crate) const WAL_LIMIT_BYTES: u64 = 64 << 20;
 const WAL_LIMIT_TEXT: &str = "67108864";
 
 /// How long a statement waits for another process's lock before the writer turns to its own waiting.
@@ -20,9 +27,9 @@ const BUSY: Duration = Duration::from_secs(1);
 /// An open database that has no run yet: `begin_run` makes a writer of it.
 #[derive(Debug)]
 pub struct Store {
-    pub(super) connection: SqliteConnection,
-    pub(super) lock: WriterLock,
-    pub(super) path: PathBuf,
+    pub(crate) connection: SqliteConnection,
+    pub(crate) lock: WriterLock,
+    pub(crate) path: PathBuf,
     secret: u64,
     last_decision: Option<DecisionId>,
     unfinished: Option<i64>,

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use sqlx::SqliteConnection;
 
-use super::loss::moment_of;
-use super::open::WAL_LIMIT_BYTES;
-use super::sql;
+use crate::open::WAL_LIMIT_BYTES;
+use crate::sql;
+use crate::table::{RetentionRule, TABLES};
+use crate::write::loss::moment_of;
 use gorgo_routing::config;
 use gorgo_routing::model::{At, DecisionId};
 
@@ -25,11 +26,11 @@ const FREE_PART: i64 = 8;
 
 /// The state of pruning.
 #[derive(Debug)]
-pub(super) struct Retention {
+pub(crate) struct Retention {
     max_age_us: u64,
     max_bytes: i64,
     /// The write-ahead log is cut back above this, bytes.
-    pub(super) max_log_bytes: u64,
+    pub(crate) max_log_bytes: u64,
     /// A log that could not be cut back was told already.
     long_log: bool,
     last: Option<At>,
@@ -45,7 +46,7 @@ struct Pages {
 }
 
 impl Retention {
-    pub(super) fn new(settings: &config::Retention) -> Self {
+    pub(crate) fn new(settings: &config::Retention) -> Self {
         let max_age = Duration::try_from_secs_f64(settings.max_age_days * 86_400.0).unwrap_or(Duration::MAX);
         Self {
             max_age_us: u64::try_from(max_age.as_micros()).unwrap_or(u64::MAX),
@@ -58,16 +59,16 @@ impl Retention {
     }
 
     /// When the next step is wanted soon: how soon.
-    pub(super) fn pause(&self) -> Option<Duration> {
+    pub(crate) fn pause(&self) -> Option<Duration> {
         self.more.then_some(STEP_PAUSE)
     }
 
-    pub(super) fn due(&self, now: At) -> bool {
+    pub(crate) fn due(&self, now: At) -> bool {
         self.more || self.last.is_none_or(|last| now.since(last) >= INTERVAL)
     }
 
     /// One step. Returns the size of the write-ahead log, bytes, when it first could not be cut back.
-    pub(super) async fn step(
+    pub(crate) async fn step(
         &mut self,
         connection: &mut SqliteConnection,
         path: &Path,
@@ -115,7 +116,7 @@ async fn chunk_end(connection: &mut SqliteConnection, first: i64) -> Result<Opti
 
 /// Deletes the decisions below `end` with all that hangs on them, and a step's worth of what is older than `oldest_us`
 /// in each table keyed by time. Whether more of the latter is left.
-async fn prune(connection: &mut SqliteConnection, end: i64, oldest_us: i64) -> Result<bool, sqlx::Error> {
+pub(crate) async fn prune(connection: &mut SqliteConnection, end: i64, oldest_us: i64) -> Result<bool, sqlx::Error> {
     sqlx::query(sql::BEGIN).execute(&mut *connection).await?;
     let pruned = match prune_tables(connection, end, oldest_us).await {
         Ok(more) => sqlx::query(sql::COMMIT).execute(&mut *connection).await.map(|_| more),
@@ -129,16 +130,24 @@ async fn prune(connection: &mut SqliteConnection, end: i64, oldest_us: i64) -> R
 }
 
 async fn prune_tables(connection: &mut SqliteConnection, end: i64, oldest_us: i64) -> Result<bool, sqlx::Error> {
-    for statement in sql::DELETE_BY_DECISION {
-        sqlx::query(statement).bind(end).execute(&mut *connection).await?;
-    }
     let mut more = false;
-    for statement in sql::DELETE_BY_TIME {
-        let query = sqlx::query(statement).bind(oldest_us).bind(STEP_ROWS);
-        let gone = query.execute(&mut *connection).await?.rows_affected();
-        more |= i64::try_from(gone).is_ok_and(|gone| gone == STEP_ROWS);
+    // Backwards: what hangs on a decision comes after `decisions`, and goes first.
+    for table in TABLES.iter().rev() {
+        match table.retention {
+            RetentionRule::WithDecision(text) => {
+                sqlx::query(text).bind(end).execute(&mut *connection).await?;
+            }
+            RetentionRule::ByAge(text) => {
+                let query = sqlx::query(text).bind(oldest_us).bind(STEP_ROWS);
+                let gone = query.execute(&mut *connection).await?.rows_affected();
+                more |= i64::try_from(gone).is_ok_and(|gone| gone == STEP_ROWS);
+            }
+            RetentionRule::OnceEnded(text) => {
+                sqlx::query(text).bind(oldest_us).execute(&mut *connection).await?;
+            }
+            RetentionRule::Never => {}
+        }
     }
-    sqlx::query(sql::DELETE_WEIGHTS).bind(oldest_us).execute(&mut *connection).await?;
     Ok(more)
 }
 

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use super::codes::Code;
-use super::read::Reader;
-use super::{StoreError, sql};
+use crate::codes::Code;
+use crate::read::Reader;
+use crate::{StoreError, sql};
 use gorgo_routing::model::{ApiPath, At, DecisionId, ErrorClass};
 
 /// A request as it was stored. Times are µs after its head arrived.

@@ -1,8 +1,8 @@
 //! What was learned, as it comes back from the database for people and for other machines: each policy's weights that won,
 //! and the newest rates of each replica.
 
-use super::read::Reader;
-use super::{StoreError, sql};
+use crate::read::Reader;
+use crate::{StoreError, sql};
 
 /// The weights of a policy that won last; those it began with where none did.
 #[derive(Debug, Clone, PartialEq)]
