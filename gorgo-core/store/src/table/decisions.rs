@@ -86,41 +86,39 @@ pub(super) fn sample() -> BoxedStrategy<Record> {
     let request =
         (select(&ApiPath::ALL[..]), option::of("[a-z0-9/.-]{1,40}"), any::<u64>(), any::<u32>(), count(), at());
     let choice = (option::of(replica()), select(&Refusal::ALL[..]), 0.0..=1.0_f64, any::<u32>(), any::<u64>());
-    let rest = (option::of(any::<i64>()), any::<u32>(), any::<u32>(), count(), any::<u32>());
+    let rest = (option::of(any::<i64>()), any::<u32>(), any::<u32>(), count());
     let watched = option::of((policy(), replica(), any::<i64>()));
+    let watched = watched.prop_map(|shadow| {
+        let shadow = shadow.map(|(policy, replica, cost_milli)| ShadowRecord { policy, replica, cost_milli });
+        shadow.into_iter().collect()
+    });
     let arm = option::of((0..2_u8, option::of(any::<u32>()), any::<bool>()));
     let all = (decision_id(), shape, request, choice, rest, watched, arm);
-    let record =
-        |(decision, shape, request, choice, rest, watched, arm): (_, (_, _), _, _, _, _, Option<(_, _, _)>)| {
-            let (path, model, session_hash, prompt_tokens, body_bytes, received): (_, Option<String>, _, _, _, _) =
-                request;
-            let (replica, refusal, propensity, ties, seed): (Option<ReplicaId>, _, _, _, _) = choice;
-            let (parent, shared_tokens, decide_us, generation, _): (Option<i64>, _, _, _, u32) = rest;
-            let shadow = |(policy, replica, cost_milli)| ShadowRecord { policy, replica, cost_milli };
-            DecisionRecord {
-                decision,
-                received,
-                path,
-                model: model.map(Into::into),
-                session_hash,
-                policy: shape.0,
-                generation: Generation(generation),
-                arm: arm.map(|arm| arm.0),
-                block: arm.and_then(|arm| arm.1),
-                counted: arm.is_some_and(|arm| arm.2),
-                seed,
-                replica,
-                refusal: replica.is_none().then_some(refusal),
-                propensity,
-                ties,
-                prompt_tokens,
-                parent: parent.map(DecisionId),
-                shared_tokens,
-                body_bytes,
-                decide_us,
-                candidates: shape.1,
-                shadows: watched.map(shadow).into_iter().collect(),
-            }
-        };
-    all.prop_map(move |all| Record::Decision(Box::new(record(all)))).boxed()
+    all.prop_map(|(decision, shape, request, choice, rest, shadows, arm)| {
+        Record::Decision(Box::new(DecisionRecord {
+            decision,
+            received: request.5,
+            path: request.0,
+            model: request.1.map(Into::into),
+            session_hash: request.2,
+            policy: shape.0,
+            generation: Generation(rest.3),
+            arm: arm.map(|arm| arm.0),
+            block: arm.and_then(|arm| arm.1),
+            counted: arm.is_some_and(|arm| arm.2),
+            seed: choice.4,
+            replica: choice.0,
+            refusal: choice.0.is_none().then_some(choice.1),
+            propensity: choice.2,
+            ties: choice.3,
+            prompt_tokens: request.3,
+            parent: rest.0.map(DecisionId),
+            shared_tokens: rest.1,
+            body_bytes: request.4,
+            decide_us: rest.2,
+            candidates: shape.1,
+            shadows,
+        }))
+    })
+    .boxed()
 }

@@ -27,7 +27,7 @@ async fn code_tables_say_what_the_program_means() {
         let rows: Vec<(i64, String)> = sqlx::query_as(AssertSqlSafe(query)).fetch_all(&mut connection).await.unwrap();
         assert_eq!(rows, entries(), "{table}");
     }
-    assert_eq!(ApiPath::of(-1), None);
+    assert_eq!(<ApiPath as Code>::of(-1), None);
 }
 
 /// Table or view → its columns, as the dictionary has them: `### name`, then a table whose first cell names columns.
