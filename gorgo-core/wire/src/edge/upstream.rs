@@ -9,8 +9,8 @@ use tokio_util::task::TaskTracker;
 
 use super::dial::Target;
 use super::pool::{Keeping, Pool};
-use crate::engine::{Adapter, adapter};
 use gorgo_routing::config::HttpVersion;
+use gorgo_routing::model::engine::Adapter;
 use gorgo_routing::model::{EngineKind, ReplicaId, Usage};
 
 /// What a replica is made of.
@@ -121,7 +121,7 @@ impl Upstream {
         });
         Ok(Self {
             name: Arc::clone(&setup.name),
-            adapter: adapter(setup.engine),
+            adapter: setup.engine.adapter(),
             cached_tokens: CachedTokens::default(),
             name_header: HeaderValue::from_bytes(setup.name.as_bytes())
                 .unwrap_or_else(|_| HeaderValue::from_static("?")),

@@ -3,7 +3,6 @@
 //! ([`health`]). What they find leaves as [`Event`](gorgo_routing::model::Event)s for the facts and as
 //! [`Record`](gorgo_routing::model::Record)s for the store. The `stream` files and `answer` read what engines answer.
 
-pub mod adapter;
 mod answer;
 pub mod client;
 pub mod ejection;
@@ -27,7 +26,6 @@ pub mod watch;
 #[cfg(test)]
 mod mock;
 
-pub use adapter::{Adapter, ENGINES, adapter};
 pub use answer::AnswerReader;
 pub use client::{Endpoint, EndpointError};
 pub use health::Vitals;

@@ -3,18 +3,24 @@
 //! The probe asks `/v1/models`, which the HTTP process answers by itself: `/health` runs a one-token generation and
 //! takes 1.0 s even when idle (measured, 0.5.23). Gauges are refreshed every 40 decode steps, so they are late.
 
-use super::{Adapter, CapacityPage, LimitsPage, MetricsPage};
-use crate::engine::metrics::{Across, Field, Series};
-use gorgo_routing::model::EngineKind;
+use super::{Across, Adapter, CapacityPage, EngineKind, EngineSetting, Field, LimitsPage, MetricsPage, Series};
 
 pub(super) const ENGINE: Adapter = Adapter {
     kind: EngineKind::Sglang,
+    name: "sglang",
+    summary: "SGLang",
     probe_path: "/v1/models",
     models_path: "/v1/models",
     metrics: Some(MetricsPage { path: "/metrics", series: &[SERIES], flag: Some("--enable-metrics") }),
     capacity: Some(CapacityPage { path: "/get_server_info", member: "max_total_num_tokens" }),
     limits: Some(LIMITS),
     cached_tokens_flag: Some("--enable-cache-report"),
+    cache_events: true,
+    setting_flags: &[
+        (EngineSetting::RunningRequests, "--max-running-requests (graphs: --cuda-graph-max-bs)"),
+        (EngineSetting::PrefillChunk, "--chunked-prefill-size"),
+        (EngineSetting::QueueOrder, "--schedule-policy lpm"),
+    ],
 };
 
 /// Its start arguments, and what became of them.

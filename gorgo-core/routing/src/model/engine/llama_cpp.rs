@@ -3,18 +3,20 @@
 //! The probe asks `/health`, which needs no key, is answered beside the slots, and says 503 while a model loads. KV
 //! figures are gone from its page in current builds; older ones are still read.
 
-use super::{Adapter, MetricsPage};
-use crate::engine::metrics::{Across, Field, Series};
-use gorgo_routing::model::EngineKind;
+use super::{Across, Adapter, EngineKind, Field, MetricsPage, Series};
 
 pub(super) const ENGINE: Adapter = Adapter {
     kind: EngineKind::LlamaCpp,
+    name: "llama-cpp",
+    summary: "llama.cpp's server",
     probe_path: "/health",
     models_path: "/v1/models",
     metrics: Some(MetricsPage { path: "/metrics", series: &[SERIES], flag: Some("--metrics") }),
     capacity: None,
     limits: None,
     cached_tokens_flag: None,
+    cache_events: false,
+    setting_flags: &[],
 };
 
 const SERIES: &[Series] = &[

@@ -3,18 +3,23 @@
 //! The probe asks `/health`: the API process answers it without waiting for the engine, and with 503 once the engine
 //! has died. Generation throughput is no gauge here; it is taken from the counter between two pages.
 
-use super::{Adapter, MetricsPage};
-use crate::engine::metrics::{Across, Field, Series};
-use gorgo_routing::model::EngineKind;
+use super::{Across, Adapter, EngineKind, EngineSetting, Field, MetricsPage, Series};
 
 pub(super) const ENGINE: Adapter = Adapter {
     kind: EngineKind::Vllm,
+    name: "vllm",
+    summary: "vLLM",
     probe_path: "/health",
     models_path: "/v1/models",
     metrics: Some(MetricsPage { path: "/metrics", series: &[SERIES], flag: None }),
     capacity: None,
     limits: None,
     cached_tokens_flag: Some("--enable-prompt-tokens-details"),
+    cache_events: true,
+    setting_flags: &[
+        (EngineSetting::RunningRequests, "--max-num-seqs"),
+        (EngineSetting::PrefillChunk, "--max-num-batched-tokens"),
+    ],
 };
 
 /// Names as of 0.6 to 0.32; newer first where two say the same. `kv_cache_usage_perc` is a share, 0 to 1, of blocks in
