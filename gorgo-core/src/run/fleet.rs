@@ -21,8 +21,7 @@ use gorgo_simulated::{self, Dialect, Settings};
 use gorgo_simulated::{Dialect, Settings};
 use gorgo_wire::edge::UpstreamSetup;
 use gorgo_wire::edge::UpstreamSetup;
-use gorgo_wire::engine::{Endpoint, Watched, adapter};
-use gorgo_wire::engine::{Endpoint, Watched, adapter};
+use gorgo_wire::engine::{Endpoint, Watched};
 
 /// One enabled replica, seen from each side.
 pub(super) struct Member {
@@ -109,7 +108,7 @@ pub(super) fn watched(
     Ok(Watched {
         replica,
         name: section.name.as_str().into(),
-        adapter: adapter(engine),
+        adapter: engine.adapter(),
         endpoint,
         api_key_env: section.api_key_env.clone(),
         learn_models: section.models.is_empty(),

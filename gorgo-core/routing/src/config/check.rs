@@ -10,6 +10,7 @@ use tracing_subscriber::filter::EnvFilter;
 use super::endpoint::EngineUrl;
 use super::shape::suggestion;
 use super::{Known, path, secrets};
+use crate::model::engine::ENGINES;
 use crate::model::{EngineKind, Faults, Value};
 
 /// Longest name of a replica: it stands in response headers and in metric labels.
@@ -187,10 +188,16 @@ fn cache_events(replica: &Value, path: &str, faults: &mut Faults) {
             faults.fault(at, "replays are asked for at the engine; write its host in place of `*`");
         } else if key == "kv_replay" && replica.get("kv_events").is_none() {
             faults.fault(at, "only with `kv_events`, which says where events are published");
-        } else if text(replica, &["engine"]).is_some_and(|engine| !matches!(engine, "vllm" | "sglang")) {
-            faults.fault(at, "only vllm and sglang publish cache events");
+        } else if text(replica, &["engine"]).is_some_and(|engine| !publishing().any(|name| name == engine)) {
+            let names: Vec<&str> = publishing().collect();
+            faults.fault(at, format!("only {} publish cache events", names.join(" and ")));
         }
     }
+}
+
+/// Names of the engines that publish cache events.
+fn publishing() -> impl Iterator<Item = &'static str> {
+    ENGINES.iter().filter(|engine| engine.cache_events).map(|engine| engine.name)
 }
 
 /// Whether a ZeroMQ address can be one of an engine's.

@@ -359,8 +359,8 @@ pub struct ReplicaSection {
     /// Region; the replica's name where absent.
     #[serde(default)]
     pub region: Option<String>,
-    /// `sglang`, `vllm`, `llama-cpp`, `openai` or `simulated`.
-    #[schemars(extend("enum" = ["sglang", "vllm", "llama-cpp", "openai", "simulated"]))]
+    /// Its engine; `gorgo kinds` has a line for each.
+    #[schemars(extend("enum" = crate::model::EngineKind::names()))]
     pub engine: String,
     /// Base address of a real engine, `http://host:port`.
     #[serde(default)]

@@ -6,6 +6,7 @@ mod candidates;
 mod canonical;
 mod connections;
 mod decision;
+pub mod engine;
 mod event;
 mod facts;
 mod fault;
@@ -25,6 +26,7 @@ pub use candidates::{Candidates, Needs, RttSource, ShareOf, ShareWindow, WindowL
 pub use canonical::CanonicalSink;
 pub use connections::Connections;
 pub use decision::{Decision, DecisionId, Exclusion, Generation, Refusal};
+pub use engine::EngineKind;
 pub use event::{Ending, EngineReport, Event};
 pub use facts::{FACT_NAMES, FACT_UNITS, FACTS, Fact, FactOf};
 pub use fault::{Fault, Faults, Severity};
@@ -33,12 +35,8 @@ pub use kv::{KvChange, KvCount, KvStored};
 pub use param::{KindDoc, Param, ParamType, Params};
 pub use plugin::PluginCount;
 pub use prompt::{Prompt, Splice, Usage};
-pub use record::{
-    AlarmRecord, AttemptRecord, CandidateRecord, Connection, DecisionRecord, EngineEpoch, ErrorClass, EventKind,
-    EventRecord, GenerationRecord, ITL_BOUNDS_MS, IndexRecord, ItlCounts, LearnedRecord, OutcomeRecord, ProbeRecord,
-    RateKind, RateRecord, Record, Route, ScoreRecord, ScrapeRecord, ShadowRecord, Verdict, WeightRecord,
-};
-pub use replica::{EngineKind, PolicyId, Replica, ReplicaId};
+pub use record::*;
+pub use replica::{PolicyId, Replica, ReplicaId};
 pub use request::{ApiPath, RequestView};
 pub use units::{At, Clock, Unit, VOID_MILLI, from_milli, to_milli};
 pub use value::Value;

@@ -45,6 +45,30 @@ pub enum Record {
     Learned(LearnedRecord),
 }
 
+impl Record {
+    /// Rows that it becomes, of all tables together. It is counted on the way into the store's queue, so it must cost next
+    /// to nothing; a test of the store holds it equal to what the tables count.
+    #[must_use]
+    pub fn rows(&self) -> u64 {
+        let rows = match self {
+            Self::Decision(decision) => 1 + candidate_rows(&decision.candidates) + decision.shadows.len(),
+            Self::Candidates { rows, .. } => candidate_rows(rows),
+            Self::Weights(weights) => weights.values.len(),
+            Self::Generation(generation) => 1 + generation.scores.len(),
+            Self::Alarm(alarm) => usize::from(!alarm.over),
+            _ => 1,
+        };
+        u64::try_from(rows).unwrap_or(u64::MAX)
+    }
+}
+
+fn candidate_rows(candidates: &[CandidateRecord]) -> usize {
+    candidates.iter().map(|candidate| 1 + candidate.signals_milli.len().saturating_sub(TERM_SLOTS)).sum()
+}
+
+/// Term slots in a row of `candidates`; each term beyond has a row of its own, in `candidate_terms`.
+pub const TERM_SLOTS: usize = 8;
+
 /// A row of `decisions` and its rows of `candidates` (attempt 1) and `shadows`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DecisionRecord {

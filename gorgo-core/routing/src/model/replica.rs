@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::EngineKind;
+
 /// A replica's place in the fleet, 0-based and stable for the life of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReplicaId(pub u16);
@@ -30,44 +32,6 @@ impl PolicyId {
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
-    }
-}
-
-/// Which engine a replica runs; chooses its adapter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum EngineKind {
-    /// SGLang.
-    Sglang,
-    /// vLLM.
-    Vllm,
-    /// llama.cpp's server.
-    LlamaCpp,
-    /// Any OpenAI-compatible server; nothing beyond the API is assumed.
-    OpenAi,
-    /// The engine simulated by gorgo itself, behind a real HTTP server on loopback.
-    Simulated,
-}
-
-impl EngineKind {
-    /// All engines, in documentation order.
-    pub const ALL: [Self; 5] = [Self::Sglang, Self::Vllm, Self::LlamaCpp, Self::OpenAi, Self::Simulated];
-
-    /// The name in configuration files and in the database.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Sglang => "sglang",
-            Self::Vllm => "vllm",
-            Self::LlamaCpp => "llama-cpp",
-            Self::OpenAi => "openai",
-            Self::Simulated => "simulated",
-        }
-    }
-
-    /// The engine of that name.
-    #[must_use]
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|engine| engine.name() == name)
     }
 }
 

@@ -8,6 +8,7 @@ mod requests;
 mod round_trip;
 mod schema;
 mod shadows;
+mod tables;
 mod tuning;
 mod warm;
 mod weights;
@@ -271,11 +272,11 @@ fn history() -> Vec<Record> {
     records
 }
 
-/// A generation that began and was rejected, the next one, which runs, and two alarms, one of them over.
-fn generation() -> Vec<Record> {
-    let began = GenerationRecord {
+/// A generation of the serving policy that has just begun.
+fn began(generation: u64) -> GenerationRecord {
+    GenerationRecord {
         policy: PolicyId(0),
-        generation: Generation(1),
+        generation: Generation(generation),
         parent: Some(Generation(0)),
         started: at(2),
         ended: None,
@@ -286,7 +287,11 @@ fn generation() -> Vec<Record> {
         verdict: None,
         reason: None,
         scores: Vec::new(),
-    };
+    }
+}
+
+/// A generation that began and was rejected, the next one, which runs, and two alarms, one of them over.
+fn generation() -> Vec<Record> {
     let score = |arm, value, samples| ScoreRecord {
         arm,
         statistic: "ttft_p95",
@@ -306,14 +311,14 @@ fn generation() -> Vec<Record> {
             score(1, 800.0, 2),
             ScoreRecord { statistic: "score_difference", ..score(1, 400.0, 4) },
         ],
-        ..began.clone()
+        ..began(1)
     };
-    let next = GenerationRecord { generation: Generation(2), started: at(8), blocks: (6, 6), ..began.clone() };
+    let next = GenerationRecord { started: at(8), blocks: (6, 6), ..began(2) };
     let alarm = |kind: &str, over| {
         Record::Alarm(AlarmRecord { at: at(if over { 9 } else { 8 }), kind: kind.to_owned(), value: Some(0.5), over })
     };
     let mut records: Vec<Record> =
-        [began, ended, next].into_iter().map(|row| Record::Generation(Box::new(row))).collect();
+        [began(1), ended, next].into_iter().map(|row| Record::Generation(Box::new(row))).collect();
     records.extend([alarm("weight-at-bound:queue", false), alarm("drift", false), alarm("drift", true)]);
     records
 }
@@ -413,7 +418,7 @@ async fn connect(path: &Path) -> SqliteConnection {
 
 async fn migrated() -> SqliteConnection {
     let mut connection = SqliteConnection::connect("sqlite::memory:").await.unwrap();
-    super::schema::migrator().run(&mut connection).await.unwrap();
+    crate::open::schema::migrator().run(&mut connection).await.unwrap();
     connection
 }
 

@@ -8,7 +8,8 @@ use tokio_util::task::TaskTracker;
 
 use super::dial::Target;
 use super::pool::{Keeping, Pool};
-use crate::engine::{Adapter, Endpoint, adapter};
+use crate::engine::Endpoint;
+use gorgo_routing::model::engine::Adapter;
 use gorgo_routing::model::{EngineKind, ReplicaId, Usage};
 
 /// What a replica is made of.
@@ -88,7 +89,7 @@ impl Upstream {
         let target = Target { host: url.host().to_owned(), port: url.port(), http: setup.endpoint.http(), congestion };
         Self {
             name: Arc::clone(&setup.name),
-            adapter: adapter(setup.engine),
+            adapter: setup.engine.adapter(),
             cached_tokens: CachedTokens::default(),
             name_header: HeaderValue::from_bytes(setup.name.as_bytes())
                 .unwrap_or_else(|_| HeaderValue::from_static("?")),

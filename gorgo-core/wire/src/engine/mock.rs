@@ -17,7 +17,6 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::adapter::adapter;
 use super::client::{Client, Endpoint};
 use super::health::Vitals;
 use super::watch::{Senses, Watched};
@@ -98,7 +97,7 @@ impl Mock {
         Watched {
             replica: ReplicaId(0),
             name: "a".into(),
-            adapter: adapter(engine),
+            adapter: engine.adapter(),
             endpoint: self.endpoint(key),
             api_key_env: key.map(|_| "A_KEY".to_owned()),
             learn_models: true,

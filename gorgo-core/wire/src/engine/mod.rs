@@ -3,7 +3,6 @@
 //! ([`health`]). What they find leaves by the [`FactOutlet`](gorgo_observe::FactOutlet), for the facts and for the store at
 //! once. The `stream` files and `answer` read what engines answer.
 
-pub mod adapter;
 mod answer;
 pub mod client;
 pub mod ejection;
@@ -27,7 +26,6 @@ pub mod watch;
 #[cfg(test)]
 mod mock;
 
-pub use adapter::{Adapter, ENGINES, adapter};
 pub use answer::AnswerReader;
 pub use client::{Endpoint, EndpointError};
 pub use health::Vitals;

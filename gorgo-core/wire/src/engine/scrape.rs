@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::adapter::{CapacityPage, MetricsPage};
 use super::client::{Client, GetError};
-use super::limits::{Limits, LimitsPage};
+use super::limits::{self, Limits};
 use super::metrics::{self, Page};
 use super::watch::{Complaint, Schedule, Senses, Watched, key_complaint};
 use gorgo_routing::config::Scrape;
+use gorgo_routing::model::engine::{CapacityPage, LimitsPage, MetricsPage};
 use gorgo_routing::model::{At, EngineReport};
 
 /// Longest page that is read, bytes: vLLM's are 54 KB.
@@ -236,7 +236,7 @@ impl Scraper {
     async fn limits(&mut self, page: &LimitsPage, senses: &Senses) {
         let Ok((status, body)) = self.get(page.path, senses).await else { return };
         // Whatever it says, it would say again until it restarts.
-        self.limits = Some(if status.is_success() { page.read(&body) } else { Limits::default() });
+        self.limits = Some(if status.is_success() { limits::read(page, &body) } else { Limits::default() });
     }
 
     /// There is no metrics page to say it with.

@@ -9,10 +9,10 @@ use rand_chacha::ChaCha8Rng;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::adapter::Adapter;
 use super::client::Endpoint;
 use super::health::Vitals;
 use gorgo_observe::FactOutlet;
+use gorgo_routing::model::engine::Adapter;
 use gorgo_routing::model::{Clock, EventKind, ReplicaId};
 
 /// A replica to watch.

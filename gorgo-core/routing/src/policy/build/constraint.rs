@@ -114,7 +114,7 @@ impl One<'_> {
 
     /// A gate does nothing where nobody knows how many requests an engine decodes cheaply.
     fn check_gate(&mut self, rule: &GateRule, path: &str) {
-        let says = |engine| matches!(engine, EngineKind::Sglang | EngineKind::Simulated);
+        let says = |engine: EngineKind| engine.adapter().limits.is_some();
         let silent: Vec<&str> = self
             .fleet
             .iter()
