@@ -38,7 +38,7 @@ pub use record::{
     EventRecord, GenerationRecord, ITL_BOUNDS_MS, IndexRecord, ItlCounts, LearnedRecord, OutcomeRecord, ProbeRecord,
     RateKind, RateRecord, Record, Route, ScoreRecord, ScrapeRecord, ShadowRecord, Verdict, WeightRecord,
 };
-pub use replica::{EngineKind, PolicyId, Replica, ReplicaId};
+pub use replica::{EngineKind, PolicyBuildId, PolicyIndex, Replica, ReplicaId};
 pub use request::{ApiPath, RequestView};
 pub use units::{At, Clock, Unit, VOID_MILLI, from_milli, to_milli};
 pub use value::Value;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{ApiPath, At, DecisionId, Generation, HoldRecord, PolicyId, Refusal, ReplicaId, RttSource, Unit};
+use super::{ApiPath, At, DecisionId, Generation, HoldRecord, PolicyBuildId, Refusal, ReplicaId, RttSource, Unit};
 
 /// One thing that happened.
 #[derive(Debug, Clone, PartialEq)]
@@ -59,7 +59,7 @@ pub struct DecisionRecord {
     /// Hash of the session key; 0 on a refusal before it was known.
     pub session_hash: u64,
     /// The policy that decided.
-    pub policy: PolicyId,
+    pub policy: PolicyBuildId,
     /// Which weights.
     pub generation: Generation,
     /// In a tuning experiment: 0 incumbent, 1 candidate.
@@ -127,7 +127,7 @@ pub struct CandidateRecord {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ShadowRecord {
     /// The policy that did not act.
-    pub policy: PolicyId,
+    pub policy: PolicyBuildId,
     /// Whom it would have chosen.
     pub replica: ReplicaId,
     /// At what cost, thousandths of its own unit.
@@ -415,7 +415,7 @@ pub struct EventRecord {
 #[derive(Debug, Clone, PartialEq)]
 pub struct WeightRecord {
     /// Which policy.
-    pub policy: PolicyId,
+    pub policy: PolicyBuildId,
     /// From when.
     pub at: At,
     /// Of which generation.
@@ -505,7 +505,7 @@ impl Verdict {
 #[derive(Debug, Clone, PartialEq)]
 pub struct GenerationRecord {
     /// Of which policy.
-    pub policy: PolicyId,
+    pub policy: PolicyBuildId,
     /// The candidate.
     pub generation: Generation,
     /// The incumbent it was made from and compared with.

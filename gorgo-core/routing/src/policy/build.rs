@@ -14,7 +14,7 @@ use super::presets::{PRESETS, preset};
 use super::suggest::suggestion;
 use super::{Policies, Policy, PolicyUnit, Registry, params};
 use crate::config::table_text;
-use crate::model::{Faults, Needs, Param, Params, PolicyId, Replica, Severity, ShareWindow, Value};
+use crate::model::{Faults, Needs, Param, Params, PolicyBuildId, PolicyIndex, Replica, Severity, ShareWindow, Value};
 use crate::pick::PickerKind;
 use crate::score::{CostKind, Slot};
 
@@ -50,7 +50,7 @@ pub fn build(registry: &Registry, tables: &[(String, Value)], default: &str, fle
     let mut windows = Vec::new();
     let mut list = Vec::with_capacity(sources.len());
     for (index, (name, table)) in sources.iter().enumerate() {
-        let id = PolicyId(u16::try_from(index).unwrap_or(u16::MAX));
+        let id = PolicyBuildId(u16::try_from(index).unwrap_or(u16::MAX));
         let mut found = Faults::default();
         let mut one = One { registry, fleet, path: format!("policy.{name}"), faults: &mut found };
         list.extend(one.policy(id, name, table, &names, &mut windows).map(Arc::new));
@@ -67,7 +67,7 @@ pub fn build(registry: &Registry, tables: &[(String, Value)], default: &str, fle
         let near = suggestion(default, names.iter().copied());
         faults.fault("default_policy", format!("unknown policy \"{default}\"; {near}"));
     }
-    let default = default_id.and_then(|index| u16::try_from(index).ok()).map(PolicyId);
+    let default = default_id.and_then(|index| u16::try_from(index).ok()).map(PolicyIndex);
     let policies = default.filter(|_| !faults.any()).map(|default| Policies {
         list,
         default,
@@ -92,7 +92,7 @@ impl One<'_> {
 
     fn policy(
         &mut self,
-        id: PolicyId,
+        id: PolicyBuildId,
         name: &str,
         table: &Value,
         names: &[&str],
@@ -180,7 +180,7 @@ impl One<'_> {
         })
     }
 
-    fn shadows(&mut self, own: &str, value: Option<&Value>, names: &[&str]) -> Vec<PolicyId> {
+    fn shadows(&mut self, own: &str, value: Option<&Value>, names: &[&str]) -> Vec<PolicyIndex> {
         let Some(value) = value else { return Vec::new() };
         let Value::List(list) = value else {
             self.fault(".shadow", format!("expected an array of strings, found {}", value.type_name()));
@@ -195,8 +195,8 @@ impl One<'_> {
             };
             match names.iter().position(|known| *known == name).and_then(|index| u16::try_from(index).ok()) {
                 Some(_) if name == own => self.fault(&key, "a policy cannot be its own shadow"),
-                Some(index) if shadows.contains(&PolicyId(index)) => self.fault(&key, "named twice"),
-                Some(index) => shadows.push(PolicyId(index)),
+                Some(index) if shadows.contains(&PolicyIndex(index)) => self.fault(&key, "named twice"),
+                Some(index) => shadows.push(PolicyIndex(index)),
                 None => {
                     let near = suggestion(name, names.iter().copied());
                     self.fault(&key, format!("unknown policy \"{name}\"; {near}"));

@@ -130,7 +130,7 @@ impl Ledger {
             path: self.path,
             model: prompt.and_then(|prompt| prompt.model.clone()),
             session_hash: prompt.map_or(0, |prompt| prompt.session_hash),
-            policy: self.data.serving.get(),
+            policy: self.data.choose.active_build(self.data.serving.get()),
             generation: Generation(0),
             arm: None,
             block: None,

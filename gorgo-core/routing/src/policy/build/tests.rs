@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::config::parse_toml;
-use crate::model::Unit;
 use crate::model::arbitrary::fleet;
+use crate::model::{PolicyBuildId, Unit};
 use crate::policy::Unknown;
 
 /// The `[policy.NAME]` tables of a TOML text.
@@ -304,7 +304,7 @@ fn a_table_of_a_presets_name_wins() {
     let policies = checked.policies.unwrap();
     assert_eq!(policies.list.iter().filter(|policy| &*policy.name == "random").count(), 1);
     assert_eq!(policies.named("random").unwrap().terms[0].kind, "turn");
-    assert_eq!(policies.named("random").unwrap().id, PolicyId(0));
+    assert_eq!(policies.named("random").unwrap().id, PolicyBuildId(0));
 }
 
 #[test]

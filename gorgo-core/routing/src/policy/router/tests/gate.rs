@@ -18,7 +18,16 @@ hold_cold = false
 
 fn enter(router: &Router, policy: &str, prompt: &Prompt, number: u64) -> Result<Entered, DecideError> {
     let decision = DecisionId(i64::try_from(number).unwrap());
-    router.enter(prompt, id(router, policy), decision, number, At(1_000_000 + number), &[])
+    router.enter(
+        prompt,
+        &DecisionContext {
+            policy: id(router, policy),
+            id: decision,
+            seed: number,
+            at: At(1_000_000 + number),
+            exclude: &[],
+        },
+    )
 }
 
 fn routed(entered: Result<Entered, DecideError>) -> Routed {
@@ -47,7 +56,10 @@ fn the_fifth_waits_as_load_of_its_replica_and_the_seventh_is_shed() {
     assert_eq!((router.held(ReplicaId(0)), router.held(ReplicaId(1))), (1, 1));
     assert_eq!(router.load(ReplicaId(0)).0, 2, "it is not in flight");
     // Who will not wait is not sent to a closed replica.
-    let refused = router.decide(&prompt, id(&router, "gated"), DecisionId(9), 9, At(1), &[]);
+    let refused = router.decide(
+        &prompt,
+        &DecisionContext { policy: id(&router, "gated"), id: DecisionId(9), seed: 9, at: At(1), exclude: &[] },
+    );
     assert_eq!(refused.unwrap_err(), DecideError::NoReplica);
 
     let first = running.swap_remove(0);
@@ -58,7 +70,11 @@ fn the_fifth_waits_as_load_of_its_replica_and_the_seventh_is_shed() {
     assert_eq!(called, [waiting[next].number()]);
     let mut waiting = waiting;
     let held = waiting.swap_remove(next);
-    let again = router.enter_again(held, &prompt, DecisionId(4), 4, At(2_000_001), &[]);
+    let again = router.enter_again(
+        held,
+        &prompt,
+        &DecisionContext { policy: id(&router, "gated"), id: DecisionId(4), seed: 4, at: At(2_000_001), exclude: &[] },
+    );
     let again = routed(again);
     assert_eq!(again.reservation.replica(), place);
     // The row says what the decision saw: one that waits for the other replica is load there if it came before.
@@ -111,7 +127,11 @@ fn when_its_replica_goes_down_a_request_is_called_and_goes_elsewhere() {
     }
     router.apply(&Event::Down { replica: gone });
     assert_eq!(router.take_called(), [waits.number()]);
-    let again = routed(router.enter_again(waits, &prompt, DecisionId(4), 4, At(2_000_001), &[]));
+    let again = routed(router.enter_again(
+        waits,
+        &prompt,
+        &DecisionContext { policy: id(&router, "gated"), id: DecisionId(4), seed: 4, at: At(2_000_001), exclude: &[] },
+    ));
     assert_eq!(again.reservation.replica(), left);
     router.apply(&Event::Down { replica: left });
     let nobody = enter(&router, "gated", &prompt, 5);
@@ -163,7 +183,11 @@ fn who_waits_for_a_replica_that_is_drained_is_called_and_goes_elsewhere() {
     let place = waiting.replica();
     assert!(router.set_draining(place, true) && router.is_draining(place));
     assert_eq!(router.take_called(), [waiting.number()]);
-    let again = held(router.enter_again(waiting, &prompt, DecisionId(4), 4, At(2_000_000), &[]));
+    let again = held(router.enter_again(
+        waiting,
+        &prompt,
+        &DecisionContext { policy: id(&router, "gated"), id: DecisionId(4), seed: 4, at: At(2_000_000), exclude: &[] },
+    ));
     assert_ne!(again.replica(), place);
     router.leave(again, At(2_000_001));
     assert!(!router.set_draining(ReplicaId(9), true), "a stranger");
