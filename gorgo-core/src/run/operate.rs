@@ -101,7 +101,7 @@ impl Operators {
         let policies = self.router.policies();
         let place = match name {
             None => self.default,
-            Some(name) => place_of(&policies, name).ok_or_else(|| {
+            Some(name) => policies.index_of(name).ok_or_else(|| {
                 let near = gorgo_routing::config::nearest(name, policies.list.iter().map(|policy| &*policy.name));
                 let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
                 NotDone::Unknown(format!("no policy `{name}`{near}"))
@@ -153,16 +153,10 @@ pub(super) fn welcomes(router: &Router) -> bool {
     router.fleet().iter().any(|replica| router.replica_state(replica.id).is_up() && !router.is_draining(replica.id))
 }
 
-/// The place of a policy in the list, which it is called by.
-pub(super) fn place_of(policies: &Policies, name: &str) -> Option<PolicyIndex> {
-    let place = policies.list.iter().position(|policy| *policy.name == *name)?;
-    u16::try_from(place).ok().map(PolicyIndex)
-}
-
 /// The policy that a run begins with: the one that an earlier run pinned, where there still is such a policy.
 pub(super) fn begins_with(policies: &Policies, pinned: Option<&str>) -> PolicyIndex {
     let Some(name) = pinned else { return policies.default };
-    match place_of(policies, name) {
+    match policies.index_of(name) {
         Some(place) => {
             log::policy_pinned(name);
             place

@@ -347,7 +347,7 @@ fn observer(
             }));
         }
         if matches!(event, Event::Report { .. }) {
-            for (replica, text) in router.take_gate_news() {
+            for (replica, text) in router.take_admission_news() {
                 let kind = EventKind::GateResync;
                 records.record(Record::Event(EventRecord { at: clock.now(), kind, replica: Some(replica), text }));
             }

@@ -94,6 +94,37 @@ pub struct DecisionRecord {
     pub shadows: Vec<ShadowRecord>,
 }
 
+impl DecisionRecord {
+    /// The row of a request that was not routed: nothing is known of candidates, and no weights were asked.
+    #[must_use]
+    pub fn refused(decision: DecisionId, received: At, path: ApiPath, policy: PolicyBuildId, refusal: Refusal) -> Self {
+        Self {
+            decision,
+            received,
+            path,
+            model: None,
+            session_hash: 0,
+            policy,
+            generation: Generation(0),
+            arm: None,
+            block: None,
+            counted: false,
+            seed: 0,
+            replica: None,
+            refusal: Some(refusal),
+            propensity: 0.0,
+            ties: 0,
+            prompt_tokens: 0,
+            parent: None,
+            shared_tokens: 0,
+            body_bytes: 0,
+            decide_us: 0,
+            candidates: Vec::new(),
+            shadows: Vec::new(),
+        }
+    }
+}
+
 /// A row of `candidates`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CandidateRecord {

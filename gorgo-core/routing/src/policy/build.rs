@@ -1,6 +1,7 @@
 //! Tables of configuration → policies. Checks go on after the first fault, so that all are reported at once, each with
 //! the path of its key.
 
+mod admission;
 mod constraint;
 mod digest;
 mod term;
@@ -27,7 +28,8 @@ pub struct Checked {
     pub faults: Faults,
 }
 
-const POLICY_KEYS: [&str; 8] = ["unit", "cost", "picker", "exploration", "shadow", "term", "constraint", "tune"];
+const POLICY_KEYS: [&str; 9] =
+    ["unit", "cost", "picker", "exploration", "shadow", "term", "constraint", "admission", "tune"];
 
 /// Builds the `[policy.NAME]` tables of a file and the presets that they do not replace. `default` is the policy that
 /// serves; `fleet` are the enabled replicas.
@@ -54,10 +56,11 @@ pub fn build(registry: &Registry, tables: &[(String, Value)], default: &str, fle
         let mut found = Faults::default();
         let mut one = One { registry, fleet, path: format!("policy.{name}"), faults: &mut found };
         list.extend(one.policy(id, name, table, &names, &mut windows).map(Arc::new));
-        // Presets are what they are: a baseline may be foolish on purpose. What a constraint of the one that serves says of
-        // this fleet is another matter.
+        // Presets are what they are: a baseline may be foolish on purpose. What a constraint or the gate of the one that
+        // serves says of this fleet is another matter.
         if index >= tables.len() {
-            let of_fleet = |path: &str| *name == default && path.contains(".constraint.");
+            let of_fleet =
+                |path: &str| *name == default && (path.contains(".constraint.") || path.ends_with(".admission"));
             found.list.retain(|fault| fault.severity == Severity::Fault || of_fleet(&fault.path));
         }
         faults.extend(found);
@@ -111,6 +114,7 @@ impl One<'_> {
         let shadows = self.shadows(name, table.get("shadow"), names);
         let terms = self.terms(table.get("term"));
         let constraints = self.constraints(table.get("constraint"), windows);
+        let admission = self.admission(table.get("admission"));
         let cost_kinds = self.registry.costs.clone();
         let cost = self.chosen("cost", table.get("cost"), "sum", &cost_kinds);
         let picker_kinds = self.registry.pickers.clone();
@@ -131,8 +135,8 @@ impl One<'_> {
             .iter()
             .map(|built| built.term.signal.needs().and(built.term.weight.needs()))
             .chain(constraints.iter().map(|rule| rule.limit.needs()))
+            .chain(admission.iter().map(|_| crate::policy::admission::needs()))
             .fold(Needs::NONE, Needs::and);
-        let gate = constraints.iter().find_map(|rule| rule.limit.gate());
         Some(Policy {
             id,
             name: Arc::from(name),
@@ -144,7 +148,7 @@ impl One<'_> {
             exploration,
             shadows,
             tune,
-            gate,
+            admission,
             needs,
             cost: cost?,
             picker: picker?,

@@ -3,6 +3,7 @@
 //! [`build`] makes [`Policies`] of configuration; [`decide`] is the one function that routes; [`again`] repeats a
 //! stored decision; [`Router`] drives all of it with facts.
 
+mod admission;
 mod build;
 mod decide;
 mod loader;
@@ -28,7 +29,7 @@ pub use router::{
 pub use weight::Weight;
 
 use crate::constrain::Constraint;
-use crate::model::{GateRule, Generation, Needs, PolicyBuildId, PolicyIndex, ShareWindow, Unit, Weights};
+use crate::model::{AdmissionRule, Generation, Needs, PolicyBuildId, PolicyIndex, ShareWindow, Unit, Weights};
 use crate::pick::Picker;
 use crate::score::{Cost, CostTerm};
 use crate::tune::Plan;
@@ -51,6 +52,13 @@ impl Policies {
     #[must_use]
     pub fn get(&self, index: PolicyIndex) -> Option<&Policy> {
         self.list.get(index.index()).map(Arc::as_ref)
+    }
+
+    /// Position of the policy of that name.
+    #[must_use]
+    pub fn index_of(&self, name: &str) -> Option<PolicyIndex> {
+        let index = self.list.iter().position(|policy| *policy.name == *name)?;
+        u16::try_from(index).ok().map(PolicyIndex)
     }
 
     /// The policy of that name.
@@ -84,7 +92,7 @@ pub struct Policy {
     /// How its weights are tuned; `None`: they are not.
     pub tune: Option<Plan>,
     /// The gate that its requests wait at, if it has one.
-    pub gate: Option<GateRule>,
+    pub admission: Option<AdmissionRule>,
     /// The facts that its terms and constraints read.
     pub needs: Needs,
     cost: Box<dyn Cost>,

@@ -10,7 +10,7 @@
 //! Selecting and reserving under the same lock is what makes a burst see itself. `edge` drives this on the wall clock,
 //! `sim` on a virtual one; nothing here reads a clock, and the same calls give the same decisions.
 
-mod held;
+mod admission;
 mod network;
 mod read;
 mod residency;
@@ -25,8 +25,8 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
-pub use self::held::{Entered, Held};
-use self::held::{Turn, gated, wish};
+pub use self::admission::{Entered, Held};
+use self::admission::{Turn, gated, wish};
 use self::ruling::Ruling;
 pub use self::ruling::Succession;
 use self::state::{Dispatch, Ended, Reserved, State};
@@ -36,9 +36,9 @@ use super::Policies;
 use super::decide::{Choice, evaluate, written};
 use super::record::candidate_rows;
 use crate::config::{Index, Probe, Scrape};
+use crate::feature::admission::{Admission, Ahead, Pass};
 use crate::feature::fleet::{ReplicaState, Serves};
-use crate::feature::gate::{self, Admission};
-use crate::feature::prefix::{self, PrefixIndex, PrefixStats};
+use crate::feature::prefix::{self, PrefixIndex};
 use crate::feature::residency::Residency;
 use crate::feature::tokens::TokenRates;
 use crate::model::{
@@ -119,7 +119,7 @@ pub struct Reservation {
     reserved: Reserved,
     prefix: Option<prefix::Ticket>,
     /// Where the policy has a gate.
-    pass: Option<gate::Pass>,
+    pass: Option<Pass>,
 }
 
 impl Reservation {
@@ -160,7 +160,7 @@ pub struct Router {
     state: Mutex<State>,
     workspaces: Workspaces,
     /// Who is told of those whom the gate calls; where nobody is, they are kept for [`Router::take_called`].
-    listener: OnceLock<held::Listener>,
+    listener: OnceLock<admission::Listener>,
     /// What the gate has to tell people.
     news: Mutex<Vec<(ReplicaId, String)>>,
     connections: OnceLock<Arc<dyn Connections>>,
@@ -280,7 +280,7 @@ impl Router {
         if first_turn.is_none() {
             state.next_turn(place);
         }
-        let mut ahead = gate::Ahead::default();
+        let mut ahead = Ahead::default();
         let pass = if let Some(rule) = &rule {
             ahead = state.gate.ahead(work.candidates.replica[choice.row], before.as_ref());
             let wish = wish(&request, &work.candidates, choice.row);
@@ -421,7 +421,7 @@ impl Router {
         let resync = state.see_gate(event);
         self.tell_called(state);
         if let Some(resync) = resync {
-            self.news.lock().push((resync.replica, held::told(&resync)));
+            self.news.lock().push((resync.replica, admission::told(&resync)));
         }
         if let Some(replica) = restarted {
             self.index.purge(replica);
@@ -508,12 +508,6 @@ impl Router {
     #[must_use]
     pub fn rates(&self, at: At) -> Vec<RateRecord> {
         self.state.lock().rates.snapshot(at)
-    }
-
-    /// The prefix index at this moment.
-    #[must_use]
-    pub fn index_stats(&self) -> PrefixStats {
-        self.index.stats()
     }
 }
 

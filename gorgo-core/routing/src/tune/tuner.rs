@@ -593,10 +593,4 @@ impl Tuner {
         let trial = Trial::new(self.plan.blocks, Assignment::Request, 0, 0, at);
         self.trial = Some(Running { candidate, started: at, trial, looked_at: 0 });
     }
-
-    /// Cohort sizes of the trial so far, for status pages: incumbent, candidate.
-    #[must_use]
-    pub fn samples(&self) -> (usize, usize) {
-        self.trial.as_ref().map_or((0, 0), |running| samples(&running.trial.pairs()))
-    }
 }

@@ -8,7 +8,7 @@ use super::run::World;
 use crate::trace::Sample;
 use gorgo_routing::model::{
     ApiPath, At, AttemptRecord, Connection, DecisionId, DecisionRecord, ErrorClass, Event, EventKind, EventRecord,
-    Generation, OutcomeRecord, PolicyIndex, ProbeRecord, Record, Refusal, ReplicaId, Route, ScrapeRecord, Verdict,
+    OutcomeRecord, PolicyIndex, ProbeRecord, Record, Refusal, ReplicaId, Route, ScrapeRecord, Verdict,
 };
 use gorgo_routing::policy::{Routed, Router};
 
@@ -149,28 +149,10 @@ impl World<'_> {
     pub(super) fn book_refused(&mut self, at: At, id: DecisionId, live: &Live, refusal: Refusal) {
         let Some((router, policy)) = self.router.as_ref().filter(|_| self.book.is_open()) else { return };
         let record = DecisionRecord {
-            decision: id,
-            received: at,
-            path: live.prompt.path,
             model: live.prompt.model.clone(),
             session_hash: live.prompt.session_hash,
-            policy: router.active_build(*policy),
-            generation: Generation(0),
-            arm: None,
-            block: None,
-            counted: false,
-            seed: 0,
-            replica: None,
-            refusal: Some(refusal),
-            propensity: 0.0,
-            ties: 0,
-            prompt_tokens: 0,
-            parent: None,
-            shared_tokens: 0,
             body_bytes: live.prompt.body_bytes,
-            decide_us: 0,
-            candidates: Vec::new(),
-            shadows: Vec::new(),
+            ..DecisionRecord::refused(id, at, live.prompt.path, router.active_build(*policy), refusal)
         };
         self.write(Record::Decision(Box::new(record)), at);
     }

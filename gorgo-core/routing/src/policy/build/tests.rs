@@ -138,7 +138,7 @@ fn all_faults_come_at_once_each_with_its_path() {
     policy.gorgo.term[6]: `values.replica-7`: no replica of that name
     policy.gorgo.constraint.concentration.max_share: 1.4 is above 1.0
     policy.gorgo.constraint.max-inflight.max_requests: expected a whole number, found a number
-    policy.gorgo.constraint.budget: unknown constraint; known: health, concentration, max-inflight, max-queued-tokens, min-share, regions, imbalance, expression, bounded-load, cache-affinity, gate
+    policy.gorgo.constraint.budget: unknown constraint; known: health, concentration, max-inflight, max-queued-tokens, min-share, regions, imbalance, expression, bounded-load, cache-affinity
     policy.gorgo.constraint.regions.allow: no enabled replica is in region "moon"; known: east, north, west
     policy.gorgo.cost: unknown cost "product"; known: sum, tail-aware
     policy.gorgo.picker: unknown picker "best"; known: lowest, softmin, softmin-range, power-of-two, random
@@ -503,8 +503,7 @@ fn a_gate_says_where_it_does_nothing() {
             replica.engine = crate::model::EngineKind::parse(engine).unwrap();
             replica.decode_batch = batch;
         }
-        let text =
-            format!("[policy.mine]\n[[policy.mine.term]]\nkind = \"rtt\"\n[policy.mine.constraint.gate]\n{table}");
+        let text = format!("[policy.mine]\n[[policy.mine.term]]\nkind = \"rtt\"\n[policy.mine.admission]\n{table}");
         let checked = build(&Registry::built_in(), &tables(&text), "mine", &fleet);
         assert!(checked.policies.is_some());
         checked.faults.list.iter().map(|fault| fault.message.clone()).collect::<Vec<_>>()

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use crate::config::{Probe, Scrape};
+use crate::feature::admission::{AdmissionGate, Ahead};
 use crate::feature::answer::Answers;
 use crate::feature::backlog::{self, Backlog};
 use crate::feature::fleet::{Fleet, Serves};
-use crate::feature::gate::{Ahead, Gate};
 use crate::feature::hit::Hits;
 use crate::feature::latency::Latency;
 use crate::feature::load::{self, Load};
@@ -43,7 +43,7 @@ pub(super) struct State {
     pub(super) hits: Hits,
     pub(super) mirror: Mirror,
     tail: TtftQuantile,
-    pub(super) gate: Gate,
+    pub(super) gate: AdmissionGate,
     /// Decisions so far, by policy.
     turns: Vec<u64>,
 }
@@ -110,7 +110,7 @@ impl State {
             hits: Hits::new(replicas),
             mirror: Mirror::new(replicas),
             tail: TtftQuantile::new(),
-            gate: Gate::new(fleet),
+            gate: AdmissionGate::new(fleet),
             turns: vec![0; policies.list.len()],
         }
     }

@@ -1,6 +1,6 @@
 //! A router as its callers see it: bursts, ties, sizes, refusals, and that all comes back to zero.
 
-mod gate;
+mod admission;
 mod predicted;
 mod presets;
 mod residency;
@@ -66,8 +66,7 @@ fn unique(router: &Router, number: usize, tokens: usize) -> Prompt {
 }
 
 fn id(router: &Router, policy: &str) -> PolicyIndex {
-    let index = router.policies().list.iter().position(|known| &*known.name == policy).unwrap();
-    PolicyIndex(u16::try_from(index).unwrap())
+    router.policies().index_of(policy).unwrap()
 }
 
 fn route(router: &Router, policy: &str, prompt: &Prompt, number: u64, at: At) -> Routed {
@@ -547,7 +546,7 @@ fn a_capacity_bounds_what_the_index_promises() {
         let routed = route(&router, "gorgo", &prompt, number as u64, At(number as u64));
         router.finish(routed.reservation, &prompt, &done(640, 0, 10.0), At(number as u64));
     }
-    assert!(router.index_stats().held <= 12, "{:?}", router.index_stats());
+    assert!(router.index.stats().held <= 12, "{:?}", router.index.stats());
 }
 
 #[test]

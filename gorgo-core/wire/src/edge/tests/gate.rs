@@ -18,7 +18,7 @@ use gorgo_routing::policy::{Policies, Registry, Router, RouterSetup, build};
 fn policies(replicas: u16, max_queued: u32) -> Policies {
     let text = format!(
         "[policy.gated]\nunit = \"raw\"\n[[policy.gated.term]]\nkind = \"inflight\"\n\
-         [policy.gated.constraint.gate]\nmax_in_flight = 2\nmax_queued = {max_queued}\n"
+         [policy.gated.admission]\nmax_in_flight = 2\nmax_queued = {max_queued}\n"
     );
     let file = parse_toml(&text).unwrap();
     let Some(Value::Table(tables)) = file.get("policy").cloned() else { panic!("no policy") };

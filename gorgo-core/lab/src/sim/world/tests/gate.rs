@@ -14,10 +14,12 @@ term = [{ kind = "inflight" }]
 constraint = { cache-affinity = { min_match = 0.5, max_difference = 32, max_ratio = 1.1 } }
 [policy.smg-gated]
 term = [{ kind = "inflight" }]
-constraint = { cache-affinity = { min_match = 0.5, max_difference = 32, max_ratio = 1.1 }, gate = {} }
+constraint = { cache-affinity = { min_match = 0.5, max_difference = 32, max_ratio = 1.1 } }
+admission = {}
 [policy.smg-short]
 term = [{ kind = "inflight" }]
-constraint = { cache-affinity = { min_match = 0.5, max_difference = 32, max_ratio = 1.1 }, gate = { max_queued = 2 } }
+constraint = { cache-affinity = { min_match = 0.5, max_difference = 32, max_ratio = 1.1 } }
+admission = { max_queued = 2 }
 "#;
 
 /// Traffic like Apr 7's, at so many requests a second.

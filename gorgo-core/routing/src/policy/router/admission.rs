@@ -1,6 +1,6 @@
 //! Requests that wait at the gate: a request enters, and is routed or held; a held one is called, and enters again.
 //!
-//! The gate itself is `feature::gate`; here it is joined with the facts, under the lock that decisions are made under.
+//! The gate itself is `feature::admission`; here it is joined with the facts, under the lock that decisions are made under.
 
 use std::fmt;
 
@@ -8,9 +8,9 @@ use parking_lot::MutexGuard;
 
 use super::state::State;
 use super::{DecideError, DecisionContext, Routed, Router};
-use crate::feature::gate::{Resync, Ticket, Wish, Withdrawn};
+use crate::feature::admission::{Resync, Ticket, Wish, Withdrawn};
 use crate::model::{
-    ApiPath, At, Candidates, Event, GateRule, PolicyBuildId, PolicyIndex, Prompt, ReplicaId, RequestView,
+    AdmissionRule, ApiPath, At, Candidates, Event, PolicyBuildId, PolicyIndex, Prompt, ReplicaId, RequestView,
 };
 use crate::policy::Policy;
 use crate::tune::Assigned;
@@ -91,8 +91,8 @@ impl Turn {
 }
 
 /// The gate that a request of this kind waits at: what generates nothing passes.
-pub(super) fn gated(policy: &Policy, path: ApiPath) -> Option<GateRule> {
-    policy.gate.filter(|_| !matches!(path, ApiPath::Embeddings | ApiPath::Other))
+pub(super) fn gated(policy: &Policy, path: ApiPath) -> Option<AdmissionRule> {
+    policy.admission.filter(|_| !matches!(path, ApiPath::Embeddings | ApiPath::Other))
 }
 
 /// A count that was set right, for people.
@@ -181,16 +181,9 @@ impl Router {
         self.state.lock().gate.counts(replica).1
     }
 
-    /// Most requests in flight at a replica by the policy's gate; `None`: it has none, or none there.
-    #[must_use]
-    pub fn gate_limit(&self, policy: PolicyIndex, replica: ReplicaId) -> Option<u32> {
-        let rule = self.policies().get(policy)?.gate?;
-        self.state.lock().gate.limit(&rule, replica)
-    }
-
     /// What the gate has to tell people since this was asked last.
     #[must_use]
-    pub fn take_gate_news(&self) -> Vec<(ReplicaId, String)> {
+    pub fn take_admission_news(&self) -> Vec<(ReplicaId, String)> {
         std::mem::take(&mut *self.news.lock())
     }
 
@@ -219,7 +212,7 @@ impl State {
     /// Adds to the facts what waits ahead of the request, and takes out replicas that it cannot go to.
     pub(super) fn read_gate(
         &self,
-        rule: &GateRule,
+        rule: &AdmissionRule,
         turn: &Turn,
         before: Option<&Withdrawn>,
         candidates: &mut Candidates,

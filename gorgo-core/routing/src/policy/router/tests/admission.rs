@@ -10,7 +10,7 @@ const GATED: &str = r#"
 picker = { kind = "lowest" }
 [[policy.gated.term]]
 kind = "inflight"
-[policy.gated.constraint.gate]
+[policy.gated.admission]
 max_in_flight = 2
 max_queued = 1
 hold_cold = false
@@ -153,13 +153,15 @@ fn what_generates_nothing_passes_the_gate() {
 #[test]
 fn without_a_known_batch_the_preset_never_waits_and_with_one_it_does() {
     let router = probed(1, "", 10.0);
-    let (prompt, policy) = (unique(&router, 1, 100), id(&router, "predicted-latency"));
-    assert_eq!(router.gate_limit(policy, ReplicaId(0)), None);
+    let prompt = unique(&router, 1, 100);
+    let rule = router.policies().named("predicted-latency").unwrap().admission.unwrap();
+    let limit = || router.state.lock().gate.limit(&rule, ReplicaId(0));
+    assert_eq!(limit(), None);
     let mut running: Vec<Routed> =
         (0..40).map(|number| routed(enter(&router, "predicted-latency", &prompt, number))).collect();
     let report = EngineReport { decode_batch: Some(20), max_running: Some(64), ..EngineReport::default() };
     router.apply(&Event::Report { replica: ReplicaId(0), at: At(2_000_000), report });
-    assert_eq!(router.gate_limit(policy, ReplicaId(0)), Some(18));
+    assert_eq!(limit(), Some(18));
     let waits = held(enter(&router, "predicted-latency", &prompt, 41));
     // It opens when one below the limit is in flight, not before.
     while running.len() > 18 {
