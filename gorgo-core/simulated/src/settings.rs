@@ -1,7 +1,6 @@
 //! What a simulated engine is told at its start.
 
 use gorgo_lab::sim::Profile;
-use gorgo_routing::config::Simulated;
 
 /// Everything about one simulated engine.
 #[derive(Debug, Clone, PartialEq)]

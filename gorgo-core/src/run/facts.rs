@@ -31,7 +31,7 @@ impl FactKeeper {
             self.note(EventKind::ReplicaRestarted, replica, text);
         }
         if matches!(event, Event::Report { .. }) {
-            for (replica, text) in self.router.take_gate_news() {
+            for (replica, text) in self.router.take_admission_news() {
                 self.note(EventKind::GateResync, replica, text);
             }
         }

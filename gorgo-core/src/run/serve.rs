@@ -25,7 +25,7 @@ use gorgo_observe::fan::Fan;
 use gorgo_observe::meter::Meter;
 use gorgo_observe::{FactOutlet, Listener, log};
 use gorgo_routing::config::{Config, ReplicaSection};
-use gorgo_routing::model::{Clock, DecisionId, EventKind, PolicyId, Record, Weights};
+use gorgo_routing::model::{Clock, DecisionId, EventKind, PolicyBuildId, Record, Weights};
 use gorgo_routing::policy::{Loader, Policies, Policy, Router, RouterSetup, Term};
 use gorgo_store::{self, PolicyInfo, ReplicaInfo, RunInfo, Sink, Store, StoreError, TermInfo, Trouble};
 use gorgo_wire::edge::{
@@ -418,7 +418,7 @@ fn router_setup(config: &Config, secret: u64, members: &[Member]) -> RouterSetup
     }
 }
 
-fn run_info(setup: &ServeSetup, members: &[Member], clock: &Arc<dyn Clock>, serves: PolicyId) -> RunInfo {
+fn run_info(setup: &ServeSetup, members: &[Member], clock: &Arc<dyn Clock>, serves: PolicyBuildId) -> RunInfo {
     RunInfo {
         started: clock.now(),
         version: setup.version.clone(),

@@ -5,7 +5,7 @@ pub(crate) use proptest::option;
 pub(crate) use proptest::prelude::*;
 pub(crate) use proptest::sample::{select, subsequence};
 
-use gorgo_routing::model::{At, DecisionId, PolicyId, ReplicaId};
+use gorgo_routing::model::{At, DecisionId, PolicyBuildId, ReplicaId};
 
 /// Counts that the database can hold: 63 bits.
 pub(crate) fn count() -> impl Strategy<Value = u64> {
@@ -27,6 +27,6 @@ pub(crate) fn replica() -> impl Strategy<Value = ReplicaId> {
 }
 
 /// One of its two policies.
-pub(crate) fn policy() -> impl Strategy<Value = PolicyId> {
-    (0..2_u16).prop_map(PolicyId)
+pub(crate) fn policy() -> impl Strategy<Value = PolicyBuildId> {
+    (0..2_u16).prop_map(PolicyBuildId)
 }

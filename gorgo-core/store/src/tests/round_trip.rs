@@ -9,7 +9,7 @@ use crate::table::TABLES;
 use crate::{Reader, StoredAttempt, StoredDecision};
 use gorgo_observe::Listener;
 use gorgo_routing::model::{
-    AttemptRecord, CandidateRecord, DecisionId, DecisionRecord, Generation, OutcomeRecord, PolicyId, Record, ReplicaId,
+    AttemptRecord, CandidateRecord, DecisionId, DecisionRecord, Generation, OutcomeRecord, PolicyBuildId, Record, ReplicaId,
     ShadowRecord,
 };
 
@@ -36,8 +36,8 @@ fn replica(name: &str) -> ReplicaId {
     ReplicaId(u16::try_from(place).unwrap())
 }
 
-fn policy(name: &str) -> PolicyId {
-    PolicyId(u16::from(name == "wide"))
+fn policy(name: &str) -> PolicyBuildId {
+    PolicyBuildId(u16::from(name == "wide"))
 }
 
 /// The record that a stored decision came from.
@@ -155,7 +155,7 @@ async fn weights_come_back_exactly() {
     let bench = Bench::new();
     let values = vec![0.1 + 0.2, f64::MIN_POSITIVE, 1.0 / 3.0];
     let new = gorgo_routing::model::WeightRecord {
-        policy: PolicyId(0),
+        policy: PolicyBuildId(0),
         at: super::at(1),
         generation: Generation(1),
         values: values.clone(),

@@ -7,7 +7,7 @@ use sqlx::SqliteConnection;
 
 use crate::open::run::Ids;
 use crate::sql;
-use gorgo_routing::model::{PolicyId, Record, ReplicaId};
+use gorgo_routing::model::{PolicyBuildId, Record, ReplicaId};
 
 /// All numbers that rows may need.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl Numbers {
     }
 
     /// `None` for a policy that has no number yet.
-    pub(crate) fn policy(&self, policy: PolicyId) -> Option<i64> {
+    pub(crate) fn policy(&self, policy: PolicyBuildId) -> Option<i64> {
         self.ids.policy(policy)
     }
 
