@@ -83,7 +83,7 @@ fn whole(number: i64) -> u32 {
 
 impl Constraint for Gate {
     fn needs(&self) -> Needs {
-        Needs::LOAD.and(Needs::REPORT).and(Needs::RTT).and(Needs::SERVICE)
+        Needs::LOAD.and(Needs::REPORT).and(Needs::RTT).and(Needs::SERVICE).and(Needs::BACKLOG)
     }
 
     fn gate(&self) -> Option<GateRule> {

@@ -26,7 +26,9 @@ pub use canonical::CanonicalSink;
 pub use connections::Connections;
 pub use decision::{Decision, DecisionId, Exclusion, Generation, Refusal};
 pub use event::{Ending, EngineReport, Event};
-pub use facts::{FACT_NAMES, FACT_UNITS, FACTS, Fact, FactOf};
+pub use facts::{
+    DecisionFacts, FACT_NAMES, FACT_UNITS, FACTS, Fact, FactOf, FactReader, TEXT_FACT_NAMES, TEXT_FACTS, TextFact,
+};
 pub use fault::{Fault, Faults, Severity};
 pub use gate::{GateRule, HoldEnd, HoldRecord};
 pub use kv::{KvChange, KvCount, KvStored};
