@@ -5,14 +5,14 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use gorgo_core::config::{Index, Probe, Scrape, parse_toml};
 use gorgo_core::model::{
-    At, Candidates, DecisionId, Ending, EngineKind, EngineReport, Event, Needs, Prompt, Replica, ReplicaId, RequestView,
-    Unit, Usage, Value,
+    At, Candidates, DecisionId, Ending, EngineKind, EngineReport, Event, Needs, Params, Prompt, Replica, ReplicaId,
+    RequestView, Unit, Usage, Value,
 };
-use gorgo_core::policy::{Policies, Registry, Reservation, Router, RouterSetup, Scratch, build, decide};
+use gorgo_core::policy::{Loader, Policies, Registry, Reservation, Router, RouterSetup, Scratch, build, decide};
+use gorgo_core::score::term::TERMS;
 use gorgo_core::score::{CostTerm, TermKind};
 use gorgo_plugins::host::{Conduct, Host};
 
@@ -171,7 +171,8 @@ fn recorded(policies: Policies) -> Vec<(RequestView, Candidates)> {
         if sessions[session].len() > 6_000 || chance.below(9) == 0 {
             sessions[session].clear();
         }
-        let grown = format!("session {session}, turn {number}: {} ", "so it goes on ".repeat(4 + chance.below(60) as usize));
+        let grown =
+            format!("session {session}, turn {number}: {} ", "so it goes on ".repeat(4 + chance.below(60) as usize));
         sessions[session].push_str(&grown);
         let body = format!(r#"{{"model":"m","messages":[{{"role":"user","content":"{}"}}]}}"#, sessions[session]);
         let prompt = router.read("/v1/chat/completions", body.as_bytes(), None, None).unwrap();
@@ -202,6 +203,31 @@ fn recorded(policies: Policies) -> Vec<(RequestView, Candidates)> {
     std::mem::take(&mut SEEN.lock().unwrap())
 }
 
+/// The terms but the last as they are built in, as an expression and from a plugin: asked one by one, they show their
+/// signals before these are rounded.
+fn unrounded() -> Vec<[Box<dyn CostTerm>; 3]> {
+    let host = Host::new(built(), None, Conduct::Enforced);
+    let terms = |file| {
+        let Some(Value::List(terms)) = example(file).1.get("term").cloned() else { unreachable!() };
+        terms
+    };
+    let (expressions, plugins) = (terms("expressions.toml"), terms("plugin.toml"));
+    let params = |values| Params { values };
+    let pick = |table: &Value, key: &'static str| (key, table.get(key).unwrap().clone());
+    let kinds = ["rtt", "backlog", "compute", "stall", "answer"];
+    let rows = kinds.iter().zip(expressions).zip(plugins).map(|((name, expression), plugin)| {
+        let kind = |name: &str| TERMS.iter().find(|kind| kind.kind == name).unwrap().build;
+        let stall = params(vec![("batch_ms", Value::Float(80.0)), ("crowd_requests", Value::Float(10.0))]);
+        let of_plugin = params(vec![pick(&plugin, "library"), pick(&plugin, "options")]);
+        [
+            kind(name)(&stall, &fleet()).unwrap(),
+            kind("expression")(&params(vec![pick(&expression, "signal")]), &fleet()).unwrap(),
+            host.term(&of_plugin, &fleet()).unwrap().signal,
+        ]
+    });
+    rows.collect()
+}
+
 fn bits(numbers: &[f64]) -> Vec<u64> {
     numbers.iter().map(|number| number.to_bits()).collect()
 }
@@ -210,10 +236,11 @@ fn bits(numbers: &[f64]) -> Vec<u64> {
 fn expressions_and_a_plugin_decide_as_the_default_policy_does_in_every_bit() {
     println!("{DECISIONS} decisions from seed {SEED:#x}");
     let policies = policies();
-    let seen = recorded(policies.clone());
+    let seen = recorded(self::policies());
     assert_eq!(seen.len(), DECISIONS);
     let ways = ["predicted-latency", "expressions", "plugin"].map(|name| policies.named(name).unwrap());
     let weights = ways.map(|way| way.weights());
+    let unrounded = unrounded();
     let mut scratch = Scratch::default();
     let (mut chosen, mut excluded, mut tails, mut unknown, mut crowded) = (BTreeSet::new(), 0, 0, 0, 0);
     for (number, (request, facts)) in seen.iter().enumerate() {
@@ -231,10 +258,10 @@ fn expressions_and_a_plugin_decide_as_the_default_policy_does_in_every_bit() {
         }
         // Signals are rounded before they are stored; before that they are equal as well. `tail-start` is apart: its
         // stand-in is the term's own where it is built in, and the policy's `unknown` in an expression.
-        for slot in 0..ways[0].terms.len() - 1 {
-            let raw = ways.map(|way| {
+        for (slot, terms) in unrounded.iter().enumerate() {
+            let raw = terms.each_ref().map(|way| {
                 let mut out = vec![None; facts.len()];
-                assert!(way.terms[slot].signal.gives(request, facts, &mut out));
+                assert!(way.gives(request, facts, &mut out));
                 out.iter().map(|signal| signal.map(f64::to_bits)).collect::<Vec<_>>()
             });
             assert!(raw[1] == raw[0] && raw[2] == raw[0], "term {slot}, decision {number}: {raw:?}");
@@ -245,7 +272,9 @@ fn expressions_and_a_plugin_decide_as_the_default_policy_does_in_every_bit() {
         unknown += usize::from(facts.rtt_ms.iter().any(Option::is_none));
         crowded += usize::from(facts.mean_inflight() > 11.0);
     }
-    println!("{chosen:?} chosen; {excluded} with somebody excluded, {tails} with a tail, {unknown} with unknown round trips, {crowded} crowded");
+    println!(
+        "{chosen:?} chosen; {excluded} with somebody excluded, {tails} with a tail, {unknown} with unknown round trips, {crowded} crowded"
+    );
     assert_eq!(chosen.len(), usize::from(REPLICAS), "each replica is chosen at times");
     assert!(tails > 5_000 && tails < DECISIONS && unknown > 20 && excluded > 100 && crowded > 100);
 }

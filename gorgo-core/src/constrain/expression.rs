@@ -7,9 +7,7 @@
 
 use super::{Constraint, ConstraintKind, Scope};
 use crate::expr::{Expression, Stack};
-use crate::model::{
-    FACT_NAMES, FACT_UNITS, FactReader, Needs, Param, ParamType, Params, Replica, TEXT_FACT_NAMES,
-};
+use crate::model::{FACT_NAMES, FACT_UNITS, FactReader, Needs, Param, ParamType, Params, Replica, TEXT_FACT_NAMES};
 
 pub(super) const KIND: ConstraintKind = ConstraintKind {
     kind: "expression",
@@ -112,9 +110,9 @@ impl Constraint for Allow {
             } else if !self.relax {
                 f64::INFINITY
             } else {
-                let violation = over.as_ref().and_then(|(text, facts)| {
-                    text.expression.eval_with(&mut stack, |slot| facts.read(slot, *row))
-                });
+                let violation = over
+                    .as_ref()
+                    .and_then(|(text, facts)| text.expression.eval_with(&mut stack, |slot| facts.read(slot, *row)));
                 violation.filter(|over| over.is_finite() && *over > 0.0).unwrap_or(OVER)
             };
         }

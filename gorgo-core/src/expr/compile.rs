@@ -252,7 +252,8 @@ impl<'t> Compiler<'t> {
     }
 
     fn bare_text(&self, at: usize, name: &str) -> ExprError {
-        let message = format!("`{name}` is a text; compare it: {name} == \"…\" or {name} != \"…\", alone or in brackets");
+        let message =
+            format!("`{name}` is a text; compare it: {name} == \"…\" or {name} != \"…\", alone or in brackets");
         self.lexer.error(at, message)
     }
 

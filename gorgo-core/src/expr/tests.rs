@@ -512,7 +512,10 @@ fn the_guide_lists_the_facts_as_they_are() {
         let written = [&lines[..first], &table.iter().map(String::as_str).collect::<Vec<_>>(), &lines[first + count..]];
         let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/expr/README.md");
         std::fs::write(&file, written.concat().join("\n") + "\n").unwrap();
-        panic!("the guide's table of facts was written anew: look at the difference in {} and commit it", file.display());
+        panic!(
+            "the guide's table of facts was written anew: look at the difference in {} and commit it",
+            file.display()
+        );
     }
 }
 
@@ -622,7 +625,8 @@ fn every_fact_is_read_from_its_own_column() {
 
 #[test]
 fn every_fact_and_every_text_has_a_name_of_its_own_and_a_unit_that_is_known() {
-    let mut names: Vec<&str> = FACTS.iter().map(|fact| fact.name).chain(TEXT_FACTS.iter().map(|fact| fact.name)).collect();
+    let mut names: Vec<&str> =
+        FACTS.iter().map(|fact| fact.name).chain(TEXT_FACTS.iter().map(|fact| fact.name)).collect();
     let count = names.len();
     names.sort_unstable();
     names.dedup();

@@ -187,7 +187,11 @@ pub const FACTS: &[Fact] = &{
 pub const TEXT_FACTS: &[TextFact] = &[
     TextFact { name: "name", help: "the replica's name", read: |replica| &replica.name },
     TextFact { name: "region", help: "its region", read: |replica| &replica.region },
-    TextFact { name: "engine", help: "its engine, as the configuration calls it", read: |replica| replica.engine.name() },
+    TextFact {
+        name: "engine",
+        help: "its engine, as the configuration calls it",
+        read: |replica| replica.engine.name(),
+    },
 ];
 
 /// The names of [`FACTS`], in their order.
@@ -263,7 +267,9 @@ impl FactReader {
         Ok(Self {
             needs: named().fold(Needs::NONE, |needs, (_, fact)| needs.and(fact.needs)),
             fleet: of_fleet.map(|(slot, _)| slot).collect(),
-            texts: comparisons.map(|(fact, text)| compared(&TEXT_FACTS[fact], text, fleet)).collect::<Result<_, _>>()?,
+            texts: comparisons
+                .map(|(fact, text)| compared(&TEXT_FACTS[fact], text, fleet))
+                .collect::<Result<_, _>>()?,
         })
     }
 

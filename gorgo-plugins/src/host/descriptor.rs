@@ -1,8 +1,8 @@
 //! A library's descriptor, read with suspicion: sizes first, then text, bits and functions; from there on owned.
 #![expect(unsafe_code, reason = "the descriptor is memory of the library")]
 
-use std::path::Path;
 use std::mem::{self, MaybeUninit};
+use std::path::Path;
 use std::{ptr, slice, str};
 
 use gorgo_core::model::{FACT_NAMES, FACTS, Needs, Unit};

@@ -183,13 +183,7 @@ thread_local! {
 }
 
 impl Judging {
-    pub(super) const fn new(
-        instance: Instance,
-        call: CallFn,
-        asks: AskedFacts,
-        infinite: bool,
-        watch: Watch,
-    ) -> Self {
+    pub(super) const fn new(instance: Instance, call: CallFn, asks: AskedFacts, infinite: bool, watch: Watch) -> Self {
         Self { instance, call, asks, infinite, watch }
     }
 

@@ -7,8 +7,8 @@
 
 use crate::expr::{Expression, Stack};
 use crate::model::{
-    Candidates, FACT_NAMES, FACT_UNITS, FactReader, Needs, Param, ParamType, Params, Replica, RequestView, TEXT_FACT_NAMES,
-    Unit,
+    Candidates, FACT_NAMES, FACT_UNITS, FactReader, Needs, Param, ParamType, Params, Replica, RequestView,
+    TEXT_FACT_NAMES, Unit,
 };
 use crate::score::{CostTerm, TermKind};
 

@@ -282,7 +282,7 @@ fn a_fact_of_the_fleet_is_read_with_any_row() {
     let of = |text: &str| signals(&*expression(text).unwrap(), &plain_request(), &facts);
     assert_eq!(of("0.0 * answer_tokens + mean_inflight"), [Some(3.0); 3]);
     assert_eq!(of("tail_start_ms"), [None; 3]);
-    assert_eq!(of("mean_inflight > 2 ? answer_tokens : tail_start_ms"), [Some(7.0); 3]);
+    assert_eq!(of("mean_inflight > 2 ? 1 * answer_tokens : tail_start_ms"), [Some(7.0); 3]);
 }
 
 #[test]
@@ -290,7 +290,10 @@ fn an_expression_that_is_none_says_where() {
     let refused = |text| expression(text).unwrap_err();
     assert_eq!(
         refused("rtt_ms + temperature"),
-        format!("`signal`: column 10: unknown name `temperature`; known: {}, name, region, engine", FACT_NAMES.join(", "))
+        format!(
+            "`signal`: column 10: unknown name `temperature`; known: {}, name, region, engine",
+            FACT_NAMES.join(", ")
+        )
     );
     assert!(refused("rtt_ms + queued_tokens").starts_with("`signal`: column 10: adds ms and tokens"));
     let kind = TERMS.iter().find(|known| known.kind == "expression").unwrap();

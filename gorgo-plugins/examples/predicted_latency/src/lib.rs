@@ -31,12 +31,7 @@ struct PredictedLatency {
 }
 
 const fn number(name: &'static str, unit: &'static str, help: &'static str, default: f64, max: f64) -> OptionDecl {
-    OptionDecl {
-        name,
-        unit,
-        help,
-        kind: OptionKind::Number { default: Some(default), min: 0.1, max, tunable: false },
-    }
+    OptionDecl { name, unit, help, kind: OptionKind::Number { default: Some(default), min: 0.1, max, tunable: false } }
 }
 
 impl Declared for PredictedLatency {
@@ -51,7 +46,13 @@ impl Declared for PredictedLatency {
             kind: OptionKind::Text,
         },
         number("batch_ms", "ms", "of stall: fixed time of a prefill batch", 60.0, 10_000.0),
-        number("crowd_requests", "requests", "of stall: mean requests in flight at which the harm counts twice", 10.0, 1e6),
+        number(
+            "crowd_requests",
+            "requests",
+            "of stall: mean requests in flight at which the harm counts twice",
+            10.0,
+            1e6,
+        ),
         number("initial_ms", "ms", "of tail-start: until enough requests were seen", 1_000.0, 600_000.0),
     ];
 }
@@ -120,9 +121,7 @@ impl Scorer for PredictedLatency {
                     let gap = itl_ms_per_request[row] * inflight[row];
                     Some(answer_tokens[row] * (itl_alone_ms[row] + gap))
                 }
-                Part::TailStart => {
-                    Some(if tail_start_ms[row].is_nan() { self.initial_ms } else { tail_start_ms[row] })
-                }
+                Part::TailStart => Some(if tail_start_ms[row].is_nan() { self.initial_ms } else { tail_start_ms[row] }),
             };
         }
         Ok(Answer::Given)
