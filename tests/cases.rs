@@ -8,10 +8,10 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use gorgo_core::model::{
+use gorgo_routing::model::{
     Candidates, EngineKind, Generation, Replica, ReplicaId, RequestView, RttSource, Value, Weights,
 };
-use gorgo_core::policy::{PRESETS, Policy, RELAXED, Registry, Scratch, build, decide};
+use gorgo_routing::policy::{PRESETS, Policy, RELAXED, Registry, Scratch, build, decide};
 
 /// Decisions per case, each with its own seed: enough that every replica with a chance of 2 % shows.
 const SEEDS: u64 = 500;
@@ -83,7 +83,7 @@ impl Case {
     }
 
     /// The policy that decides, and all that was built with it.
-    fn policy(&self) -> (gorgo_core::policy::Policies, String) {
+    fn policy(&self) -> (gorgo_routing::policy::Policies, String) {
         let (tables, name) = match &self.table["policy"] {
             toml::Value::String(name) => (Vec::new(), name.clone()),
             own => {

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use gorgo_core::observe::meter::METRICS;
-use gorgo_core::policy::{PRESETS, Registry};
+use gorgo_observe::meter::METRICS;
+use gorgo_routing::policy::{PRESETS, Registry};
 use serde_json::Value;
 
 use crate::layout::root;
@@ -51,7 +51,7 @@ fn every_kind_and_preset_is_documented() {
 
 #[test]
 fn every_endpoint_is_documented() {
-    let inference = gorgo_core::model::ApiPath::ALL.into_iter().map(gorgo_core::model::ApiPath::name);
+    let inference = gorgo_routing::model::ApiPath::ALL.into_iter().map(gorgo_routing::model::ApiPath::name);
     let paths = inference.filter(|path| path.starts_with('/')).chain(["/v1/models", "/metrics", "/health", "/ready"]);
     assert_eq!(missing("gorgo-cli/README.md", paths), [""; 0]);
 }

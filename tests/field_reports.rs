@@ -11,23 +11,23 @@ use std::path::{Path, PathBuf};
 /// A case: id, what is right, and file and name of each test that holds it.
 type Case = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
 
-const STREAMING: &str = "gorgo-core/src/edge/tests/streaming.rs";
-const LOAD: &str = "gorgo-core/src/edge/tests/load.rs";
-const POOL: &str = "gorgo-core/src/edge/tests/pool.rs";
-const RETRIES: &str = "gorgo-core/src/edge/tests/retries.rs";
-const EJECTION: &str = "gorgo-core/src/edge/tests/ejection.rs";
-const RACING: &str = "gorgo-core/src/edge/tests/racing.rs";
-const INPUT: &str = "gorgo-core/src/edge/tests/input.rs";
-const FACT_LOAD: &str = "gorgo-core/src/feature/load.rs";
-const HEALTH: &str = "gorgo-core/src/engine/health.rs";
-const EJECTIONS: &str = "gorgo-core/src/engine/ejection.rs";
-const PROBE: &str = "gorgo-core/src/engine/probe/tests.rs";
-const ROUTER: &str = "gorgo-core/src/policy/router/tests.rs";
+const STREAMING: &str = "gorgo-core/wire/src/edge/tests/streaming.rs";
+const LOAD: &str = "gorgo-core/wire/src/edge/tests/load.rs";
+const POOL: &str = "gorgo-core/wire/src/edge/tests/pool.rs";
+const RETRIES: &str = "gorgo-core/wire/src/edge/tests/retries.rs";
+const EJECTION: &str = "gorgo-core/wire/src/edge/tests/ejection.rs";
+const RACING: &str = "gorgo-core/wire/src/edge/tests/racing.rs";
+const INPUT: &str = "gorgo-core/wire/src/edge/tests/input.rs";
+const FACT_LOAD: &str = "gorgo-core/routing/src/feature/load.rs";
+const HEALTH: &str = "gorgo-core/wire/src/engine/health.rs";
+const EJECTIONS: &str = "gorgo-core/wire/src/engine/ejection.rs";
+const PROBE: &str = "gorgo-core/wire/src/engine/probe/tests.rs";
+const ROUTER: &str = "gorgo-core/routing/src/policy/router/tests.rs";
 const SERVE: &str = "tests/serve.rs";
-const KV_EVENTS: &str = "gorgo-core/src/engine/kv_events/tests.rs";
-const SEQUENCE: &str = "gorgo-core/src/engine/kv_events/sequence/tests.rs";
-const RESIDENCY: &str = "gorgo-core/src/policy/router/tests/residency.rs";
-const PREFIX: &str = "gorgo-core/src/feature/prefix/tests.rs";
+const KV_EVENTS: &str = "gorgo-core/wire/src/engine/kv_events/tests.rs";
+const SEQUENCE: &str = "gorgo-core/wire/src/engine/kv_events/sequence/tests.rs";
+const RESIDENCY: &str = "gorgo-core/routing/src/policy/router/tests/residency.rs";
+const PREFIX: &str = "gorgo-core/routing/src/feature/prefix/tests.rs";
 
 const CASES: &[Case] = &[
     (

@@ -67,7 +67,7 @@ fn a_newcomers_plugin_is_made_built_checked_and_loaded() {
 
     configured(folder.path(), library, "{ malus_ms = 7 }");
     let (text, exit) = said(&gorgo(folder.path(), &["check"]));
-    let known = gorgo_core::policy::PRESETS.len() + 1;
+    let known = gorgo_routing::policy::PRESETS.len() + 1;
     let right = format!("policies.toml: right; 1 replica, policy mine of {known}\n");
     // What follows are notes.
     assert!(exit == Some(0) && text.starts_with(&right), "{text}");

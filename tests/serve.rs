@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use gorgo_core::config::parse_toml;
-use gorgo_core::model::Value;
-use gorgo_core::policy::{Registry, Scratch, again, build};
-use gorgo_core::store::{Reader, StoredDecision};
+use gorgo_routing::config::parse_toml;
+use gorgo_routing::model::Value;
+use gorgo_routing::policy::{Registry, Scratch, again, build};
+use gorgo_store::{Reader, StoredDecision};
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, Row};
 

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
-use gorgo_core::config::{Look, Setting};
+use gorgo_routing::config::{Look, Setting};
 
 /// The configuration: its file, and values from the command line. The environment stands between the two.
 #[derive(Debug, Clone, clap::Args)]

@@ -6,9 +6,9 @@
 
 use std::fmt::Write as _;
 
-use gorgo_core::config::{ReplicaSection, Simulated};
-use gorgo_core::model::EngineKind;
-use gorgo_core::sim::Profile;
+use gorgo_lab::sim::Profile;
+use gorgo_routing::config::{ReplicaSection, Simulated};
+use gorgo_routing::model::EngineKind;
 use serde_json::{Value, json};
 
 /// A prefill chunk from here on pays its fixed cost seldom enough, tokens.
@@ -237,7 +237,7 @@ mod tests {
             kv_events: None,
             kv_replay: None,
             url: None,
-            http: gorgo_core::config::HttpVersion::Http1,
+            http: gorgo_routing::config::HttpVersion::Http1,
             models: Vec::new(),
             api_key_env: None,
             kv_capacity_tokens: None,

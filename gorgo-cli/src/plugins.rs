@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
 
-use gorgo_core::policy::Registry;
 use gorgo_plugins::host::{Conduct, Host, Trial};
+use gorgo_routing::policy::Registry;
 
 /// All kinds; plugins are loaded relative to the folder of the configuration file `config`.
 pub(crate) fn registry(config: &Path) -> Registry {

@@ -3,8 +3,8 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use gorgo_core::model::Clock;
 use gorgo_core::run::WallClock;
+use gorgo_routing::model::Clock;
 use tokio::runtime::Builder;
 
 use crate::exit::Exit;

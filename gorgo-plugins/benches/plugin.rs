@@ -11,11 +11,11 @@ use std::process::Command;
 use std::sync::Arc;
 
 use divan::{Bencher, black_box};
-use gorgo_core::config::parse_toml;
-use gorgo_core::model::Value;
-use gorgo_core::policy::{Policies, Registry, Scratch, build, decide};
 use gorgo_plugins::conform::{fleet, invented, request};
 use gorgo_plugins::host::{Conduct, Host};
+use gorgo_routing::config::parse_toml;
+use gorgo_routing::model::Value;
+use gorgo_routing::policy::{Policies, Registry, Scratch, build, decide};
 
 const REPLICAS: [u16; 2] = [3, 64];
 /// For whole policies.

@@ -1,8 +1,8 @@
 //! The built-in term `queue`, the same in C and the same as an expression agree bit for bit.
 
-use gorgo_core::model::Value;
 use gorgo_plugins::conform::invented;
 use gorgo_plugins::host::Conduct;
+use gorgo_routing::model::Value;
 
 use crate::bench::{c, decided, policies, root, table, term, tested, text, with_terms};
 

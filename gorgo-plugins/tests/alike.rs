@@ -6,15 +6,15 @@ use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use gorgo_core::config::{Index, Probe, Scrape, parse_toml};
-use gorgo_core::model::{
+use gorgo_plugins::host::{Conduct, Host};
+use gorgo_routing::config::{Index, Probe, Scrape, parse_toml};
+use gorgo_routing::model::{
     At, Candidates, DecisionId, Ending, EngineKind, EngineReport, Event, Needs, Params, Prompt, Replica, ReplicaId,
     RequestView, Unit, Usage, Value,
 };
-use gorgo_core::policy::{Loader, Policies, Registry, Reservation, Router, RouterSetup, Scratch, build, decide};
-use gorgo_core::score::term::TERMS;
-use gorgo_core::score::{CostTerm, TermKind};
-use gorgo_plugins::host::{Conduct, Host};
+use gorgo_routing::policy::{Loader, Policies, Registry, Reservation, Router, RouterSetup, Scratch, build, decide};
+use gorgo_routing::score::term::TERMS;
+use gorgo_routing::score::{CostTerm, TermKind};
 
 use crate::bench::{built, root, table, text};
 

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
 
-use gorgo_core::model::{Candidates, Decision, Value};
-use gorgo_core::policy::{Policies, Policy, Registry, Scratch, build, decide};
 use gorgo_plugins::conform::{fleet, request};
 use gorgo_plugins::host::{Conduct, Host};
+use gorgo_routing::model::{Candidates, Decision, Value};
+use gorgo_routing::policy::{Policies, Policy, Registry, Scratch, build, decide};
 
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_owned()

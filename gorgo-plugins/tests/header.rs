@@ -107,7 +107,7 @@ fn every_size_offset_and_number_is_the_same_in_c() {
 /// Bits and units are the router's own.
 #[test]
 fn needs_and_units_are_the_routers() {
-    use gorgo_core::model::{Needs, Unit};
+    use gorgo_routing::model::{Needs, Unit};
     let needs = [
         (need::RTT, Needs::RTT),
         (need::PREFIX, Needs::PREFIX),

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use gorgo_core::model::Value;
-use gorgo_core::policy::{Loader, Policies};
 use gorgo_plugins::conform::invented;
 use gorgo_plugins::host::{Conduct, Host};
+use gorgo_routing::model::Value;
+use gorgo_routing::policy::{Loader, Policies};
 
 use crate::bench::{decided, hostile_c, policies, rust, signals, table, term, text, with_terms};
 

@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use gorgo_core::model::Value;
 use gorgo_plugins::host::Conduct;
+use gorgo_routing::model::Value;
 
 use crate::bench::{hostile_c, policies, rust, table, term, text, with_terms};
 

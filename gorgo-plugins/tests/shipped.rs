@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use gorgo_core::model::{Params, RequestView, Value};
-use gorgo_core::policy::{Loader, Scratch, decide};
-use gorgo_core::tune::Requests;
-use gorgo_core::tune::contrast::{Pair, contrast};
-use gorgo_core::tune::sample::{Fate, Sample};
 use gorgo_plugins::conform::{self, Verdict, invented, request};
 use gorgo_plugins::host::{Conduct, Host};
+use gorgo_routing::model::{Params, RequestView, Value};
+use gorgo_routing::policy::{Loader, Scratch, decide};
+use gorgo_routing::tune::Requests;
+use gorgo_routing::tune::contrast::{Pair, contrast};
+use gorgo_routing::tune::sample::{Fate, Sample};
 
 use crate::bench::{c, decided, policies, root, rust, signals, table, term, tested, text, with_terms};
 

@@ -9,13 +9,13 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 
 use comfy_table::{CellAlignment, Table, presets};
-use gorgo_core::calibrate::{
+use gorgo_lab::calibrate::{
     Calibration, Constant, Fitted, HoldOut, Measurements, Observation, Quality, RunQuality, TableError, calibrate,
     decisions, measured,
 };
-use gorgo_core::model::At;
-use gorgo_core::sim::Profile;
-use gorgo_core::store::{StoreError, StoredRequest};
+use gorgo_lab::sim::Profile;
+use gorgo_routing::model::At;
+use gorgo_store::{StoreError, StoredRequest};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 

@@ -4,9 +4,9 @@ use std::ffi::OsString;
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 
-use gorgo_core::config::{Config, Look, Setting, effective, render, schema, summary};
-use gorgo_core::model::{Faults, KindDoc};
 use gorgo_core::run::load;
+use gorgo_routing::config::{Config, Look, Setting, effective, render, schema, summary};
+use gorgo_routing::model::{Faults, KindDoc};
 
 use super::Command;
 use crate::args::{ConfigArgs, environment, look, policy_setting};
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn the_shipped_file_is_right() {
         let verdict = check(&["--deny-warnings"], Look::Plain);
-        let known = gorgo_core::policy::PRESETS.len() + 1;
+        let known = gorgo_routing::policy::PRESETS.len() + 1;
         let right = format!("policies.toml: right; 3 replicas, policy predicted-latency of {known}\n");
         let notes = verdict.out.strip_prefix(&right).unwrap();
         assert_eq!((verdict.exit, verdict.report.as_str()), (Exit::Done, ""));

@@ -11,8 +11,8 @@ mod fleet;
 use std::fs;
 use std::io::Write as _;
 
-use gorgo_core::engine::examine::Finding;
 use gorgo_core::run::{examine_fleet, load};
+use gorgo_wire::engine::examine::Finding;
 
 use self::fleet::FleetArgs;
 use super::Command;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
-use gorgo_core::engine::simulated::{Dialect, Fault, Faulty, Settings, SettingsError, StartError, start};
-use gorgo_core::model::Clock;
-use gorgo_core::sim::Profile;
+use gorgo_lab::sim::Profile;
+use gorgo_routing::model::Clock;
+use gorgo_simulated::{Dialect, Fault, Faulty, Settings, SettingsError, StartError, start};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -222,8 +222,8 @@ mod tests {
     async fn what_cannot_start_has_its_exit_code() {
         struct Still;
         impl Clock for Still {
-            fn now(&self) -> gorgo_core::model::At {
-                gorgo_core::model::At(0)
+            fn now(&self) -> gorgo_routing::model::At {
+                gorgo_routing::model::At(0)
             }
         }
         let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();

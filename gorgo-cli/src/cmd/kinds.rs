@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::Path;
 
-use gorgo_core::config::nearest;
-use gorgo_core::model::{KindDoc, Param, ParamType};
-use gorgo_core::policy::PRESETS;
+use gorgo_routing::config::nearest;
+use gorgo_routing::model::{KindDoc, Param, ParamType};
+use gorgo_routing::policy::PRESETS;
 use serde_json::{Value, json};
 
 use super::Command;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use gorgo_core::model::Clock;
-use gorgo_core::trace::{PromptText, Sample, TraceRow};
+use gorgo_lab::trace::{PromptText, Sample, TraceRow};
+use gorgo_routing::model::Clock;
 use hyper::header::HeaderValue;
 use tokio_util::task::TaskTracker;
 

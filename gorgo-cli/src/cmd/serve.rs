@@ -2,10 +2,10 @@
 
 use std::io::Write;
 
-use gorgo_core::config::{Setting, effective, render, summary};
-use gorgo_core::observe::log;
 use gorgo_core::run::{Reread, ServeError, ServeSetup, load, serve};
+use gorgo_observe::log;
 use gorgo_plugins::host::Conduct;
+use gorgo_routing::config::{Setting, effective, render, summary};
 
 use super::Command;
 use crate::args::{ConfigArgs, environment, look, policy_setting};
@@ -51,7 +51,7 @@ impl Command for Serve {
             anstream::eprintln!("gorgo: {cause}");
             return Exit::Configuration;
         }
-        for warning in render(&loading.faults, &loading.origins, gorgo_core::config::Look::Plain).lines() {
+        for warning in render(&loading.faults, &loading.origins, gorgo_routing::config::Look::Plain).lines() {
             log::config_warning(warning);
         }
         let config_text = effective(&config, &loading.origins);

@@ -6,10 +6,10 @@ use std::fs;
 use std::io::Write as _;
 use std::path::PathBuf;
 
-use gorgo_core::config::{render, summary};
-use gorgo_core::policy::{PRESETS, Policy};
 use gorgo_core::run::load;
-use gorgo_core::store::{Reader, StoreError, StoredRate, StoredWeights};
+use gorgo_routing::config::{render, summary};
+use gorgo_routing::policy::{PRESETS, Policy};
+use gorgo_store::{Reader, StoreError, StoredRate, StoredWeights};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -211,7 +211,7 @@ fn fitting(policy: &Policy, learned: &Learned) -> Result<Vec<f64>, String> {
             strangers.join(", ")
         ));
     }
-    let one = |term: &gorgo_core::policy::Term| {
+    let one = |term: &gorgo_routing::policy::Term| {
         let own = term.weight.init;
         match learned.weights.get(&*term.name).map(Value::as_f64) {
             _ if !term.weight.tune => Ok(own),
@@ -230,10 +230,10 @@ fn fitting(policy: &Policy, learned: &Learned) -> Result<Vec<f64>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gorgo_core::config::parse_toml;
-    use gorgo_core::policy::{Registry, build};
+    use gorgo_routing::config::parse_toml;
+    use gorgo_routing::policy::{Registry, build};
 
-    fn policies() -> gorgo_core::policy::Policies {
+    fn policies() -> gorgo_routing::policy::Policies {
         build(&Registry::built_in(), &[], "gorgo-tuned", &[]).policies.unwrap()
     }
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-use gorgo_core::trace::Sample;
+use gorgo_lab::trace::Sample;
 
 /// The columns. `decision` joins with the router's database.
 const HEADER: &str = "row,id,scheduled_ms,sent_ms,slip_ms,slot_wait_ms,status,error,ttft_ms,e2e_ms,itl_ms,\
@@ -57,7 +57,7 @@ pub(crate) fn escaped(field: &str) -> Cow<'_, str> {
 
 #[cfg(test)]
 mod tests {
-    use gorgo_core::model::{ErrorClass, Usage};
+    use gorgo_routing::model::{ErrorClass, Usage};
 
     use super::*;
 

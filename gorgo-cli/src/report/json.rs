@@ -1,7 +1,7 @@
 //! The JSON that `replay --json` and `simulate --json` print: one entry per policy, each number with its standard
 //! deviation over the seeds, null where it is not known.
 
-use gorgo_core::trace::{
+use gorgo_lab::trace::{
     FailureCount, Interval, Intervals, Latencies, Quantiles, ReplicaTraffic, RunIntervals, Slip, Summary, mean,
 };
 use serde::{Serialize, Serializer};

@@ -1,7 +1,7 @@
 //! Tables of latencies and of replicas.
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
-use gorgo_core::trace::{Latencies, Quantiles, ReplicaTraffic};
+use gorgo_lab::trace::{Latencies, Quantiles, ReplicaTraffic};
 
 use super::number::{count, millis, percent};
 

@@ -20,8 +20,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::operate::{NotDone, Operators};
-use crate::observe::log;
-use crate::observe::meter::Meter;
+use gorgo_observe::log;
+use gorgo_observe::meter::Meter;
 
 /// What the operators' pages show.
 pub(super) struct Pages {

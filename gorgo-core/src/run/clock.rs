@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::model::{At, Clock};
+use gorgo_routing::model::{At, Clock};
 
 /// Microseconds since the epoch that never step back within a run, whatever happens to the machine's clock.
 #[derive(Debug)]

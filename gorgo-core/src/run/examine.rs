@@ -6,9 +6,9 @@ use tokio_util::task::TaskTracker;
 
 use super::ServeError;
 use super::fleet::watched;
-use crate::config::Config;
-use crate::engine::examine::{Finding, examine};
-use crate::model::{Clock, EngineKind, ReplicaId};
+use gorgo_routing::config::Config;
+use gorgo_routing::model::{Clock, EngineKind, ReplicaId};
+use gorgo_wire::engine::examine::{Finding, examine};
 
 /// What was found of each enabled replica that is not simulated, by name, in the file's order, one after another.
 ///

@@ -10,13 +10,13 @@ use tokio_util::task::TaskTracker;
 
 use super::ServeError;
 use super::warm::Place;
-use crate::config::{Config, ReplicaSection};
-use crate::edge::UpstreamSetup;
-use crate::engine::simulated::{self, Dialect, Settings};
-use crate::engine::{Endpoint, Watched, adapter};
-use crate::model::{Clock, EngineKind, Replica, ReplicaId};
-use crate::observe::log;
-use crate::sim::Profile;
+use gorgo_lab::sim::Profile;
+use gorgo_observe::log;
+use gorgo_routing::config::{Config, ReplicaSection};
+use gorgo_routing::model::{Clock, EngineKind, Replica, ReplicaId};
+use gorgo_simulated::{Dialect, Settings};
+use gorgo_wire::edge::UpstreamSetup;
+use gorgo_wire::engine::{Endpoint, Watched, adapter};
 
 /// One enabled replica, seen from each side.
 pub(super) struct Member {
@@ -134,8 +134,9 @@ async fn simulate(section: &ReplicaSection, id: u16, ground: &Ground<'_>) -> Res
         seed: ground.seed ^ u64::from(id),
         faulty: None,
     };
-    let handle = simulated::start(engine, listener, Arc::clone(ground.clock), ground.tracker, ground.stop.clone())
-        .map_err(|cause| ServeError::replica(section, cause.to_string()))?;
+    let handle =
+        gorgo_simulated::start(engine, listener, Arc::clone(ground.clock), ground.tracker, ground.stop.clone())
+            .map_err(|cause| ServeError::replica(section, cause.to_string()))?;
     log::simulated_engine(&section.name, handle.addr, settings.rtt_ms, settings.speed);
     Ok(handle.addr)
 }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::fleet::Member;
-use crate::engine::kv_events::{CacheFacts, Lessons, Pupil, Source, Tally, listen_loop};
-use crate::engine::{Senses, TellServed};
-use crate::model::{DecisionId, KvChange, KvCount, Prompt, ReplicaId};
-use crate::policy::Router;
+use gorgo_routing::model::{DecisionId, KvChange, KvCount, Prompt, ReplicaId};
+use gorgo_routing::policy::Router;
+use gorgo_wire::engine::kv_events::{CacheFacts, Lessons, Pupil, Source, Tally, listen_loop};
+use gorgo_wire::engine::{Senses, TellServed};
 
 /// The replicas that are listened to, until the loops are started.
 pub(super) struct Caches {

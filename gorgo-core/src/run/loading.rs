@@ -4,11 +4,11 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use crate::config::{self, Config, Inputs, Known, Origins, Setting};
-use crate::model::{Fault, Faults, KindDoc, Severity, Value};
-use crate::observe::log;
-use crate::policy::{PRESETS, Policies, Registry, build, preset};
-use crate::sim::Profile;
+use gorgo_lab::sim::Profile;
+use gorgo_observe::log;
+use gorgo_routing::config::{self, Config, Inputs, Known, Origins, Setting};
+use gorgo_routing::model::{Fault, Faults, KindDoc, Severity, Value};
+use gorgo_routing::policy::{PRESETS, Policies, Registry, build, preset};
 
 /// What came of the file.
 #[derive(Debug)]

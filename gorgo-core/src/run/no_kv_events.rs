@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use super::fleet::Member;
-use crate::engine::{Senses, TellServed};
-use crate::model::KvCount;
-use crate::policy::Router;
+use gorgo_routing::model::KvCount;
+use gorgo_routing::policy::Router;
+use gorgo_wire::engine::{Senses, TellServed};
 
 /// Nobody.
 pub(super) struct Caches;

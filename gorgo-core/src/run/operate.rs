@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::serve::note;
-use crate::edge::{Readiness, Serving};
-use crate::model::{Clock, EventKind, EventRecord, PolicyId, Record, Replica, Weights};
-use crate::observe::{Listener, log};
-use crate::policy::{Policies, Router};
-use crate::store::Sink;
+use gorgo_observe::{Listener, log};
+use gorgo_routing::model::{Clock, EventKind, EventRecord, PolicyId, Record, Replica, Weights};
+use gorgo_routing::policy::{Policies, Router};
+use gorgo_store::Sink;
+use gorgo_wire::edge::{Readiness, Serving};
 
 /// How long the store may take to write a pin down, before the operator is told that it has not.
 const WRITE_LIMIT: Duration = Duration::from_secs(5);
@@ -102,7 +102,7 @@ impl Operators {
         let place = match name {
             None => self.default,
             Some(name) => place_of(&policies, name).ok_or_else(|| {
-                let near = crate::config::nearest(name, policies.list.iter().map(|policy| &*policy.name));
+                let near = gorgo_routing::config::nearest(name, policies.list.iter().map(|policy| &*policy.name));
                 let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
                 NotDone::Unknown(format!("no policy `{name}`{near}"))
             })?,

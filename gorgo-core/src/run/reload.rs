@@ -12,11 +12,11 @@ use tokio_util::sync::CancellationToken;
 use super::Loading;
 use super::serve::{note, policy_info};
 use super::signals::Hangups;
-use crate::config::{Config, Look, render};
-use crate::model::{Clock, EventKind};
-use crate::observe::Listener;
-use crate::policy::Router;
-use crate::store::Sink;
+use gorgo_observe::Listener;
+use gorgo_routing::config::{Config, Look, render};
+use gorgo_routing::model::{Clock, EventKind};
+use gorgo_routing::policy::Router;
+use gorgo_store::Sink;
 
 /// Reads the configuration again, from where it was read at the start. May block.
 #[derive(Clone)]

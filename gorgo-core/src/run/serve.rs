@@ -19,17 +19,21 @@ use super::reload::{Reloading, Reread};
 use super::signals::{Hangups, Signals};
 use super::tuning::{self, Tuned};
 use super::warm::{self, Warm};
-use crate::config::{Config, ReplicaSection};
-use crate::edge::{self, Data, DataSetup, DecisionIds, Readiness, RouterChoice, Serving, UnreadHints, UpstreamError};
-use crate::engine::probe::probe_loop;
-use crate::engine::scrape::scrape_loop;
-use crate::engine::{Senses, Vitals};
-use crate::model::{Clock, DecisionId, Event, EventKind, EventRecord, KvCount, PluginCount, PolicyId, Record, Weights};
-use crate::observe::fan::Fan;
-use crate::observe::meter::{Gauges, Meter, ReplicaLoad, StoreState};
-use crate::observe::{Listener, log};
-use crate::policy::{Loader, Policies, Policy, Router, RouterSetup, Term};
-use crate::store::{self, PolicyInfo, ReplicaInfo, RunInfo, Sink, StoreError, TermInfo, Trouble};
+use gorgo_observe::fan::Fan;
+use gorgo_observe::meter::{Gauges, Meter, ReplicaLoad, StoreState};
+use gorgo_observe::{Listener, log};
+use gorgo_routing::config::{Config, ReplicaSection};
+use gorgo_routing::model::{
+    Clock, DecisionId, Event, EventKind, EventRecord, KvCount, PluginCount, PolicyId, Record, Weights,
+};
+use gorgo_routing::policy::{Loader, Policies, Policy, Router, RouterSetup, Term};
+use gorgo_store::{PolicyInfo, ReplicaInfo, RunInfo, Sink, StoreError, TermInfo, Trouble};
+use gorgo_wire::edge::{
+    self, Data, DataSetup, DecisionIds, Readiness, RouterChoice, Serving, UnreadHints, UpstreamError,
+};
+use gorgo_wire::engine::probe::probe_loop;
+use gorgo_wire::engine::scrape::scrape_loop;
+use gorgo_wire::engine::{Senses, Vitals};
 
 /// How often learned rates are written down.
 const RATES_EVERY: Duration = Duration::from_secs(30);
@@ -110,7 +114,8 @@ pub async fn serve(setup: ServeSetup) -> Result<(), ServeError> {
     let tasks = TaskTracker::new();
     let path = setup.config.base.join(&setup.config.store.path);
     // Opened there, because SQLite's own thread is as urgent as the one that starts it.
-    let (background, opened) = Background::start(async move || store::open(&path).await).map_err(ServeError::Thread)?;
+    let (background, opened) =
+        Background::start(async move || gorgo_store::open(&path).await).map_err(ServeError::Thread)?;
     let mut store = opened.await.map_err(|cause| ServeError::Thread(io::Error::other(cause)))??;
     if let Some(run) = store.unfinished_run() {
         log::unfinished_run(run);

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use crate::model::{Clock, PolicyId, Record};
-use crate::observe::{Listener, log};
-use crate::policy::Router;
-use crate::store::{RunInfo, Store, StoreError};
+use gorgo_observe::{Listener, log};
+use gorgo_routing::model::{Clock, PolicyId, Record};
+use gorgo_routing::policy::Router;
+use gorgo_store::{RunInfo, Store, StoreError};
 
 /// The listener in front of all others.
 pub(super) struct Tuned {

@@ -13,12 +13,14 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::config::Index;
-use crate::feature::prefix::{MAX_BLOCKS, Remembered, SnapshotKey, decode, encode};
-use crate::model::{At, Clock, EngineEpoch, EngineReport, Event, IndexRecord, LearnedRecord, Record, ReplicaId};
-use crate::observe::{Listener, log};
-use crate::policy::Router;
-use crate::store::{RunInfo, Sink, Store, StoreError};
+use gorgo_observe::{Listener, log};
+use gorgo_routing::config::Index;
+use gorgo_routing::feature::prefix::{MAX_BLOCKS, Remembered, SnapshotKey, decode, encode};
+use gorgo_routing::model::{
+    At, Clock, EngineEpoch, EngineReport, Event, IndexRecord, LearnedRecord, Record, ReplicaId,
+};
+use gorgo_routing::policy::Router;
+use gorgo_store::{RunInfo, Sink, Store, StoreError};
 
 /// How long the start waits for engines to say whether they restarted.
 const SETTLE: Duration = Duration::from_secs(1);

@@ -1,6 +1,6 @@
 //! Nothing known, and everything as large as it can be: an answer, or none, but no number that is not finite.
 
-use gorgo_core::model::{FACTS, Needs, RequestView};
+use gorgo_routing::model::{FACTS, Needs, RequestView};
 
 use super::facts::{invented, request};
 use super::subject::Subject;
@@ -9,7 +9,7 @@ pub(super) fn check(subject: &Subject) -> Result<String, String> {
     let mut unknown = invented(0);
     unknown.reset(3, 0);
     for row in 0..3_u16 {
-        unknown.replica[usize::from(row)] = gorgo_core::model::ReplicaId(row);
+        unknown.replica[usize::from(row)] = gorgo_routing::model::ReplicaId(row);
     }
     subject.ask(&request(), &unknown).map_err(|cause| format!("nothing known: {cause}"))?;
 

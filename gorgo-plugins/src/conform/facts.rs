@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use gorgo_core::model::{Candidates, EngineKind, FACTS, Needs, Replica, ReplicaId, RequestView};
-use gorgo_core::tune::Requests;
+use gorgo_routing::model::{Candidates, EngineKind, FACTS, Needs, Replica, ReplicaId, RequestView};
+use gorgo_routing::tune::Requests;
 
 /// The fleet that the checks invent: as many replicas in three regions.
 #[must_use]

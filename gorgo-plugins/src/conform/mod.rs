@@ -19,7 +19,7 @@ mod time;
 
 use std::path::Path;
 
-use gorgo_core::model::Value;
+use gorgo_routing::model::Value;
 
 pub use self::facts::{cohort, fleet, invented, request};
 use self::subject::{Measured, Subject};

@@ -1,6 +1,6 @@
 //! One candidate, and one that the fleet did not have when the instance was made.
 
-use gorgo_core::model::ReplicaId;
+use gorgo_routing::model::ReplicaId;
 
 use super::facts::{invented, request};
 use super::subject::{FLEET, Subject};

@@ -1,6 +1,6 @@
 //! What is checked: an instance, and how to ask it.
 
-use gorgo_core::model::{Candidates, Replica, RequestView};
+use gorgo_routing::model::{Candidates, Replica, RequestView};
 
 use super::facts::fleet;
 use crate::abi::{self, CONSTRAINT_SYMBOL, CallFn, MeasureFn};

@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use gorgo_core::model::{Candidates, FACTS, FactOf, Needs, RequestView};
+use gorgo_routing::model::{Candidates, FACTS, FactOf, Needs, RequestView};
 
 use super::descriptor::AskedFacts;
 use crate::abi;

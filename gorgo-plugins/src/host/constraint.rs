@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use gorgo_core::constrain::{Constraint, Scope};
-use gorgo_core::model::Needs;
+use gorgo_routing::constrain::{Constraint, Scope};
+use gorgo_routing::model::Needs;
 
 use super::instance::Judging;
 

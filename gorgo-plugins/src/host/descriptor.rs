@@ -5,7 +5,7 @@ use std::mem::{self, MaybeUninit};
 use std::path::Path;
 use std::{ptr, slice, str};
 
-use gorgo_core::model::{FACT_NAMES, FACTS, Needs, Unit};
+use gorgo_routing::model::{FACT_NAMES, FACTS, Needs, Unit};
 
 use super::error::PluginError;
 use crate::abi::{self, Head, Judge, OptionSpec, Text, option_flag};

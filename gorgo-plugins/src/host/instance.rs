@@ -6,7 +6,7 @@ use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::{ptr, slice};
 
-use gorgo_core::model::{Candidates, Needs, Replica, RequestView};
+use gorgo_routing::model::{Candidates, Needs, Replica, RequestView};
 
 use super::clock::monotonic_ns;
 use super::columns::{Room, request, size};

@@ -21,9 +21,9 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use gorgo_core::model::{Candidates, Params, PluginCount, Replica, RequestView};
-use gorgo_core::policy::{LoadedConstraint, LoadedObjective, LoadedTerm, Loader};
-use gorgo_core::tune::Requests;
+use gorgo_routing::model::{Candidates, Params, PluginCount, Replica, RequestView};
+use gorgo_routing::policy::{LoadedConstraint, LoadedObjective, LoadedTerm, Loader};
+use gorgo_routing::tune::Requests;
 use parking_lot::Mutex;
 
 use self::constraint::PluginConstraint;

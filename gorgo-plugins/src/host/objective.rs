@@ -3,9 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use gorgo_core::model::PluginCount;
-use gorgo_core::tune::cohort::{Figures, Statistic};
-use gorgo_core::tune::{Objective, OfRequests, Requests};
+use gorgo_routing::model::PluginCount;
+use gorgo_routing::tune::cohort::{Figures, Statistic};
+use gorgo_routing::tune::{Objective, OfRequests, Requests};
 
 use super::clock::monotonic_ns;
 use super::columns::size;

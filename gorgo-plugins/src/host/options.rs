@@ -1,6 +1,6 @@
 //! The `options` table of a policy → settings as the contract hands them in, checked against what the plugin declares.
 
-use gorgo_core::model::Value;
+use gorgo_routing::model::Value;
 
 use super::descriptor::Spec;
 use super::error::PluginError;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use gorgo_core::model::{Candidates, Needs, RequestView};
-use gorgo_core::score::CostTerm;
+use gorgo_routing::model::{Candidates, Needs, RequestView};
+use gorgo_routing::score::CostTerm;
 
 use super::instance::Judging;
 

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use gorgo_core::model::PluginCount;
+use gorgo_routing::model::PluginCount;
 use parking_lot::Mutex;
 
 use super::clock::{monotonic_ns, thread_ns};

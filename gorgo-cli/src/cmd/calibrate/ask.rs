@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use gorgo_core::calibrate::{Alone, Constant, Observation, alone};
-use gorgo_core::model::Clock;
-use gorgo_core::sim::Profile;
-use gorgo_core::trace::Sample;
+use gorgo_lab::calibrate::{Alone, Constant, Observation, alone};
+use gorgo_lab::sim::Profile;
+use gorgo_lab::trace::Sample;
+use gorgo_routing::model::Clock;
 use serde_json::{Value, json};
 use tokio_util::task::TaskTracker;
 
@@ -193,7 +193,7 @@ fn observations(answers: &Answers) -> Vec<Observation> {
 #[cfg(test)]
 mod tests {
     use clap::{Args, FromArgMatches};
-    use gorgo_core::engine::simulated::{Dialect, Settings, start};
+    use gorgo_simulated::{Dialect, Settings, start};
     use tokio::net::TcpListener;
     use tokio_util::sync::CancellationToken;
 

@@ -9,10 +9,10 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gorgo_core::config::{Config, ReplicaSection, render, summary};
-use gorgo_core::model::Clock;
 use gorgo_core::run::load;
-use gorgo_core::trace::{Quantiles, Sample};
+use gorgo_lab::trace::{Quantiles, Sample};
+use gorgo_routing::config::{Config, ReplicaSection, render, summary};
+use gorgo_routing::model::Clock;
 use serde_json::{Value, json};
 use tokio_util::task::TaskTracker;
 
@@ -225,8 +225,8 @@ fn ratio(of: &Found, all: &[Found]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use clap::{Args, FromArgMatches};
-    use gorgo_core::engine::simulated::{Dialect, Settings, start};
-    use gorgo_core::sim::Profile;
+    use gorgo_lab::sim::Profile;
+    use gorgo_simulated::{Dialect, Settings, start};
     use tokio::net::TcpListener;
     use tokio_util::sync::CancellationToken;
 

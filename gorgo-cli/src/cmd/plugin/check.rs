@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 
 use comfy_table::{ContentArrangement, Table, presets};
-use gorgo_core::model::Value;
 use gorgo_plugins::conform::{self, Report, Verdict};
+use gorgo_routing::model::Value;
 use serde_json::json;
 
 use crate::exit::Exit;

@@ -3,11 +3,11 @@
 use std::io::Write as _;
 
 use comfy_table::{ContentArrangement, Table, presets};
-use gorgo_core::config::{render, summary};
-use gorgo_core::model::{FACT_NAMES, Needs};
 use gorgo_core::run::load;
 use gorgo_plugins::conform::{cohort, invented, request};
 use gorgo_plugins::host::{AskedFacts, Conduct, Use};
+use gorgo_routing::config::{render, summary};
+use gorgo_routing::model::{FACT_NAMES, Needs};
 
 use crate::args::{ConfigArgs, environment, look};
 use crate::exit::Exit;

@@ -1,7 +1,7 @@
 //! A trace row → the request body, written once around the row's text.
 
 use bytes::Bytes;
-use gorgo_core::trace::{PromptText, TraceRow};
+use gorgo_lab::trace::{PromptText, TraceRow};
 
 use super::client::Asked;
 use super::target::Api;

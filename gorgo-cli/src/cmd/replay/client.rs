@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use gorgo_core::model::{At, Clock, ErrorClass};
-use gorgo_core::trace::Sample;
+use gorgo_lab::trace::Sample;
+use gorgo_routing::model::{At, Clock, ErrorClass};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{SendRequest, handshake};

@@ -4,8 +4,8 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gorgo_core::model::At;
-use gorgo_core::trace::{Sample, TraceRow};
+use gorgo_lab::trace::{Sample, TraceRow};
+use gorgo_routing::model::At;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;

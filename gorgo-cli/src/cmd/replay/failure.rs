@@ -1,6 +1,6 @@
 //! What can go wrong with one request, in the classes that the router's database uses too.
 
-use gorgo_core::model::ErrorClass;
+use gorgo_routing::model::ErrorClass;
 use hyper::StatusCode;
 
 /// What went wrong, and in whose words.

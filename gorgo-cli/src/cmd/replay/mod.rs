@@ -25,9 +25,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gorgo_core::model::{At, Clock};
-use gorgo_core::store::{Reader, StoreError};
-use gorgo_core::trace::{self, PromptText, RunIntervals, Shape, Summary, TraceError};
+use gorgo_lab::trace::{self, PromptText, RunIntervals, Shape, Summary, TraceError};
+use gorgo_routing::model::{At, Clock};
+use gorgo_store::{Reader, StoreError};
 use hyper::header::HeaderValue;
 use jiff::Timestamp;
 use tokio_util::task::TaskTracker;

@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 
-use gorgo_core::trace::Sample;
+use gorgo_lab::trace::Sample;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// Redraws per second.

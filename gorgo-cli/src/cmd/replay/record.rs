@@ -4,9 +4,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use gorgo_core::model::{At, DecisionId, ErrorClass};
-use gorgo_core::store::{Fallbacks, Reader, StoreError, StoredRun};
-use gorgo_core::trace::Sample;
+use gorgo_lab::trace::Sample;
+use gorgo_routing::model::{At, DecisionId, ErrorClass};
+use gorgo_store::{Fallbacks, Reader, StoreError, StoredRun};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};

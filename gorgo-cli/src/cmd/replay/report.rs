@@ -5,8 +5,8 @@ mod traffic;
 
 use std::fmt::Write;
 
-use gorgo_core::store::Fallbacks;
-use gorgo_core::trace::{Interval, RunIntervals, SHORT_INPUT_TOKENS, SLIP_LIMIT_MS, ShapeCounts, Summary};
+use gorgo_lab::trace::{Interval, RunIntervals, SHORT_INPUT_TOKENS, SLIP_LIMIT_MS, ShapeCounts, Summary};
+use gorgo_store::Fallbacks;
 use serde_json::{Map, Value, json};
 
 pub(super) use self::traffic::Traffic;

@@ -4,7 +4,7 @@
 //! holds content when it has a text that is not empty (`content`, `reasoning_content`, `reasoning`, `text`) or a tool
 //! call; a role chunk or a finish reason is none.
 
-use gorgo_core::model::Usage;
+use gorgo_routing::model::Usage;
 use memchr::{memchr2, memmem};
 use serde::Deserialize;
 

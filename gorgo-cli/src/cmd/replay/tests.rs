@@ -9,8 +9,8 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use clap::Parser;
-use gorgo_core::model::{At, ErrorClass};
-use gorgo_core::trace::{Sample, TraceRow};
+use gorgo_lab::trace::{Sample, TraceRow};
+use gorgo_routing::model::{At, ErrorClass};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Frame, Incoming};
 use hyper::service::service_fn;

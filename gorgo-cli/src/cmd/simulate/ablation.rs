@@ -7,8 +7,8 @@
 
 use std::sync::Arc;
 
-use gorgo_core::model::{CandidateRecord, DecisionRecord, Record};
-use gorgo_core::policy::{Policy, RELAXED, Scratch, again};
+use gorgo_routing::model::{CandidateRecord, DecisionRecord, Record};
+use gorgo_routing::policy::{Policy, RELAXED, Scratch, again};
 
 use super::compare::{Ablation, Case};
 use super::ground::Ground;
@@ -121,7 +121,7 @@ fn choice(
     rows: &[CandidateRecord],
     decision: &DecisionRecord,
     scratch: &mut Scratch,
-) -> Option<gorgo_core::model::ReplicaId> {
+) -> Option<gorgo_routing::model::ReplicaId> {
     again(policy, weights, rows, decision.seed, scratch).map(|again| again.replica)
 }
 

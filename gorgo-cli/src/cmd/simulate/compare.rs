@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use gorgo_core::sim::world::{Chooser, SimulateError, Tuning, simulate, simulate_recorded};
-use gorgo_core::trace::{Summary, quantile};
+use gorgo_lab::sim::world::{Chooser, SimulateError, Tuning, simulate, simulate_recorded};
+use gorgo_lab::trace::{Summary, quantile};
 
 use super::ablation::{Census, Part};
 use super::ground::{Failure, Ground};

@@ -7,13 +7,13 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use gorgo_core::config::{Config, Setting, nearest, render, summary};
-use gorgo_core::model::Replica;
-use gorgo_core::policy::{Policies, Registry, build};
 use gorgo_core::run::load;
-use gorgo_core::sim::world::{Member, MemberError, Scenario, ScenarioError, Setup, SimulateError, Workload, members};
-use gorgo_core::trace::{self, Shape, ShapeCounts, Trace, TraceError};
+use gorgo_lab::sim::world::{Member, MemberError, Scenario, ScenarioError, Setup, SimulateError, Workload, members};
+use gorgo_lab::trace::{self, Shape, ShapeCounts, Trace, TraceError};
 use gorgo_plugins::host::{Conduct, Host};
+use gorgo_routing::config::{Config, Setting, nearest, render, summary};
+use gorgo_routing::model::Replica;
+use gorgo_routing::policy::{Policies, Registry, build};
 use indicatif::{ProgressBar, ProgressDrawTarget};
 use sha2::{Digest, Sha256};
 

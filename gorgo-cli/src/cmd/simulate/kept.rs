@@ -11,9 +11,9 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use gorgo_core::config::{Admin, Config, Log, Server, Store};
-use gorgo_core::sim::world::Tuning;
-use gorgo_core::trace::Shape;
+use gorgo_lab::sim::world::Tuning;
+use gorgo_lab::trace::Shape;
+use gorgo_routing::config::{Admin, Config, Log, Server, Store};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};

@@ -3,7 +3,7 @@
 
 use std::str::FromStr;
 
-use gorgo_core::config::Setting;
+use gorgo_routing::config::Setting;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 

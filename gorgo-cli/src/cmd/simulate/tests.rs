@@ -107,7 +107,7 @@ fn all_are_those_of_the_file_and_the_presets_each_once() {
         json["policies"].as_array().unwrap().iter().map(|one| one["policy"].as_str().unwrap()).collect();
     assert_eq!(names[0], "mine");
     let expected: BTreeSet<&str> =
-        gorgo_core::policy::PRESETS.iter().map(|preset| preset.name).chain(["mine"]).collect();
+        gorgo_routing::policy::PRESETS.iter().map(|preset| preset.name).chain(["mine"]).collect();
     assert_eq!((names.iter().copied().collect::<BTreeSet<_>>(), names.len()), (expected.clone(), expected.len()));
 }
 

@@ -3,9 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
-use gorgo_core::model::{ApiPath, At, DecisionId, ErrorClass};
-use gorgo_core::store::{Reader, StoreError, StoredRequest};
-use gorgo_core::trace::{HistoryRow, from_history};
+use gorgo_lab::trace::{HistoryRow, from_history};
+use gorgo_routing::model::{ApiPath, At, DecisionId, ErrorClass};
+use gorgo_store::{Reader, StoreError, StoredRequest};
 use jiff::Timestamp;
 
 use super::TraceCommandError;

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use gorgo_core::trace::Trace;
-use gorgo_core::trace::generate::{GENERATED, GeneratedProfile, MINUTES, ServeGen, generate};
+use gorgo_lab::trace::Trace;
+use gorgo_lab::trace::generate::{GENERATED, GeneratedProfile, MINUTES, ServeGen, generate};
 
 use super::TraceCommandError;
 use super::output::Output;

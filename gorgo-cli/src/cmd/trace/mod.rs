@@ -12,9 +12,9 @@ mod stats;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use gorgo_core::store::StoreError;
-use gorgo_core::trace::generate::{ParameterError, ServeGenError};
-use gorgo_core::trace::{self, TraceError};
+use gorgo_lab::trace::generate::{ParameterError, ServeGenError};
+use gorgo_lab::trace::{self, TraceError};
+use gorgo_store::StoreError;
 
 pub(super) use self::from_db::read as stored_requests;
 use super::Command;

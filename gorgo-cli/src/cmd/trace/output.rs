@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::BufWriter;
 use std::path::PathBuf;
 
-use gorgo_core::trace::{Packing, TraceRow, write};
+use gorgo_lab::trace::{Packing, TraceRow, write};
 
 use super::TraceCommandError;
 

@@ -1,6 +1,6 @@
 //! `gorgo trace profiles`: what can be generated.
 
-use gorgo_core::trace::generate::{GENERATED, GeneratedProfile};
+use gorgo_lab::trace::generate::{GENERATED, GeneratedProfile};
 
 use super::TraceCommandError;
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use gorgo_core::trace;
+use gorgo_lab::trace;
 
 use super::output::Output;
 use super::{TraceCommandError, read};

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use comfy_table::{CellAlignment, Table, presets};
-use gorgo_core::trace::{FANO_SECS, SessionSource, Spread, Trace, TraceStats};
+use gorgo_lab::trace::{FANO_SECS, SessionSource, Spread, Trace, TraceStats};
 use serde_json::{Value, json};
 
 use super::{TraceCommandError, read};

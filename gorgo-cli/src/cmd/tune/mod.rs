@@ -21,7 +21,7 @@ use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
 
-use gorgo_core::policy::PRESETS;
+use gorgo_routing::policy::PRESETS;
 
 use self::report::Found;
 pub(crate) use self::report::table;

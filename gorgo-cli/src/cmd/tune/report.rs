@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use gorgo_core::policy::Policy;
+use gorgo_routing::policy::Policy;
 use toml::{Table, Value};
 
 use super::search::{Figures, Outcome};

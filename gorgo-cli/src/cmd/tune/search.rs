@@ -3,15 +3,15 @@
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use gorgo_core::model::{ErrorClass, Params};
-use gorgo_core::policy::Policy;
-use gorgo_core::sim::world::{Chooser, SimulateError, simulate};
-use gorgo_core::trace::{self, Summary};
-use gorgo_core::tune::cohort::Statistic;
-use gorgo_core::tune::contrast::{Pair, contrast, estimates};
-use gorgo_core::tune::optimizer::Told;
-use gorgo_core::tune::sample::{Fate, Sample};
-use gorgo_core::tune::{Optimizer, Plan};
+use gorgo_lab::sim::world::{Chooser, SimulateError, simulate};
+use gorgo_lab::trace::{self, Summary};
+use gorgo_routing::model::{ErrorClass, Params};
+use gorgo_routing::policy::Policy;
+use gorgo_routing::tune::cohort::Statistic;
+use gorgo_routing::tune::contrast::{Pair, contrast, estimates};
+use gorgo_routing::tune::optimizer::Told;
+use gorgo_routing::tune::sample::{Fate, Sample};
+use gorgo_routing::tune::{Optimizer, Plan};
 
 use crate::cmd::simulate::each;
 use crate::cmd::simulate::ground::{Failure, Ground};

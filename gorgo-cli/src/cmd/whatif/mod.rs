@@ -7,10 +7,10 @@ mod estimate;
 use std::path::PathBuf;
 
 use comfy_table::Table;
-use gorgo_core::config::{nearest, parse_toml};
-use gorgo_core::model::{DecisionId, ErrorClass, Value};
-use gorgo_core::policy::{Policy, Registry, Scratch, again, build};
-use gorgo_core::store::{Reader, StoreError, StoredDecision};
+use gorgo_routing::config::{nearest, parse_toml};
+use gorgo_routing::model::{DecisionId, ErrorClass, Value};
+use gorgo_routing::policy::{Policy, Registry, Scratch, again, build};
+use gorgo_store::{Reader, StoreError, StoredDecision};
 
 use self::estimate::{Estimate, Figure, Seen};
 use super::Command;

@@ -1,6 +1,6 @@
 //! The replay as a page: latencies of all requests and of long prompts, and what each replica served.
 
-use gorgo_core::trace::{Latencies, Quantiles, SHORT_INPUT_TOKENS};
+use gorgo_lab::trace::{Latencies, Quantiles, SHORT_INPUT_TOKENS};
 
 use super::Report;
 use crate::report::number::{count, millis, percent};

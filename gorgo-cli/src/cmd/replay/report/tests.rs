@@ -1,7 +1,7 @@
 //! The table and the JSON on a fixed set of results.
 
-use gorgo_core::model::{ErrorClass, Usage};
-use gorgo_core::trace::{Sample, ShapeCounts, Summary};
+use gorgo_lab::trace::{Sample, ShapeCounts, Summary};
+use gorgo_routing::model::{ErrorClass, Usage};
 
 use super::*;
 
@@ -61,7 +61,7 @@ fn report(samples: &[Sample]) -> Report {
         record: Record {
             trace_sha256: "0f".repeat(32),
             command: "gorgo replay trace.jsonl.gz".into(),
-            started_at: gorgo_core::model::At(1_796_008_325_000_000),
+            started_at: gorgo_routing::model::At(1_796_008_325_000_000),
             models: json!([{ "id": "sim", "max_model_len": null }]),
             engine: Value::Null,
         },
@@ -105,7 +105,7 @@ fn the_json_reads_like_this() {
 #[test]
 fn intervals_and_fallbacks_are_told_and_many_of_them_warned_of() {
     let many: Vec<Sample> = (0..8).flat_map(|_| samples()).filter(|sample| sample.error.is_none()).collect();
-    let run = gorgo_core::store::StoredRun {
+    let run = gorgo_store::StoredRun {
         run: 3,
         version: "0.1.0".into(),
         policy: Some("gorgo".into()),

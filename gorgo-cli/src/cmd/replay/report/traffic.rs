@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gorgo_core::trace::{Quantiles, Sample};
+use gorgo_lab::trace::{Quantiles, Sample};
 use serde_json::{Value, json};
 
 use crate::report::json;

@@ -1,6 +1,6 @@
 //! For a program.
 
-use gorgo_core::trace::Summary;
+use gorgo_lab::trace::Summary;
 use serde_json::{Map, Value, json};
 
 use super::{BOUND, Report, SLIP};

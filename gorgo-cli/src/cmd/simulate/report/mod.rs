@@ -7,7 +7,7 @@ mod parts;
 mod saturation;
 mod text;
 
-use gorgo_core::trace::{ShapeCounts, mean};
+use gorgo_lab::trace::{ShapeCounts, mean};
 
 use super::compare::{Outcome, PolicyRuns};
 use super::sweep::touches;

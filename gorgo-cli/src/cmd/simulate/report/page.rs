@@ -1,6 +1,6 @@
 //! The comparison as a page: plots first, the table below.
 
-use gorgo_core::trace::mean;
+use gorgo_lab::trace::mean;
 
 use super::parts::ABLATION_NOTE;
 use super::{BUSIEST, E2E_P95, HIT_RATE, Report, TTFT_P50, TTFT_P95, TTFT_P99};

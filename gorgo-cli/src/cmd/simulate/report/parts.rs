@@ -1,6 +1,6 @@
 //! What an ablation found of each part: how often it decided, and what runs without it lose.
 
-use gorgo_core::trace::mean;
+use gorgo_lab::trace::mean;
 use serde_json::{Value, json};
 
 use super::{E2E_P95, Report, TTFT_P50, TTFT_P95};

@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use gorgo_core::config;
-use gorgo_core::model::{
+use gorgo_observe::Listener;
+use gorgo_routing::config;
+use gorgo_routing::model::{
     ApiPath, At, Clock, DecisionId, DecisionRecord, Generation, OutcomeRecord, PolicyId, Record, Route, Weights,
 };
-use gorgo_core::observe::Listener;
-use gorgo_core::store::{PolicyInfo, RunInfo, open};
+use gorgo_store::{PolicyInfo, RunInfo, open};
 
 /// 2026-11-30T03:12:05Z.
 const START_US: u64 = 1_796_008_325_000_000;

@@ -1,0 +1,384 @@
+//! The simulated engine: jobs in, tokens out, on virtual time.
+//!
+//! One step after another runs on the GPU; which one, [`Batch`] says; how long it takes, [`Profile`] says. The model is
+//! that of an SGLang or vLLM scheduler: continuous batching with a request limit, chunked prefill in order of arrival,
+//! a decode step that grows with the batch, and a paged KV cache that running requests and cached prefixes share.
+//!
+//! The caller calls [`Engine::advance`] whenever [`Engine::next_event`] is due. Calling it late changes no time: each
+//! step starts when the one before it ended.
+
+use std::collections::{HashSet, VecDeque};
+use std::time::Duration;
+
+use super::PAGE_TOKENS;
+use super::batch::{Batch, Plan};
+use super::cache::Cache;
+use super::job::{FinishReason, Job, Output, Request};
+use super::profile::Profile;
+use gorgo_routing::model::At;
+
+/// Decode steps over which the throughput on the metrics page is counted, as in SGLang.
+const THROUGHPUT_STEPS: u32 = 40;
+
+/// Shortest step, µs. However fast the engine, a step takes time, so each call of `advance` ends.
+const SHORTEST_STEP_US: f64 = 1.0;
+
+/// Longest step, µs: a year.
+const LONGEST_STEP_US: f64 = 3.2e13;
+
+/// Why an engine cannot be made, or cannot take a job.
+#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
+pub enum EngineError {
+    /// The profile makes no sense.
+    #[error("engine profile: {0}")]
+    Profile(&'static str),
+    /// The speed makes no sense.
+    #[error("engine speed {0}: give a number from 0.000001 to 1000000")]
+    Speed(f64),
+    /// The engine has a job of that id.
+    #[error("job {0} is already in the engine")]
+    LiveId(u64),
+}
+
+/// What the engine has counted since its start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Totals {
+    /// Jobs submitted.
+    pub jobs: u64,
+    /// Jobs finished, refused ones not counted.
+    pub finished: u64,
+    /// Jobs cancelled.
+    pub cancelled: u64,
+    /// Jobs refused as too long.
+    pub refused: u64,
+    /// Prompt tokens of admitted jobs.
+    pub prompt_tokens: u64,
+    /// Of them found in the cache.
+    pub cached_tokens: u64,
+    /// Tokens generated.
+    pub generation_tokens: u64,
+    /// Times that a running job had to give its pages back.
+    pub retractions: u64,
+    /// Sum of times from submission to the computed prompt, µs, and how many.
+    pub prefilled_us: u64,
+    /// How many prompts were computed.
+    pub prefilled: u64,
+}
+
+/// What a metrics page says of the engine.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Numbers {
+    /// Running requests.
+    pub running: u32,
+    /// Requests that wait to run.
+    pub waiting: u32,
+    /// KV tokens in use by running requests (whole pages).
+    pub used_tokens: u32,
+    /// KV tokens that only the prefix cache holds.
+    pub cached_tokens: u32,
+    /// KV capacity, tokens.
+    pub capacity_tokens: u32,
+    /// Generated tokens per second over the last 40 decode steps; 0 when idle.
+    pub throughput: f64,
+    /// Counters.
+    pub totals: Totals,
+}
+
+impl Numbers {
+    /// Share of the KV cache in use by running requests, 0 to 1.
+    #[must_use]
+    pub fn usage(&self) -> f64 {
+        f64::from(self.used_tokens) / f64::from(self.capacity_tokens.max(1))
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Engine {
+    profile: Profile,
+    speed: f64,
+    now: At,
+    /// Jobs that are not with the scheduler yet: when they will be, and what they are.
+    arriving: VecDeque<(At, Request)>,
+    live: HashSet<u64>,
+    batch: Batch,
+    cache: Cache,
+    step: Option<(At, Plan)>,
+    totals: Totals,
+    throughput: f64,
+    /// Start of the running count, decode steps and tokens in it.
+    counted: (At, u32, u32),
+}
+
+impl Engine {
+    /// An idle engine with an empty cache. `speed` divides all its times.
+    ///
+    /// # Errors
+    /// The profile or the speed makes no sense.
+    pub fn new(profile: Profile, speed: f64) -> Result<Self, EngineError> {
+        if let Some(fault) = profile.fault() {
+            return Err(EngineError::Profile(fault));
+        }
+        if !(1e-6..=1e6).contains(&speed) {
+            return Err(EngineError::Speed(speed));
+        }
+        Ok(Self {
+            batch: Batch::new(profile.reserve),
+            cache: Cache::new(profile.pages(), profile.prefix_cache),
+            speed,
+            now: At(0),
+            arriving: VecDeque::new(),
+            live: HashSet::new(),
+            step: None,
+            totals: Totals::default(),
+            throughput: 0.0,
+            counted: (At(0), 0, 0),
+            profile,
+        })
+    }
+
+    /// The profile it runs by.
+    #[must_use]
+    pub const fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    /// What divides its times.
+    #[must_use]
+    pub const fn speed(&self) -> f64 {
+        self.speed
+    }
+
+    /// Changes the speed of all steps that begin from now on.
+    ///
+    /// # Errors
+    /// The speed makes no sense.
+    pub fn set_speed(&mut self, speed: f64) -> Result<(), EngineError> {
+        if !(1e-6..=1e6).contains(&speed) {
+            return Err(EngineError::Speed(speed));
+        }
+        self.speed = speed;
+        Ok(())
+    }
+
+    /// Tokens of a prompt that a job with these pages would find cached if it were admitted now.
+    #[must_use]
+    pub fn would_find(&self, pages: &[u64], prompt_tokens: u32) -> u32 {
+        let searchable = usize::try_from(prompt_tokens.saturating_sub(1) / PAGE_TOKENS).unwrap_or(usize::MAX);
+        self.cache.find(&pages[..searchable.min(pages.len())]).0 * PAGE_TOKENS
+    }
+
+    /// Prompt tokens that are to be computed before a job submitted now gets its turn, beyond the running step.
+    #[must_use]
+    pub fn prefill_ahead(&self) -> u64 {
+        let computing = self.step.iter().flat_map(|(_, plan)| &plan.prefill).map(|(_, tokens)| u64::from(*tokens));
+        let running =
+            self.batch.running.iter().map(|request| u64::from(request.target - request.computed.min(request.target)));
+        let queued = self.arriving.iter().map(|(_, request)| request).chain(&self.batch.waiting);
+        let queued = queued.map(|one| u64::from(one.target - self.would_find(&one.chain, one.target)));
+        (running.sum::<u64>() + queued.sum::<u64>()).saturating_sub(computing.sum())
+    }
+
+    /// When the running step ends; `None` while idle.
+    #[must_use]
+    pub fn step_ends(&self) -> Option<At> {
+        self.step.as_ref().map(|(ends, _)| *ends)
+    }
+
+    /// Takes a job at `at`. A time before the last [`Engine::advance`] counts as that.
+    ///
+    /// # Errors
+    /// The engine has a job of that id.
+    pub fn submit(&mut self, at: At, job: Job) -> Result<(), EngineError> {
+        if !self.live.insert(job.id) {
+            return Err(EngineError::LiveId(job.id));
+        }
+        self.totals.jobs += 1;
+        let at = at.max(self.now);
+        let host = self.duration(self.profile.host_ms * 1e3);
+        let ready = self.arriving.back().map_or(At(0), |last| last.0).max(at.plus(host));
+        self.arriving.push_back((ready, Request::new(job, at, self.profile.pages() * PAGE_TOKENS)));
+        Ok(())
+    }
+
+    /// Gives a job up. It says nothing more; what it holds becomes free at once, or at the end of the running step.
+    /// It takes effect at the time of the last [`Engine::advance`]; an unknown id changes nothing.
+    pub fn cancel(&mut self, id: u64) {
+        if !self.live.remove(&id) {
+            return;
+        }
+        self.totals.cancelled += 1;
+        self.arriving.retain(|(_, request)| request.id != id);
+        self.batch.waiting.retain(|request| request.id != id);
+        if let Some(request) = self.batch.running.iter_mut().find(|request| request.id == id && !request.cancelled) {
+            request.cancelled = true;
+        }
+    }
+
+    /// When something happens next; `None` while idle.
+    #[must_use]
+    pub fn next_event(&self) -> Option<At> {
+        let step = self.step.as_ref().map(|(ends, _)| *ends);
+        let arrival = self.arriving.front().map(|(ready, _)| *ready);
+        [step, arrival].into_iter().flatten().min()
+    }
+
+    /// Does all that is due by `at` and appends what happened, in order of time.
+    pub fn advance(&mut self, at: At, outputs: &mut Vec<Output>) {
+        while let Some(due) = self.next_event().filter(|due| *due <= at) {
+            self.now = self.now.max(due);
+            if let Some((ends, plan)) = self.step.take_if(|(ends, _)| *ends <= due) {
+                self.end_step(ends, &plan, outputs);
+            }
+            while let Some((ready, request)) = self.arriving.pop_front_if(|(ready, _)| *ready <= due) {
+                self.arrive(ready, request, outputs);
+            }
+            if self.step.is_none() {
+                self.start_step(due);
+            }
+        }
+        self.now = self.now.max(at);
+    }
+
+    /// What a metrics page would say now.
+    #[must_use]
+    pub fn numbers(&self) -> Numbers {
+        let count = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
+        Numbers {
+            running: count(self.batch.running.len()),
+            waiting: count(self.batch.waiting.len()),
+            used_tokens: self.cache.used() * PAGE_TOKENS,
+            cached_tokens: self.cache.idle() * PAGE_TOKENS,
+            capacity_tokens: self.profile.pages() * PAGE_TOKENS,
+            throughput: self.throughput,
+            totals: Totals { retractions: self.batch.retractions, ..self.totals },
+        }
+    }
+
+    fn arrive(&mut self, at: At, request: Request, outputs: &mut Vec<Output>) {
+        if request.prompt_tokens > self.profile.longest_prompt() {
+            self.live.remove(&request.id);
+            self.totals.refused += 1;
+            outputs.push(Output::Finished { id: request.id, at, reason: FinishReason::TooLong });
+        } else {
+            self.batch.waiting.push_back(request);
+        }
+    }
+
+    fn start_step(&mut self, at: At) {
+        let plan = self.batch.plan(&self.profile, &mut self.cache);
+        if plan.is_empty() {
+            self.throughput = 0.0;
+            self.counted = (at, 0, 0);
+            return;
+        }
+        for &(place, _) in &plan.prefill {
+            let request = &self.batch.running[place];
+            if let (false, Some(cached)) = (request.admission_counted, request.cached_tokens) {
+                self.totals.prompt_tokens += u64::from(request.prompt_tokens);
+                self.totals.cached_tokens += u64::from(cached);
+            }
+            self.batch.running[place].admission_counted = true;
+        }
+        let micros = plan.millis(&self.profile, &self.batch.running) * 1e3;
+        let takes = self.duration(micros.max(SHORTEST_STEP_US * self.speed));
+        self.step = Some((at.plus(takes), plan));
+    }
+
+    fn end_step(&mut self, at: At, plan: &Plan, outputs: &mut Vec<Output>) {
+        for &(place, tokens) in &plan.prefill {
+            self.compute(place, tokens);
+            if self.batch.running[place].decodes() {
+                self.complete_prompt(place, at, outputs);
+            }
+        }
+        for &place in &plan.decode {
+            let request = &mut self.batch.running[place];
+            // The token before this one is in the cache now.
+            request.computed = request.computed.saturating_add(1);
+            request.target = request.computed;
+            self.emit(place, at, outputs);
+        }
+        self.count_throughput(at, u32::try_from(plan.decode.len()).unwrap_or(u32::MAX));
+        self.drop_the_done(at, outputs);
+    }
+
+    /// Notes that `tokens` more of a request have been computed and lets others find the pages that are full now.
+    fn compute(&mut self, place: usize, tokens: u32) {
+        let request = &mut self.batch.running[place];
+        request.computed = request.computed.saturating_add(tokens);
+        let full = usize::try_from(request.computed / PAGE_TOKENS).unwrap_or(usize::MAX).min(request.chain.len());
+        let known = request.pinned().len();
+        if full > known {
+            self.cache.publish(&request.chain[known..full]);
+            let published = u32::try_from(full - known).unwrap_or(u32::MAX);
+            request.shared_pages += published;
+            request.own_pages -= published;
+        }
+    }
+
+    fn complete_prompt(&mut self, place: usize, at: At, outputs: &mut Vec<Output>) {
+        let request = &mut self.batch.running[place];
+        self.cache.keep_state(&request.chain, request.prompt_tokens);
+        if !request.prefilled {
+            request.prefilled = true;
+            self.totals.prefilled += 1;
+            self.totals.prefilled_us =
+                self.totals.prefilled_us.saturating_add(at.0.saturating_sub(request.submitted.0));
+            if !request.cancelled {
+                let cached_tokens = request.cached_tokens.unwrap_or(0);
+                outputs.push(Output::Prefilled { id: request.id, at, cached_tokens });
+            }
+        }
+        if request.max_tokens > 0 {
+            self.emit(place, at, outputs);
+        }
+    }
+
+    fn emit(&mut self, place: usize, at: At, outputs: &mut Vec<Output>) {
+        let request = &mut self.batch.running[place];
+        let index = request.generated;
+        request.generated += 1;
+        self.totals.generation_tokens += 1;
+        if !request.cancelled {
+            outputs.push(Output::Token { id: request.id, at, index });
+        }
+    }
+
+    fn drop_the_done(&mut self, at: At, outputs: &mut Vec<Output>) {
+        let Self { batch, cache, live, totals, .. } = self;
+        batch.running.retain(|request| {
+            let done = request.prefilled && request.generated >= request.max_tokens;
+            if done && !request.cancelled {
+                live.remove(&request.id);
+                totals.finished += 1;
+                let reason = if request.max_tokens == 0 { FinishReason::Stop } else { FinishReason::Length };
+                outputs.push(Output::Finished { id: request.id, at, reason });
+            }
+            let leaves = done || request.cancelled;
+            if leaves {
+                cache.release(request.pinned(), request.own_pages);
+            }
+            !leaves
+        });
+    }
+
+    fn count_throughput(&mut self, at: At, tokens: u32) {
+        if tokens == 0 {
+            return;
+        }
+        let (since, steps, sum) = self.counted;
+        self.counted = (since, steps + 1, sum.saturating_add(tokens));
+        if steps + 1 >= THROUGHPUT_STEPS {
+            let seconds = at.since(since).as_secs_f64();
+            self.throughput = if seconds > 0.0 { f64::from(self.counted.2) / seconds } else { 0.0 };
+            self.counted = (at, 0, 0);
+        }
+    }
+
+    /// An engine time of so many µs at speed 1.
+    fn duration(&self, micros: f64) -> Duration {
+        let micros = (micros / self.speed).clamp(0.0, LONGEST_STEP_US).round();
+        Duration::from_secs_f64(micros / 1e6)
+    }
+}

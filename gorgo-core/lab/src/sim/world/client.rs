@@ -1,0 +1,245 @@
+//! The client, and a request's way through the router: sent, dispatched, tried again, ended.
+//!
+//! The client is that of the paper's experiments: open loop, at most so many in flight; latencies count from the actual
+//! send, and what a request waited for a slot is reported apart. It stands beside the router: no time between the two.
+
+use std::time::Duration;
+
+use super::agenda::Happening;
+use super::clairvoyant::Outlook;
+use super::live::Live;
+use super::network::micros;
+use super::run::World;
+use super::workload;
+use crate::sim::PAGE_TOKENS;
+use crate::trace::Sample;
+use gorgo_routing::model::{At, Ending, ErrorClass, ReplicaId};
+
+/// Over how long retries are held to their share of requests.
+const BUDGET_WINDOW: Duration = Duration::from_secs(10);
+/// Retries that are always allowed in that time, however few requests there are.
+const BUDGET_LEAST: usize = 1;
+
+impl World<'_> {
+    /// The client's time for a request has come.
+    pub(super) fn arrive(&mut self, at: At, request: usize) {
+        if request + 1 < self.live.len() {
+            self.agenda.enter(self.scheduled(request + 1).max(at), Happening::Arrive(request + 1));
+        }
+        self.held.push_back(request);
+        self.send_held(at);
+    }
+
+    fn send_held(&mut self, at: At) {
+        while self.setup.max_in_flight.is_none_or(|most| self.in_flight < most) {
+            let Some(request) = self.held.pop_front() else { break };
+            self.send(at, request);
+        }
+    }
+
+    fn send(&mut self, at: At, request: usize) {
+        self.in_flight += 1;
+        self.recent.0.push_back(at);
+        let prompt = self.setup.workload.prompt(request, self.setup.index.block_bytes, self.secret);
+        let live = Box::new(Live {
+            bound_ms: self.bound_ms(at, request, prompt.body_bytes),
+            prompt,
+            reservation: None,
+            held: None,
+            looks: 0,
+            seed: 0,
+            replica: ReplicaId(0),
+            decision: None,
+            asked: None,
+            tried: Vec::new(),
+            attempt: 1,
+            sent: at,
+            dispatched: at,
+            half_us: 0,
+            uncached_tokens: 0,
+            predicted_ttft_ms: None,
+            predicted_cached_tokens: None,
+            in_engine: false,
+            first: None,
+            prefilled: false,
+            cached_tokens: None,
+            generated: 0,
+            failure: None,
+        });
+        self.dispatch(at, request, live);
+    }
+
+    /// Lowest TTFT possible for a request sent now: see [`super::Run::bounds_ms`].
+    fn bound_ms(&mut self, at: At, request: usize, body_bytes: u64) -> f64 {
+        let tokens = self.setup.workload.rows()[request].input_tokens;
+        // The last token is always computed, and only whole pages are found.
+        let cached = self.setup.workload.reusable_tokens(request).min(tokens.saturating_sub(1)) / PAGE_TOKENS;
+        let uncached = tokens.max(1) - cached * PAGE_TOKENS;
+        let mut least = f64::INFINITY;
+        for stand in &mut self.stands {
+            let profile = stand.engine.profile();
+            let batches = f64::from(uncached.div_ceil(profile.chunk_tokens));
+            let prefill_ms = batches * profile.prefill_batch_ms + f64::from(uncached) * profile.prefill_token_ms;
+            let engine_ms = (profile.host_ms + prefill_ms) / stand.fastest;
+            let rtt_ms = stand.path.request_ms(at, request);
+            least = least.min(engine_ms + rtt_ms + stand.path.upload_ms(rtt_ms, bytes(body_bytes)));
+        }
+        least
+    }
+
+    /// Decides and sends. The box is the request's own and comes to lie in `live`, or ends.
+    fn dispatch(&mut self, at: At, request: usize, mut live: Box<Live>) {
+        if self.router.is_some() {
+            return self.enter(at, request, live);
+        }
+        match self.foreseen(at, request, &mut live) {
+            Some(replica) => self.send_to(at, request, live, replica),
+            None => self.refused(at, request, live),
+        }
+    }
+
+    /// Sends it to the chosen replica.
+    pub(super) fn send_to(&mut self, at: At, request: usize, mut live: Box<Live>, replica: ReplicaId) {
+        let stand = &mut self.stands[replica.index()];
+        stand.inflight += 1;
+        // A second attempt meets another jitter.
+        let draw = request + (usize::try_from(live.attempt).unwrap_or(0) - 1) * self.live.len();
+        let rtt_ms = stand.path.request_ms(at, draw);
+        let upload_ms = stand.path.upload_ms(rtt_ms, bytes(live.prompt.body_bytes));
+        let half = micros(rtt_ms / 2.0);
+        live.replica = replica;
+        live.dispatched = at;
+        live.failure = None;
+        live.half_us = u64::try_from(half.as_micros()).unwrap_or(u64::MAX);
+        self.agenda.enter(at.plus(half).plus(micros(upload_ms)), Happening::Reach(request, live.attempt));
+        self.live[request] = Some(live);
+    }
+
+    /// It goes nowhere.
+    pub(super) fn refused(&mut self, at: At, request: usize, mut live: Box<Live>) {
+        // Of a retry that finds nobody the failure before it counts: it was the replica's.
+        live.failure.get_or_insert(ErrorClass::Refused);
+        self.end(at, request, &live, None);
+    }
+
+    /// The clairvoyant's choice.
+    fn foreseen(&mut self, at: At, request: usize, live: &mut Live) -> Option<ReplicaId> {
+        let job = self.setup.workload.job(request);
+        let mut best: Option<(f64, ReplicaId, u32)> = None;
+        for (stand, member) in self.stands.iter_mut().zip(self.setup.members) {
+            if stand.down || live.tried.contains(&member.replica.id) {
+                continue;
+            }
+            let rtt_ms = stand.path.request_ms(at, request);
+            let cached_tokens = stand.engine.would_find(&job.pages, job.prompt_tokens);
+            let outlook = Outlook {
+                way_ms: rtt_ms + stand.path.upload_ms(rtt_ms, bytes(live.prompt.body_bytes)),
+                step_ms: stand.engine.step_ends().map_or(0.0, |ends| ends.millis_since(at)),
+                coming_tokens: stand.coming_tokens,
+                inflight: stand.inflight,
+                uncached_tokens: job.prompt_tokens.saturating_sub(cached_tokens).max(1),
+                engine: &stand.engine,
+            };
+            let cost_ms = outlook.cost_ms();
+            if best.is_none_or(|(least, ..)| cost_ms < least) {
+                best = Some((cost_ms, member.replica.id, outlook.uncached_tokens));
+            }
+        }
+        let (_, replica, uncached_tokens) = best?;
+        live.uncached_tokens = uncached_tokens;
+        self.stand(replica).coming_tokens += u64::from(uncached_tokens);
+        Some(replica)
+    }
+
+    /// The router reads the first token.
+    pub(super) fn first(&mut self, at: At, request: usize, attempt: u32) {
+        let Some(live) = self.live[request].as_mut().filter(|live| live.attempt == attempt) else { return };
+        live.first = Some(at);
+        if let (Some((router, _)), Some(reservation)) = (&self.router, &mut live.reservation) {
+            router.first_token(reservation, at);
+        }
+    }
+
+    /// The router reads the end.
+    pub(super) fn done(&mut self, at: At, request: usize, attempt: u32) {
+        let Some(live) = self.live[request].take_if(|live| live.attempt == attempt) else { return };
+        self.leave(at, request, live, true);
+    }
+
+    /// The router sees a failure.
+    pub(super) fn failed(&mut self, at: At, request: usize, attempt: u32) {
+        let Some(live) = self.live[request].take_if(|live| live.attempt == attempt) else { return };
+        self.leave(at, request, live, false);
+    }
+
+    /// An attempt is over: the router learns how, and tries again where it may.
+    fn leave(&mut self, at: At, request: usize, mut live: Box<Live>, completed: bool) {
+        let replica = live.replica;
+        self.stand(replica).inflight -= 1;
+        if let (Some((router, _)), Some(reservation)) = (&self.router, live.reservation.take()) {
+            let ttft_ms = live.first.map(|first| first.millis_since(live.dispatched));
+            router.finish(reservation, &live.prompt, &Ending { usage: live.usage(), ttft_ms, completed }, at);
+        }
+        let status = live.status();
+        self.book_attempt(at, &live, Some(status));
+        let again = !completed
+            && live.first.is_none()
+            && live.failure != Some(ErrorClass::ClientError)
+            && live.attempt < self.setup.failover.max_attempts
+            && self.may_retry(at);
+        if again {
+            live.tried.push(replica);
+            live.attempt += 1;
+            live.prefilled = false;
+            live.cached_tokens = None;
+            live.generated = 0;
+            self.dispatch(at, request, live);
+        } else {
+            self.end(at, request, &live, Some(replica));
+        }
+    }
+
+    /// Whether one more retry is within its share of the requests of the last 10 s.
+    fn may_retry(&mut self, at: At) -> bool {
+        for times in [&mut self.recent.0, &mut self.recent.1] {
+            while times.front().is_some_and(|time| at.since(*time) > BUDGET_WINDOW) {
+                times.pop_front();
+            }
+        }
+        #[expect(clippy::cast_precision_loss, reason = "requests of 10 s")]
+        let allowed = self.recent.0.len() as f64 * self.setup.failover.budget_share;
+        #[expect(clippy::cast_precision_loss, reason = "requests of 10 s")]
+        let may = self.recent.1.len() < BUDGET_LEAST || (self.recent.1.len() as f64) < allowed;
+        if may {
+            self.recent.1.push_back(at);
+        }
+        may
+    }
+
+    /// The client has its answer, or its error.
+    fn end(&mut self, at: At, request: usize, live: &Live, replica: Option<ReplicaId>) {
+        let scheduled = self.scheduled(request);
+        let row = &self.setup.workload.rows()[request];
+        let sample = Sample {
+            row: row.index,
+            id: workload::name(row),
+            input_tokens: row.input_tokens,
+            scheduled_ms: scheduled.millis_since(self.start),
+            sent_ms: live.sent.millis_since(self.start),
+            slot_wait_ms: live.sent.millis_since(scheduled),
+            replica: replica.map(|replica| std::sync::Arc::clone(&self.stands[replica.index()].name)),
+            ..Sample::default()
+        };
+        let sample = live.measured(at, sample);
+        self.book_outcome(at, live, &sample, replica);
+        self.samples.push(sample);
+        self.bounds_ms.push(live.bound_ms);
+        self.in_flight -= 1;
+        self.send_held(at);
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "bodies are far below 2^53 bytes")]
+const fn bytes(count: u64) -> f64 {
+    count as f64
+}

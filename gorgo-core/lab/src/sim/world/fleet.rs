@@ -1,0 +1,76 @@
+//! The replicas of a configuration as the simulator stands them up.
+
+use std::sync::Arc;
+
+use crate::sim::Profile;
+use gorgo_routing::config::ReplicaSection;
+use gorgo_routing::model::{EngineKind, Replica, ReplicaId};
+
+/// One replica of the simulated fleet.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Member {
+    /// As decisions know it.
+    pub replica: Replica,
+    /// The models it serves.
+    pub models: Vec<Arc<str>>,
+    /// Its engine.
+    pub profile: Profile,
+    /// Divides the engine's times.
+    pub speed: f64,
+    /// Mean round trip, ms.
+    pub rtt_ms: f64,
+    /// Whether the configuration says how to simulate it. If not, the figures above are defaults.
+    pub described: bool,
+}
+
+/// A replica that cannot be simulated.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MemberError {
+    /// There is no such profile.
+    #[error("replica {replica}: unknown profile \"{profile}\"; known: {known}")]
+    Profile {
+        /// Whose.
+        replica: String,
+        /// Its name.
+        profile: String,
+        /// Those there are.
+        known: String,
+    },
+    /// Nobody is enabled.
+    #[error("no replica is enabled")]
+    Nobody,
+}
+
+/// The enabled replicas; ids are positions among them, as in `serve`.
+///
+/// # Errors
+/// A profile that does not exist; no replica.
+pub fn members(sections: &[ReplicaSection]) -> Result<Vec<Member>, MemberError> {
+    let enabled = sections.iter().filter(|section| section.enabled).zip(0_u16..);
+    let list = enabled.map(|(section, id)| member(section, ReplicaId(id))).collect::<Result<Vec<_>, _>>()?;
+    if list.is_empty() { Err(MemberError::Nobody) } else { Ok(list) }
+}
+
+fn member(section: &ReplicaSection, id: ReplicaId) -> Result<Member, MemberError> {
+    let settings = section.simulated.clone().unwrap_or_default();
+    let profile = Profile::find(&settings.profile).ok_or_else(|| MemberError::Profile {
+        replica: section.name.clone(),
+        profile: settings.profile.clone(),
+        known: Profile::names().collect::<Vec<_>>().join(", "),
+    })?;
+    Ok(Member {
+        replica: Replica {
+            id,
+            name: section.name.as_str().into(),
+            region: section.region.as_deref().unwrap_or(&section.name).into(),
+            engine: EngineKind::parse(&section.engine).unwrap_or(EngineKind::OpenAi),
+            kv_capacity_tokens: section.kv_capacity_tokens,
+            decode_batch: section.decode_batch,
+        },
+        models: section.models.iter().map(|model| model.as_str().into()).collect(),
+        profile: profile.clone(),
+        speed: settings.speed,
+        rtt_ms: settings.rtt_ms,
+        described: section.simulated.is_some(),
+    })
+}

@@ -1,0 +1,251 @@
+//! The ways between router and replicas: a mean round trip that drifts, has spikes, and jitters from request to request.
+//!
+//! Drift is an Ornstein–Uhlenbeck process of the logarithm, its mean effect taken out, so that the configured round trip
+//! stays the mean. Source: design study, section 2 (σ 0.18 to 0.28, τ 2 to 2.5 min, spikes × 1.2 to 2, jitter 6 %),
+//! fitted there to the published RTT series; how often spikes come, and for how long, is not published: a guess.
+//!
+//! A request's round trip is fixed when it is sent, and each half of it is one direction.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::chance::{bits, normal, unit};
+use gorgo_routing::model::At;
+
+/// Bytes a connection sends before it waits for the first acknowledgement: ten segments (RFC 6928).
+const FIRST_WINDOW_BYTES: f64 = 14_600.0;
+/// Streams of randomness per path.
+const DRIFT: u64 = 1 << 32;
+const SPIKES: u64 = 2 << 32;
+const SIZES: u64 = 3 << 32;
+const REQUESTS: u64 = 4 << 32;
+const PROBES: u64 = 5 << 32;
+const SCRAPES: u64 = 6 << 32;
+
+/// How all ways behave. `[network]` of a scenario.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Network {
+    /// Standard deviation of the logarithm of the round trip by drift; 0: none.
+    pub drift_sigma: f64,
+    /// Time in which drift is forgotten, s.
+    pub drift_secs: f64,
+    /// Spikes per hour and path; 0: none.
+    pub spikes_per_hour: f64,
+    /// Mean length of a spike, s.
+    pub spike_secs: f64,
+    /// Least factor of a spike on the round trip.
+    pub spike_least: f64,
+    /// Largest factor of a spike.
+    pub spike_most: f64,
+    /// Standard deviation of single round trips around the current level, as a share of it.
+    pub jitter: f64,
+    /// What a probe reads, as a factor on what requests pay. The published series' probes read 2.3 to 3 times too much.
+    pub probe_factor: f64,
+    /// Bandwidth for the upload of prompts, Mbit/s per request; 0: not modelled.
+    pub upload_mbps: f64,
+    /// Whether each upload grows its window anew: one more round trip per doubling beyond ten segments.
+    pub slow_start: bool,
+}
+
+impl Default for Network {
+    fn default() -> Self {
+        Self {
+            drift_sigma: 0.22,
+            drift_secs: 135.0,
+            spikes_per_hour: 12.0,
+            spike_secs: 20.0,
+            spike_least: 1.2,
+            spike_most: 2.0,
+            jitter: 0.06,
+            probe_factor: 1.0,
+            upload_mbps: 0.0,
+            slow_start: false,
+        }
+    }
+}
+
+impl Network {
+    /// Ways that never change: each round trip is the mean.
+    #[must_use]
+    pub fn steady() -> Self {
+        Self { drift_sigma: 0.0, spikes_per_hour: 0.0, jitter: 0.0, ..Self::default() }
+    }
+
+    /// What is wrong with it, if anything: key and text.
+    pub(super) fn fault(&self) -> Option<String> {
+        let ranges = [
+            ("drift_sigma", self.drift_sigma, 0.0, 2.0),
+            ("drift_secs", self.drift_secs, 1.0, 1e6),
+            ("spikes_per_hour", self.spikes_per_hour, 0.0, 3600.0),
+            ("spike_secs", self.spike_secs, 0.1, 1e5),
+            ("spike_least", self.spike_least, 0.1, 100.0),
+            ("spike_most", self.spike_most, self.spike_least, 100.0),
+            ("jitter", self.jitter, 0.0, 0.5),
+            ("probe_factor", self.probe_factor, 0.1, 100.0),
+            ("upload_mbps", self.upload_mbps, 0.0, 1e6),
+        ];
+        let bad = ranges.iter().find(|(_, value, low, high)| !(*low..=*high).contains(value));
+        bad.map(|(key, value, low, high)| format!("network.{key}: {value} is not from {low} to {high}"))
+    }
+}
+
+/// The way to one replica.
+#[derive(Debug)]
+pub(super) struct Path {
+    base_ms: f64,
+    network: Network,
+    seed: u64,
+    place: u64,
+    start: At,
+    /// Factor on the base, second by second since the start, as far as anybody asked.
+    levels: Vec<f64>,
+    drift: f64,
+    spike_left_secs: f64,
+    spike: f64,
+    /// Factor that faults put on it.
+    pub(super) fault_factor: f64,
+}
+
+impl Path {
+    pub(super) fn new(base_ms: f64, network: Network, seed: u64, place: u64, start: At) -> Self {
+        let drift = network.drift_sigma * normal(bits(seed, DRIFT | place, u64::MAX));
+        let levels = Vec::new();
+        Self {
+            base_ms,
+            network,
+            seed,
+            place,
+            start,
+            levels,
+            drift,
+            spike_left_secs: 0.0,
+            spike: 1.0,
+            fault_factor: 1.0,
+        }
+    }
+
+    /// Mean round trip at a moment, ms.
+    pub(super) fn level_ms(&mut self, at: At) -> f64 {
+        let second = usize::try_from(at.since(self.start).as_secs()).unwrap_or(usize::MAX - 1);
+        while self.levels.len() <= second {
+            let level = self.next_level();
+            self.levels.push(level);
+        }
+        self.base_ms * self.levels[second] * self.fault_factor
+    }
+
+    fn next_level(&mut self) -> f64 {
+        let Network { drift_sigma: sigma, drift_secs, spikes_per_hour, spike_secs, spike_least, spike_most, .. } =
+            self.network;
+        let second = self.levels.len() as u64;
+        let kept = (-1.0 / drift_secs).exp();
+        let push = sigma * (1.0 - kept * kept).sqrt();
+        self.drift = self.drift * kept + push * normal(bits(self.seed, DRIFT | self.place, second));
+        if self.spike_left_secs > 0.0 {
+            self.spike_left_secs -= 1.0;
+        } else if unit(bits(self.seed, SPIKES | self.place, second)) < spikes_per_hour / 3600.0 {
+            let drawn = bits(self.seed, SIZES | self.place, second);
+            self.spike = spike_least + (spike_most - spike_least) * unit(drawn);
+            self.spike_left_secs = -spike_secs * (1.0 - unit(super::chance::mix(drawn))).ln();
+        }
+        let spike = if self.spike_left_secs > 0.0 { self.spike } else { 1.0 };
+        (self.drift - sigma * sigma / 2.0).exp() * spike
+    }
+
+    /// Round trip of something sent now.
+    fn drawn_ms(&mut self, at: At, stream: u64, number: u64) -> f64 {
+        let jitter = self.network.jitter * normal(bits(self.seed, stream | self.place, number));
+        self.level_ms(at) * (1.0 + jitter).max(0.5)
+    }
+
+    /// Round trip that a request pays when it is sent now, ms.
+    pub(super) fn request_ms(&mut self, at: At, request: usize) -> f64 {
+        self.drawn_ms(at, REQUESTS, request as u64)
+    }
+
+    /// What a probe sent now reads, ms.
+    pub(super) fn probe_ms(&mut self, at: At) -> f64 {
+        self.drawn_ms(at, PROBES, at.0) * self.network.probe_factor
+    }
+
+    /// Round trip of a request for the metrics page sent now, ms.
+    pub(super) fn scrape_ms(&mut self, at: At) -> f64 {
+        self.drawn_ms(at, SCRAPES, at.0)
+    }
+
+    /// Time that a body of so many bytes takes beyond the first half of its round trip, ms.
+    pub(super) fn upload_ms(&self, rtt_ms: f64, body_bytes: f64) -> f64 {
+        let Network { upload_mbps, slow_start, .. } = self.network;
+        let wire = if upload_mbps > 0.0 { body_bytes * 8.0 / (upload_mbps * 1e3) } else { 0.0 };
+        let windows = if slow_start { (1.0 + body_bytes / FIRST_WINDOW_BYTES).log2().floor() } else { 0.0 };
+        wire + windows * rtt_ms
+    }
+}
+
+/// A time in ms as virtual time counts it, whole µs.
+pub(super) fn micros(millis: f64) -> Duration {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped on the same line")]
+    let micros = (millis.clamp(0.0, 1e12) * 1e3).round() as u64;
+    Duration::from_micros(micros)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: u64) -> At {
+        At(second * 1_000_000)
+    }
+
+    #[test]
+    fn the_configured_round_trip_stays_about_the_mean_and_drift_has_its_spread() {
+        let network = Network { spikes_per_hour: 0.0, ..Network::default() };
+        let mut path = Path::new(100.0, network, 3, 1, At(0));
+        let levels: Vec<f64> = (0..200_000).map(|second| path.level_ms(at(second)).ln()).collect();
+        let mean = levels.iter().map(|level| level.exp()).sum::<f64>() / 200_000.0;
+        let middle = levels.iter().sum::<f64>() / 200_000.0;
+        let sigma = (levels.iter().map(|level| (level - middle).powi(2)).sum::<f64>() / 200_000.0).sqrt();
+        assert!((mean - 100.0).abs() < 3.0, "{mean}");
+        assert!((sigma - 0.22).abs() < 0.02, "{sigma}");
+    }
+
+    #[test]
+    fn spikes_take_their_share_of_time() {
+        let network = Network { drift_sigma: 0.0, ..Network::default() };
+        let mut path = Path::new(1.0, network, 3, 1, At(0));
+        let spiked = (0..200_000).filter(|second| path.level_ms(at(*second)) > 1.0).count();
+        // 12 per hour of 20 s each, less those that would begin within another: about 6 %.
+        assert!((9_000..15_000).contains(&spiked), "{spiked}");
+    }
+
+    #[test]
+    fn asking_later_or_in_another_order_changes_nothing() {
+        let network = Network::default();
+        let (mut one, mut two) = (Path::new(50.0, network, 9, 0, At(0)), Path::new(50.0, network, 9, 0, At(0)));
+        let late = one.request_ms(at(500), 7);
+        let _ = two.request_ms(at(3), 1);
+        assert!((two.request_ms(at(500), 7) - late).abs() < f64::EPSILON);
+        assert!((two.request_ms(at(500), 8) - late).abs() > 1e-6);
+    }
+
+    #[test]
+    fn uploads_cost_bandwidth_and_windows_only_where_asked() {
+        let with = |upload_mbps, slow_start| {
+            let network = Network { upload_mbps, slow_start, ..Network::steady() };
+            Path::new(100.0, network, 1, 1, At(0)).upload_ms(100.0, 50_000.0)
+        };
+        assert!(with(0.0, false).abs() < 1e-9);
+        assert!((with(4.0, false) - 100.0).abs() < 1e-9);
+        assert!((with(0.0, true) - 200.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn impossible_figures_are_named() {
+        assert_eq!(Network::default().fault(), None);
+        let text = Network { jitter: f64::NAN, ..Network::default() }.fault().unwrap();
+        assert_eq!(text, "network.jitter: NaN is not from 0 to 0.5");
+        assert!(Network { spike_most: 1.0, ..Network::default() }.fault().is_some());
+    }
+}

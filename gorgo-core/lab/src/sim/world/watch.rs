@@ -1,0 +1,148 @@
+//! What the router sees of its replicas beside its own requests: probes and metrics pages, each as late as the way
+//! makes it; and the faults of the scenario.
+
+use super::agenda::Happening;
+use super::chance::{bits, unit};
+use super::network::micros;
+use super::run::{PACE, World};
+use super::scenario::{Fault, FaultKind, Scenario};
+use crate::sim::Engine;
+use gorgo_routing::model::{At, EngineReport, Event, ReplicaId};
+
+/// Intervals vary by this share, so that nobody looks in step.
+const PACE_JITTER: f64 = 0.10;
+
+impl World<'_> {
+    fn tell(&mut self, at: At, event: &Event) {
+        if let Some((router, _)) = &self.router {
+            let restarted = router.apply(event);
+            self.book_event(at, event, restarted);
+        }
+    }
+
+    /// A time about as long as `interval_ms` from now on.
+    fn later(&self, at: At, interval_ms: u64, replica: ReplicaId) -> At {
+        let drawn = unit(bits(self.seed, PACE << 16 | u64::from(replica.0), at.0));
+        #[expect(clippy::cast_precision_loss, reason = "an interval of ms")]
+        let interval_ms = interval_ms as f64;
+        at.plus(micros(interval_ms * (1.0 + PACE_JITTER * (2.0 * drawn - 1.0))))
+    }
+
+    pub(super) fn probe_sent(&mut self, at: At, replica: ReplicaId) {
+        let probe = self.setup.probe;
+        #[expect(clippy::cast_precision_loss, reason = "a time-out in ms")]
+        let timeout_ms = probe.timeout_ms as f64;
+        let stand = self.stand(replica);
+        let rtt_ms = stand.path.probe_ms(at);
+        let reading = (!stand.down && rtt_ms <= timeout_ms).then_some(rtt_ms);
+        self.agenda.enter(at.plus(micros(rtt_ms.min(timeout_ms))), Happening::ProbeBack(replica, reading));
+        self.agenda.enter(self.later(at, probe.interval_ms, replica), Happening::ProbeSent(replica));
+    }
+
+    pub(super) fn probe_back(&mut self, at: At, replica: ReplicaId, rtt_ms: Option<f64>) {
+        self.tell(at, &Event::Probe { replica, at, rtt_ms });
+        for event in self.stand(replica).health.probe(replica, rtt_ms.is_some()) {
+            self.tell(at, &event);
+        }
+    }
+
+    pub(super) fn scrape_sent(&mut self, at: At, replica: ReplicaId) {
+        let half = micros(self.stand(replica).path.scrape_ms(at) / 2.0);
+        let back_us = u64::try_from(half.as_micros()).unwrap_or(u64::MAX);
+        self.agenda.enter(at.plus(half), Happening::ScrapeRead(replica, back_us));
+        self.agenda.enter(self.later(at, self.setup.scrape.interval_ms, replica), Happening::ScrapeSent(replica));
+    }
+
+    pub(super) fn scrape_read(&mut self, at: At, replica: ReplicaId, back_us: u64) {
+        self.advance(at, replica);
+        let stand = self.stand(replica);
+        if stand.down {
+            return;
+        }
+        let numbers = stand.engine.numbers();
+        let report = EngineReport {
+            running: Some(f64::from(numbers.running)),
+            waiting: Some(f64::from(numbers.waiting)),
+            kv_used_tokens: Some(f64::from(numbers.used_tokens)),
+            kv_used_share: Some(numbers.usage()),
+            kv_capacity_tokens: Some(u64::from(numbers.capacity_tokens)),
+            decode_batch: stand.engine.profile().decode_batch(),
+            max_running: Some(stand.engine.profile().max_running),
+            throughput: Some(numbers.throughput),
+            started_secs: Some(stand.started.since(At(0)).as_secs_f64()),
+            prompt_tokens_total: None,
+        };
+        self.agenda.enter(At(at.0 + back_us), Happening::ScrapeBack(replica, Box::new(report)));
+    }
+
+    pub(super) fn scrape_back(&mut self, at: At, replica: ReplicaId, report: EngineReport) {
+        self.tell(at, &Event::Report { replica, at, report });
+    }
+
+    pub(super) fn fault_begins(&mut self, at: At, number: usize) {
+        let Some(replica) = self.struck(number) else { return };
+        let Fault { kind, for_s, .. } = self.setup.scenario.faults[number];
+        self.advance(at, replica);
+        if matches!(kind, FaultKind::Down | FaultKind::Restart) {
+            self.drop_all(at, replica);
+        }
+        if kind == FaultKind::Restart {
+            let stand = self.stand(replica);
+            if let Ok(engine) = Engine::new(stand.engine.profile().clone(), stand.speed) {
+                stand.engine = engine;
+                stand.started = at;
+                stand.entered = None;
+            }
+        }
+        let secs = for_s.or((kind == FaultKind::Restart).then_some(0.0));
+        self.active[number] = secs != Some(0.0);
+        if let Some(secs) = secs.filter(|secs| *secs > 0.0) {
+            self.agenda.enter(at.plus(micros(secs * 1e3)), Happening::FaultEnds(number));
+        }
+        self.weigh_faults(replica);
+    }
+
+    pub(super) fn fault_ends(&mut self, at: At, number: usize) {
+        self.active[number] = false;
+        if let Some(replica) = self.struck(number) {
+            self.advance(at, replica);
+            self.weigh_faults(replica);
+        }
+    }
+
+    /// The replica that a fault is at.
+    fn struck(&self, number: usize) -> Option<ReplicaId> {
+        let name = &self.setup.scenario.faults[number].replica;
+        let found = self.setup.members.iter().find(|member| *member.replica.name == **name);
+        found.map(|member| member.replica.id)
+    }
+
+    /// Puts all faults that hold now on a replica.
+    fn weigh_faults(&mut self, replica: ReplicaId) {
+        let (mut slow, mut way, mut down) = (1.0, 1.0, false);
+        for (fault, active) in self.setup.scenario.faults.iter().zip(&self.active) {
+            if !active || *fault.replica != *self.stands[replica.index()].name {
+                continue;
+            }
+            let factor = fault.factor.unwrap_or(1.0);
+            match fault.kind {
+                FaultKind::Slow => slow *= factor,
+                FaultKind::LinkSpike | FaultKind::RttStep => way *= factor,
+                FaultKind::Down | FaultKind::Restart => down = true,
+            }
+        }
+        let stand = self.stand(replica);
+        stand.path.fault_factor = way;
+        stand.down = down;
+        // Many slow faults at once may leave the range of speeds; then it stays as it was.
+        let _ = stand.engine.set_speed(stand.speed / slow);
+    }
+}
+
+impl Scenario {
+    /// The largest factor on a replica's speed that its faults can ever make, at least 1.
+    pub(super) fn fastest(&self, replica: &str) -> f64 {
+        let slow = self.faults.iter().filter(|fault| fault.kind == FaultKind::Slow && fault.replica == replica);
+        slow.filter_map(|fault| fault.factor).map(|factor| (1.0 / factor).max(1.0)).product()
+    }
+}

@@ -1,0 +1,140 @@
+//! 95 % intervals of the latencies of one run, by a block bootstrap: how far the same load might have come out otherwise.
+//!
+//! Neighbours in time share their load, so requests are drawn in blocks of √n consecutive ones, with replacement; drawing
+//! them one by one would make intervals of a loaded run far too narrow. Source: Künsch, "The jackknife and the bootstrap
+//! for general stationary observations", 1989. A tail of few values has an interval no wider than those values: 20 values
+//! are needed for any, and a p99 of 200 is what its two largest are.
+
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::{Quantiles, Sample};
+
+/// Values below which nothing is said.
+const LEAST: usize = 20;
+/// Resamples behind an interval.
+const RESAMPLES: usize = 400;
+
+/// From and to, in the unit of the values.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Interval {
+    /// 2.5th percentile over the resamples.
+    pub low: f64,
+    /// 97.5th.
+    pub high: f64,
+}
+
+/// Intervals of the statistics of one latency, ms; `None` of fewer than 20 values.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Intervals {
+    /// Of the mean.
+    pub mean: Option<Interval>,
+    /// Of the median.
+    pub p50: Option<Interval>,
+    /// Of the 95th percentile.
+    pub p95: Option<Interval>,
+    /// Of the 99th percentile.
+    pub p99: Option<Interval>,
+}
+
+/// Intervals of a run's latencies, of requests that succeeded.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct RunIntervals {
+    /// Of the time to first content.
+    pub ttft: Intervals,
+    /// Of the time to the last byte.
+    pub e2e: Intervals,
+    /// Of each request's mean gap between tokens.
+    pub itl: Intervals,
+}
+
+impl Intervals {
+    /// Of values in order of time; equal seeds give equal intervals.
+    #[must_use]
+    pub fn of(values: &[f64], seed: u64) -> Self {
+        if values.len() < LEAST {
+            return Self::default();
+        }
+        let block = values.len().isqrt();
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let mut found: [Vec<f64>; 4] = Default::default();
+        let mut drawn = Vec::with_capacity(values.len() + block);
+        for _ in 0..RESAMPLES {
+            drawn.clear();
+            while drawn.len() < values.len() {
+                // Each value is as likely as any other, those at the ends too: blocks go on at the beginning.
+                let start = random.random_range(0..values.len());
+                drawn.extend(values.iter().cycle().skip(start).take(block));
+            }
+            drawn.truncate(values.len());
+            let of = Quantiles::of(drawn.iter().copied());
+            for (all, one) in found.iter_mut().zip([of.mean, of.p50, of.p95, of.p99]) {
+                all.extend(one);
+            }
+        }
+        let [mean, p50, p95, p99] = found.map(ends);
+        Self { mean, p50, p95, p99 }
+    }
+}
+
+fn ends(mut values: Vec<f64>) -> Option<Interval> {
+    values.sort_by(f64::total_cmp);
+    let beyond = values.len() / 40;
+    let high = values.len().checked_sub(1 + beyond)?;
+    Some(Interval { low: *values.get(beyond)?, high: *values.get(high)? })
+}
+
+impl RunIntervals {
+    /// Of these samples, in any order.
+    #[must_use]
+    pub fn of(samples: &[Sample], seed: u64) -> Self {
+        let mut good: Vec<&Sample> = samples.iter().filter(|sample| sample.error.is_none()).collect();
+        good.sort_by(|a, b| a.sent_ms.total_cmp(&b.sent_ms).then(a.row.cmp(&b.row)));
+        let of = |value: fn(&Sample) -> Option<f64>| {
+            let values: Vec<f64> = good.iter().filter_map(|sample| value(sample)).collect();
+            Intervals::of(&values, seed)
+        };
+        Self { ttft: of(|one| one.ttft_ms), e2e: of(|one| Some(one.e2e_ms)), itl: of(|one| one.itl_ms) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers without pattern, even in 0 to 1.
+    fn noise(count: usize, seed: u64) -> Vec<f64> {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        (0..count).map(|_| random.random::<f64>()).collect()
+    }
+
+    #[test]
+    fn an_interval_holds_the_truth_nineteen_times_in_twenty() {
+        let held = |pick: fn(&Intervals) -> Option<Interval>, truth: f64| {
+            let runs = (0..200).map(|seed| pick(&Intervals::of(&noise(400, seed), seed)).unwrap());
+            runs.filter(|interval| interval.low <= truth && truth <= interval.high).count()
+        };
+        // 190 of 200 where the promise is exact; fewer, since √n-blocks of independent values lose a little.
+        let (mean, p50, p95) = (held(|of| of.mean, 0.5), held(|of| of.p50, 0.5), held(|of| of.p95, 0.95));
+        for found in [mean, p50, p95] {
+            assert!((174..=200).contains(&found), "{mean} {p50} {p95}");
+        }
+    }
+
+    #[test]
+    fn values_that_keep_together_have_wider_intervals() {
+        let alone = noise(900, 1);
+        // Each of them thirty times in a row: as many values, a thirtieth of the knowledge.
+        let together: Vec<f64> = noise(30, 1).into_iter().flat_map(|value| std::iter::repeat_n(value, 30)).collect();
+        let wide = |values: &[f64]| Intervals::of(values, 3).mean.map(|one| one.high - one.low).unwrap();
+        assert!(wide(&together) > 3.0 * wide(&alone), "{} {}", wide(&together), wide(&alone));
+    }
+
+    #[test]
+    fn few_values_say_nothing_and_equal_seeds_the_same() {
+        assert_eq!(Intervals::of(&noise(LEAST - 1, 1), 0), Intervals::default());
+        assert_eq!(Intervals::of(&noise(100, 1), 7), Intervals::of(&noise(100, 1), 7));
+        let failed = Sample { error: Some(gorgo_routing::model::ErrorClass::Connect), ..Sample::default() };
+        assert_eq!(RunIntervals::of(&vec![failed; 50], 0), RunIntervals::default());
+    }
+}

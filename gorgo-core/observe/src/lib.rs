@@ -1,0 +1,13 @@
+//! What leaves the router for people and for the store: log lines, metrics, records.
+
+pub mod fan;
+pub mod log;
+pub mod meter;
+
+use gorgo_routing::model::Record;
+
+/// Takes records, never waits. The store's queue is one; tests have theirs.
+pub trait Listener: Send + Sync {
+    /// Takes one record. A full queue drops it and counts the loss.
+    fn record(&self, record: Record);
+}

@@ -1,0 +1,213 @@
+//! Log lines: the only file that calls the tracing macros, one function per event, fields and no formatting.
+//!
+//! INFO is what an operator did, WARN what gorgo recovered from, ERROR what needs a person; per-request lines are
+//! DEBUG. Field names are the same everywhere: `decision`, `replica`, `policy`, `generation`, `ttft_ms`, `e2e_ms`,
+//! `cost_ms`, `cause`. Never prompt text, never keys.
+
+use std::fmt::Display;
+use std::io::IsTerminal;
+use std::net::SocketAddr;
+
+use tracing::{debug, error, info, warn};
+use tracing_subscriber::EnvFilter;
+
+use gorgo_routing::config::{Log, LogFormat};
+use gorgo_routing::model::{AlarmRecord, DecisionRecord, EventKind, EventRecord, GenerationRecord, OutcomeRecord};
+
+/// Sends log lines to standard error as `[log]` says. Called once, by the program.
+///
+/// # Errors
+/// The filter's own message when it cannot be read.
+pub fn init(log: &Log) -> Result<(), String> {
+    let filter = EnvFilter::try_new(&log.filter).map_err(|cause| format!("log.filter: {cause}"))?;
+    let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let lines = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(colour)
+        .with_target(false);
+    let installed = match log.format {
+        LogFormat::Text => lines.try_init(),
+        LogFormat::Json => lines.json().flatten_event(true).try_init(),
+    };
+    installed.map_err(|cause| cause.to_string())
+}
+
+/// Whether `filter` can be read, for the configuration check.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check_filter(filter: &str) -> Result<(), String> {
+    EnvFilter::try_new(filter).map(|_| ()).map_err(|cause| cause.to_string())
+}
+
+/// The router is up.
+pub fn listening(clients: SocketAddr, operators: SocketAddr, policy: &str, replicas: usize) {
+    info!(%clients, %operators, policy, replicas, "listening");
+}
+
+/// A tuner's generation ended; one that began is DEBUG.
+pub fn generation(row: &GenerationRecord) {
+    let (generation, policy) = (row.generation.0, row.policy.0);
+    match (row.verdict, &row.reason) {
+        (Some(verdict), Some(reason)) => {
+            info!(generation, policy, verdict = verdict.name(), reason, "generation ended")
+        }
+        _ => debug!(generation, policy, "generation began"),
+    }
+}
+
+/// A tuner's alarm went on or off.
+pub fn alarm(row: &AlarmRecord) {
+    if row.over {
+        info!(alarm = row.kind, "alarm over");
+    } else {
+        warn!(alarm = row.kind, value = row.value, "alarm");
+    }
+}
+
+/// A policy that an earlier run pinned serves instead of the default one.
+pub fn policy_pinned(policy: &str) {
+    warn!(policy, "this policy is pinned since an earlier run; `gorgo ctl unpin` lets the default one serve");
+}
+
+/// The pinned policy is not there any more.
+pub fn pin_refused(policy: &str) {
+    error!(policy, "the pinned policy does not exist in this configuration; the default one serves");
+}
+
+/// A tuner goes on from the last run.
+pub fn tuning_resumed(policy: &str, text: &str) {
+    info!(policy, text, "tuner resumed");
+}
+
+/// What the last run's tuner left is not used.
+pub fn tuning_refused(policy: &str, cause: &str) {
+    warn!(policy, cause, "stored tuner state refused; starting with the weights as configured");
+}
+
+/// A replica's part of the prefix index is back.
+pub fn index_restored(replica: &str, blocks: u64, left_out: u64, age_secs: u64) {
+    info!(replica, blocks, left_out, age_secs, "prefix index restored");
+}
+
+/// A stored snapshot of the prefix index is not used.
+pub fn index_refused(replica: &str, cause: &dyn Display) {
+    warn!(replica, %cause, "stored prefix index refused; starting without");
+}
+
+/// What the last run learned of a replica is used again, all of it but what was refused.
+pub fn learning_resumed(replica: &str, age_secs: u64, round_trips: usize) {
+    info!(replica, age_secs, round_trips, "learned rates resumed");
+}
+
+/// A part of what was learned of a replica is not used.
+pub fn learning_refused(replica: &str, part: &str, cause: &dyn Display) {
+    warn!(replica, part, %cause, "stored learning refused; starting without");
+}
+
+/// A simulated engine was started inside the process.
+pub fn simulated_engine(replica: &str, address: SocketAddr, rtt_ms: f64, speed: f64) {
+    info!(replica, %address, rtt_ms, speed, "simulated engine");
+}
+
+/// The configuration is legal but foolish.
+pub fn config_warning(text: &str) {
+    warn!(text, "configuration");
+}
+
+/// An earlier run on this database never ended: it was killed, or the machine went down.
+pub fn unfinished_run(run: i64) {
+    warn!(run, "the last run on this database did not end cleanly; at most its last flush interval is missing");
+}
+
+/// A shutdown began.
+pub fn draining(signal: &str, secs: u64) {
+    info!(signal, secs, "draining");
+}
+
+/// A second signal: running requests end now.
+pub fn cutting(signal: &str) {
+    warn!(signal, "running requests are cut off");
+}
+
+/// Everything is flushed.
+pub fn stopped(dropped_rows: u64) {
+    info!(dropped_rows, "stopped");
+}
+
+/// Something an operator should be able to look up, as the store's `events` hold it.
+pub fn event(record: &EventRecord, replica: Option<&str>) {
+    let kind = record.kind.name();
+    let text = record.text.as_str();
+    match record.kind {
+        EventKind::ConfigRefused => error!(kind, text, "reload refused; what ran goes on"),
+        EventKind::ReplicaDown
+        | EventKind::ReplicaDraining
+        | EventKind::ReplicaRestarted
+        | EventKind::MissingSignal
+        | EventKind::PluginQuarantined => {
+            warn!(kind, replica, text, "event");
+        }
+        _ => info!(kind, replica, text, "event"),
+    }
+}
+
+/// A request was routed or refused.
+pub fn decided(record: &DecisionRecord, replica: Option<&str>) {
+    debug!(
+        decision = record.decision.0,
+        replica,
+        refusal = record.refusal.map(gorgo_routing::model::Refusal::name),
+        prompt_tokens = record.prompt_tokens,
+        decide_us = record.decide_us,
+        "decided"
+    );
+}
+
+/// A request ended.
+pub fn ended(record: &OutcomeRecord) {
+    debug!(
+        decision = record.decision.0,
+        status = record.status,
+        error = record.error.map(gorgo_routing::model::ErrorClass::name),
+        ttft_us = record.ttft_us,
+        e2e_us = record.e2e_us,
+        "ended"
+    );
+}
+
+/// The history cannot be written now; rows wait, and are dropped when the queue is full.
+pub fn store_stuck(cause: &str) {
+    error!(cause, "the history database cannot be written; requests go on, rows wait");
+}
+
+/// The history can be written again.
+pub fn store_recovered() {
+    warn!("the history database can be written again; what was lost stands in gaps");
+}
+
+/// Rows are lost.
+pub fn store_lost(rows: u64, cause: &str) {
+    error!(rows, cause, "rows of the history are lost; gaps will hold their count");
+}
+
+/// The write-ahead log cannot be cut back.
+pub fn store_long_log(bytes: u64) {
+    warn!(bytes, "the history's write-ahead log cannot be cut back: some reader has been open for long");
+}
+
+/// Old rows could not be pruned this time.
+pub fn store_not_pruned(cause: &str) {
+    warn!(cause, "old rows of the history could not be pruned; it will be tried again");
+}
+
+/// A listener could not take a connection; most likely the process is out of file handles.
+pub fn accept_failed(listener: &str, cause: &dyn Display) {
+    warn!(listener, %cause, "a connection could not be accepted");
+}
+
+/// A background task ended although nobody told it to.
+pub fn task_died(task: &str, cause: &dyn Display) {
+    error!(task, %cause, "a background task ended");
+}

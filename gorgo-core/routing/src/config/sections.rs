@@ -1,0 +1,431 @@
+//! The sections of `policies.toml`: every fixed key with its default, unit and range, documented where it stands.
+//! The doc comments become the descriptions in the JSON schema. Policies stay raw values here; `policy::build`
+//! turns them into policies, since only it knows the kinds.
+//!
+//! Ranges and closed lists stand here once, as schema attributes: `shape` checks values against the schema that editors
+//! get, so the two cannot differ.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::model::Value;
+
+/// The whole configuration, all layers merged and checked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// `[server]`
+    pub server: Server,
+    /// `[admin]`
+    pub admin: Admin,
+    /// `[log]`
+    pub log: Log,
+    /// `[store]`
+    pub store: Store,
+    /// `[index]`
+    pub index: Index,
+    /// `[probe]`
+    pub probe: Probe,
+    /// `[scrape]`
+    pub scrape: Scrape,
+    /// `[failover]`
+    pub failover: Failover,
+    /// `[[replica]]`, also the disabled ones.
+    pub replicas: Vec<ReplicaSection>,
+    /// The policy that serves.
+    pub default_policy: String,
+    /// `[policy.NAME]` tables of the file, in file order; of the presets only those that a variable or a flag changes.
+    pub policies: Vec<(String, Value)>,
+    /// The folder that relative paths are relative to: that of the file.
+    pub base: PathBuf,
+}
+
+/// The configuration of gorgo: where it listens, which replicas there are, and the policies that choose among them.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Document {
+    /// The policy that serves: a preset, or a `[policy.NAME]` of this file.
+    pub(super) default_policy: String,
+    /// The listener for clients.
+    pub(super) server: Server,
+    /// The listener for operators.
+    pub(super) admin: Admin,
+    /// Log lines on standard error.
+    pub(super) log: Log,
+    /// The history database.
+    pub(super) store: Store,
+    /// The prefix index.
+    pub(super) index: Index,
+    /// The round-trip probe.
+    pub(super) probe: Probe,
+    /// Reading the engines' metrics pages.
+    pub(super) scrape: Scrape,
+    /// Retries before the client got a byte.
+    pub(super) failover: Failover,
+    /// The fleet.
+    pub(super) replica: Vec<ReplicaSection>,
+    /// Policies by name; a preset of the same name is replaced.
+    pub(super) policy: BTreeMap<String, serde_json::Map<String, serde_json::Value>>,
+}
+
+impl Default for Document {
+    fn default() -> Self {
+        Self {
+            default_policy: "predicted-latency".to_owned(),
+            server: Server::default(),
+            admin: Admin::default(),
+            log: Log::default(),
+            store: Store::default(),
+            index: Index::default(),
+            probe: Probe::default(),
+            scrape: Scrape::default(),
+            failover: Failover::default(),
+            replica: Vec::new(),
+            policy: BTreeMap::new(),
+        }
+    }
+}
+
+/// The listener for clients.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Server {
+    /// Address and port to listen on.
+    pub listen: String,
+    /// Send `x-gorgo-replica` (name) and `x-gorgo-decision` (decimal id) with every answer.
+    pub headers: bool,
+    /// Header that names the session; else the body's `user`, else a hash of the API key, else of the prompt's head.
+    pub session_header: String,
+    /// Pass on paths outside `/v1`, such as an engine's own `/metrics` or `/flush_cache`; false: 404. Paths of the
+    /// inference APIs and those under `/v1` are always served.
+    pub pass_engine_paths: bool,
+    /// Largest request body, bytes; 413 above.
+    #[schemars(range(min = 1_024, max = 17_179_869_184_i64))]
+    pub max_body_bytes: u64,
+    /// All request bodies held at once, bytes; 503 above.
+    #[schemars(range(min = 1_024, max = 1_099_511_627_776_i64))]
+    pub max_buffered_bytes: u64,
+    /// How long a client has for a request's head, and may be idle between two requests, ms.
+    #[schemars(range(min = 100, max = 86_400_000))]
+    pub head_timeout_ms: u64,
+    /// Time to connect to a replica, ms.
+    #[schemars(range(min = 1, max = 600_000))]
+    pub connect_timeout_ms: u64,
+    /// Connections to each replica that are open beyond those lately busy at once, so that a request need not dial and
+    /// pay a round trip more; 0: none is opened ahead.
+    #[schemars(range(min = 0, max = 256))]
+    pub spare_connections: u64,
+    /// A connection to a replica that carried nothing for so long is not used again, ms. Engines close theirs after 5 s
+    /// unless told otherwise; one that says how long it keeps them (`Keep-Alive: timeout`) is believed where that is less.
+    #[schemars(range(min = 100, max = 86_400_000))]
+    pub keep_idle_ms: u64,
+    /// Congestion control of the connections to replicas, such as `cubic`, on Linux; empty: the system's choice.
+    #[schemars(length(max = 15))]
+    pub congestion_control: String,
+    /// Hard limit until the first byte of the answer's body, ms.
+    #[schemars(range(min = 1, max = 86_400_000))]
+    pub first_byte_timeout_ms: u64,
+    /// Longest silence between two reads of a response, ms; there is no limit on the whole.
+    #[schemars(range(min = 1, max = 86_400_000))]
+    pub idle_timeout_ms: u64,
+    /// How long a shutdown waits for running requests, s.
+    #[schemars(range(min = 0, max = 86_400))]
+    pub drain_secs: u64,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self {
+            listen: "127.0.0.1:8080".to_owned(),
+            headers: true,
+            session_header: "x-session-id".to_owned(),
+            pass_engine_paths: true,
+            max_body_bytes: 64 << 20,
+            max_buffered_bytes: 1 << 30,
+            head_timeout_ms: 60_000,
+            connect_timeout_ms: 2_000,
+            spare_connections: 4,
+            keep_idle_ms: 4_000,
+            congestion_control: String::new(),
+            first_byte_timeout_ms: 120_000,
+            idle_timeout_ms: 60_000,
+            drain_secs: 30,
+        }
+    }
+}
+
+/// The listener for operators: `GET /metrics`, `/health`, `/ready`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Admin {
+    /// Address and port to listen on.
+    pub listen: String,
+}
+
+impl Default for Admin {
+    fn default() -> Self {
+        Self { listen: "127.0.0.1:9090".to_owned() }
+    }
+}
+
+/// Log lines on standard error.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Log {
+    /// What to log: a tracing filter such as `info` or `info,gorgo_observe=debug`.
+    pub filter: String,
+    /// `text` or `json`.
+    pub format: LogFormat,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { filter: "info".to_owned(), format: LogFormat::Text }
+    }
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// The history database.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Store {
+    /// SQLite file, relative to this file.
+    pub path: PathBuf,
+    /// Longest time a row waits to be written, ms.
+    #[schemars(range(min = 1, max = 60_000))]
+    pub flush_ms: u64,
+    /// Rows of decisions that are written together, whichever comes first.
+    #[schemars(range(min = 1, max = 100_000))]
+    pub flush_decisions: u64,
+    /// Decisions that may wait for the disk; beyond it rows are dropped and counted in `gaps`.
+    #[schemars(range(min = 1, max = 10_000_000))]
+    pub queue_decisions: u64,
+    /// What is kept.
+    pub retention: Retention,
+}
+
+impl Default for Store {
+    fn default() -> Self {
+        Self {
+            path: PathBuf::from("history.db"),
+            flush_ms: 250,
+            flush_decisions: 500,
+            queue_decisions: 50_000,
+            retention: Retention::default(),
+        }
+    }
+}
+
+/// What the history database keeps; pruned in small steps.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Retention {
+    /// Rows older than this go, days.
+    #[schemars(range(min = 0.001, max = 36_500.0))]
+    pub max_age_days: f64,
+    /// The oldest rows go when the file is larger than this, MiB.
+    #[schemars(range(min = 1, max = 1_073_741_824))]
+    pub max_size_mb: u64,
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        Self { max_age_days: 30.0, max_size_mb: 10_240 }
+    }
+}
+
+/// The prefix index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Index {
+    /// Prompt bytes per hashed block.
+    #[schemars(range(min = 16, max = 65_536))]
+    pub block_bytes: u64,
+    /// Memory the index may use, bytes.
+    #[schemars(range(min = 1_048_576, max = 1_099_511_627_776_i64))]
+    pub max_bytes: u64,
+    /// Time between two snapshots for a restart, ms: what a killed router forgets of its index.
+    #[schemars(range(min = 100, max = 86_400_000))]
+    pub snapshot_ms: u64,
+    /// An older snapshot is not used at a start, seconds: engines evict, and other routers use them too.
+    #[schemars(range(min = 1, max = 2_592_000))]
+    pub snapshot_max_age_secs: u64,
+}
+
+impl Default for Index {
+    fn default() -> Self {
+        Self { block_bytes: 256, max_bytes: 512 << 20, snapshot_ms: 30_000, snapshot_max_age_secs: 3_600 }
+    }
+}
+
+/// The round-trip probe, on its own warm connection per replica.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Probe {
+    /// Time between probes, ms; ± 10 % jitter.
+    #[schemars(range(min = 10, max = 3_600_000))]
+    pub interval_ms: u64,
+    /// A probe without an answer by then is lost, and counts as this long, ms.
+    #[schemars(range(min = 1, max = 600_000))]
+    pub timeout_ms: u64,
+    /// Age at which a measurement counts half, ms.
+    #[schemars(range(min = 1, max = 86_400_000))]
+    pub half_life_ms: u64,
+}
+
+impl Default for Probe {
+    fn default() -> Self {
+        Self { interval_ms: 2_000, timeout_ms: 2_000, half_life_ms: 4_000 }
+    }
+}
+
+/// Reading the engines' metrics pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Scrape {
+    /// Time between reads, ms.
+    #[schemars(range(min = 10, max = 3_600_000))]
+    pub interval_ms: u64,
+    /// A report older than this is unknown, never idle, ms.
+    #[schemars(range(min = 10, max = 86_400_000))]
+    pub stale_after_ms: u64,
+}
+
+impl Default for Scrape {
+    fn default() -> Self {
+        Self { interval_ms: 2_000, stale_after_ms: 10_000 }
+    }
+}
+
+/// Retries before the client got a byte.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Failover {
+    /// Attempts per request, the first included; those whose connection failed are not counted, but where it is 1.
+    #[schemars(range(min = 1, max = 10))]
+    pub max_attempts: u32,
+    /// (Retries + raced attempts) / requests over 10 s, 0 to 1; ten in 10 s are always allowed.
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub budget_share: f64,
+    /// When a second replica is raced.
+    pub hedge: Hedge,
+}
+
+impl Default for Failover {
+    fn default() -> Self {
+        Self { max_attempts: 2, budget_share: 0.10, hedge: Hedge::default() }
+    }
+}
+
+/// When a second replica is raced against one that is late with its first byte.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Hedge {
+    /// × the predicted p99 to the first byte. Only streams are raced.
+    #[schemars(range(min = 0.1, max = 1_000.0))]
+    pub after: f64,
+    /// Never before this, ms.
+    #[schemars(range(min = 0, max = 600_000))]
+    pub min_ms: u64,
+}
+
+impl Default for Hedge {
+    fn default() -> Self {
+        Self { after: 4.0, min_ms: 500 }
+    }
+}
+
+/// One `[[replica]]`.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReplicaSection {
+    /// Unique name.
+    pub name: String,
+    /// Whether it is used at all.
+    #[serde(default = "yes")]
+    pub enabled: bool,
+    /// Region; the replica's name where absent.
+    #[serde(default)]
+    pub region: Option<String>,
+    /// `sglang`, `vllm`, `llama-cpp`, `openai` or `simulated`.
+    #[schemars(extend("enum" = ["sglang", "vllm", "llama-cpp", "openai", "simulated"]))]
+    pub engine: String,
+    /// Base address of a real engine, `http://host:port`.
+    #[serde(default)]
+    pub url: Option<String>,
+    /// Protocol towards the engine: `1.1` or `2`.
+    #[serde(default)]
+    pub http: HttpVersion,
+    /// Models it serves; empty: learned from its `/v1/models`.
+    #[serde(default)]
+    pub models: Vec<String>,
+    /// Environment variable that holds the engine's API key.
+    #[serde(default)]
+    pub api_key_env: Option<String>,
+    /// KV cache capacity, tokens; else learned from the engine.
+    #[serde(default)]
+    #[schemars(range(min = 1, max = 1_000_000_000_000_i64))]
+    pub kv_capacity_tokens: Option<u64>,
+    /// Largest batch that the engine decodes cheaply (its largest CUDA graph), requests: what the constraint `gate` goes
+    /// by; else learned from the engine, where that says it.
+    #[serde(default)]
+    #[schemars(range(min = 1, max = 100_000))]
+    pub decode_batch: Option<u32>,
+    /// Where the engine publishes its cache events (ZeroMQ): `tcp://host:port` or `ipc://path` to connect to,
+    /// `tcp://*:port` to be connected to. The index then knows what the engine holds.
+    #[serde(default)]
+    pub kv_events: Option<String>,
+    /// Where it is asked for events that were missed; only with `kv_events`.
+    #[serde(default)]
+    pub kv_replay: Option<String>,
+    /// The simulated engine's settings; only with `engine = "simulated"`.
+    #[serde(default)]
+    pub simulated: Option<Simulated>,
+}
+
+/// Protocol towards an engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+pub enum HttpVersion {
+    /// HTTP/1.1
+    #[default]
+    #[serde(rename = "1.1")]
+    Http1,
+    /// HTTP/2 with prior knowledge
+    #[serde(rename = "2")]
+    Http2,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+/// Settings of a simulated engine.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Simulated {
+    /// Round trip between router and engine, ms.
+    #[schemars(range(min = 0.0, max = 60_000.0))]
+    pub rtt_ms: f64,
+    /// GPU profile, e.g. `l40s-qwen3.5-35b`.
+    pub profile: String,
+    /// Divides all times of the engine (not the network's).
+    #[schemars(range(min = 0.001, max = 100_000.0))]
+    pub speed: f64,
+}
+
+impl Default for Simulated {
+    fn default() -> Self {
+        Self { rtt_ms: 1.0, profile: "l40s-qwen3.5-35b".to_owned(), speed: 1.0 }
+    }
+}

@@ -1,0 +1,233 @@
+//! Response bodies: one piece, or a stream whose writes each arrive half a round trip after they were made.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, SizeHint};
+use tokio::time::Sleep;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+
+use super::answer::{Counts, Wording, error_event};
+use super::driver::Outputs;
+use super::settings::Fault;
+use super::words::Words;
+use gorgo_lab::sim::{Link, Output};
+use gorgo_routing::model::{At, Clock};
+
+/// The connection is to break here, as the fault switches ask for.
+#[derive(Debug, thiserror::Error)]
+#[error("simulated fault: connection broken")]
+pub(super) struct Broken;
+
+/// The body of any answer.
+pub(super) enum AnswerBody {
+    /// All at once.
+    Whole(Option<Bytes>),
+    /// Event by event.
+    Stream(Box<StreamBody>),
+}
+
+impl AnswerBody {
+    pub(super) fn whole(text: impl Into<Bytes>) -> Self {
+        Self::Whole(Some(text.into()))
+    }
+}
+
+impl Body for AnswerBody {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        match self.get_mut() {
+            Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Self::Stream(stream) => stream.poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self, Self::Whole(None))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
+            Self::Stream(_) => SizeHint::default(),
+        }
+    }
+}
+
+/// A stream of events. What the engine puts out waits in `outputs` with its time, so however long the way, nothing
+/// delays what comes after it.
+pub(super) struct StreamBody {
+    outputs: Outputs,
+    /// Outputs that were looked at before the response head was sent.
+    seen: Option<Output>,
+    wording: Box<dyn Wording>,
+    words: Words,
+    counts: Counts,
+    link: Link,
+    clock: Arc<dyn Clock>,
+    fault: Option<Fault>,
+    /// Ends a stall.
+    shutdown: Pin<Box<WaitForCancellationFutureOwned>>,
+    sleep: Pin<Box<Sleep>>,
+    /// Whether `sleep` is set for the first of `travelling`.
+    armed: bool,
+    /// What is on its way, and when it arrives.
+    travelling: VecDeque<(At, Write)>,
+    /// Whether the server had the occasion to flush before the connection breaks.
+    flushed: bool,
+    ended: bool,
+}
+
+/// What a [`StreamBody`] is made of.
+pub(super) struct StreamParts {
+    pub(super) outputs: Outputs,
+    pub(super) seen: Option<Output>,
+    pub(super) wording: Box<dyn Wording>,
+    pub(super) words: Words,
+    pub(super) prompt_tokens: u32,
+    pub(super) link: Link,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) fault: Option<Fault>,
+    pub(super) shutdown: CancellationToken,
+}
+
+/// What travels.
+#[derive(Debug)]
+enum Write {
+    /// Events, more to come.
+    Events(Bytes),
+    /// The last events.
+    Last(Bytes),
+    /// The end of the connection.
+    Break,
+    /// Nothing, and no end of it.
+    Stall,
+}
+
+impl StreamBody {
+    pub(super) fn new(parts: StreamParts) -> Self {
+        let mut stream = Self {
+            outputs: parts.outputs,
+            seen: parts.seen,
+            wording: parts.wording,
+            words: parts.words,
+            counts: Counts { prompt: parts.prompt_tokens, ..Counts::default() },
+            link: parts.link,
+            fault: parts.fault,
+            shutdown: Box::pin(parts.shutdown.cancelled_owned()),
+            sleep: Box::pin(tokio::time::sleep(Duration::ZERO)),
+            armed: false,
+            travelling: VecDeque::new(),
+            flushed: false,
+            ended: false,
+            clock: parts.clock,
+        };
+        stream.fail_at(stream.clock.now());
+        stream
+    }
+
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        loop {
+            if self.ended {
+                return Poll::Ready(None);
+            }
+            let Some((due, _)) = self.travelling.front() else {
+                let output = match self.seen.take() {
+                    Some(output) => Some(output),
+                    None => ready!(self.outputs.poll_next(cx)),
+                };
+                self.word(output);
+                continue;
+            };
+            let due = *due;
+            ready!(self.poll_due(due, cx));
+            if matches!(self.travelling.front(), Some((_, Write::Break))) && !self.flushed {
+                // What was written before must leave first: the server flushes when the body has nothing for it.
+                self.flushed = true;
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            if matches!(self.travelling.front(), Some((_, Write::Stall))) {
+                ready!(self.shutdown.as_mut().poll(cx));
+            }
+            let (ended, result) = match self.travelling.pop_front() {
+                Some((_, Write::Events(bytes))) => (false, Ok(Frame::data(bytes))),
+                Some((_, Write::Last(bytes))) => (true, Ok(Frame::data(bytes))),
+                Some((_, Write::Break | Write::Stall)) | None => (true, Err(Broken)),
+            };
+            self.ended = ended;
+            return Poll::Ready(Some(result));
+        }
+    }
+
+    /// Ready when the engine's clock shows `due`.
+    fn poll_due(&mut self, due: At, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            let left = due.since(self.clock.now());
+            if left.is_zero() {
+                self.armed = false;
+                return Poll::Ready(());
+            }
+            if !self.armed {
+                self.sleep.as_mut().reset(tokio::time::Instant::now() + left);
+                self.armed = true;
+            }
+            ready!(self.sleep.as_mut().poll(cx));
+            // The timer may ring a little early by the engine's clock: then it is set again.
+            self.armed = false;
+        }
+    }
+
+    /// Words an output and sends it on its way. Without one the engine is gone, and the connection breaks.
+    fn word(&mut self, output: Option<Output>) {
+        let Some(output) = output else {
+            self.travelling.push_back((self.clock.now(), Write::Break));
+            return;
+        };
+        let due = output.at().plus(self.link.answer_delay(output.at()));
+        let mut text = String::new();
+        match output {
+            // Opened together with the first token.
+            Output::Prefilled { cached_tokens, .. } => self.counts.cached = cached_tokens,
+            Output::Token { index, .. } => {
+                if index == 0 {
+                    self.wording.open(self.counts, &mut text);
+                }
+                self.counts.completion = index.saturating_add(1);
+                let mut word = String::new();
+                self.words.write(index, &mut word);
+                self.wording.token(&word, self.counts, &mut text);
+                self.travelling.push_back((due, Write::Events(text.into())));
+                self.fail_at(due);
+            }
+            Output::Finished { .. } => {
+                if self.counts.completion == 0 {
+                    self.wording.open(self.counts, &mut text);
+                }
+                self.wording.close(self.counts, &mut text);
+                self.travelling.push_back((due, Write::Last(text.into())));
+            }
+        }
+    }
+
+    /// Sends the fault on its way, if so many tokens are what it waits for.
+    fn fail_at(&mut self, due: At) {
+        let write = match self.fault {
+            Some(Fault::DieAfter(tokens)) if tokens == self.counts.completion => Write::Break,
+            Some(Fault::StallAfter(tokens)) if tokens == self.counts.completion => Write::Stall,
+            Some(Fault::ErrorAfter(tokens)) if tokens == self.counts.completion => {
+                let mut text = String::new();
+                error_event(503, "simulated fault", &mut text);
+                Write::Last(text.into())
+            }
+            _ => return,
+        };
+        self.travelling.push_back((due, write));
+    }
+}

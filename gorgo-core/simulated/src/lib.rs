@@ -1,0 +1,139 @@
+//! The simulated engine as a real HTTP server: `sim::Engine` on real time, behind a link with a round trip.
+//!
+//! Serves HTTP/1.1 and h2c (prior knowledge) with the paths, bodies, streams and metrics pages of SGLang or vLLM:
+//! `/v1/chat/completions`, `/v1/completions`, `/v1/embeddings`, `/v1/responses`, `/v1/messages`, `/generate`,
+//! `/v1/models`, `/health`, `/metrics`. What it says is ASCII words that depend only on seed, prompt and position.
+//!
+//! Simplifications, on purpose: one choice per answer (`n` is 1, a list of prompts is one prompt), every 4 bytes of
+//! text are a token, an answer without a limit has 64 tokens, and a client that leaves is noticed at once rather than
+//! half a round trip later.
+
+mod answer;
+mod body;
+mod driver;
+mod metrics;
+mod models;
+mod pages;
+mod question;
+mod serve;
+mod settings;
+mod words;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use gorgo_lab::sim::{Engine, EngineError, Link, LinkError};
+use gorgo_routing::model::Clock;
+
+use serve::{Connection, Server};
+pub use settings::{Dialect, Fault, Faulty, Settings, SettingsError};
+
+/// Pause after a failed `accept`: it fails for want of file descriptors, and trying again at once would spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+
+/// HTTP/2 flow-control windows, bytes: large enough for a long prompt to arrive without waiting for credit.
+const HTTP2_WINDOW: u32 = 4 << 20;
+
+/// A simulated engine that runs.
+#[derive(Debug, Clone, Copy)]
+pub struct Handle {
+    /// Where it listens.
+    pub addr: SocketAddr,
+}
+
+/// Why a simulated engine did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Profile or speed.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// Round trip.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// The listener has no address.
+    #[error("simulated engine: listener: {0}")]
+    Listener(#[from] io::Error),
+}
+
+/// Starts a simulated engine on `listener`. Its tasks run on `tracker`; after `shutdown` it accepts nothing more and
+/// ends when the answers under way are over.
+///
+/// # Errors
+/// The settings make no sense, or the listener has no address.
+pub fn start(
+    settings: Settings,
+    listener: TcpListener,
+    clock: Arc<dyn Clock>,
+    tracker: &TaskTracker,
+    shutdown: CancellationToken,
+) -> Result<Handle, StartError> {
+    let addr = listener.local_addr()?;
+    let engine = Engine::new(settings.profile.clone(), settings.speed)?;
+    let link = Link::new(settings.rtt_ms)?;
+    let engine = driver::start(engine, Arc::clone(&clock), tracker);
+    let server = Arc::new(Server::new(settings, link, clock, engine, shutdown.clone()));
+    tracker.spawn(accept(listener, server, tracker.clone(), shutdown));
+    Ok(Handle { addr })
+}
+
+async fn accept(listener: TcpListener, server: Arc<Server>, tracker: TaskTracker, shutdown: CancellationToken) {
+    loop {
+        let accepted = tokio::select! {
+            () = shutdown.cancelled() => return,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                let connection = Connection::new(Arc::clone(&server));
+                tracker.spawn(converse(stream, connection, tracker.clone(), shutdown.clone()));
+            }
+            Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+        }
+    }
+}
+
+/// Serves one connection to its end. How it ended is the client's business: a mock has nobody to tell.
+async fn converse(stream: TcpStream, connection: Connection, tracker: TaskTracker, shutdown: CancellationToken) {
+    // Without it the last frame of a stream waits for a delayed acknowledgement.
+    let _ = stream.set_nodelay(true);
+    let mut builder = auto::Builder::new(TrackedExecutor(tracker));
+    builder.http1().timer(TokioTimer::new());
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(HTTP2_WINDOW)
+        .initial_connection_window_size(HTTP2_WINDOW);
+    let connection = Arc::new(connection);
+    let service = service_fn(move |request| Arc::clone(&connection).answer(request));
+    let mut serving = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
+    tokio::select! {
+        _ = serving.as_mut() => return,
+        () = shutdown.cancelled() => serving.as_mut().graceful_shutdown(),
+    }
+    let _ = serving.await;
+}
+
+/// Runs HTTP/2 streams on the tracker, so that shutdown waits for them too.
+#[derive(Debug, Clone)]
+struct TrackedExecutor(TaskTracker);
+
+impl<F> hyper::rt::Executor<F> for TrackedExecutor
+where
+    F: Future<Output: Send + 'static> + Send + 'static,
+{
+    fn execute(&self, future: F) {
+        self.0.spawn(future);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,36 @@
+//! `/v1/models`, and what SGLang shows of its settings.
+
+use serde_json::{Value, json};
+
+use super::settings::{Dialect, Settings};
+use gorgo_lab::sim::Profile;
+
+/// The list of models, as the engine words it.
+pub(super) fn list(settings: &Settings, created_secs: u64) -> Value {
+    let owner = match settings.dialect {
+        Dialect::Sglang => "sglang",
+        Dialect::Vllm => "vllm",
+    };
+    let models: Vec<Value> = settings
+        .models
+        .iter()
+        .map(|name| {
+            json!({
+                "id": name, "object": "model", "created": created_secs, "owned_by": owner, "root": name,
+                "parent": null, "max_model_len": settings.profile.longest_prompt(),
+            })
+        })
+        .collect();
+    json!({ "object": "list", "data": models })
+}
+
+/// `/get_server_info`, as far as routers read it.
+pub(super) fn settings(profile: &Profile) -> Value {
+    json!({
+        "cuda_graph_max_bs": profile.decode_batch(),
+        "disable_cuda_graph": profile.decode_batch().is_none(),
+        "max_running_requests": profile.max_running,
+        "max_total_num_tokens": profile.kv_tokens,
+        "chunked_prefill_size": profile.chunk_tokens,
+    })
+}

@@ -1,0 +1,48 @@
+//! What was learned, for other machines.
+
+use super::*;
+use crate::Reader;
+use gorgo_routing::model::{Verdict, WeightRecord};
+
+#[tokio::test]
+async fn the_weights_that_won_last_come_back_and_those_on_trial_do_not() {
+    let bench = Bench::new();
+    let weights = |generation: u64, n: u32, rtt: f64| {
+        let values = vec![rtt, 1.0, 0.5];
+        Record::Weights(WeightRecord { policy: PolicyId(0), at: at(n), generation: Generation(generation), values })
+    };
+    let ended = |generation: u64, verdict: Option<Verdict>| {
+        Record::Generation(Box::new(GenerationRecord {
+            policy: PolicyId(0),
+            generation: Generation(generation),
+            parent: Some(Generation(0)),
+            started: at(1),
+            ended: verdict.map(|_| at(5)),
+            optimizer: "es-1plus1",
+            sigma: Some(0.5),
+            state: None,
+            blocks: (0, 2),
+            verdict,
+            reason: None,
+            scores: Vec::new(),
+        }))
+    };
+    bench
+        .write(vec![
+            ended(1, Some(Verdict::Accepted)),
+            weights(1, 2, 0.4),
+            ended(2, Some(Verdict::Rejected)),
+            weights(2, 3, 0.9),
+            ended(3, None),
+            weights(3, 4, 1.5),
+        ])
+        .await;
+    let reader = Reader::open(&bench.path()).await.unwrap();
+    let all = reader.incumbents().await.unwrap();
+    let rates = reader.newest_rates().await.unwrap();
+    reader.close().await;
+    let gorgo = all.iter().find(|one| one.policy == "gorgo").unwrap();
+    assert_eq!((gorgo.generation, gorgo.terms[0].clone()), (1, ("rtt".to_owned(), 0.4)));
+    assert!(all.iter().any(|one| one.policy != "gorgo" && one.generation == 0), "{all:?}");
+    assert_eq!(rates, []);
+}

@@ -1,0 +1,83 @@
+//! Answers that gorgo itself gives, in OpenAI's error shape.
+
+use bytes::Bytes;
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use hyper::{Response, StatusCode};
+use serde_json::{Value, json};
+
+use super::relay::AnswerBody;
+use crate::engine::Dialect;
+use gorgo_routing::model::Refusal;
+
+/// Seconds after which a client may try again when no replica was available. Where too many wait for one, the gate
+/// knows better.
+const RETRY_AFTER_SECS: &str = "1";
+
+/// An answer with this JSON text.
+pub(super) fn json_text(status: StatusCode, text: String) -> Response<AnswerBody> {
+    let mut response = Response::new(AnswerBody::whole(Bytes::from(text)));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// An error of ours. 503 and 429 carry `Retry-After`.
+pub(super) fn error(status: StatusCode, code: &str, message: &str) -> Response<AnswerBody> {
+    let body = json!({ "error": member(status, code, message) });
+    let mut response = json_text(status, body.to_string());
+    if matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECS));
+    }
+    response
+}
+
+/// 405 with the methods that the path has.
+pub(super) fn wrong_method(allowed: &'static str) -> Response<AnswerBody> {
+    let mut response = error(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "method_not_allowed",
+        &format!("this path does not have that method; it has: {allowed}"),
+    );
+    response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
+    response
+}
+
+/// The status and code of a refusal.
+pub(super) const fn refusal(refusal: Refusal) -> (StatusCode, &'static str) {
+    match refusal {
+        Refusal::MalformedBody => (StatusCode::BAD_REQUEST, "malformed_body"),
+        // Where anybody is left to read it: its body did not arrive.
+        Refusal::ClientGone => (StatusCode::REQUEST_TIMEOUT, "request_timeout"),
+        Refusal::BodyTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large"),
+        Refusal::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, "overloaded"),
+        Refusal::UnknownModel => (StatusCode::NOT_FOUND, "model_not_found"),
+        Refusal::NoReplica => (StatusCode::SERVICE_UNAVAILABLE, "no_replica_available"),
+        Refusal::Draining => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
+        Refusal::GateFull => (StatusCode::TOO_MANY_REQUESTS, "gate_full"),
+    }
+}
+
+fn member(status: StatusCode, code: &str, message: &str) -> Value {
+    let kind = if status == StatusCode::TOO_MANY_REQUESTS {
+        "rate_limit_error"
+    } else if status.is_client_error() {
+        "invalid_request_error"
+    } else {
+        "upstream_error"
+    };
+    json!({ "message": message, "type": kind, "param": null, "code": code })
+}
+
+/// The event that ends a stream which broke: `error` first, so that every client that looks for it finds it.
+///
+/// Anthropic's and the Responses dialect tell events apart by name and type, so these are there, too.
+pub(super) fn error_event(dialect: Option<Dialect>, code: &str, message: &str) -> Bytes {
+    let member = member(StatusCode::BAD_GATEWAY, code, message);
+    let text = match dialect {
+        Some(Dialect::Messages | Dialect::Responses) => {
+            format!("event: error\ndata: {{\"error\":{member},\"type\":\"error\"}}\n\n")
+        }
+        _ => format!("data: {{\"error\":{member}}}\n\n"),
+    };
+    Bytes::from(text)
+}

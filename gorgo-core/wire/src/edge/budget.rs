@@ -1,0 +1,141 @@
+//! Two budgets: retries as a share of requests, and bytes of request bodies held in memory.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use gorgo_routing::model::At;
+
+/// The window that retries are counted over, s.
+const WINDOW_SECS: u64 = 10;
+/// Retries that are always allowed per window, so that a quiet router can retry at all.
+const ALWAYS: f64 = 10.0;
+
+/// Retries may be at most a share of the requests of the last ten seconds. Keeps a fleet that fails from being
+/// asked twice for everything.
+#[derive(Debug)]
+pub(super) struct RetryBudget {
+    share: f64,
+    seconds: Mutex<[Second; 10]>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Second {
+    of: u64,
+    requests: u32,
+    retries: u32,
+}
+
+impl RetryBudget {
+    pub(super) fn new(share: f64) -> Self {
+        Self { share, seconds: Mutex::new([Second::default(); 10]) }
+    }
+
+    /// Counts a request.
+    pub(super) fn request(&self, at: At) {
+        let mut seconds = self.seconds.lock();
+        slot(&mut seconds, at).requests += 1;
+    }
+
+    /// Whether one more retry fits; it is counted if so.
+    pub(super) fn retry(&self, at: At) -> bool {
+        let mut seconds = self.seconds.lock();
+        let now = at.0 / 1_000_000;
+        let live = seconds.iter().filter(|second| second.of + WINDOW_SECS > now && second.of <= now);
+        let (requests, retries) =
+            live.fold((0_u32, 0_u32), |(requests, retries), s| (requests + s.requests, retries + s.retries));
+        let fits = f64::from(retries) + 1.0 <= (self.share * f64::from(requests)).max(ALWAYS);
+        if fits {
+            slot(&mut seconds, at).retries += 1;
+        }
+        fits
+    }
+}
+
+fn slot(seconds: &mut [Second; 10], at: At) -> &mut Second {
+    let now = at.0 / 1_000_000;
+    let index = usize::try_from(now % WINDOW_SECS).unwrap_or(0);
+    let second = &mut seconds[index];
+    if second.of != now {
+        *second = Second { of: now, ..Second::default() };
+    }
+    second
+}
+
+/// Bytes of all request bodies together.
+#[derive(Debug)]
+pub(super) struct ByteBudget {
+    held: AtomicU64,
+    limit: u64,
+}
+
+/// Bytes taken from the budget; given back when dropped.
+#[derive(Debug)]
+pub(super) struct HeldBytes {
+    budget: Arc<ByteBudget>,
+    bytes: u64,
+}
+
+impl ByteBudget {
+    pub(super) fn new(limit: u64) -> Arc<Self> {
+        Arc::new(Self { held: AtomicU64::new(0), limit })
+    }
+
+    /// Nothing held yet.
+    pub(super) fn open(self: &Arc<Self>) -> HeldBytes {
+        HeldBytes { budget: Arc::clone(self), bytes: 0 }
+    }
+}
+
+impl HeldBytes {
+    /// Takes `bytes` more; `false`, and nothing taken, where the budget is spent.
+    pub(super) fn take(&mut self, bytes: u64) -> bool {
+        let held = self.budget.held.fetch_add(bytes, Ordering::Relaxed);
+        if held.saturating_add(bytes) > self.budget.limit {
+            self.budget.held.fetch_sub(bytes, Ordering::Relaxed);
+            return false;
+        }
+        self.bytes += bytes;
+        true
+    }
+}
+
+impl Drop for HeldBytes {
+    fn drop(&mut self) {
+        self.budget.held.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retries_are_a_share_of_requests() {
+        let budget = RetryBudget::new(0.10);
+        let at = At(50_000_000);
+        let quiet = (0..100).filter(|_| budget.retry(at)).count();
+        assert_eq!(quiet, 10);
+        for _ in 0..500 {
+            budget.request(at);
+        }
+        let busy = (0..100).filter(|_| budget.retry(At(55_000_000))).count();
+        assert_eq!(busy, 40);
+        // Ten seconds later all of it is forgotten.
+        let later = (0..100).filter(|_| budget.retry(At(65_000_000))).count();
+        assert_eq!(later, 10);
+    }
+
+    #[test]
+    fn bytes_are_given_back() {
+        let budget = ByteBudget::new(100);
+        let mut first = budget.open();
+        assert!(first.take(60) && first.take(40));
+        let mut second = budget.open();
+        assert!(!second.take(1));
+        drop(first);
+        assert!(second.take(100));
+        assert_eq!(budget.held.load(Ordering::Relaxed), 100);
+    }
+}

@@ -1,0 +1,210 @@
+//! The book of one request: its decision row and its outcome row, each written once, on every path.
+//!
+//! A ledger that is dropped open belongs to a client that left (or to a shutdown): hyper drops the future of a
+//! request whose connection is gone.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Data;
+use super::attempt::Attempt;
+use super::choose::{Choice, Lease};
+use crate::engine::Observed;
+use gorgo_routing::model::{
+    ApiPath, At, DecisionId, DecisionRecord, ErrorClass, Generation, OutcomeRecord, Prompt, Record, Refusal, ReplicaId,
+    Route,
+};
+
+/// The open book of a request.
+pub(super) struct Ledger {
+    data: Arc<Data>,
+    pub(super) id: DecisionId,
+    pub(super) received: At,
+    path: ApiPath,
+    /// Whom the last attempt went to.
+    replica: Option<ReplicaId>,
+    /// Known once it was read; for refusals before that.
+    pub(super) body_bytes: u64,
+    pub(super) prompt: Option<Arc<Prompt>>,
+    decided: bool,
+    open: bool,
+    predicted_ttft_ms: Option<f64>,
+    /// What it waited at the gate in all.
+    waited: Duration,
+    pub(super) predicted_cached_tokens: Option<u32>,
+}
+
+/// What was reserved for an attempt, and what is expected of it.
+pub(super) struct Reserved {
+    pub(super) lease: Box<dyn Lease>,
+    pub(super) predicted_ttft_ms: Option<f64>,
+    pub(super) predicted_cached_tokens: u32,
+}
+
+/// How a request ended for its client.
+pub(super) struct Outcome<'a> {
+    pub(super) status: Option<u16>,
+    pub(super) error: Option<ErrorClass>,
+    pub(super) first_byte: Option<At>,
+    pub(super) observed: Option<&'a Observed>,
+}
+
+impl Outcome<'_> {
+    /// One that brought nothing of an engine's.
+    pub(super) const fn bare(status: Option<u16>, error: ErrorClass) -> Self {
+        Self { status, error: Some(error), first_byte: None, observed: None }
+    }
+}
+
+impl Ledger {
+    /// Opens the book when a request's head has arrived.
+    pub(super) fn open(data: &Arc<Data>, path: ApiPath) -> Self {
+        let received = data.clock.now();
+        data.retries.request(received);
+        Self {
+            id: data.ids.next(received),
+            data: Arc::clone(data),
+            received,
+            path,
+            replica: None,
+            body_bytes: 0,
+            prompt: None,
+            decided: false,
+            open: true,
+            predicted_ttft_ms: None,
+            waited: Duration::ZERO,
+            predicted_cached_tokens: None,
+        }
+    }
+
+    /// It waited at the gate.
+    pub(super) fn waited(&mut self, span: Duration) {
+        self.waited += span;
+    }
+
+    /// Writes down whom attempt `number` goes to. `began`: when deciding began.
+    /// The time it took counts for the decision row alone.
+    pub(super) fn decided(&mut self, choice: Choice, number: u16, began: At) -> Reserved {
+        let Choice { mut record, lease, predicted_ttft_ms, predicted_cached_tokens } = choice;
+        self.replica = Some(lease.replica());
+        let row = if self.decided {
+            Record::Candidates { decision: self.id, attempt: number, rows: record.candidates }
+        } else {
+            self.decided = true;
+            record.received = self.received;
+            record.decide_us = span_us(self.data.clock.now().since(began));
+            Record::Decision(record)
+        };
+        self.data.records.record(row);
+        Reserved { lease, predicted_ttft_ms, predicted_cached_tokens }
+    }
+
+    /// The outcome is this attempt's: where two were raced, the last one chosen need not be the one that answers.
+    pub(super) fn belongs_to(&mut self, attempt: &Attempt) {
+        self.replica = Some(attempt.replica());
+        let waited_ms = self.waited.as_secs_f64() * 1e3;
+        self.predicted_ttft_ms = attempt.predicted_ttft_ms.map(|ms| ms + waited_ms);
+        self.predicted_cached_tokens = Some(attempt.predicted_cached_tokens);
+    }
+
+    /// Closes the book of a request that was not routed.
+    pub(super) fn refuse(mut self, refusal: Refusal, status: Option<u16>) {
+        self.write_refusal(refusal);
+        let error = if refusal == Refusal::ClientGone { ErrorClass::ClientGone } else { ErrorClass::Refused };
+        self.close(&Outcome::bare(status, error));
+    }
+
+    /// Closes the book.
+    pub(super) fn end(mut self, outcome: &Outcome<'_>) {
+        self.close(outcome);
+    }
+
+    fn write_refusal(&mut self, refusal: Refusal) {
+        if std::mem::replace(&mut self.decided, true) {
+            return;
+        }
+        let prompt = self.prompt.as_deref();
+        self.data.records.record(Record::Decision(Box::new(DecisionRecord {
+            decision: self.id,
+            received: self.received,
+            path: self.path,
+            model: prompt.and_then(|prompt| prompt.model.clone()),
+            session_hash: prompt.map_or(0, |prompt| prompt.session_hash),
+            policy: self.data.serving.get(),
+            generation: Generation(0),
+            arm: None,
+            block: None,
+            counted: false,
+            seed: 0,
+            replica: None,
+            refusal: Some(refusal),
+            propensity: 0.0,
+            ties: 0,
+            prompt_tokens: 0,
+            parent: None,
+            shared_tokens: 0,
+            body_bytes: self.body_bytes,
+            decide_us: 0,
+            candidates: Vec::new(),
+            shadows: Vec::new(),
+        })));
+    }
+
+    fn close(&mut self, outcome: &Outcome<'_>) {
+        if !std::mem::replace(&mut self.open, false) {
+            return;
+        }
+        let since = |at: At| micros(at.since(self.received));
+        let observed = outcome.observed;
+        let usage = observed.map(|observed| observed.usage).unwrap_or_default();
+        let route = Route { path: self.path, replica: self.replica };
+        let outcome = OutcomeRecord {
+            decision: self.id,
+            status: outcome.status,
+            error: outcome.error,
+            ttft_us: observed.and_then(|observed| observed.first_content).map(since),
+            first_byte_us: outcome.first_byte.map(since),
+            e2e_us: since(self.data.clock.now()),
+            itl_mean_us: observed.and_then(Observed::mean_gap).map(micros),
+            itl_counts: observed.and_then(|observed| observed.gaps.counts()),
+            itl_p99_us: observed.and_then(|observed| observed.gaps.quantile(990)).map(i64::from),
+            prompt_tokens: usage.prompt_tokens,
+            cached_tokens: usage.cached_tokens,
+            completion_tokens: usage.completion_tokens,
+            predicted_ttft_us: self.predicted_ttft_ms.map(whole_micros),
+            predicted_cached_tokens: self.predicted_cached_tokens,
+        };
+        self.data.records.record(Record::Outcome(route, Box::new(outcome)));
+    }
+}
+
+impl Drop for Ledger {
+    fn drop(&mut self) {
+        if self.open {
+            self.write_refusal(Refusal::ClientGone);
+            self.close(&Outcome::bare(None, self.data.abandoned()));
+        }
+    }
+}
+
+impl Data {
+    /// Why a request's future was dropped: its client left, or the shutdown's patience ended.
+    pub(super) fn abandoned(&self) -> ErrorClass {
+        if self.cut.is_made() { ErrorClass::Shutdown } else { ErrorClass::ClientGone }
+    }
+}
+
+/// A span in whole microseconds.
+pub(super) fn micros(span: Duration) -> i64 {
+    i64::try_from(span.as_micros()).unwrap_or(i64::MAX)
+}
+
+fn span_us(span: Duration) -> u32 {
+    u32::try_from(span.as_micros()).unwrap_or(u32::MAX)
+}
+
+/// A prediction in ms as whole µs; what is not finite or below zero becomes 0.
+#[expect(clippy::cast_possible_truncation, reason = "clamped to 0 ..= 10^15 on the same line")]
+fn whole_micros(millis: f64) -> i64 {
+    if millis.is_finite() { (millis * 1e3).round().clamp(0.0, 1e15) as i64 } else { 0 }
+}

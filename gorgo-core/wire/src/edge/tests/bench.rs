@@ -1,0 +1,762 @@
+//! A scripted engine, a raw client, a router of a few lines, and the listener that collects rows.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::super::*;
+use crate::engine::Vitals;
+use gorgo_routing::config::HttpVersion;
+use gorgo_routing::model::{
+    ApiPath, At, AttemptRecord, DecisionId, DecisionRecord, Ending, EngineKind, Event, Generation, OutcomeRecord,
+    Prompt, Record, Splice,
+};
+use gorgo_routing::policy::{DecideError, ReadError};
+
+/// Nothing in these tests takes this long unless it hangs.
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(super) async fn soon<T>(what: impl Future<Output = T>) -> T {
+    timeout(PATIENCE, what).await.expect("it hangs")
+}
+
+/// One thing an engine does with a request.
+#[derive(Clone)]
+pub(super) enum Step {
+    /// Writes these bytes at once.
+    Send(Vec<u8>),
+    /// Goes on when the test says so; ends early when the router goes away.
+    Await(Gate),
+    /// Takes this long.
+    Linger(Duration),
+    /// Never goes on; ends when the router goes away.
+    Hang,
+    /// Closes as TCP does it properly.
+    Close,
+    /// Closes with a reset.
+    Reset,
+    /// Writes until the router goes away, counting.
+    Flood,
+    /// Tells the test.
+    Note(Arc<dyn Fn() + Send + Sync>),
+}
+
+pub(super) fn send(text: impl Into<Vec<u8>>) -> Step {
+    Step::Send(text.into())
+}
+
+/// The head of a chunked answer.
+pub(super) fn sse_head() -> Step {
+    send("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
+}
+
+/// One chunk of a chunked answer.
+pub(super) fn chunk(text: &str) -> Step {
+    send(format!("{:x}\r\n{text}\r\n", text.len()))
+}
+
+pub(super) fn last_chunk() -> Step {
+    send("0\r\n\r\n")
+}
+
+/// A whole answer with a length.
+pub(super) fn whole(status: u16, body: &str) -> Vec<Step> {
+    vec![send(format!(
+        "HTTP/1.1 {status} Whatever\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    ))]
+}
+
+pub(super) fn event(delta: &str) -> String {
+    format!("data: {{\"choices\":[{{\"index\":0,\"delta\":{delta},\"finish_reason\":null}}]}}\n\n")
+}
+
+pub(super) const FINISH: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n";
+pub(super) const USAGE: &str = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":2}}\n\n";
+pub(super) const DONE: &str = "data: [DONE]\n\n";
+
+/// A good stream of two tokens, with the usage chunk where it was asked for.
+pub(super) fn good_stream(asked: &Asked) -> Vec<Step> {
+    let mut steps = vec![sse_head(), chunk(&event("{\"content\":\"a\"}")), chunk(&event("{\"content\":\"b\"}"))];
+    steps.push(chunk(FINISH));
+    if asked.text().contains("include_usage\":true") {
+        steps.push(chunk(USAGE));
+    }
+    steps.extend([chunk(DONE), last_chunk()]);
+    steps
+}
+
+/// Opened once by the test.
+#[derive(Clone)]
+pub(super) struct Gate(watch::Sender<bool>);
+
+impl Gate {
+    pub(super) fn new() -> Self {
+        Self(watch::Sender::new(false))
+    }
+
+    pub(super) fn open(&self) {
+        self.0.send_replace(true);
+    }
+
+    async fn wait(&self) {
+        let mut opened = self.0.subscribe();
+        let _ = opened.wait_for(|open| *open).await;
+    }
+}
+
+/// A request as an engine got it.
+#[derive(Debug, Clone)]
+pub(super) struct Asked {
+    pub(super) head: String,
+    pub(super) body: Vec<u8>,
+    pub(super) connection: usize,
+}
+
+impl Asked {
+    pub(super) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        header(&self.head, name)
+    }
+}
+
+fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
+    head.lines().skip(1).find_map(|line| {
+        let (found, value) = line.split_once(':')?;
+        found.eq_ignore_ascii_case(name).then(|| value.trim())
+    })
+}
+
+type Script = Arc<dyn Fn(&Asked) -> Vec<Step> + Send + Sync>;
+
+/// A scripted engine.
+pub(super) struct Engine {
+    pub(super) address: SocketAddr,
+    asked: Arc<Mutex<Vec<Asked>>>,
+    asked_count: watch::Sender<usize>,
+    gone: watch::Sender<usize>,
+    pub(super) flooded: Arc<AtomicUsize>,
+    dark: watch::Sender<bool>,
+    cut: watch::Sender<()>,
+    tasks: TaskTracker,
+}
+
+impl Engine {
+    pub(super) async fn start(script: impl Fn(&Asked) -> Vec<Step> + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let engine = Self {
+            address: listener.local_addr().unwrap(),
+            asked: Arc::default(),
+            asked_count: watch::Sender::new(0),
+            gone: watch::Sender::new(0),
+            flooded: Arc::default(),
+            dark: watch::Sender::new(false),
+            cut: watch::Sender::new(()),
+            tasks: TaskTracker::new(),
+        };
+        let life = Life {
+            script: Arc::new(script),
+            asked: Arc::clone(&engine.asked),
+            asked_count: engine.asked_count.clone(),
+            gone: engine.gone.clone(),
+            flooded: Arc::clone(&engine.flooded),
+            dark: engine.dark.clone(),
+            cut: engine.cut.clone(),
+        };
+        let tasks = engine.tasks.clone();
+        engine.tasks.spawn(async move {
+            let mut connection = 0;
+            while let Ok((stream, _)) = listener.accept().await {
+                connection += 1;
+                tasks.spawn(life.clone().connection(stream, connection));
+            }
+        });
+        engine
+    }
+
+    /// An address where nobody listens.
+    pub(super) async fn nowhere() -> SocketAddr {
+        TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
+    }
+
+    /// Whether the link to it is lost: connections can be had, since the kernel gives them, and nothing is read or written.
+    pub(super) fn is_dark(&self, dark: bool) {
+        self.dark.send_replace(dark);
+    }
+
+    /// Ends all connections with a reset, as a process that is killed and begins anew.
+    pub(super) fn restart(&self) {
+        self.cut.send_replace(());
+    }
+
+    pub(super) fn asked(&self) -> Vec<Asked> {
+        self.asked.lock().clone()
+    }
+
+    /// Waits until so many requests came in all.
+    pub(super) async fn was_asked(&self, times: usize) {
+        soon(self.asked_count.subscribe().wait_for(|count| *count >= times)).await.unwrap();
+    }
+
+    /// Waits until the router went away from so many running requests.
+    pub(super) async fn was_left(&self, times: usize) {
+        soon(self.gone.subscribe().wait_for(|count| *count >= times)).await.unwrap();
+    }
+}
+
+#[derive(Clone)]
+struct Life {
+    script: Script,
+    asked: Arc<Mutex<Vec<Asked>>>,
+    asked_count: watch::Sender<usize>,
+    gone: watch::Sender<usize>,
+    flooded: Arc<AtomicUsize>,
+    dark: watch::Sender<bool>,
+    cut: watch::Sender<()>,
+}
+
+impl Life {
+    async fn connection(self, mut stream: TcpStream, connection: usize) {
+        stream.set_nodelay(true).unwrap();
+        let mut cut = self.cut.subscribe();
+        let was_cut = tokio::select! {
+            () = self.answers(&mut stream, connection) => false,
+            _ = cut.changed() => true,
+        };
+        if was_cut {
+            // Resets.
+            let _ = socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO));
+        }
+    }
+
+    /// Waits until the link is there.
+    async fn linked(&self) {
+        let _ = self.dark.subscribe().wait_for(|dark| !*dark).await;
+    }
+
+    async fn answers(&self, stream: &mut TcpStream, connection: usize) {
+        while let Some((head, body)) = read_message(stream).await {
+            self.linked().await;
+            let asked = Asked { head, body, connection };
+            let steps = (self.script)(&asked);
+            self.asked.lock().push(asked);
+            self.asked_count.send_modify(|count| *count += 1);
+            for step in steps {
+                self.linked().await;
+                let stays = match step {
+                    Step::Send(bytes) => stream.write_all(&bytes).await.is_ok(),
+                    Step::Await(gate) => tokio::select! {
+                        () = gate.wait() => true,
+                        () = until_closed(stream) => false,
+                    },
+                    Step::Linger(span) => {
+                        tokio::time::sleep(span).await;
+                        true
+                    }
+                    Step::Hang => {
+                        until_closed(stream).await;
+                        false
+                    }
+                    Step::Note(tell) => {
+                        tell();
+                        true
+                    }
+                    Step::Close => return,
+                    Step::Reset => {
+                        socket2::SockRef::from(&*stream).set_linger(Some(Duration::ZERO)).unwrap();
+                        return;
+                    }
+                    Step::Flood => {
+                        let piece = vec![b'x'; 64 << 10];
+                        let framed = [format!("{:x}\r\n", piece.len()).as_bytes(), &piece, b"\r\n"].concat();
+                        while stream.write_all(&framed).await.is_ok() {
+                            self.flooded.fetch_add(piece.len(), Ordering::Relaxed);
+                        }
+                        false
+                    }
+                };
+                if !stays {
+                    self.gone.send_modify(|count| *count += 1);
+                    return;
+                }
+            }
+        }
+    }
+}
+
+async fn until_closed(stream: &mut TcpStream) {
+    let mut byte = [0];
+    while matches!(stream.read(&mut byte).await, Ok(read) if read > 0) {}
+}
+
+/// Reads one message with a stated length (or none).
+async fn read_message(stream: &mut TcpStream) -> Option<(String, Vec<u8>)> {
+    let mut bytes = Vec::new();
+    let end = loop {
+        if let Some(end) = memchr::memmem::find(&bytes, b"\r\n\r\n") {
+            break end + 4;
+        }
+        if stream.read_buf(&mut bytes).await.ok()? == 0 {
+            return None;
+        }
+    };
+    let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
+    let length: usize = header(&head, "content-length").map_or(0, |length| length.parse().unwrap());
+    let mut body = bytes.split_off(end);
+    while body.len() < length {
+        if stream.read_buf(&mut body).await.ok()? == 0 {
+            return None;
+        }
+    }
+    Some((head, body))
+}
+
+/// An answer as a client got it.
+#[derive(Debug)]
+pub(super) struct Answer {
+    /// Chunks of a chunked body; 1 for another.
+    pub(super) pieces: usize,
+    pub(super) status: u16,
+    pub(super) head: String,
+    pub(super) body: String,
+    /// The transfer ended as it should.
+    pub(super) complete: bool,
+}
+
+impl Answer {
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        header(&self.head, name)
+    }
+
+    /// The id that the router says it gave.
+    pub(super) fn decision(&self) -> DecisionId {
+        DecisionId(self.header("x-gorgo-decision").expect("a decision header").parse().unwrap())
+    }
+}
+
+/// A raw client connection.
+pub(super) struct Client {
+    pub(super) stream: TcpStream,
+    bytes: Vec<u8>,
+}
+
+impl Client {
+    pub(super) async fn connect(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        Self { stream, bytes: Vec::new() }
+    }
+
+    pub(super) async fn write(&mut self, text: impl AsRef<[u8]>) {
+        self.stream.write_all(text.as_ref()).await.unwrap();
+    }
+
+    pub(super) async fn post(&mut self, path: &str, body: &str) {
+        self.write(post(path, body)).await;
+    }
+
+    /// Reads until these bytes have come.
+    pub(super) async fn until(&mut self, text: &str) {
+        while memchr::memmem::find(&self.bytes, text.as_bytes()).is_none() {
+            assert!(self.more().await, "closed before {text:?}");
+        }
+    }
+
+    async fn more(&mut self) -> bool {
+        soon(self.stream.read_buf(&mut self.bytes)).await.is_ok_and(|read| read > 0)
+    }
+
+    /// Whether the router closes the connection.
+    pub(super) async fn is_closed(&mut self) -> bool {
+        while self.more().await {}
+        self.bytes.is_empty()
+    }
+
+    /// Reads one answer.
+    pub(super) async fn answer(&mut self) -> Answer {
+        let end = loop {
+            if let Some(end) = memchr::memmem::find(&self.bytes, b"\r\n\r\n") {
+                break end + 4;
+            }
+            assert!(self.more().await, "closed before the answer's head");
+        };
+        let head = String::from_utf8_lossy(&self.bytes[..end]).into_owned();
+        self.bytes.drain(..end);
+        let status: u16 = head.split(' ').nth(1).unwrap().parse().unwrap();
+        let (body, complete, pieces) = if header(&head, "transfer-encoding").is_some() {
+            self.chunked().await
+        } else {
+            let length = header(&head, "content-length").map_or(0, |length| length.parse().unwrap());
+            let (body, complete) = self.sized(length).await;
+            (body, complete, 1)
+        };
+        Answer { status, head, body: String::from_utf8_lossy(&body).into_owned(), complete, pieces }
+    }
+
+    async fn sized(&mut self, length: usize) -> (Vec<u8>, bool) {
+        while self.bytes.len() < length {
+            if !self.more().await {
+                return (std::mem::take(&mut self.bytes), false);
+            }
+        }
+        (self.bytes.drain(..length).collect(), true)
+    }
+
+    async fn chunked(&mut self) -> (Vec<u8>, bool, usize) {
+        let mut body = Vec::new();
+        for pieces in 0.. {
+            let line = loop {
+                if let Some(line) = memchr::memmem::find(&self.bytes, b"\r\n") {
+                    break line;
+                }
+                if !self.more().await {
+                    return (body, false, pieces);
+                }
+            };
+            let size = usize::from_str_radix(std::str::from_utf8(&self.bytes[..line]).unwrap(), 16).unwrap();
+            self.bytes.drain(..line + 2);
+            let (piece, complete) = self.sized(size + 2).await;
+            body.extend_from_slice(&piece[..piece.len().min(size)]);
+            if !complete || size == 0 {
+                return (body, complete, pieces);
+            }
+        }
+        unreachable!("the range has no end")
+    }
+}
+
+pub(super) fn post(path: &str, body: &str) -> String {
+    format!(
+        "POST {path} HTTP/1.1\r\nhost: router\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+pub(super) const CHAT: &str = "/v1/chat/completions";
+pub(super) const STREAM: &str = r#"{"model":"m","stream":true,"messages":[]}"#;
+pub(super) const PLAIN: &str = r#"{"model":"m","messages":[]}"#;
+
+/// The wall, which is what the wires are timed against.
+pub(super) struct Wall(pub(super) Instant);
+
+impl gorgo_routing::model::Clock for Wall {
+    fn now(&self) -> At {
+        At(1_700_000_000_000_000).plus(self.0.elapsed())
+    }
+}
+
+/// Collects rows.
+#[derive(Default)]
+pub(super) struct Rows {
+    rows: Mutex<Vec<Record>>,
+    count: watch::Sender<usize>,
+}
+
+impl Listener for Rows {
+    fn record(&self, record: Record) {
+        self.rows.lock().push(record);
+        self.count.send_modify(|count| *count += 1);
+    }
+}
+
+impl Rows {
+    pub(super) fn all(&self) -> Vec<Record> {
+        self.rows.lock().clone()
+    }
+
+    pub(super) fn outcomes(&self) -> Vec<OutcomeRecord> {
+        let rows = self.all().into_iter();
+        rows.filter_map(|row| if let Record::Outcome(_, outcome) = row { Some(*outcome) } else { None }).collect()
+    }
+
+    pub(super) fn decisions(&self) -> Vec<DecisionRecord> {
+        let rows = self.all().into_iter();
+        rows.filter_map(|row| if let Record::Decision(decision) = row { Some(*decision) } else { None }).collect()
+    }
+
+    pub(super) fn attempts(&self) -> Vec<AttemptRecord> {
+        let rows = self.all().into_iter();
+        rows.filter_map(|row| if let Record::Attempt(attempt) = row { Some(attempt) } else { None }).collect()
+    }
+
+    /// Waits for so many outcomes; each must be the only one of its decision, and have a decision row.
+    pub(super) async fn outcomes_are(&self, count: usize) -> Vec<OutcomeRecord> {
+        let mut changed = self.count.subscribe();
+        soon(changed.wait_for(|_| self.outcomes().len() >= count)).await.unwrap();
+        let outcomes = self.outcomes();
+        assert_eq!(outcomes.len(), count, "{outcomes:?}");
+        let mut decided: HashMap<DecisionId, usize> = HashMap::new();
+        for decision in self.decisions() {
+            *decided.entry(decision.decision).or_default() += 1;
+        }
+        for outcome in &outcomes {
+            assert_eq!(decided.remove(&outcome.decision), Some(1), "decision rows of {outcome:?}");
+        }
+        outcomes
+    }
+
+    /// The only outcome.
+    pub(super) async fn outcome(&self) -> OutcomeRecord {
+        self.outcomes_are(1).await.remove(0)
+    }
+}
+
+/// A router of a few lines: the replica with the fewest requests in flight, the first of equals.
+pub(super) struct Fake {
+    pub(super) loads: Arc<Vec<AtomicI64>>,
+    pub(super) endings: Arc<Mutex<Vec<Ending>>>,
+    /// Requests that had their first token and run on.
+    pub(super) decoding: Arc<AtomicI64>,
+}
+
+struct FakeLease {
+    replica: ReplicaId,
+    loads: Arc<Vec<AtomicI64>>,
+    endings: Arc<Mutex<Vec<Ending>>>,
+    decoding: Arc<AtomicI64>,
+    began: bool,
+}
+
+impl Choose for Fake {
+    fn read(&self, path: &str, body: &[u8], session: Option<&[u8]>, _key: Option<&[u8]>) -> Result<Prompt, ReadError> {
+        let path = ApiPath::of(path);
+        let value: serde_json::Value = match serde_json::from_slice(body) {
+            Ok(value) => value,
+            Err(_) if path == ApiPath::Other => serde_json::Value::Null,
+            Err(_) => return Err(ReadError::Malformed("the body is not JSON".to_owned())),
+        };
+        let stream = value["stream"].as_bool().unwrap_or(false);
+        let splice = stream && path == ApiPath::ChatCompletions && value["stream_options"].is_null();
+        Ok(Prompt {
+            path,
+            model: value["model"].as_str().map(Into::into),
+            stream,
+            chain: Vec::new(),
+            prompt_bytes: 0,
+            picture_bytes: 0,
+            exact_tokens: None,
+            max_tokens: None,
+            body_bytes: u64::try_from(body.len()).unwrap(),
+            session_hash: session.map_or(0, |session| u64::try_from(session.len()).unwrap()),
+            head_hash: 0,
+            apart: false,
+            slo_ttft_ms: None,
+            usage_splice: splice.then(|| Splice {
+                at: 1,
+                remove: 0,
+                text: br#""stream_options":{"include_usage":true},"#.to_vec(),
+            }),
+        })
+    }
+
+    fn decide(&self, prompt: &Prompt, call: &Call<'_>) -> Result<Choice, DecideError> {
+        if prompt.model.as_deref() == Some("unknown") {
+            return Err(DecideError::UnknownModel);
+        }
+        let free = (0..self.loads.len())
+            .map(|index| ReplicaId(u16::try_from(index).unwrap()))
+            .filter(|replica| !call.exclude.contains(replica));
+        let replica = free
+            .min_by_key(|replica| self.loads[replica.index()].load(Ordering::SeqCst))
+            .ok_or(DecideError::NoReplica)?;
+        self.loads[replica.index()].fetch_add(1, Ordering::SeqCst);
+        Ok(Choice {
+            record: Box::new(DecisionRecord {
+                decision: call.id,
+                received: call.at,
+                path: prompt.path,
+                model: prompt.model.clone(),
+                session_hash: prompt.session_hash,
+                policy: call.policy,
+                generation: Generation(0),
+                arm: None,
+                block: None,
+                counted: false,
+                seed: call.seed,
+                replica: Some(replica),
+                refusal: None,
+                propensity: 1.0,
+                ties: 1,
+                prompt_tokens: 0,
+                parent: None,
+                shared_tokens: 0,
+                body_bytes: prompt.body_bytes,
+                decide_us: 0,
+                candidates: Vec::new(),
+                shadows: Vec::new(),
+            }),
+            lease: Box::new(FakeLease {
+                replica,
+                loads: Arc::clone(&self.loads),
+                endings: Arc::clone(&self.endings),
+                decoding: Arc::clone(&self.decoding),
+                began: false,
+            }),
+            predicted_ttft_ms: Some(12.5),
+            predicted_cached_tokens: 3,
+        })
+    }
+}
+
+impl Lease for FakeLease {
+    fn replica(&self) -> ReplicaId {
+        self.replica
+    }
+
+    fn first_token(&mut self, _at: At) {
+        assert!(!std::mem::replace(&mut self.began, true), "first_token twice");
+        self.decoding.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn finish(self: Box<Self>, _prompt: &Prompt, ending: &Ending, _at: At) {
+        self.loads[self.replica.index()].fetch_sub(1, Ordering::SeqCst);
+        if self.began {
+            self.decoding.fetch_sub(1, Ordering::SeqCst);
+        }
+        self.endings.lock().push(*ending);
+    }
+}
+
+/// A running data plane.
+pub(super) struct Bench {
+    pub(super) address: SocketAddr,
+    pub(super) data: Arc<Data>,
+    pub(super) rows: Arc<Rows>,
+    pub(super) fake: Arc<Fake>,
+    /// What the data plane told the facts.
+    pub(super) events: Arc<Mutex<Vec<Event>>>,
+    pub(super) readiness: Readiness,
+    pub(super) unread_hints: UnreadHints,
+    pub(super) shutdown: CancellationToken,
+    pub(super) tracker: TaskTracker,
+    pub(super) served: watch::Sender<bool>,
+}
+
+/// What a test wants to have otherwise.
+pub(super) struct Settings {
+    pub(super) server: Server,
+    pub(super) failover: Failover,
+    pub(super) http: HttpVersion,
+    /// The name by which the engines are known; `None`: their address.
+    pub(super) host: Option<String>,
+    pub(super) key: Option<String>,
+    pub(super) models: Vec<Arc<str>>,
+    pub(super) engine: EngineKind,
+    /// Chooses in place of the router of a few lines, and whose clock that is.
+    pub(super) choose: Option<(Arc<dyn Choose>, Arc<dyn Clock>)>,
+}
+
+impl Bench {
+    pub(super) async fn start(engines: &[SocketAddr]) -> Self {
+        Self::start_with(engines, |_| {}).await
+    }
+
+    pub(super) async fn start_with(engines: &[SocketAddr], change: impl FnOnce(&mut Settings)) -> Self {
+        let mut settings = Settings {
+            // Tests count connections; those of opening ahead ask for it.
+            server: Server { spare_connections: 0, ..Server::default() },
+            failover: Failover::default(),
+            http: HttpVersion::Http1,
+            host: None,
+            key: None,
+            models: Vec::new(),
+            engine: EngineKind::Vllm,
+            choose: None,
+        };
+        change(&mut settings);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let rows = Arc::new(Rows::default());
+        let fake = Arc::new(Fake {
+            loads: Arc::new(engines.iter().map(|_| AtomicI64::new(0)).collect()),
+            endings: Arc::default(),
+            decoding: Arc::default(),
+        });
+        let tracker = TaskTracker::new();
+        let (events, readiness) = (Arc::new(Mutex::new(Vec::new())), Readiness::default());
+        let replicas = engines.iter().enumerate().map(|(index, engine)| UpstreamSetup {
+            id: ReplicaId(u16::try_from(index).unwrap()),
+            name: format!("e{}", index + 1).into(),
+            engine: settings.engine,
+            url: settings
+                .host
+                .as_ref()
+                .map_or_else(|| format!("http://{engine}"), |host| format!("http://{host}:{}", engine.port())),
+            http: settings.http,
+            key: settings.key.clone(),
+            models: settings.models.clone(),
+        });
+        let (choose, clock) =
+            settings.choose.unwrap_or_else(|| (Arc::clone(&fake) as Arc<dyn Choose>, Arc::new(Wall(Instant::now()))));
+        let unread_hints = UnreadHints::default();
+        let setup = DataSetup {
+            choose,
+            clock,
+            records: Arc::clone(&rows) as Arc<dyn Listener>,
+            apply: Arc::new({
+                let events = Arc::clone(&events);
+                move |event| events.lock().push(event)
+            }),
+            served: None,
+            readiness: readiness.clone(),
+            unread_hints: unread_hints.clone(),
+            vitals: Arc::new(Vitals::new(engines.len())),
+            server: settings.server,
+            failover: settings.failover,
+            replicas: replicas.collect(),
+            serving: Serving::new(PolicyId(0)),
+            ids: DecisionIds::above(DecisionId(0)),
+            seed: 7,
+        };
+        let data = Data::new(setup, &tracker).unwrap();
+        let shutdown = CancellationToken::new();
+        let served = watch::Sender::new(false);
+        tracker.spawn({
+            let (data, shutdown, tracker, served) =
+                (Arc::clone(&data), shutdown.clone(), tracker.clone(), served.clone());
+            async move {
+                serve(data, listener, shutdown, &tracker).await;
+                served.send_replace(true);
+            }
+        });
+        Self { address, data, rows, fake, events, readiness, unread_hints, shutdown, tracker, served }
+    }
+
+    pub(super) async fn client(&self) -> Client {
+        Client::connect(self.address).await
+    }
+
+    /// One request on a connection of its own.
+    pub(super) async fn ask(&self, path: &str, body: &str) -> Answer {
+        let mut client = self.client().await;
+        client.post(path, body).await;
+        client.answer().await
+    }
+
+    pub(super) async fn raw(&self, request: impl AsRef<[u8]>) -> Answer {
+        let mut client = self.client().await;
+        client.write(request).await;
+        client.answer().await
+    }
+
+    pub(super) fn load(&self) -> i64 {
+        self.fake.loads.iter().map(|load| load.load(Ordering::SeqCst)).sum()
+    }
+
+    pub(super) async fn has_served(&self) {
+        soon(self.served.subscribe().wait_for(|served| *served)).await.unwrap();
+    }
+}

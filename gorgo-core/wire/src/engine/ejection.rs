@@ -1,0 +1,376 @@
+//! Whether the wire may send requests to a replica: a state machine over how attempts there end.
+//!
+//! Probes ask every two seconds whether an engine lives; requests find out at once whether it serves. Three failures in a
+//! row hold a replica back for a while that doubles from hold to hold; then one request tries it. Its success lets more
+//! and more run there at the same time; its failure holds the replica back again.
+//!
+//! ```text
+//! Usable ──3 failures──▶ Held ──time, or probes answered──▶ Returning(1) ──first byte──▶ Returning(2) … ▶ Usable
+//!                          ◀─────────────────1 failure──────────────┘
+//! ```
+//!
+//! What never counts: client errors, clients that leave, a slow answer. A refusal for want of room (503) counts, since
+//! sending more there helps nobody, and the hold is short. Whoever asks must not take a hold for the last word: where
+//! nobody else is left, a held replica is better than none.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use gorgo_routing::model::{At, ReplicaId};
+
+/// Failures of one kind in a row that hold a replica back; status 500 alone is also given to requests that an engine
+/// cannot digest, so it takes more of them.
+const FAILURES: u32 = 3;
+const SERVER_ERRORS: u32 = 10;
+/// The first hold, and the longest. Also the longest that a replica's own `Retry-After` is obeyed.
+const FIRST_HOLD: Duration = Duration::from_secs(2);
+const LONGEST_HOLD: Duration = Duration::from_secs(30);
+/// A returning replica that brought this many first bytes is as good as any.
+const RETURNED: u32 = 16;
+
+/// How an attempt failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failure {
+    /// No connection, or no answer over it, or a refusal: nothing came that a client could use. Also: late, and silent
+    /// on all its streams while another replica answered the same request.
+    Unanswered,
+    /// The answer began and broke off.
+    Broken,
+    /// Status 500.
+    ServerError,
+}
+
+/// The replica's standing changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shift {
+    /// It gets no requests for this long.
+    Held(Duration),
+    /// It answered again.
+    Back,
+}
+
+/// The standing of all replicas.
+#[derive(Debug)]
+pub struct Ejections {
+    members: Vec<Mutex<Member>>,
+    /// How many are not usable without limit; 0 spares looking.
+    troubled: AtomicU32,
+}
+
+#[derive(Debug)]
+struct Member {
+    phase: Phase,
+    unanswered: u32,
+    broken: u32,
+    server_errors: u32,
+    /// When the unanswered began: an answer to an attempt from before says nothing about now.
+    failing_since: At,
+    /// Requests that run there, of those that began since the last hold.
+    running: u32,
+    counted_since: At,
+    next_hold: Duration,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Usable,
+    Held { until: At },
+    Returning { allowed: u32 },
+}
+
+impl Ejections {
+    /// For a fleet of `replicas`, all usable.
+    #[must_use]
+    pub fn new(replicas: usize) -> Self {
+        let member = || Member {
+            phase: Phase::Usable,
+            unanswered: 0,
+            broken: 0,
+            server_errors: 0,
+            failing_since: At(0),
+            running: 0,
+            counted_since: At(0),
+            next_hold: FIRST_HOLD,
+        };
+        Self { members: (0..replicas).map(|_| Mutex::new(member())).collect(), troubled: AtomicU32::new(0) }
+    }
+
+    /// Who should get no request now.
+    #[must_use]
+    pub fn held_back(&self, at: At) -> Vec<ReplicaId> {
+        if self.troubled.load(Ordering::Relaxed) == 0 {
+            return Vec::new();
+        }
+        let members = self.members.iter().zip(0_u16..);
+        members.filter(|(member, _)| !member.lock().admits(at)).map(|(_, id)| ReplicaId(id)).collect()
+    }
+
+    /// Whether this replica should get no request now.
+    #[must_use]
+    pub fn is_held_back(&self, replica: ReplicaId, at: At) -> bool {
+        self.members.get(replica.index()).is_some_and(|member| !member.lock().admits(at))
+    }
+
+    /// A request was sent there. Several that were decided in the same instant may together be one too many.
+    pub fn began(&self, replica: ReplicaId, at: At) {
+        self.change(replica, |member| {
+            if let Phase::Held { until } = member.phase
+                && until <= at
+            {
+                member.phase = Phase::Returning { allowed: 1 };
+            }
+            member.running += 1;
+            None
+        });
+    }
+
+    /// The first byte of an answer came that is no failure; client errors are such answers. `began`: when its attempt
+    /// did.
+    pub fn answered(&self, replica: ReplicaId, began: At) -> Option<Shift> {
+        self.change(replica, |member| {
+            if began < member.failing_since {
+                return None;
+            }
+            (member.unanswered, member.server_errors) = (0, 0);
+            match member.phase {
+                // One that was sent for want of anybody else.
+                Phase::Held { .. } => member.phase = Phase::Returning { allowed: 2 },
+                Phase::Returning { allowed } if allowed >= RETURNED => {
+                    member.phase = Phase::Usable;
+                    member.next_hold = FIRST_HOLD;
+                    return None;
+                }
+                Phase::Returning { allowed } => {
+                    member.phase = Phase::Returning { allowed: allowed + 1 };
+                    if allowed > 1 {
+                        return None;
+                    }
+                }
+                Phase::Usable => return None,
+            }
+            Some(Shift::Back)
+        })
+    }
+
+    /// A request ended there that had begun at `began`; `failure`: because the replica failed it.
+    pub fn ended(&self, replica: ReplicaId, began: At, at: At, failure: Option<Failure>) -> Option<Shift> {
+        self.change(replica, |member| {
+            if began >= member.counted_since {
+                member.running = member.running.saturating_sub(1);
+            }
+            failure.and_then(|failure| member.fail(at, failure))
+        })
+    }
+
+    /// A whole answer came.
+    pub fn completed(&self, replica: ReplicaId) {
+        self.change(replica, |member| {
+            member.broken = 0;
+            None
+        });
+    }
+
+    /// The replica asked to be left alone for so long (`Retry-After`).
+    pub fn leave_alone(&self, replica: ReplicaId, at: At, wish: Duration) -> Option<Shift> {
+        self.change(replica, |member| {
+            let span = wish.min(LONGEST_HOLD);
+            member.hold(at, span)
+        })
+    }
+
+    /// Probes brought the replica back: no need to sit out the rest of a hold.
+    pub fn probes_answer(&self, replica: ReplicaId) {
+        self.change(replica, |member| {
+            if matches!(member.phase, Phase::Held { .. }) {
+                member.phase = Phase::Returning { allowed: 1 };
+            }
+            None
+        });
+    }
+
+    fn change(&self, replica: ReplicaId, change: impl FnOnce(&mut Member) -> Option<Shift>) -> Option<Shift> {
+        let mut member = self.members.get(replica.index())?.lock();
+        let before = member.phase == Phase::Usable;
+        let shift = change(&mut member);
+        match (before, member.phase == Phase::Usable) {
+            (true, false) => drop(self.troubled.fetch_add(1, Ordering::Relaxed)),
+            (false, true) => drop(self.troubled.fetch_sub(1, Ordering::Relaxed)),
+            _ => {}
+        }
+        shift
+    }
+}
+
+impl Member {
+    fn admits(&self, at: At) -> bool {
+        match self.phase {
+            Phase::Usable => true,
+            Phase::Held { until } => until <= at && self.running == 0,
+            Phase::Returning { allowed } => self.running < allowed,
+        }
+    }
+
+    fn fail(&mut self, at: At, failure: Failure) -> Option<Shift> {
+        if self.unanswered == 0 {
+            self.failing_since = at;
+        }
+        match failure {
+            Failure::Unanswered => self.unanswered += 1,
+            Failure::Broken => self.broken += 1,
+            Failure::ServerError => self.server_errors += 1,
+        }
+        let enough = self.unanswered >= FAILURES || self.broken >= FAILURES || self.server_errors >= SERVER_ERRORS;
+        let hold = match self.phase {
+            Phase::Usable => enough,
+            Phase::Returning { .. } => enough || failure != Failure::ServerError,
+            // What was under way when it was held says nothing new.
+            Phase::Held { .. } => false,
+        };
+        if !hold {
+            return None;
+        }
+        let span = self.next_hold;
+        self.next_hold = (span * 2).min(LONGEST_HOLD);
+        self.hold(at, span)
+    }
+
+    fn hold(&mut self, at: At, span: Duration) -> Option<Shift> {
+        let until = at.plus(span);
+        if let Phase::Held { until: already } = self.phase
+            && already >= until
+        {
+            return None;
+        }
+        self.phase = Phase::Held { until };
+        (self.unanswered, self.broken, self.server_errors) = (0, 0, 0);
+        (self.failing_since, self.counted_since, self.running) = (at, at, 0);
+        Some(Shift::Held(span))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const R: ReplicaId = ReplicaId(1);
+
+    fn at(ms: u64) -> At {
+        At(1_000_000_000_000 + ms * 1_000)
+    }
+
+    /// One attempt that fails at once.
+    fn fail(ejections: &Ejections, ms: u64, failure: Failure) -> Option<Shift> {
+        ejections.began(R, at(ms));
+        ejections.ended(R, at(ms), at(ms), Some(failure))
+    }
+
+    /// One attempt that is answered and completed at once.
+    fn serve(ejections: &Ejections, ms: u64) -> Option<Shift> {
+        ejections.began(R, at(ms));
+        let shift = ejections.answered(R, at(ms));
+        ejections.completed(R);
+        assert_eq!(ejections.ended(R, at(ms), at(ms), None), None);
+        shift
+    }
+
+    fn held(ejections: &Ejections) -> Ejections {
+        let fresh = Ejections::new(ejections.members.len());
+        for ms in 0..3 {
+            fail(&fresh, ms, Failure::Unanswered);
+        }
+        fresh
+    }
+
+    #[test]
+    fn three_failures_in_a_row_hold_back_and_one_request_tries_again() {
+        let ejections = Ejections::new(3);
+        assert_eq!(fail(&ejections, 0, Failure::Unanswered), None);
+        assert_eq!(fail(&ejections, 1, Failure::Unanswered), None);
+        assert_eq!(ejections.held_back(at(1)), []);
+        assert_eq!(fail(&ejections, 2, Failure::Unanswered), Some(Shift::Held(FIRST_HOLD)));
+        assert_eq!(ejections.held_back(at(2_001)), [R]);
+        assert_eq!(ejections.held_back(at(2_002)), [], "the hold is over");
+        ejections.began(R, at(2_003));
+        assert_eq!(ejections.held_back(at(2_003)), [R], "one at a time");
+        assert_eq!(ejections.answered(R, at(2_003)), Some(Shift::Back));
+        assert_eq!(ejections.held_back(at(2_004)), [], "two may run now");
+        ejections.began(R, at(2_005));
+        assert_eq!(ejections.held_back(at(2_005)), [R]);
+    }
+
+    #[test]
+    fn holds_double_and_are_forgotten_once_it_has_returned() {
+        let ejections = held(&Ejections::new(2));
+        let mut now = 2;
+        for secs in [4, 8, 16, 30, 30] {
+            now += 30_000;
+            assert_eq!(fail(&ejections, now, Failure::Unanswered), Some(Shift::Held(Duration::from_secs(secs))));
+        }
+        now += 30_000;
+        assert_eq!(serve(&ejections, now), Some(Shift::Back));
+        for more in 1..=RETURNED {
+            assert_eq!(serve(&ejections, now + u64::from(more)), None);
+        }
+        assert_eq!(ejections.troubled.load(Ordering::Relaxed), 0);
+        now += 1_000;
+        assert_eq!((fail(&ejections, now, Failure::Broken), fail(&ejections, now, Failure::Broken)), (None, None));
+        assert_eq!(fail(&ejections, now, Failure::Broken), Some(Shift::Held(FIRST_HOLD)));
+    }
+
+    #[test]
+    fn successes_in_between_keep_it() {
+        let ejections = Ejections::new(2);
+        for ms in 0..50 {
+            assert_eq!(fail(&ejections, ms * 10, Failure::Unanswered), None);
+            assert_eq!(fail(&ejections, ms * 10 + 1, Failure::Unanswered), None);
+            assert_eq!(serve(&ejections, ms * 10 + 2), None);
+        }
+        for ms in 1_000..1_009 {
+            assert_eq!(fail(&ejections, ms, Failure::ServerError), None);
+        }
+        assert_eq!(fail(&ejections, 1_009, Failure::ServerError), Some(Shift::Held(FIRST_HOLD)));
+    }
+
+    #[test]
+    fn answers_to_old_requests_say_nothing_about_new_ones() {
+        // It drains: what runs goes on, new connections are refused.
+        let ejections = Ejections::new(2);
+        (0..5).for_each(|_| ejections.began(R, at(0)));
+        for ms in 1..3 {
+            assert_eq!(fail(&ejections, ms, Failure::Unanswered), None);
+            assert_eq!(ejections.answered(R, at(0)), None);
+        }
+        assert_eq!(fail(&ejections, 3, Failure::Unanswered), Some(Shift::Held(FIRST_HOLD)));
+        assert_eq!(ejections.held_back(at(2_003)), [], "those that still run do not keep the trial away");
+        ejections.began(R, at(2_003));
+        assert_eq!(ejections.ended(R, at(0), at(2_004), None), None);
+        assert_eq!(ejections.held_back(at(2_004)), [R], "the trial runs");
+    }
+
+    #[test]
+    fn a_wish_to_be_left_alone_is_obeyed_within_bounds() {
+        let ejections = Ejections::new(2);
+        assert_eq!(ejections.leave_alone(R, at(0), Duration::from_secs(5)), Some(Shift::Held(Duration::from_secs(5))));
+        assert!(ejections.is_held_back(R, at(4_999)) && !ejections.is_held_back(R, at(5_000)));
+        assert_eq!(ejections.leave_alone(R, at(0), Duration::from_secs(4)), None, "it is held for longer already");
+        assert_eq!(ejections.leave_alone(R, at(0), Duration::from_secs(900)), Some(Shift::Held(LONGEST_HOLD)));
+    }
+
+    #[test]
+    fn probes_end_a_hold() {
+        let ejections = held(&Ejections::new(2));
+        assert!(ejections.is_held_back(R, at(10)));
+        ejections.probes_answer(R);
+        assert!(!ejections.is_held_back(R, at(10)));
+        assert_eq!(serve(&ejections, 11), Some(Shift::Back));
+    }
+
+    #[test]
+    fn a_stranger_is_nobody() {
+        let ejections = Ejections::new(1);
+        assert_eq!(ejections.ended(ReplicaId(9), at(0), at(0), Some(Failure::Broken)), None);
+        assert!(!ejections.is_held_back(ReplicaId(9), at(0)));
+    }
+}

@@ -1,0 +1,411 @@
+//! Frames of an engine's publisher → changes of its cache.
+//!
+//! A batch is msgpack: `[ts, [event…], rank]`, where an event is a map with `type`, or, from older engines, an array that
+//! begins with it. Names of blocks are integers of either sign, or byte strings, of which the last eight bytes count (as
+//! vLLM cuts its own). Read straight from the bytes: what is skipped is never built, and nothing is reserved before it is
+//! there, so a frame costs at most some four times its length. Sources: vLLM's `distributed/kv_events.py` 0.32, SGLang's
+//! `disaggregation/kv_events.py`.
+
+use rmp::Marker;
+use rmp::decode::read_marker;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use gorgo_routing::model::{KvChange, KvStored};
+
+/// Longest batch that is read, bytes: 200,000 tokens are less than one.
+pub const MOST_BYTES: usize = 16 << 20;
+/// Values within values that are skipped: deeper ones are nobody's.
+const MOST_DEPTH: usize = 32;
+
+/// A batch of events.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Batch {
+    /// When the engine made it, its clock, seconds.
+    pub made: f64,
+    /// What changed.
+    pub changes: Vec<KvChange>,
+    /// Events of a kind that is not known.
+    pub unknown: u64,
+}
+
+/// Why a frame cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BadFrame {
+    /// Not the three frames of a batch.
+    #[error("it has {0} frames where topic, number and batch are expected")]
+    Frames(usize),
+    /// The number is not eight bytes.
+    #[error("its number has {0} bytes, not 8")]
+    Number(usize),
+    /// Longer than any batch.
+    #[error("it is {0} bytes long")]
+    TooLong(usize),
+    /// It ends before its end.
+    #[error("it is cut short")]
+    Short,
+    /// Something else than expected.
+    #[error("it has something else where {0} is expected")]
+    Unexpected(&'static str),
+    /// Values within values without end.
+    #[error("it is nested too deep")]
+    TooDeep,
+}
+
+/// The number of a batch; `-1` ends a replay.
+///
+/// # Errors
+/// Where it is none.
+pub fn number(frame: &[u8]) -> Result<i64, BadFrame> {
+    frame.try_into().map(i64::from_be_bytes).map_err(|_| BadFrame::Number(frame.len()))
+}
+
+/// Reads a batch.
+///
+/// # Errors
+/// Where it is none.
+pub fn batch(frame: &[u8]) -> Result<Batch, BadFrame> {
+    if frame.len() > MOST_BYTES {
+        return Err(BadFrame::TooLong(frame.len()));
+    }
+    let mut rest = Rest(frame);
+    let members = rest.array("a batch")?;
+    if members < 2 {
+        return Err(BadFrame::Unexpected("time and events"));
+    }
+    let made = rest.time()?;
+    let mut batch = Batch { made, changes: Vec::new(), unknown: 0 };
+    for _ in 0..rest.array("a list of events")? {
+        match rest.event()? {
+            Some(change) => batch.changes.push(change),
+            None => batch.unknown += 1,
+        }
+    }
+    // A rank, and what later engines add.
+    rest.skip(members - 2)?;
+    Ok(batch)
+}
+
+/// What an event says, whatever its kind.
+#[derive(Debug, Default)]
+struct Fields {
+    kind: Vec<u8>,
+    blocks: Option<Vec<u64>>,
+    parent: Option<u64>,
+    tokens: Option<Vec<u32>>,
+    block_tokens: u32,
+    adapter: u64,
+    apart: Vec<u64>,
+    /// Of a further pool of a hybrid model.
+    other_pool: bool,
+}
+
+/// Which field a name, or a place in an array, stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Field {
+    Kind,
+    Blocks,
+    Parent,
+    Tokens,
+    BlockTokens,
+    Adapter,
+    Apart,
+    Pool,
+    Other,
+}
+
+/// Places in the array of a stored event, from its kind on; those of the others are all `Other` but for the first two.
+const PLACES: [Field; 10] = [
+    Field::Kind,
+    Field::Blocks,
+    Field::Parent,
+    Field::Tokens,
+    Field::BlockTokens,
+    Field::Adapter,
+    Field::Other, // medium
+    Field::Adapter,
+    Field::Apart,
+    Field::Pool,
+];
+
+impl Field {
+    fn named(name: &[u8]) -> Self {
+        match name {
+            b"type" => Self::Kind,
+            b"block_hashes" => Self::Blocks,
+            b"parent_block_hash" => Self::Parent,
+            b"token_ids" => Self::Tokens,
+            b"block_size" => Self::BlockTokens,
+            b"lora_id" | b"lora_name" => Self::Adapter,
+            b"extra_keys" => Self::Apart,
+            b"group_idx" => Self::Pool,
+            _ => Self::Other,
+        }
+    }
+}
+
+impl Fields {
+    /// The change; `None` where its kind is not known.
+    fn change(mut self) -> Result<Option<KvChange>, BadFrame> {
+        Ok(Some(match &*self.kind {
+            b"BlockStored" => {
+                let blocks = self.blocks.take().ok_or(BadFrame::Unexpected("names of stored blocks"))?;
+                let tokens = self.tokens.take().ok_or(BadFrame::Unexpected("tokens of stored blocks"))?;
+                if self.other_pool {
+                    return Ok(Some(KvChange::Removed(Vec::new())));
+                }
+                if self.adapter != 0 {
+                    self.apart.resize(blocks.len(), 0);
+                    self.apart.iter_mut().for_each(|apart| *apart ^= self.adapter);
+                }
+                let Self { parent, block_tokens, apart, .. } = self;
+                KvChange::Stored(KvStored { blocks, parent, tokens, block_tokens, apart })
+            }
+            b"BlockRemoved" => {
+                let blocks = self.blocks.take().ok_or(BadFrame::Unexpected("names of removed blocks"))?;
+                KvChange::Removed(if self.other_pool { Vec::new() } else { blocks })
+            }
+            b"AllBlocksCleared" => KvChange::Cleared,
+            _ => return Ok(None),
+        }))
+    }
+}
+
+/// What was not read yet.
+struct Rest<'a>(&'a [u8]);
+
+impl<'a> Rest<'a> {
+    fn marker(&mut self) -> Result<Marker, BadFrame> {
+        read_marker(&mut self.0).map_err(|_| BadFrame::Short)
+    }
+
+    fn take(&mut self, bytes: usize) -> Result<&'a [u8], BadFrame> {
+        let (head, rest) = self.0.split_at_checked(bytes).ok_or(BadFrame::Short)?;
+        self.0 = rest;
+        Ok(head)
+    }
+
+    /// A big-endian number of that many bytes.
+    fn whole(&mut self, bytes: usize) -> Result<u64, BadFrame> {
+        Ok(self.take(bytes)?.iter().fold(0, |whole, byte| whole << 8 | u64::from(*byte)))
+    }
+
+    fn length(&mut self, bytes: usize) -> Result<usize, BadFrame> {
+        usize::try_from(self.whole(bytes)?).map_err(|_| BadFrame::Short)
+    }
+
+    /// Members of an array that begins with `marker`; `None` where none does. Each member has at least a byte, so one with
+    /// more members than bytes is refused.
+    fn members(&mut self, marker: Marker) -> Result<Option<usize>, BadFrame> {
+        let members = match marker {
+            Marker::FixArray(members) => usize::from(members),
+            Marker::Array16 => self.length(2)?,
+            Marker::Array32 => self.length(4)?,
+            _ => return Ok(None),
+        };
+        if members > self.0.len() { Err(BadFrame::Short) } else { Ok(Some(members)) }
+    }
+
+    fn array(&mut self, what: &'static str) -> Result<usize, BadFrame> {
+        let marker = self.marker()?;
+        self.members(marker)?.ok_or(BadFrame::Unexpected(what))
+    }
+
+    /// Members of a map that begins with `marker`.
+    fn pairs(&mut self, marker: Marker) -> Result<Option<usize>, BadFrame> {
+        let pairs = match marker {
+            Marker::FixMap(pairs) => usize::from(pairs),
+            Marker::Map16 => self.length(2)?,
+            Marker::Map32 => self.length(4)?,
+            _ => return Ok(None),
+        };
+        if pairs > self.0.len() / 2 { Err(BadFrame::Short) } else { Ok(Some(pairs)) }
+    }
+
+    /// The bytes of a text or byte string that begins with `marker`.
+    fn string(&mut self, marker: Marker) -> Result<Option<&'a [u8]>, BadFrame> {
+        let length = match marker {
+            Marker::FixStr(length) => usize::from(length),
+            Marker::Str8 | Marker::Bin8 => self.length(1)?,
+            Marker::Str16 | Marker::Bin16 => self.length(2)?,
+            Marker::Str32 | Marker::Bin32 => self.length(4)?,
+            _ => return Ok(None),
+        };
+        self.take(length).map(Some)
+    }
+
+    /// The bits of an integer that begins with `marker`; a negative one has them as two's complement.
+    fn integer(&mut self, marker: Marker) -> Result<Option<u64>, BadFrame> {
+        let signed = |whole: u64, bytes: u32| {
+            let unused = 64 - 8 * bytes;
+            ((whole << unused).cast_signed() >> unused).cast_unsigned()
+        };
+        Ok(Some(match marker {
+            Marker::FixPos(whole) => u64::from(whole),
+            Marker::FixNeg(whole) => i64::from(whole).cast_unsigned(),
+            Marker::U8 => self.whole(1)?,
+            Marker::U16 => self.whole(2)?,
+            Marker::U32 => self.whole(4)?,
+            Marker::U64 | Marker::I64 => self.whole(8)?,
+            Marker::I8 => signed(self.whole(1)?, 1),
+            Marker::I16 => signed(self.whole(2)?, 2),
+            Marker::I32 => signed(self.whole(4)?, 4),
+            _ => return Ok(None),
+        }))
+    }
+
+    /// A time; one that is none, or not finite, is the beginning of time.
+    fn time(&mut self) -> Result<f64, BadFrame> {
+        let time = match self.marker()? {
+            Marker::F64 => f64::from_bits(self.whole(8)?),
+            Marker::F32 => f64::from(f32::from_bits(u32::try_from(self.whole(4)?).unwrap_or(0))),
+            #[expect(clippy::cast_precision_loss, reason = "whole seconds stay far below 2^53")]
+            marker => self.integer(marker)?.ok_or(BadFrame::Unexpected("a time"))? as f64,
+        };
+        Ok(if time.is_finite() { time } else { 0.0 })
+    }
+
+    /// A block's name; `None` for nil.
+    fn block(&mut self) -> Result<Option<u64>, BadFrame> {
+        let marker = self.marker()?;
+        if marker == Marker::Null {
+            return Ok(None);
+        }
+        if let Some(whole) = self.integer(marker)? {
+            return Ok(Some(whole));
+        }
+        let bytes = self.string(marker)?.ok_or(BadFrame::Unexpected("a block's name"))?;
+        Ok(Some(bytes.iter().rev().take(8).rev().fold(0, |name, byte| name << 8 | u64::from(*byte))))
+    }
+
+    fn blocks(&mut self) -> Result<Vec<u64>, BadFrame> {
+        let members = self.array("a list of blocks")?;
+        (0..members).map(|_| self.block()?.ok_or(BadFrame::Unexpected("a block's name"))).collect()
+    }
+
+    fn tokens(&mut self) -> Result<Vec<u32>, BadFrame> {
+        let members = self.array("a list of tokens")?;
+        let token = |rest: &mut Self| {
+            let marker = rest.marker()?;
+            let token = rest.integer(marker)?.and_then(|token| u32::try_from(token).ok());
+            token.ok_or(BadFrame::Unexpected("a token"))
+        };
+        (0..members).map(|_| token(self)).collect()
+    }
+
+    /// One event; `None` where its kind is not known.
+    fn event(&mut self) -> Result<Option<KvChange>, BadFrame> {
+        let mut fields = Fields::default();
+        let marker = self.marker()?;
+        if let Some(pairs) = self.pairs(marker)? {
+            for _ in 0..pairs {
+                let marker = self.marker()?;
+                let name = self.string(marker)?.ok_or(BadFrame::Unexpected("a field's name"))?;
+                self.field(Field::named(name), &mut fields)?;
+            }
+        } else if let Some(members) = self.members(marker)? {
+            for place in 0..members {
+                let stored = place < 2 || fields.kind == b"BlockStored";
+                let field = PLACES.get(place).filter(|_| stored).copied().unwrap_or(Field::Other);
+                self.field(field, &mut fields)?;
+            }
+        } else {
+            return Err(BadFrame::Unexpected("an event"));
+        }
+        fields.change()
+    }
+
+    fn field(&mut self, field: Field, fields: &mut Fields) -> Result<(), BadFrame> {
+        match field {
+            Field::Kind => {
+                let marker = self.marker()?;
+                fields.kind = self.string(marker)?.ok_or(BadFrame::Unexpected("an event's kind"))?.to_vec();
+            }
+            // An unknown kind may have anything there.
+            Field::Blocks if !matches!(&*fields.kind, b"" | b"BlockStored" | b"BlockRemoved") => self.skip(1)?,
+            Field::Blocks => fields.blocks = Some(self.blocks()?),
+            Field::Parent => fields.parent = self.block()?,
+            Field::Tokens => fields.tokens = Some(self.tokens()?),
+            Field::BlockTokens => {
+                let marker = self.marker()?;
+                let size = self.integer(marker)?.and_then(|size| u32::try_from(size).ok());
+                fields.block_tokens = size.ok_or(BadFrame::Unexpected("a block's size"))?;
+            }
+            Field::Adapter => fields.adapter ^= self.digest()?,
+            Field::Apart => fields.apart = self.digests()?,
+            Field::Pool => fields.other_pool = self.digest()? != 0,
+            Field::Other => self.skip(1)?,
+        }
+        Ok(())
+    }
+
+    /// A digest of the next value; 0 for nil, for the integer 0, and for an empty list.
+    fn digest(&mut self) -> Result<u64, BadFrame> {
+        let before = self.0;
+        self.skip(1)?;
+        let value = &before[..before.len() - self.0.len()];
+        Ok(if matches!(value, [0x00 | 0x90 | 0xc0]) { 0 } else { xxh3_64_with_seed(value, 0x6b76) | 1 })
+    }
+
+    fn digests(&mut self) -> Result<Vec<u64>, BadFrame> {
+        match self.marker()? {
+            Marker::Null => Ok(Vec::new()),
+            marker => {
+                let members = self.members(marker)?.ok_or(BadFrame::Unexpected("keys of blocks"))?;
+                (0..members).map(|_| self.digest()).collect()
+            }
+        }
+    }
+
+    /// Passes over so many values.
+    fn skip(&mut self, values: usize) -> Result<(), BadFrame> {
+        // What is left to pass over, by depth.
+        let mut left = vec![values];
+        while let Some(values) = left.last_mut() {
+            if *values == 0 {
+                left.pop();
+                continue;
+            }
+            *values -= 1;
+            let marker = self.marker()?;
+            let inside = if let Some(members) = self.members(marker)? {
+                members
+            } else if let Some(pairs) = self.pairs(marker)? {
+                pairs * 2
+            } else {
+                self.pass(marker)?;
+                0
+            };
+            if left.len() > MOST_DEPTH {
+                return Err(BadFrame::TooDeep);
+            }
+            left.push(inside);
+        }
+        Ok(())
+    }
+
+    /// Passes over one value that is no array and no map.
+    fn pass(&mut self, marker: Marker) -> Result<(), BadFrame> {
+        if self.string(marker)?.is_some() || self.integer(marker)?.is_some() {
+            return Ok(());
+        }
+        let bytes = match marker {
+            Marker::F32 => 4,
+            Marker::F64 => 8,
+            // An extension has a byte for its type.
+            Marker::FixExt1 => 2,
+            Marker::FixExt2 => 3,
+            Marker::FixExt4 => 5,
+            Marker::FixExt8 => 9,
+            Marker::FixExt16 => 17,
+            Marker::Ext8 => self.length(1)? + 1,
+            Marker::Ext16 => self.length(2)? + 1,
+            Marker::Ext32 => self.length(4)?.saturating_add(1),
+            Marker::Reserved => return Err(BadFrame::Unexpected("a value")),
+            _ => 0,
+        };
+        self.take(bytes).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests;

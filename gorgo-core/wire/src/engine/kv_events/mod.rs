@@ -1,0 +1,77 @@
+//! Cache events of engines: which token blocks they hold, as they say it themselves (feature `kv-events`).
+//!
+//! ```text
+//! publisher → subscriber → decode → sequence → CacheFacts      what is held
+//!                 └ asks the engine for what it missed
+//! answered request → lessons → POST /tokenize → CacheFacts     which of the index's blocks that is
+//! ```
+//!
+//! All of it is beside the requests: a publisher that is gone, slow or mad costs knowledge, not service.
+
+pub mod decode;
+mod lessons;
+#[cfg(test)]
+mod pack;
+mod replay;
+pub mod sequence;
+mod subscriber;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+pub use lessons::{Lessons, Pupil};
+pub use subscriber::{Source, listen_loop};
+
+use gorgo_routing::model::{DecisionId, KvChange, KvCount, Prompt, ReplicaId};
+
+/// Who makes facts of what is heard. Called beside requests; may lock, must not wait.
+pub trait CacheFacts: Send + Sync {
+    /// A replica's cache changed.
+    fn apply(&self, replica: ReplicaId, changes: &[KvChange]);
+    /// Whether all that a replica holds is known.
+    fn is_exact(&self, replica: ReplicaId) -> bool;
+    /// This moment, to be handed back to `settle`.
+    fn moment(&self) -> u64;
+    /// Whether the tokens of a prompt are known for a replica's engine.
+    fn is_mapped(&self, replica: ReplicaId, prompt: &Prompt) -> bool;
+    /// An engine told the tokens of a prompt.
+    fn learn(&self, prompt: &Prompt, decision: DecisionId, tokens: &[u32]);
+    /// Sets right what is believed of a prompt, but for what was used since.
+    fn settle(&self, prompt: &Prompt, decision: DecisionId, since: u64);
+}
+
+/// Counts of one replica.
+#[derive(Debug, Default)]
+pub struct Tally {
+    connected: AtomicBool,
+    batches: AtomicU64,
+    gaps: AtomicU64,
+    replays: AtomicU64,
+    bad_frames: AtomicU64,
+    unknown_events: AtomicU64,
+    mapped: AtomicU64,
+    unmapped: AtomicU64,
+    unheard: AtomicU64,
+}
+
+impl Tally {
+    /// The counts at this moment.
+    #[must_use]
+    pub fn count(&self, replica: Arc<str>, exact: bool) -> KvCount {
+        KvCount {
+            replica,
+            connected: self.connected.load(Relaxed),
+            exact,
+            batches: self.batches.load(Relaxed),
+            gaps: self.gaps.load(Relaxed),
+            replays: self.replays.load(Relaxed),
+            bad_frames: self.bad_frames.load(Relaxed),
+            unknown_events: self.unknown_events.load(Relaxed),
+            mapped: self.mapped.load(Relaxed),
+            unmapped: self.unmapped.load(Relaxed),
+            unheard: self.unheard.load(Relaxed),
+        }
+    }
+}

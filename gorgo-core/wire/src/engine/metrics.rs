@@ -1,0 +1,284 @@
+//! Reads an engine's Prometheus page: one pass over its lines, looking only for the names it wants.
+//!
+//! A series usually stands there several times, once per label set. Label sets that are different work are put
+//! together (data-parallel ranks, engines, models); label sets that are the same work told several times (tensor and
+//! pipeline ranks, process ids) count once, by the largest. Samples that are not finite, lines that are cut and bytes
+//! that are not text are skipped: a broken page makes readings unknown, never wrong and never a panic.
+
+use gorgo_routing::model::EngineReport;
+
+/// Labels by which the same series is different work.
+const WORK_LABELS: [&[u8]; 4] = [b"dp_rank", b"engine", b"engine_type", b"model_name"];
+/// Label sets kept per series; beyond it a page is not an engine's.
+const MOST_LABEL_SETS: usize = 4_096;
+
+/// What a series tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Field {
+    /// Running requests.
+    Running,
+    /// Waiting requests.
+    Waiting,
+    /// KV tokens in use.
+    KvUsedTokens,
+    /// Share of the KV cache in use, 0 to 1.
+    KvUsedShare,
+    /// KV capacity, tokens.
+    KvCapacityTokens,
+    /// Generation throughput, tokens/s.
+    Throughput,
+    /// Process start, seconds since the epoch.
+    StartedSecs,
+    /// Counter of prompt tokens: it falls when the engine restarts.
+    PromptTokensTotal,
+    /// Counter of generated tokens: between two pages it is the throughput.
+    GeneratedTokensTotal,
+}
+
+/// How label sets of different work become one number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Across {
+    /// Their sum.
+    Sum,
+    /// Their mean.
+    Mean,
+    /// The largest.
+    Most,
+}
+
+/// A series to look for. Where several tell the same field, the first that the page has wins.
+#[derive(Debug, Clone, Copy)]
+pub struct Series {
+    name: &'static str,
+    field: Field,
+    across: Across,
+    /// The value is not the sample but the product of these two labels.
+    labels: Option<(&'static str, &'static str)>,
+}
+
+impl Series {
+    /// A series whose sample is the value.
+    #[must_use]
+    pub const fn sample(name: &'static str, field: Field, across: Across) -> Self {
+        Self { name, field, across, labels: None }
+    }
+
+    /// An info series whose value is the product of two labels (pages × page size), summed.
+    #[must_use]
+    pub const fn labels(name: &'static str, field: Field, first: &'static str, second: &'static str) -> Self {
+        Self { name, field, across: Across::Sum, labels: Some((first, second)) }
+    }
+}
+
+/// What a page says.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Page {
+    /// The engine's state.
+    pub report: EngineReport,
+    /// Prompt tokens since the engine started.
+    pub prompt_tokens_total: Option<f64>,
+    /// Tokens generated since the engine started.
+    pub generated_tokens_total: Option<f64>,
+}
+
+impl Page {
+    /// Whether it said anything that was wanted.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Reads a page. Used tokens and used share are computed from one another where only one is there and the capacity is
+/// known.
+#[must_use]
+pub fn read(page: &[u8], tables: &[&[Series]]) -> Page {
+    let wanted: Vec<&Series> = tables.iter().copied().flatten().collect();
+    let mut found: Vec<Vec<(u64, f64)>> = vec![Vec::new(); wanted.len()];
+    for line in lines(page) {
+        let Some(sample) = Sample::parse(line) else { continue };
+        for (series, sets) in wanted.iter().zip(&mut found) {
+            if same_name(sample.name, series.name.as_bytes())
+                && let Some(value) = sample.value_for(series)
+            {
+                keep(sets, sample.work(), value);
+            }
+        }
+    }
+    let mut out = Page::default();
+    for (series, sets) in wanted.iter().zip(&found) {
+        if let Some(value) = combine(series.across, sets) {
+            out.fill(series.field, value);
+        }
+    }
+    out.complete();
+    out
+}
+
+impl Page {
+    fn fill(&mut self, field: Field, value: f64) {
+        let report = &mut self.report;
+        let place = match field {
+            Field::Running => &mut report.running,
+            Field::Waiting => &mut report.waiting,
+            Field::KvUsedTokens => &mut report.kv_used_tokens,
+            Field::KvUsedShare => &mut report.kv_used_share,
+            Field::Throughput => &mut report.throughput,
+            Field::StartedSecs => &mut report.started_secs,
+            Field::PromptTokensTotal => &mut self.prompt_tokens_total,
+            Field::GeneratedTokensTotal => &mut self.generated_tokens_total,
+            Field::KvCapacityTokens => {
+                report.kv_capacity_tokens = report.kv_capacity_tokens.or_else(|| whole(value));
+                return;
+            }
+        };
+        *place = place.or(Some(value));
+    }
+
+    fn complete(&mut self) {
+        let report = &mut self.report;
+        if let Some(capacity) = report.kv_capacity_tokens.filter(|&tokens| tokens > 0) {
+            #[expect(clippy::cast_precision_loss, reason = "capacities are far below 2^53")]
+            let capacity = capacity as f64;
+            report.kv_used_tokens = report.kv_used_tokens.or(report.kv_used_share.map(|share| share * capacity));
+            report.kv_used_share = report.kv_used_share.or(report.kv_used_tokens.map(|tokens| tokens / capacity));
+        }
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked on the same line")]
+fn whole(value: f64) -> Option<u64> {
+    (0.0..=9e15).contains(&value).then_some(value as u64)
+}
+
+fn lines(page: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = Some(page);
+    std::iter::from_fn(move || {
+        let text = rest?;
+        let (line, after) = match memchr::memchr(b'\n', text) {
+            Some(end) => (&text[..end], Some(&text[end + 1..])),
+            None => (text, None),
+        };
+        rest = after;
+        Some(line)
+    })
+}
+
+/// `name{labels} value [timestamp]`
+struct Sample<'a> {
+    name: &'a [u8],
+    labels: &'a [u8],
+    value: &'a [u8],
+}
+
+impl<'a> Sample<'a> {
+    fn parse(line: &'a [u8]) -> Option<Self> {
+        let line = line.trim_ascii();
+        if line.first().is_none_or(|first| *first == b'#') {
+            return None;
+        }
+        let end = line.iter().position(|byte| matches!(byte, b'{' | b' ' | b'\t'))?;
+        let (name, rest) = line.split_at(end);
+        let (labels, rest) = match rest.first() {
+            Some(b'{') => {
+                let close = closing_brace(rest)?;
+                (&rest[1..close], &rest[close + 1..])
+            }
+            _ => (&rest[..0], rest),
+        };
+        let value = rest.trim_ascii_start().split(u8::is_ascii_whitespace).next()?;
+        Some(Self { name, labels, value })
+    }
+
+    fn value_for(&self, series: &Series) -> Option<f64> {
+        let value = match series.labels {
+            None => number(self.value)?,
+            Some((first, second)) => number(self.label(first.as_bytes())?)? * number(self.label(second.as_bytes())?)?,
+        };
+        value.is_finite().then_some(value)
+    }
+
+    /// The value of a label, with its escapes.
+    fn label(&self, name: &[u8]) -> Option<&'a [u8]> {
+        labels(self.labels).find(|(key, _)| *key == name).map(|(_, value)| value)
+    }
+
+    /// Which work this sample is of: a hash of the labels that tell.
+    fn work(&self) -> u64 {
+        let mut hash = 0;
+        for name in WORK_LABELS {
+            let value = self.label(name).map_or(0, xxhash_rust::xxh3::xxh3_64);
+            hash = (hash ^ value).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
+        }
+        hash
+    }
+}
+
+/// Exporters differ in `sglang:x` and `sglang_x`.
+fn same_name(found: &[u8], wanted: &[u8]) -> bool {
+    let plain = |byte: &u8| if *byte == b':' { b'_' } else { *byte };
+    found.len() == wanted.len() && found.iter().map(plain).eq(wanted.iter().map(plain))
+}
+
+/// The place of the `}` that ends the labels, which may hold braces inside quotes.
+fn closing_brace(labels: &[u8]) -> Option<usize> {
+    let (mut quoted, mut escaped) = (false, false);
+    labels.iter().position(|byte| {
+        let ends = *byte == b'}' && !quoted;
+        if escaped {
+            escaped = false;
+        } else if quoted && *byte == b'\\' {
+            escaped = true;
+        } else if *byte == b'"' {
+            quoted = !quoted;
+        }
+        ends
+    })
+}
+
+/// `name="value",…` without the braces.
+fn labels(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let equals = memchr::memchr(b'=', rest)?;
+        let name = rest[..equals].trim_ascii();
+        let quoted = rest[equals + 1..].trim_ascii_start().strip_prefix(b"\"")?;
+        let mut escaped = false;
+        let end = quoted.iter().position(|byte| {
+            let ends = *byte == b'"' && !escaped;
+            escaped = *byte == b'\\' && !escaped;
+            ends
+        })?;
+        let after = quoted[end + 1..].trim_ascii_start();
+        rest = after.strip_prefix(b",").unwrap_or(after);
+        Some((name, &quoted[..end]))
+    })
+}
+
+fn number(text: &[u8]) -> Option<f64> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+fn keep(sets: &mut Vec<(u64, f64)>, work: u64, value: f64) {
+    if let Some((_, most)) = sets.iter_mut().find(|(known, _)| *known == work) {
+        *most = most.max(value);
+    } else if sets.len() < MOST_LABEL_SETS {
+        sets.push((work, value));
+    }
+}
+
+fn combine(across: Across, sets: &[(u64, f64)]) -> Option<f64> {
+    let values = || sets.iter().map(|(_, value)| *value);
+    #[expect(clippy::cast_precision_loss, reason = "at most MOST_LABEL_SETS")]
+    let count = sets.len() as f64;
+    match across {
+        _ if sets.is_empty() => None,
+        Across::Sum => Some(values().sum()),
+        Across::Mean => Some(values().sum::<f64>() / count),
+        Across::Most => values().reduce(f64::max),
+    }
+    .filter(|value| value.is_finite())
+}
+
+#[cfg(test)]
+mod tests;
