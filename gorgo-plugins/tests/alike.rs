@@ -171,8 +171,10 @@ fn recorded(policies: Policies) -> Vec<(RequestView, Candidates)> {
         if sessions[session].len() > 6_000 || chance.below(9) == 0 {
             sessions[session].clear();
         }
-        let grown =
-            format!("session {session}, turn {number}: {} ", "so it goes on ".repeat(4 + chance.below(60) as usize));
+        let grown = format!(
+            "session {session}, turn {number}: {} ",
+            "so it goes on ".repeat(4 + usize::try_from(chance.below(60)).unwrap())
+        );
         sessions[session].push_str(&grown);
         let body = format!(r#"{{"model":"m","messages":[{{"role":"user","content":"{}"}}]}}"#, sessions[session]);
         let prompt = router.read("/v1/chat/completions", body.as_bytes(), None, None).unwrap();

@@ -128,7 +128,7 @@ trait Cell: Copy {
     /// The number; `None`: unknown.
     fn number(self) -> Option<f64>;
 
-    /// The value for a number, cut to what the column can hold.
+    /// The value for a number; 0 where it is unknown or the column cannot hold it and knows no *unknown*.
     fn of(number: Option<f64>) -> Self;
 
     /// The column itself, where its values are plain numbers.
@@ -166,24 +166,41 @@ impl Cell for f64 {
 }
 
 macro_rules! whole_number_cells {
-    ($($type:ty)*) => { $(
+    ($($type:ty: $number:expr, $of:expr;)*) => { $(
         impl Cell for $type {
             const EMPTY: Self = 0;
 
-            #[allow(clippy::cast_precision_loss, clippy::cast_lossless, reason = "tokens and requests stay far below 2^53")]
             fn number(self) -> Option<f64> {
-                Some(self as f64)
+                Some($number(self))
             }
 
-            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "cut to the type's range, as said")]
             fn of(number: Option<f64>) -> Self {
-                number.unwrap_or(0.0) as Self
+                $of(whole(number))
             }
         }
     )* };
 }
 
-whole_number_cells!(u32 u64 i64);
+whole_number_cells! {
+    u32: f64::from, |whole| u32::try_from(whole).unwrap_or(0);
+    u64: unsigned, |whole| u64::try_from(whole).unwrap_or(0);
+    i64: signed, |whole| whole;
+}
+
+#[expect(clippy::cast_precision_loss, reason = "tokens and requests stay far below 2^53")]
+fn unsigned(count: u64) -> f64 {
+    count as f64
+}
+
+#[expect(clippy::cast_precision_loss, reason = "requests stay far below 2^53")]
+fn signed(count: i64) -> f64 {
+    count as f64
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "counts are whole and far below 2^63")]
+fn whole(number: Option<f64>) -> i64 {
+    number.unwrap_or(0.0) as i64
+}
 
 /// Makes [`Candidates`] of the table below, and of its first part the facts that expressions and plugins may name.
 macro_rules! candidates {
