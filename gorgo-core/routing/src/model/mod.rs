@@ -31,7 +31,9 @@ pub use connections::Connections;
 pub use decision::{Decision, DecisionId, Exclusion, Generation, Refusal};
 pub use engine::EngineKind;
 pub use event::{Ending, EngineReport, Event};
-pub use facts::{FACT_NAMES, FACT_UNITS, FACTS, Fact, FactOf};
+pub use facts::{
+    DecisionFacts, FACT_NAMES, FACT_UNITS, FACTS, Fact, FactOf, FactReader, TEXT_FACT_NAMES, TEXT_FACTS, TextFact,
+};
 pub use fault::{Fault, Faults, Severity};
 pub use kv::{KvChange, KvCount, KvStored};
 pub use mixing::mix_bits;

@@ -5,9 +5,9 @@ use std::io::Write as _;
 use comfy_table::{ContentArrangement, Table, presets};
 use gorgo_core::run::load;
 use gorgo_plugins::conform::{cohort, invented, request};
-use gorgo_plugins::host::{Conduct, Use};
+use gorgo_plugins::host::{AskedFacts, Conduct, Use};
 use gorgo_routing::config::{render, summary};
-use gorgo_routing::model::Needs;
+use gorgo_routing::model::{FACT_NAMES, Needs};
 
 use crate::args::{ConfigArgs, environment, look};
 use crate::exit::Exit;
@@ -63,7 +63,7 @@ fn shown(loaded: &[Use]) -> String {
             using.family.to_owned(),
             // A constraint says yes or no.
             if using.family == "constraint" { "–".to_owned() } else { about.unit.to_string() },
-            reads(about.needs),
+            reads(&about.asks),
             options.join(" "),
             format!("{micros:.2}"),
             using.sha256.chars().take(12).collect(),
@@ -73,8 +73,8 @@ fn shown(loaded: &[Use]) -> String {
     format!("{table}\n")
 }
 
-/// The facts that are read.
-fn reads(needs: Needs) -> String {
+/// The facts that are read: groups, and those that are named.
+fn reads(asks: &AskedFacts) -> String {
     const NAMES: [(Needs, &str); 6] = [
         (Needs::RTT, "rtt"),
         (Needs::PREFIX, "prefix"),
@@ -83,6 +83,7 @@ fn reads(needs: Needs) -> String {
         (Needs::RATES, "rates"),
         (Needs::LATENCY, "latency"),
     ];
-    let names: Vec<_> = NAMES.iter().filter(|(need, _)| needs.contains(*need)).map(|(_, name)| *name).collect();
+    let groups = NAMES.iter().filter(|(need, _)| asks.groups.contains(*need)).map(|(_, name)| *name);
+    let names: Vec<_> = groups.chain(asks.named.iter().map(|place| FACT_NAMES[*place])).collect();
     if names.is_empty() { "nothing".to_owned() } else { names.join(" ") }
 }

@@ -115,8 +115,9 @@ impl State {
         }
     }
 
-    /// Fills the candidates' columns but for what the index says. All of them: rows for the store want them whichever
-    /// policy decides, and shadows want what their own terms read.
+    /// Fills the candidates' columns but for what the index and the connections say. All of them, whatever the policy and
+    /// its shadows read: the store's rows, the reservation and the gate want most of them, and asking whether the rest is
+    /// wanted would take as long as filling it.
     pub(super) fn fill(
         &mut self,
         model: Option<&str>,
