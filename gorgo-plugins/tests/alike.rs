@@ -12,7 +12,9 @@ use gorgo_routing::model::{
     At, Candidates, DecisionId, Ending, EngineKind, EngineReport, Event, Needs, Params, Prompt, Replica, ReplicaId,
     RequestView, Unit, Usage, Value,
 };
-use gorgo_routing::policy::{Loader, Policies, Registry, Reservation, Router, RouterSetup, Scratch, build, decide};
+use gorgo_routing::policy::{
+    DecisionContext, Loader, Policies, Registry, Reservation, Router, RouterSetup, Scratch, build, decide,
+};
 use gorgo_routing::score::term::TERMS;
 use gorgo_routing::score::{CostTerm, TermKind};
 
@@ -179,7 +181,8 @@ fn recorded(policies: Policies) -> Vec<(RequestView, Candidates)> {
         let body = format!(r#"{{"model":"m","messages":[{{"role":"user","content":"{}"}}]}}"#, sessions[session]);
         let prompt = router.read("/v1/chat/completions", body.as_bytes(), None, None).unwrap();
         let id = DecisionId(i64::try_from(number).unwrap());
-        let Ok(routed) = router.decide(&prompt, driven, id, number as u64, At(now), &[]) else {
+        let context = DecisionContext { policy: driven, id, seed: number as u64, at: At(now), exclude: &[] };
+        let Ok(routed) = router.decide(&prompt, &context) else {
             panic!("decision {number} found nobody");
         };
         let replica = routed.decision.row;

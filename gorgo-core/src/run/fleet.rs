@@ -12,14 +12,9 @@ use super::ServeError;
 use super::warm::Place;
 use gorgo_lab::sim::Profile;
 use gorgo_observe::log;
-use gorgo_observe::log;
 use gorgo_routing::config::{Config, EngineUrl, ReplicaSection};
-use gorgo_routing::config::{Config, ReplicaSection};
 use gorgo_routing::model::{Clock, EngineKind, Replica, ReplicaId};
-use gorgo_routing::model::{Clock, EngineKind, Replica, ReplicaId};
-use gorgo_simulated::{self, Dialect, Settings};
 use gorgo_simulated::{Dialect, Settings};
-use gorgo_wire::edge::UpstreamSetup;
 use gorgo_wire::edge::UpstreamSetup;
 use gorgo_wire::engine::{Endpoint, Watched};
 

@@ -15,7 +15,6 @@ use gorgo_routing::model::{EventKind, PolicyIndex, Replica, Weights};
 use gorgo_routing::policy::{Policies, Router};
 use gorgo_store::Sink;
 use gorgo_wire::edge::{Readiness, Serving};
-use gorgo_wire::edge::{Readiness, Serving};
 
 /// How long the store may take to write a pin down, before the operator is told that it has not.
 const WRITE_LIMIT: Duration = Duration::from_secs(5);

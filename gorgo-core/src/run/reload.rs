@@ -13,7 +13,6 @@ use super::Loading;
 use super::serve::policy_info;
 use super::signals::Hangups;
 use gorgo_observe::FactOutlet;
-use gorgo_observe::Listener;
 use gorgo_routing::config::{Config, Look, render};
 use gorgo_routing::model::{Clock, EventKind};
 use gorgo_routing::policy::Router;

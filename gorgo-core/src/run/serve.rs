@@ -27,7 +27,7 @@ use gorgo_observe::{FactOutlet, Listener, log};
 use gorgo_routing::config::{Config, ReplicaSection};
 use gorgo_routing::model::{Clock, DecisionId, EventKind, PolicyBuildId, Record, Weights};
 use gorgo_routing::policy::{Loader, Policies, Policy, Router, RouterSetup, Term};
-use gorgo_store::{self, PolicyInfo, ReplicaInfo, RunInfo, Sink, Store, StoreError, TermInfo, Trouble};
+use gorgo_store::{PolicyInfo, ReplicaInfo, RunInfo, Sink, Store, StoreError, TermInfo, Trouble};
 use gorgo_wire::edge::{
     self, Data, DataSetup, DecisionIds, Readiness, RouterChoice, Serving, UnreadHints, UpstreamError,
 };
@@ -166,7 +166,8 @@ impl Lifetime {
 async fn open_store(config: &Config) -> Result<(Background, Store), ServeError> {
     let path = config.base.join(&config.store.path);
     // Opened there, because SQLite's own thread is as urgent as the one that starts it.
-    let (background, opened) = Background::start(async move || store::open(&path).await).map_err(ServeError::Thread)?;
+    let (background, opened) =
+        Background::start(async move || gorgo_store::open(&path).await).map_err(ServeError::Thread)?;
     let store = opened.await.map_err(|cause| ServeError::Thread(io::Error::other(cause)))??;
     if let Some(run) = store.unfinished_run() {
         log::unfinished_run(run);
@@ -213,8 +214,10 @@ impl RouterCore {
     ) -> Result<Self, ServeError> {
         let pinned = if setup.named { None } else { store.pinned_policy().await? };
         let serving = Serving::new(operate::begins_with(&setup.policies, pinned.as_deref()));
-        let first_policy = setup.policies.get(serving.get()).map_or_else(String::new, |policy| policy.name.to_string());
-        let mut run = run_info(setup, members, &life.clock, serving.get());
+        let serves = setup.policies.get(serving.get());
+        let first_policy = serves.map_or_else(String::new, |policy| policy.name.to_string());
+        let build = serves.map_or(PolicyBuildId::UNKNOWN, |policy| policy.id);
+        let mut run = run_info(setup, members, &life.clock, build);
         let (secret, last_decision) = (store.secret(), store.last_decision_id());
         let router = Router::new(router_setup(&setup.config, secret, members), setup.policies.clone());
         let router = Arc::new(router);

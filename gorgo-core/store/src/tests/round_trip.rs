@@ -9,8 +9,8 @@ use crate::table::TABLES;
 use crate::{Reader, StoredAttempt, StoredDecision};
 use gorgo_observe::Listener;
 use gorgo_routing::model::{
-    AttemptRecord, CandidateRecord, DecisionId, DecisionRecord, Generation, OutcomeRecord, PolicyBuildId, Record, ReplicaId,
-    ShadowRecord,
+    AttemptRecord, CandidateRecord, DecisionId, DecisionRecord, Generation, OutcomeRecord, PolicyBuildId, Record,
+    ReplicaId, ShadowRecord,
 };
 
 /// A request: its decision, an attempt and its outcome, whose ids are given later.

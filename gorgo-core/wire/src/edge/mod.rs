@@ -64,7 +64,6 @@ use crate::engine::{TellServed, Vitals};
 use budget::{ByteBudget, RetryBudget};
 use cut::Cut;
 use gorgo_observe::FactOutlet;
-use gorgo_observe::Listener;
 use gorgo_routing::config::{Failover, Server};
 use gorgo_routing::model::{Clock, ErrorClass, EventKind, PolicyIndex, ReplicaId};
 use held::Holders;
