@@ -1,23 +1,23 @@
-//! Virtual time: it moves only when told to, and never back.
+//! Virtual time: a clock that moves only when it is advanced, and never back.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use gorgo_routing::model::{At, Clock};
 
-/// A clock that shows what it was last set to.
+/// A clock that shows the time it was last advanced to.
 #[derive(Debug, Default)]
 pub struct VirtualClock {
     micros: AtomicU64,
 }
 
 impl VirtualClock {
-    /// A clock that shows `start`.
+    /// Creates a clock that shows `start`.
     #[must_use]
     pub const fn new(start: At) -> Self {
         Self { micros: AtomicU64::new(start.0) }
     }
 
-    /// Moves on to `at`. An earlier time changes nothing.
+    /// Advances to `at`. An earlier time changes nothing.
     pub fn advance_to(&self, at: At) {
         self.micros.fetch_max(at.0, Ordering::Relaxed);
     }
