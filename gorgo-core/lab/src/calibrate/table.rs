@@ -51,6 +51,7 @@ pub fn decisions(bytes: &[u8]) -> Result<Measurements, TableError> {
     for line in table.lines() {
         let name = line.text(target)?;
         let city: String = name.rsplit('-').next().unwrap_or(name).chars().take(3).collect();
+        // Only the column of the chosen replica matters: the others did not serve the request.
         let cached = table.column(&format!("{city}_cached_tokens")).checked()?;
         let Some(times) = times.read(&line, status)? else {
             found.left_out += 1;
@@ -114,6 +115,7 @@ impl Times {
 
     /// Reads a row; `None` if the request failed. Fields that these columns do not contain are left empty.
     fn read(&self, line: &Line<'_>, status: usize) -> Result<Option<Observation>, TableError> {
+        // A failed request has no meaningful times; it is counted as left out.
         if line.text(status)? != "200" || line.text(self.ttft_ms)?.is_empty() {
             return Ok(None);
         }
@@ -204,6 +206,7 @@ impl<'a> Line<'a> {
             line: self.number,
             message: format!("field {}: {text:?} must be a number, 0 or more", column + 1),
         };
+        // `parse` accepts "NaN" and "inf", which would spread through the whole fit.
         text.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0).ok_or_else(bad)
     }
 }

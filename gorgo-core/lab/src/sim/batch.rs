@@ -1,9 +1,9 @@
 //! Scheduler: which requests run and what the next step computes. Continuous batching, first come, first served.
 //!
-//! A request is admitted if a slot is free and the KV cache has room for its prompt, for its own answer, and for a share
-//! of what the running requests may still generate (the reserve). No request overtakes one that waits for room. If room
-//! runs out nevertheless, the request that has generated least is retracted: it returns its pages and waits at the head
-//! of the queue to be computed again.
+//! A request is admitted if a slot is free and the KV cache has room for its prompt, for its own answer, and for a
+//! share of what the running requests may still generate (the reserve). No request overtakes one that waits for room.
+//! If room runs out nevertheless, the request that has generated least is retracted: it returns its pages and waits at
+//! the head of the queue to be computed again.
 
 use std::collections::VecDeque;
 
@@ -112,7 +112,7 @@ impl Batch {
         let own_pages = next.target.div_ceil(PAGE_TOKENS) - hit_pages;
         // Idle pages that this request would pin stop being available, but do not have to be taken.
         let room = cache.available().saturating_sub(hit_idle);
-        // Alone in the engine, a request may use the whole cache; otherwise one that large would wait for ever.
+        // If nothing runs, waiting frees no more pages: a request whose prompt fits must be admitted.
         let answers = if self.running.is_empty() { 0 } else { self.answer_pages(profile.reserve, next) };
         if own_pages.saturating_add(answers) > room {
             return false;
@@ -135,15 +135,16 @@ impl Batch {
         true
     }
 
-    /// Returns the pages to leave free for answers when `next` is admitted: its own whole answer and a share of what the
-    /// others may still generate.
+    /// Returns the pages to leave free for answers when `next` is admitted: its own whole answer and a share of what
+    /// the others may still generate.
     fn answer_pages(&self, reserve: Reserve, next: &Request) -> u32 {
         let rest = |request: &Request| f64::from((request.max_tokens - request.generated).min(reserve.longest_answer));
         let tokens = rest(next) + self.reserve_share * self.running.iter().map(rest).sum::<f64>();
         ceil_to_u32(tokens / f64::from(PAGE_TOKENS))
     }
 
-    /// Puts all decoding requests into the plan, with a page for each that needs one; retracts requests if pages run out.
+    /// Puts all decoding requests into the plan, with a page for each that needs one; retracts requests if pages run
+    /// out.
     fn decode_all(&mut self, profile: &Profile, cache: &mut Cache, plan: &mut Plan) {
         loop {
             // Counted anew in each round: a retraction also removes the need of the retracted request.

@@ -98,8 +98,8 @@ impl Cache {
         }
     }
 
-    /// Takes `count` pages for one request, evicting idle ones as needed. Returns `false` and takes nothing if there is no
-    /// room.
+    /// Takes `count` pages for one request, evicting idle ones as needed. Returns `false` and takes nothing if there is
+    /// no room.
     #[must_use]
     pub(super) fn take(&mut self, count: u32) -> bool {
         // Checked up front, so that a request that cannot be served evicts nothing.
@@ -113,8 +113,8 @@ impl Cache {
         true
     }
 
-    /// Gives hashes to private pages of one request, so that others can find them; they stay pinned by it. If a page with
-    /// that hash exists already, that page is pinned instead and the private one becomes empty.
+    /// Gives hashes to private pages of one request, so that others can find them; they stay pinned by it. If a page
+    /// with that hash exists already, that page is pinned instead and the private one becomes empty.
     pub(super) fn publish(&mut self, chain: &[u64]) {
         for &hash in chain {
             debug_assert!(self.own > 0, "a request publishes pages that it took");
@@ -124,6 +124,7 @@ impl Cache {
                 self.pin_one(hash);
             } else {
                 let page = Page { hash, pins: 1, older: NONE, newer: NONE };
+                // Slots of evicted pages are reused, so the list never has more entries than there were pages at once.
                 let at = match self.vacant.pop() {
                     Some(at) => {
                         self.pages[index(at)] = page;

@@ -35,7 +35,7 @@ pub enum EngineError {
     /// The speed is out of range.
     #[error("engine speed {0}: must be a number from 0.000001 to 1000000")]
     Speed(f64),
-    /// The engine has a job of that id.
+    /// The engine already has a job with that id.
     #[error("job {0} is already in the engine")]
     LiveId(u64),
 }
@@ -169,7 +169,7 @@ impl Engine {
         self.cache.find(&pages[..searchable.min(pages.len())]).0 * PAGE_TOKENS
     }
 
-    /// Returns the prompt tokens that will be computed before a job submitted now gets its turn, after the running step.
+    /// Returns the prompt tokens that will be computed between the running step and the turn of a job submitted now.
     #[must_use]
     pub fn prefill_ahead(&self) -> u64 {
         // `computed` moves only when a step ends, so the tokens of the running step are still among the remaining ones.
@@ -190,7 +190,7 @@ impl Engine {
     /// Takes a job at `at`. A time before the last [`Engine::advance`] counts as the time of that call.
     ///
     /// # Errors
-    /// The engine has a job of that id.
+    /// The engine already has a job with that id.
     pub fn submit(&mut self, at: At, job: Job) -> Result<(), EngineError> {
         if !self.live.insert(job.id) {
             return Err(EngineError::LiveId(job.id));
@@ -198,14 +198,14 @@ impl Engine {
         self.totals.jobs += 1;
         let at = at.max(self.now);
         let host = self.duration(self.profile.host_ms * 1e3);
-        // Jobs reach the scheduler in order of submission, even if a change of speed shortens the host time of a later one.
+        // Jobs reach the scheduler in order of submission, even if a higher speed shortens a later one's host time.
         let ready = self.arriving.back().map_or(At(0), |last| last.0).max(at.plus(host));
         self.arriving.push_back((ready, Request::new(job, at, self.profile.pages() * PAGE_TOKENS)));
         Ok(())
     }
 
-    /// Cancels a job. The job has no further output; its pages are freed at once, or at the end of the running step. The
-    /// call takes effect at the time of the last [`Engine::advance`]; an unknown id changes nothing.
+    /// Cancels a job. The job has no further output; its pages are freed at once, or at the end of the running step.
+    /// The call takes effect at the time of the last [`Engine::advance`]; an unknown id changes nothing.
     pub fn cancel(&mut self, id: u64) {
         if !self.live.remove(&id) {
             return;

@@ -9,7 +9,7 @@ pub struct Job {
     /// Id of the request; unique among those in the engine.
     pub id: u64,
     /// Chained hashes of the prompt's full pages of [`PAGE_TOKENS`] tokens, first page first: a hash identifies its
-    /// page and all pages before it. Pages that the list lacks are computed and never shared; excess hashes are cut off.
+    /// page and all pages before it. Pages that the list lacks are computed and never shared; excess hashes are cut.
     pub pages: Vec<u64>,
     /// Prompt length, tokens; 0 counts as 1.
     pub prompt_tokens: u32,
@@ -108,7 +108,7 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// Creates the state of a new job, with lists and limits brought into range. `longest`: size of the KV cache, tokens.
+    /// Creates the state of a new job, with lists and limits brought into range. `longest`: KV cache size, tokens.
     pub(super) fn new(job: Job, submitted: At, longest: u32) -> Self {
         // An empty prompt is computed as one token, that which opens every text.
         let prompt_tokens = job.prompt_tokens.max(1);
@@ -120,6 +120,7 @@ impl Request {
             id: job.id,
             chain,
             prompt_tokens,
+            // An answer that cannot fit into the cache beside its prompt could never be finished.
             max_tokens: job.max_tokens.min(longest.saturating_sub(prompt_tokens)),
             computed: 0,
             target: prompt_tokens,

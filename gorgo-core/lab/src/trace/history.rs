@@ -56,6 +56,7 @@ pub fn from_history(history: impl IntoIterator<Item = HistoryRow>, block_tokens:
         let (session, turn) =
             sessions.entry(request.session_hash).or_insert_with(|| (next_session.to_string().into(), 0));
         *turn += 1;
+        // Rows with a prompt define the start; times must not begin with a request that is left out.
         let from_us = *start_us.get_or_insert(request.at_us);
         rows.push(TraceRow {
             index,
@@ -71,6 +72,7 @@ pub fn from_history(history: impl IntoIterator<Item = HistoryRow>, block_tokens:
             conversation: Some(Arc::clone(session)),
             turn: Some(*turn),
         });
+        // Inserted last: a parent is always an earlier row.
         names.insert(request.id, name);
     }
     // Ids increase in the order of decisions, which is not quite the order of arrivals.

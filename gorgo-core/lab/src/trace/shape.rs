@@ -58,6 +58,7 @@ pub fn shape(trace: Trace, shape: &Shape) -> Shaped {
     let mut counts = ShapeCounts { rows: all.len(), ..ShapeCounts::default() };
     // Spread before dropping: a group's rows must share the whole gap, including rows that are dropped afterwards.
     let moved = if shape.spread { spread(&mut all) } else { Vec::new() };
+    // Advances in step with the rows, also over dropped ones.
     let mut moved = moved.into_iter().chain(std::iter::repeat(false));
     let limit = shape.limit.unwrap_or(usize::MAX);
     let mut rows = Vec::with_capacity(all.len().min(limit));
@@ -76,6 +77,7 @@ pub fn shape(trace: Trace, shape: &Shape) -> Shaped {
         counts.spread += usize::from(moved);
         rows.push(row);
     }
+    // The loop stops at the limit without using up the iterator, so the rest can be counted.
     counts.beyond_limit = left.len();
     // Relative to the first row that is sent, so that dropped rows at the start leave no idle time.
     let start_ms = rows.first().map_or(0.0, |row| row.at_ms);

@@ -46,6 +46,7 @@ pub fn slice(trace: &mut Trace, part: &Slice) -> SliceCounts {
     let mut kept = 0;
     trace.rows.retain_mut(|row| {
         row.at_ms -= start_ms;
+        // The end is exclusive, so that adjacent parts have no request in common.
         if !(row.at_ms >= 0.0 && row.at_ms < length_ms) {
             counts.outside += 1;
         } else if part.max_input_tokens.is_some_and(|most| row.input_tokens > most)

@@ -210,6 +210,7 @@ fn reuse(trace: &Trace, has_users: bool) -> Reuse {
 
 fn sessions(rows: &[TraceRow], has_blocks: bool) -> Option<Sessions> {
     let named = counted(rows.iter().filter_map(TraceRow::session));
+    // Names are exact where the trace has them; inference is a guess from shared prefixes.
     let (source, counts): (_, Vec<usize>) = if !named.is_empty() {
         (SessionSource::Named, named.into_values().collect())
     } else if has_blocks {

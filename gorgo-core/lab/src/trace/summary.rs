@@ -25,6 +25,7 @@ pub fn quantile(sorted: &[f64], p: f64) -> Option<f64> {
     let count = u32::try_from(sorted.len()).ok()?;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to 1..=count")]
     let rank = (p * f64::from(count)).ceil().clamp(1.0, f64::from(count).max(1.0)) as usize;
+    // For no values the rank is 1, and `get` returns `None`.
     sorted.get(rank - 1).copied()
 }
 
@@ -233,6 +234,7 @@ fn by_replica(samples: &[Sample]) -> Vec<ReplicaTraffic> {
     let traffic = groups.into_iter().map(|(name, served)| ReplicaTraffic {
         name: Arc::clone(name),
         requests: served.len(),
+        // Requests that never reached a replica belong to no share.
         share: count(served.len()) / named,
         hit_rate: hit_rate(served.iter().copied()),
         ttft: Latencies::of(served.iter().copied()).ttft,

@@ -122,6 +122,7 @@ pub(super) fn generate(numbers: &Conversations, seed: u64, minutes: f64) -> Trac
     let (mut users, mut names) = (Numbers::default(), Numbers::default());
     let mut turns: HashMap<Creator, u32> = HashMap::new();
     let rows = drafts.into_iter().map(|draft| {
+        // Numbered after sorting, so turns count the requests within the window only.
         let turn = turns.entry(draft.conversation).or_default();
         *turn += 1;
         TraceRow {

@@ -36,6 +36,7 @@ enum Creator {
 pub(super) fn generate(numbers: &Independent, seed: u64, minutes: f64) -> Trace {
     let mut draw = Draw::new(seed);
     let length = |draw: &mut Draw, mu, sigma| whole(draw.lognormal(mu, sigma).min(numbers.input_most)).max(1);
+    // Drawn before any arrival: the pool does not depend on the duration.
     let pool: Vec<u32> =
         (0..whole(numbers.pool)).map(|_| length(&mut draw, numbers.pool_mu, numbers.pool_sigma)).collect();
     let prompts = u32::try_from(pool.len()).unwrap_or(u32::MAX);
