@@ -204,7 +204,7 @@ impl<'a> Line<'a> {
         let text = self.text(column)?;
         let bad = || TableError::Line {
             line: self.number,
-            message: format!("field {}: {text:?} must be a number, 0 or more", column + 1),
+            message: format!("field {} is {text:?}; must be a number, 0 or more", column + 1),
         };
         // `parse` accepts "NaN" and "inf", which would spread through the whole fit.
         text.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0).ok_or_else(bad)

@@ -31,9 +31,10 @@ const LONGEST_STEP_US: f64 = 3.2e13;
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum EngineError {
     /// The profile is invalid.
+    #[error("invalid engine profile: {0}")]
     Profile(&'static str),
     /// The speed is out of range.
-    #[error("engine speed {0}: must be a number from 0.000001 to 1000000")]
+    #[error("engine speed is {0}; must be a number from 0.000001 to 1000000")]
     Speed(f64),
     /// The engine already has a job with that id.
     #[error("job {0} is already in the engine")]

@@ -18,7 +18,7 @@ pub struct Link {
 
 /// Error for a round trip that is out of range.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
-#[error("round trip {0} ms: must be a number from 0 to 600000")]
+#[error("round trip is {0} ms; must be a number from 0 to 600000")]
 pub struct LinkError(pub f64);
 
 /// Longest round trip accepted, ms: ten minutes, more than any timeout.

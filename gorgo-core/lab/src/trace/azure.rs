@@ -44,9 +44,9 @@ fn row(text: &[u8]) -> Result<(DateTime, u32, u32), String> {
     };
     // Only differences between times are used, and all rows are taken to have one offset, so it can be dropped.
     let naive = at.split_once('+').map_or(at, |(naive, _)| naive);
-    let at: DateTime = naive.parse().map_err(|_| format!("TIMESTAMP {at:?}: must be a date and time"))?;
+    let at: DateTime = naive.parse().map_err(|_| format!("TIMESTAMP is {at:?}; must be a date and time"))?;
     let count = |name: &str, text: &str, least: u32| {
-        let number = text.parse::<f64>().map_err(|_| format!("{name} {text:?} is not a number"))?;
+        let number = text.parse::<f64>().map_err(|_| format!("{name} is {text:?}; must be a number"))?;
         tokens(name, Some(number), least)
     };
     Ok((at, count("ContextTokens", input, 1)?, count("GeneratedTokens", output, 0)?))

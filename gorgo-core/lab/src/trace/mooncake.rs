@@ -54,7 +54,7 @@ fn row(text: &[u8], index: usize) -> Result<(TraceRow, bool), String> {
     })?;
     let at_ms = line.timestamp.ok_or("timestamp is missing")?;
     if !(at_ms.is_finite() && at_ms >= 0.0) {
-        return Err(format!("timestamp {at_ms}: must be a time in ms, 0 or more"));
+        return Err(format!("timestamp is {at_ms}; must be a time in ms, 0 or more"));
     }
     let input_tokens = tokens("input_length", line.input_length, 1)?;
     let output_tokens = tokens("output_length", line.output_length, 0)?;
@@ -88,7 +88,7 @@ pub(super) fn tokens(name: &str, value: Option<f64>, least: u32) -> Result<u32, 
         )]
         Ok(value as u32)
     } else {
-        Err(format!("{name} {value}: must be a whole number from {least} to {MAX_TOKENS}"))
+        Err(format!("{name} is {value}; must be a whole number from {least} to {MAX_TOKENS}"))
     }
 }
 

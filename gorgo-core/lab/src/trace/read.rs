@@ -65,7 +65,7 @@ pub enum TraceError {
     )]
     Format,
     /// The requested block size is out of range.
-    #[error("block size {0}: must be from 1 to 1,000,000 tokens")]
+    #[error("block size is {0}; must be from 1 to 1,000,000 tokens")]
     BlockSize(u32),
     /// Some rows are bad.
     #[error("{}", Faults { kept, total: *total })]

@@ -44,7 +44,7 @@ pub enum ParameterError {
         known: Vec<&'static str>,
     },
     /// The value is out of range or not a number.
-    #[error("{name} {value}: must be from {least} to {most}")]
+    #[error("{name} is {value}; must be from {least} to {most}")]
     Range {
         /// Name of the parameter.
         name: &'static str,

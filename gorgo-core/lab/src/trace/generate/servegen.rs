@@ -260,20 +260,20 @@ fn arrival(row: &str) -> Result<(u32, u64, Window), String> {
     };
     let positive = |name: &str, text: &str| match text.parse::<f64>() {
         Ok(value) if value.is_finite() && value > 0.0 => Ok(value),
-        _ => Err(format!("{name} {text:?}: must be a number above 0")),
+        _ => Err(format!("{name} is {text:?}; must be a number above 0")),
     };
     let t_s = t_s
         .parse::<f64>()
         .ok()
         .filter(|t_s| *t_s >= 0.0)
-        .ok_or_else(|| format!("t_s {t_s:?}: must be 0 or more seconds"))?;
+        .ok_or_else(|| format!("t_s is {t_s:?}; must be 0 or more seconds"))?;
     let shape = positive("arg1", shape)?;
     let gaps = match pattern {
         "Gamma" => Gaps::Gamma(shape),
         "Weibull" => Gaps::Weibull(shape),
-        other => return Err(format!("pattern {other:?}: must be Gamma or Weibull")),
+        other => return Err(format!("pattern is {other:?}; must be Gamma or Weibull")),
     };
-    let client = client.parse().map_err(|_| format!("client {client:?}: must be a whole number"))?;
+    let client = client.parse().map_err(|_| format!("client is {client:?}; must be a whole number"))?;
     Ok((client, window_at(t_s), Window { rate: positive("rate_rps", rate)?, gaps }))
 }
 

@@ -168,7 +168,7 @@ fn numbers_are_set_by_name_within_their_range() {
     workload.set("global_prompt_p", 1.0).unwrap();
     assert!(workload.stated().iter().any(|stated| stated.name == "global_prompt_p" && stated.value == 1.0));
     let error = workload.set("global_prompt_p", 1.5).unwrap_err();
-    assert_eq!(error.to_string(), "global_prompt_p 1.5 is not from 0 to 1");
+    assert_eq!(error.to_string(), "global_prompt_p is 1.5; must be from 0 to 1");
     assert!(workload.set("global_prompt_p", f64::NAN).is_err());
     let error = workload.set("nothing", 1.0).unwrap_err().to_string();
     assert!(error.starts_with("unknown parameter \"nothing\"; known: probe_rate, "), "{error}");
