@@ -61,7 +61,7 @@ fn sglang(page: &mut Page, model: &str, numbers: &Numbers) {
         ("token_usage", "The token usage.", numbers.usage()),
         ("full_token_usage", "The token usage for full attention layers.", numbers.usage()),
         ("kv_used_tokens", "The number of KV tokens in use.", used),
-        ("kv_evictable_tokens", "The number of cached KV tokens nobody uses.", f64::from(numbers.cached_tokens)),
+        ("kv_evictable_tokens", "The number of cached KV tokens not in use.", f64::from(numbers.cached_tokens)),
         ("kv_available_tokens", "The number of empty KV tokens.", f64::from(available)),
         (
             "max_total_num_tokens",

@@ -106,7 +106,7 @@ pub fn alone(rows: &[Observation], seed: u64) -> Option<Alone> {
 mod tests {
     use super::*;
 
-    /// Forty prompts of an engine of 120 ms, 0.06 ms a token and 9 ms a step; one in ten strays.
+    /// Forty prompts on an engine with 120 ms, 0.06 ms per token and 9 ms per step; one in ten may be an outlier.
     fn rows(strays: bool) -> Vec<Observation> {
         let mut random = ChaCha8Rng::seed_from_u64(5);
         let row = |number: u32| {
@@ -136,7 +136,7 @@ mod tests {
             assert!(constant.low <= truth * 1.02 && constant.high >= truth * 0.98, "{constant:?}");
         }
         assert!(found.median_error_share.unwrap() < 0.03);
-        // The strays carry least squares away: that is what it stands there for.
+        // The outliers move least squares far away, which is why it is reported.
         assert!(found.least_squares.0 > 1.4 * found.floor.value, "{found:?}");
         let clean = alone(&rows(false), 3).unwrap();
         assert!((clean.least_squares.1 / clean.prefill.value - 1.0).abs() < 0.03, "{clean:?}");

@@ -192,7 +192,7 @@ mod tests {
         assert_eq!((second.conversation.as_deref(), second.turn, trace.rows.len()), (Some("1"), Some(1), 2));
     }
 
-    /// A forest: each request shares some of an earlier one.
+    /// A forest: each request may share part of an earlier one.
     fn history() -> impl Strategy<Value = Vec<HistoryRow>> {
         let one = (any::<proptest::sample::Index>(), 0_u32..12, 1_u32..500);
         proptest::collection::vec(one, 1..40).prop_map(|drawn| {

@@ -106,7 +106,7 @@ impl RunIntervals {
 mod tests {
     use super::*;
 
-    /// Numbers without pattern, even in 0 to 1.
+    /// Random numbers, uniform in 0 to 1.
     fn noise(count: usize, seed: u64) -> Vec<f64> {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         (0..count).map(|_| random.random::<f64>()).collect()
@@ -118,7 +118,7 @@ mod tests {
             let runs = (0..200).map(|seed| pick(&Intervals::of(&noise(400, seed), seed)).unwrap());
             runs.filter(|interval| interval.low <= truth && truth <= interval.high).count()
         };
-        // 190 of 200 where the promise is exact; fewer, since √n-blocks of independent values lose a little.
+        // 190 of 200 if the interval is exact; somewhat fewer, since √n-blocks of independent values lose a little.
         let (mean, p50, p95) = (held(|of| of.mean, 0.5), held(|of| of.p50, 0.5), held(|of| of.p95, 0.95));
         for found in [mean, p50, p95] {
             assert!((174..=200).contains(&found), "{mean} {p50} {p95}");
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn values_that_keep_together_have_wider_intervals() {
         let alone = noise(900, 1);
-        // Each of them thirty times in a row: as many values, a thirtieth of the knowledge.
+        // Each of them thirty times in a row: as many values with a thirtieth of the information.
         let together: Vec<f64> = noise(30, 1).into_iter().flat_map(|value| std::iter::repeat_n(value, 30)).collect();
         let wide = |values: &[f64]| Intervals::of(values, 3).mean.map(|one| one.high - one.low).unwrap();
         assert!(wide(&together) > 3.0 * wide(&alone), "{} {}", wide(&together), wide(&alone));

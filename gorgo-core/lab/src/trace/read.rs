@@ -19,9 +19,9 @@ const FAULTS_KEPT: usize = 8;
 /// Format of the file that a trace was read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TraceFormat {
-    /// JSON lines in the form of Mooncake's FAST'25 traces.
+    /// JSON lines in the format of Mooncake's FAST'25 traces.
     Mooncake,
-    /// CSV in the form of the Azure LLM inference traces of 2023; no prefix data.
+    /// CSV in the format of the Azure LLM inference traces of 2023; no prefix data.
     Azure,
 }
 
@@ -58,7 +58,7 @@ pub enum TraceError {
     /// The file has no requests.
     #[error("the file contains no requests")]
     Empty,
-    /// Neither of the known formats.
+    /// The file has none of the known formats.
     #[error(
         "unknown trace format: the first line is neither a JSON object with timestamp, input_length and output_length \
          (Mooncake) nor the header TIMESTAMP,ContextTokens,GeneratedTokens (Azure)"

@@ -3,7 +3,7 @@
 
 use super::{Trace, TraceRow};
 
-/// How to change a trace before it is replayed.
+/// Changes to a trace before it is replayed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Shape {
     /// Factor on all gaps between requests; a larger one lightens the load. At least 0; 0 sends everything at once.

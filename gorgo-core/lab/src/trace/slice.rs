@@ -1,4 +1,4 @@
-//! A part of a trace as a trace of its own.
+//! Cuts a part out of a trace, as a separate trace.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -8,9 +8,9 @@ use super::Trace;
 /// Selection of the part.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Slice {
-    /// From this time on, ms after the trace's first request.
+    /// Start of the part, ms after the trace's first request.
     pub from_ms: f64,
-    /// Before this time, ms after the trace's first request.
+    /// End of the part (exclusive), ms after the trace's first request.
     pub to_ms: Option<f64>,
     /// Longest prompt that is kept, tokens.
     pub max_input_tokens: Option<u32>,

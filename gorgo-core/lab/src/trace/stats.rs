@@ -75,7 +75,7 @@ pub struct Sessions {
     pub single: f64,
 }
 
-/// The statistics of a trace.
+/// Statistics of a trace.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TraceStats {
     /// Number of requests.
@@ -86,7 +86,7 @@ pub struct TraceStats {
     pub rate: Option<f64>,
     /// Standard deviation / mean of the gaps between arrivals; Poisson is 1.
     pub gap_cv: Option<f64>,
-    /// Variance / mean of arrivals per bin of [`FANO_SECS`]; Poisson is 1. `None` below two bins.
+    /// Variance / mean of arrivals per bin of [`FANO_SECS`]; Poisson is 1. `None` for fewer than two bins.
     pub fano: [Option<f64>; 3],
     /// Prompt length, tokens.
     pub input: Spread,

@@ -131,7 +131,7 @@ const fn link(chain: u64, id: u64) -> u64 {
 
 /// Computes [`Workload::reusable_tokens`] for all rows.
 fn reusable(rows: &[TraceRow], block_tokens: u32) -> Vec<u32> {
-    // Chain up to a block → the most tokens of that block that any row had.
+    // Chain up to a block → largest number of tokens of that block in any row so far.
     let mut seen: HashMap<u64, u32, BuildHasherDefault<PageHasher>> = HashMap::default();
     let mut all = Vec::with_capacity(rows.len());
     for row in rows {
@@ -195,7 +195,7 @@ mod tests {
     proptest! {
         #![proptest_config(fixed(128))]
 
-        /// The shortcut shares exactly what hashing the text would share, for the router and for the engine.
+        /// Hashes from block ids share exactly what hashes of the text would share, for the router and for the engine.
         #[test]
         fn pieces_are_shared_as_the_text_is(
             block_tokens in prop_oneof![Just(16_u32), Just(100), Just(256), Just(512)],
