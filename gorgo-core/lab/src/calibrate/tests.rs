@@ -142,8 +142,9 @@ fn tables_are_read_by_their_columns_and_faults_named() {
 
     let wrong = good.replace(",0.5,", ",soon,");
     let said = decisions(wrong.as_bytes()).unwrap_err().to_string();
-    assert_eq!(said, "line 2: field 3: \"soon\" is not a number from 0 up");
-    assert_eq!(measured(b"run,policy\n", 3).unwrap_err().to_string(), "no column \"sent_ms\" in its first line");
+    assert_eq!(said, "line 2: field 3 is \"soon\"; must be a number, 0 or more");
+    let said = measured(b"run,policy\n", 3).unwrap_err().to_string();
+    assert_eq!(said, "line 1: the header has no column \"sent_ms\"");
 }
 
 fn shared(name: &str) -> Option<Vec<u8>> {

@@ -248,7 +248,8 @@ fn a_prompt_longer_than_any_cache_is_refused_by_the_engine_and_not_tried_again()
 #[test]
 fn a_fleet_that_cannot_be_is_refused() {
     let section = |more: &str| toml::from_str(&format!("name = \"a\"\nengine = \"sglang\"\n{more}")).unwrap();
-    assert_eq!(members(&[section("enabled = false")]).unwrap_err().to_string(), "no replica is enabled");
+    let none = members(&[section("enabled = false")]).unwrap_err().to_string();
+    assert_eq!(none, "no replica is enabled; enable at least one [[replica]]");
     let unknown = section("simulated = { profile = \"abacus\" }");
     assert!(members(&[unknown]).unwrap_err().to_string().starts_with("replica a: unknown profile \"abacus\"; known: "));
     let real = members(&[section("url = \"http://10.0.0.1:1\"")]).unwrap();

@@ -212,10 +212,10 @@ fn bad_servegen_lines_are_named() {
     insta::assert_snapshot!(
         [read("0,0,2,1,Poisson,1,1"), read("0,0,2,1,Gamma,0,1"), read("0,0,2"), read("")].map(|e| e.to_string()).join("\n"),
         @r#"
-    arrivals, line 2: pattern "Poisson" is neither Gamma nor Weibull
-    arrivals, line 2: arg1 "0" is not a number above 0
-    arrivals, line 2: 3 fields in place of the seven of client,t_s,rate_rps,cv,pattern,arg1,arg2
-    no clients with arrivals and lengths in it
+    arrivals, line 2: pattern is "Poisson"; must be Gamma or Weibull
+    arrivals, line 2: arg1 is "0"; must be a number above 0
+    arrivals, line 2: 3 fields instead of 7: client,t_s,rate_rps,cv,pattern,arg1,arg2
+    the tables contain no client with arrivals and lengths
     "#
     );
 }
