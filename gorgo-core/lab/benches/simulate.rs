@@ -1,8 +1,9 @@
-//! Simulated requests per second: conversations of about 7,000 tokens a prompt, a third of the requests pings, as in the
-//! traces of the GORGO paper; by the number of requests, and by the number of replicas at the same load for each.
+//! Simulated requests per second: conversations with prompts of about 7,000 tokens, and a third of the requests tiny
+//! probes, as in the traces of the GORGO paper; by the number of requests, and by the number of replicas at the same
+//! load per replica.
 //!
-//! `cargo bench -p gorgo-lab --bench simulate`. The goal is a million requests a minute on one core with three
-//! replicas: 60 µs each.
+//! Run with `cargo bench -p gorgo-lab --bench simulate`. The goal is a million requests per minute on one core with
+//! three replicas: 60 µs each.
 #![expect(clippy::unwrap_used, reason = "a benchmark may stop")]
 
 use std::fmt::Write;
@@ -19,7 +20,7 @@ fn main() {
     divan::main();
 }
 
-/// Two requests a second for every three replicas, in conversations that grow by 300 tokens a turn up to 30 turns.
+/// Two requests per second for every three replicas, in conversations that grow by 300 tokens per turn, up to 30 turns.
 fn conversations(requests: usize, replicas: usize) -> Workload {
     let mut text = String::new();
     let parallel = 20 * replicas;

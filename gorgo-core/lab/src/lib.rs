@@ -1,5 +1,5 @@
 //! The lab: recorded and generated traffic, engine constants fitted to measurements, and a simulated world of engines
-//! and links in which the real policy core routes in virtual time.
+//! and links in which the real policies route on virtual time.
 
 pub mod calibrate;
 mod records;

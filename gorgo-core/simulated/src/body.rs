@@ -1,4 +1,4 @@
-//! Response bodies: one piece, or a stream whose writes each arrive half a round trip after they were made.
+//! Response bodies: a single piece, or a stream in which each write arrives half a round trip after it was made.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -18,16 +18,16 @@ use super::words::Words;
 use gorgo_lab::sim::{Link, Output};
 use gorgo_routing::model::{At, Clock};
 
-/// The connection is to break here, as the fault switches ask for.
+/// Error that makes the server break the connection, as a fault requires.
 #[derive(Debug, thiserror::Error)]
 #[error("simulated fault: connection broken")]
 pub(super) struct Broken;
 
-/// The body of any answer.
+/// Body of an answer.
 pub(super) enum AnswerBody {
-    /// All at once.
+    /// Sent all at once.
     Whole(Option<Bytes>),
-    /// Event by event.
+    /// Sent event by event.
     Stream(Box<StreamBody>),
 }
 
@@ -54,17 +54,18 @@ impl Body for AnswerBody {
 
     fn size_hint(&self) -> SizeHint {
         match self {
+            // An exact size makes hyper send Content-Length; a stream is sent in chunks.
             Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
             Self::Stream(_) => SizeHint::default(),
         }
     }
 }
 
-/// A stream of events. What the engine puts out waits in `outputs` with its time, so however long the way, nothing
-/// delays what comes after it.
+/// A stream of events. Outputs of the engine wait in `outputs` with their times, so that no write delays later ones,
+/// however long the round trip is.
 pub(super) struct StreamBody {
     outputs: Outputs,
-    /// Outputs that were looked at before the response head was sent.
+    /// Output that was read before the response head was sent.
     seen: Option<Output>,
     wording: Box<dyn Wording>,
     words: Words,
@@ -72,19 +73,19 @@ pub(super) struct StreamBody {
     link: Link,
     clock: Arc<dyn Clock>,
     fault: Option<Fault>,
-    /// Ends a stall.
+    /// Shutdown of the engine, which ends a stall.
     shutdown: Pin<Box<WaitForCancellationFutureOwned>>,
     sleep: Pin<Box<Sleep>>,
-    /// Whether `sleep` is set for the first of `travelling`.
+    /// `sleep` is set for the first of `travelling`.
     armed: bool,
-    /// What is on its way, and when it arrives.
+    /// Writes on their way, with their times of arrival.
     travelling: VecDeque<(At, Write)>,
-    /// Whether the server had the occasion to flush before the connection breaks.
+    /// The server had an opportunity to flush before the connection breaks.
     flushed: bool,
     ended: bool,
 }
 
-/// What a [`StreamBody`] is made of.
+/// Parts from which a [`StreamBody`] is made.
 pub(super) struct StreamParts {
     pub(super) outputs: Outputs,
     pub(super) seen: Option<Output>,
@@ -97,16 +98,16 @@ pub(super) struct StreamParts {
     pub(super) shutdown: CancellationToken,
 }
 
-/// What travels.
+/// A write on its way to the client.
 #[derive(Debug)]
 enum Write {
-    /// Events, more to come.
+    /// Events that are followed by more.
     Events(Bytes),
-    /// The last events.
+    /// Last events of the stream.
     Last(Bytes),
-    /// The end of the connection.
+    /// Break of the connection.
     Break,
-    /// Nothing, and no end of it.
+    /// Silence without an end.
     Stall,
 }
 
@@ -128,6 +129,7 @@ impl StreamBody {
             ended: false,
             clock: parts.clock,
         };
+        // A fault after 0 tokens happens before any output.
         stream.fail_at(stream.clock.now());
         stream
     }
@@ -142,18 +144,20 @@ impl StreamBody {
                     Some(output) => Some(output),
                     None => ready!(self.outputs.poll_next(cx)),
                 };
+                // Outputs are only read when nothing is travelling; their times were fixed when the engine made them.
                 self.word(output);
                 continue;
             };
             let due = *due;
             ready!(self.poll_due(due, cx));
             if matches!(self.travelling.front(), Some((_, Write::Break))) && !self.flushed {
-                // What was written before must leave first: the server flushes when the body has nothing for it.
+                // Earlier writes must leave first: the server flushes when the body is pending.
                 self.flushed = true;
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
             if matches!(self.travelling.front(), Some((_, Write::Stall))) {
+                // Without this a stalled stream would keep the server from shutting down.
                 ready!(self.shutdown.as_mut().poll(cx));
             }
             let (ended, result) = match self.travelling.pop_front() {
@@ -166,7 +170,7 @@ impl StreamBody {
         }
     }
 
-    /// Ready when the engine's clock shows `due`.
+    /// Becomes ready when the engine's clock shows `due`.
     fn poll_due(&mut self, due: At, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             let left = due.since(self.clock.now());
@@ -175,16 +179,17 @@ impl StreamBody {
                 return Poll::Ready(());
             }
             if !self.armed {
+                // One timer is reused for the whole stream; `armed` says whether it is set for the current front.
                 self.sleep.as_mut().reset(tokio::time::Instant::now() + left);
                 self.armed = true;
             }
             ready!(self.sleep.as_mut().poll(cx));
-            // The timer may ring a little early by the engine's clock: then it is set again.
+            // The timer may fire slightly early by the engine's clock; then it is set again.
             self.armed = false;
         }
     }
 
-    /// Words an output and sends it on its way. Without one the engine is gone, and the connection breaks.
+    /// Formats an output and sends it on its way. `None` means that the engine has stopped; the connection then breaks.
     fn word(&mut self, output: Option<Output>) {
         let Some(output) = output else {
             self.travelling.push_back((self.clock.now(), Write::Break));
@@ -193,7 +198,7 @@ impl StreamBody {
         let due = output.at().plus(self.link.answer_delay(output.at()));
         let mut text = String::new();
         match output {
-            // Opened together with the first token.
+            // The opening events are sent together with the first token, but need this count.
             Output::Prefilled { cached_tokens, .. } => self.counts.cached = cached_tokens,
             Output::Token { index, .. } => {
                 if index == 0 {
@@ -207,6 +212,7 @@ impl StreamBody {
                 self.fail_at(due);
             }
             Output::Finished { .. } => {
+                // An answer without any token still opens and closes its stream.
                 if self.counts.completion == 0 {
                     self.wording.open(self.counts, &mut text);
                 }
@@ -216,7 +222,7 @@ impl StreamBody {
         }
     }
 
-    /// Sends the fault on its way, if so many tokens are what it waits for.
+    /// Sends the fault on its way if this is the number of tokens after which it occurs.
     fn fail_at(&mut self, due: At) {
         let write = match self.fault {
             Some(Fault::DieAfter(tokens)) if tokens == self.counts.completion => Write::Break,

@@ -1,4 +1,4 @@
-//! One task per engine moves the state machine along with real time and hands each job's outputs to whoever asked.
+//! Task that advances an engine's state machine with real time and delivers the outputs of each job to its receiver.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use tokio_util::task::TaskTracker;
 use gorgo_lab::sim::{Engine, Job, Numbers, Output, Profile};
 use gorgo_routing::model::{At, Clock};
 
-/// Most commands taken between two looks at the time.
+/// Maximum number of commands taken between two reads of the clock.
 const COMMANDS_AT_ONCE: usize = 256;
 
-/// How long an idle engine sleeps before it looks again; any command wakes it earlier.
+/// Longest sleep of an idle engine; any command wakes it earlier.
 const IDLE: Duration = Duration::from_secs(3600);
 
 #[derive(Debug)]
@@ -25,7 +25,7 @@ enum Command {
     Numbers(oneshot::Sender<Numbers>),
 }
 
-/// The way to an engine's task. The task ends when the last of these is gone.
+/// Handle of an engine's task. The task ends when the last handle is dropped.
 #[derive(Debug, Clone)]
 pub(super) struct EngineHandle {
     commands: mpsc::UnboundedSender<Command>,
@@ -33,7 +33,7 @@ pub(super) struct EngineHandle {
     longest_prompt: u32,
 }
 
-/// What a job has done. Dropped before its end, the job is cancelled.
+/// Outputs of one job. Dropping this before the job's end cancels the job.
 #[derive(Debug)]
 pub(super) struct Outputs {
     id: u64,
@@ -44,7 +44,8 @@ pub(super) struct Outputs {
 
 /// Starts the task of an engine.
 pub(super) fn start(engine: Engine, clock: Arc<dyn Clock>, tracker: &TaskTracker) -> EngineHandle {
-    // Not bounded: its length is that of the requests under way, and a dropped stream must always be able to cancel.
+    // Unbounded: its length is limited by the requests in flight, and `drop` must be able to send a cancellation
+    // without waiting.
     let (commands, receiver) = mpsc::unbounded_channel();
     let longest_prompt = Profile::longest_prompt(engine.profile());
     tracker.spawn(drive(engine, clock, receiver));
@@ -52,22 +53,23 @@ pub(super) fn start(engine: Engine, clock: Arc<dyn Clock>, tracker: &TaskTracker
 }
 
 impl EngineHandle {
-    /// Longest prompt it takes, tokens.
+    /// Returns the longest prompt that the engine accepts, tokens.
     pub(super) const fn longest_prompt(&self) -> u32 {
         self.longest_prompt
     }
 
-    /// Gives the engine a job.
+    /// Submits a job to the engine.
     pub(super) fn submit(&self, pages: Vec<u64>, prompt_tokens: u32, max_tokens: u32) -> Outputs {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        // Not bounded: a job has as many outputs as tokens, which the KV cache bounds, and the engine waits for nobody.
+        // Unbounded: a job has about as many outputs as tokens, which the KV cache limits, and a slow client must not
+        // delay the engine.
         let (sender, outputs) = mpsc::unbounded_channel();
-        // Where the task is gone, the sender goes with the command and the outputs end at once.
+        // If the task has ended, the sender is dropped with the command, and the outputs end at once.
         let _ = self.commands.send(Command::Submit(Job { id, pages, prompt_tokens, max_tokens }, sender));
         Outputs { id, outputs, commands: self.commands.clone(), finished: false }
     }
 
-    /// What the metrics page says; `None` when the engine's task is gone.
+    /// Returns the numbers of the metrics page; `None` if the engine's task has ended.
     pub(super) async fn numbers(&self) -> Option<Numbers> {
         let (sender, receiver) = oneshot::channel();
         self.commands.send(Command::Numbers(sender)).ok()?;
@@ -76,12 +78,12 @@ impl EngineHandle {
 }
 
 impl Outputs {
-    /// The next output; `None` after the last.
+    /// Waits for the next output; `None` after the last.
     pub(super) async fn next(&mut self) -> Option<Output> {
         std::future::poll_fn(|cx| self.poll_next(cx)).await
     }
 
-    /// The same for a body.
+    /// Polls for the next output, for use in a body.
     pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Output>> {
         let output = std::task::ready!(self.outputs.poll_recv(cx));
         self.finished |= matches!(output, None | Some(Output::Finished { .. }));
@@ -91,6 +93,7 @@ impl Outputs {
 
 impl Drop for Outputs {
     fn drop(&mut self) {
+        // An error means that the engine's task has ended, and the job with it.
         if !self.finished {
             let _ = self.commands.send(Command::Cancel(self.id));
         }
@@ -105,14 +108,17 @@ async fn drive(mut engine: Engine, clock: Arc<dyn Clock>, mut commands: mpsc::Un
         let now = clock.now();
         engine.advance(now, &mut outputs);
         hand_out(&mut outputs, &mut listeners);
+        // A step may end while the outputs above are delivered; `since` is then 0, and the loop goes on at once.
         let sleep = engine.next_event().map_or(IDLE, |due| due.since(now));
         tokio::select! {
+            // Commands first. The engine is advanced before each batch of them, so a flood does not hold up its steps.
             biased;
             taken = commands.recv_many(&mut batch, COMMANDS_AT_ONCE) => {
                 if taken == 0 {
-                    return; // nobody is left who could ask or listen
+                    return; // all handles and outputs have been dropped
                 }
                 let now = clock.now();
+                // Time has passed since the clock was read: bring the engine up to date before the commands apply.
                 engine.advance(now, &mut outputs);
                 hand_out(&mut outputs, &mut listeners);
                 for command in batch.drain(..) {
@@ -128,7 +134,7 @@ fn obey(command: Command, now: At, engine: &mut Engine, listeners: &mut HashMap<
     match command {
         Command::Submit(job, sender) => {
             let id = job.id;
-            // Ids are counted up, so none is taken; were one, its listener would see an end without a finish.
+            // Ids are counted up, so this cannot fail. If it did, the receiver would see the end without `Finished`.
             if engine.submit(now, job).is_ok() {
                 listeners.insert(id, sender);
             }
@@ -145,7 +151,7 @@ fn obey(command: Command, now: At, engine: &mut Engine, listeners: &mut HashMap<
 
 fn hand_out(outputs: &mut Vec<Output>, listeners: &mut HashMap<u64, mpsc::UnboundedSender<Output>>) {
     for output in outputs.drain(..) {
-        // A listener that left has sent, or is about to send, its cancel.
+        // An error means that the receiver was dropped; its cancellation is on the way.
         if let Some(listener) = listeners.get(&output.id()) {
             let _ = listener.send(output);
         }

@@ -2,10 +2,10 @@
 //!
 //! Serves HTTP/1.1 and h2c (prior knowledge) with the paths, bodies, streams and metrics pages of SGLang or vLLM:
 //! `/v1/chat/completions`, `/v1/completions`, `/v1/embeddings`, `/v1/responses`, `/v1/messages`, `/generate`,
-//! `/v1/models`, `/health`, `/metrics`. What it says is ASCII words that depend only on seed, prompt and position.
+//! `/v1/models`, `/health`, `/metrics`. Its answers are ASCII words that depend only on seed, prompt and position.
 //!
-//! Simplifications, on purpose: one choice per answer (`n` is 1, a list of prompts is one prompt), every 4 bytes of
-//! text are a token, an answer without a limit has 64 tokens, and a client that leaves is noticed at once rather than
+//! Deliberate simplifications: one choice per answer (`n` is 1, a list of prompts is one prompt), every 4 bytes of text
+//! are a token, an answer without a limit has 64 tokens, and a client that disconnects is noticed at once instead of
 //! half a round trip later.
 
 mod answer;
@@ -37,38 +37,38 @@ use gorgo_routing::model::Clock;
 use serve::{Connection, Server};
 pub use settings::{Dialect, Fault, Faulty, Settings, SettingsError};
 
-/// Pause after a failed `accept`: it fails for want of file descriptors, and trying again at once would spin.
+/// Pause after a failed `accept`: it fails if file descriptors run out, and trying again at once would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
-/// HTTP/2 flow-control windows, bytes: large enough for a long prompt to arrive without waiting for credit.
+/// HTTP/2 flow-control windows, bytes: large enough for a long prompt to arrive without waiting for window updates.
 const HTTP2_WINDOW: u32 = 4 << 20;
 
-/// A simulated engine that runs.
+/// A running simulated engine.
 #[derive(Debug, Clone, Copy)]
 pub struct Handle {
-    /// Where it listens.
+    /// Address on which it listens.
     pub addr: SocketAddr,
 }
 
-/// Why a simulated engine did not start.
+/// Reason why a simulated engine did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Profile or speed.
+    /// The profile or the speed is invalid.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// Round trip.
+    /// The round trip is out of range.
     #[error(transparent)]
     Link(#[from] LinkError),
     /// The listener has no address.
-    #[error("simulated engine: listener: {0}")]
+    #[error("simulated engine: the listener has no local address: {0}")]
     Listener(#[from] io::Error),
 }
 
-/// Starts a simulated engine on `listener`. Its tasks run on `tracker`; after `shutdown` it accepts nothing more and
-/// ends when the answers under way are over.
+/// Starts a simulated engine on `listener`. Its tasks run on `tracker`. After `shutdown` it accepts nothing more and
+/// ends when the current answers are complete.
 ///
 /// # Errors
-/// The settings make no sense, or the listener has no address.
+/// The settings are invalid, or the listener has no address.
 pub fn start(
     settings: Settings,
     listener: TcpListener,
@@ -93,6 +93,7 @@ async fn accept(listener: TcpListener, server: Arc<Server>, tracker: TaskTracker
         };
         match accepted {
             Ok((stream, _)) => {
+                // Created before the task starts: the handshake over the simulated link counts from now.
                 let connection = Connection::new(Arc::clone(&server));
                 tracker.spawn(converse(stream, connection, tracker.clone(), shutdown.clone()));
             }
@@ -101,11 +102,12 @@ async fn accept(listener: TcpListener, server: Arc<Server>, tracker: TaskTracker
     }
 }
 
-/// Serves one connection to its end. How it ended is the client's business: a mock has nobody to tell.
+/// Serves one connection until it ends. Errors are ignored: the client sees them itself, and a mock has no log.
 async fn converse(stream: TcpStream, connection: Connection, tracker: TaskTracker, shutdown: CancellationToken) {
-    // Without it the last frame of a stream waits for a delayed acknowledgement.
+    // With Nagle's algorithm the last frame of a stream would wait for a delayed acknowledgement.
     let _ = stream.set_nodelay(true);
     let mut builder = auto::Builder::new(TrackedExecutor(tracker));
+    // hyper has no clock: its time limit for reading request heads needs a timer.
     builder.http1().timer(TokioTimer::new());
     builder
         .http2()
@@ -114,6 +116,7 @@ async fn converse(stream: TcpStream, connection: Connection, tracker: TaskTracke
         .initial_connection_window_size(HTTP2_WINDOW);
     let connection = Arc::new(connection);
     let service = service_fn(move |request| Arc::clone(&connection).answer(request));
+    // Shutdown lets the current requests finish; a stalled fault also waits for it, so it always ends.
     let mut serving = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
     tokio::select! {
         _ = serving.as_mut() => return,

@@ -1,5 +1,5 @@
-//! `/metrics` in the words of SGLang and of vLLM, as far as routers read it. Gauges are current at every step, as in
-//! vLLM; SGLang's real ones lag by up to 40 decode steps.
+//! `/metrics` in the formats of SGLang and vLLM, as far as routers read it. Gauges are current at every step, as in
+//! vLLM; those of a real SGLang lag by up to 40 decode steps.
 
 use std::fmt::{Display, Write};
 
@@ -9,8 +9,9 @@ use gorgo_lab::sim::{Numbers, PAGE_TOKENS};
 /// Content type of the page.
 pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The page. `started_secs`: when the engine started, seconds since the epoch.
+/// Writes the page. `started_secs`: start of the engine, seconds since the epoch.
 pub(super) fn page(settings: &Settings, numbers: &Numbers, started_secs: f64) -> String {
+    // These characters would end or break a label value.
     let model = settings.models.first().map_or("sim", String::as_str).replace(['"', '\\', '\n'], "_");
     let mut page = Page { text: String::new() };
     match settings.dialect {
@@ -31,9 +32,9 @@ struct Page {
 }
 
 impl Page {
-    /// One metric with its samples: labels (with braces) and value.
+    /// Writes one metric with its samples: labels (with braces) and value.
     fn metric(&mut self, name: impl Display, kind: &str, help: &str, samples: &[(String, f64)]) {
-        // A String takes all that is written to it.
+        // Writing to a String cannot fail.
         let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
         for (labels, value) in samples {
             let _ = writeln!(self.text, "{name}{labels} {value:?}");
@@ -41,7 +42,7 @@ impl Page {
     }
 }
 
-/// A counter as a metrics page shows it; exact below 2^53.
+/// Converts a counter to a metric value; exact below 2^53.
 #[expect(clippy::cast_precision_loss, reason = "a metrics page has floating-point values only")]
 const fn counter(value: u64) -> f64 {
     value as f64
@@ -50,6 +51,7 @@ const fn counter(value: u64) -> f64 {
 fn sglang(page: &mut Page, model: &str, numbers: &Numbers) {
     let totals = &numbers.totals;
     let used = f64::from(numbers.used_tokens);
+    // Before the first prompt the rate is 0, not NaN.
     let hit_rate = counter(totals.cached_tokens) / counter(totals.prompt_tokens.max(1));
     let available = numbers.capacity_tokens.saturating_sub(numbers.used_tokens + numbers.cached_tokens);
     let gauges = [
@@ -59,7 +61,7 @@ fn sglang(page: &mut Page, model: &str, numbers: &Numbers) {
         ("token_usage", "The token usage.", numbers.usage()),
         ("full_token_usage", "The token usage for full attention layers.", numbers.usage()),
         ("kv_used_tokens", "The number of KV tokens in use.", used),
-        ("kv_evictable_tokens", "The number of cached KV tokens nobody uses.", f64::from(numbers.cached_tokens)),
+        ("kv_evictable_tokens", "The number of cached KV tokens not in use.", f64::from(numbers.cached_tokens)),
         ("kv_available_tokens", "The number of empty KV tokens.", f64::from(available)),
         (
             "max_total_num_tokens",
@@ -70,6 +72,7 @@ fn sglang(page: &mut Page, model: &str, numbers: &Numbers) {
         ("cache_hit_rate", "The prefix cache hit rate.", hit_rate),
         ("num_retracted_reqs", "The number of retracted requests.", counter(totals.retractions)),
     ];
+    // Labels as on a real page, so that readers that filter by them work here too.
     let labels = format!(r#"{{engine_type="unified",model_name="{model}",moe_ep_rank="0",pp_rank="0",tp_rank="0"}}"#);
     for (name, help, value) in gauges {
         page.metric(format_args!("sglang:{name}"), "gauge", help, &[(labels.clone(), value)]);
@@ -84,6 +87,7 @@ fn sglang(page: &mut Page, model: &str, numbers: &Numbers) {
     for (name, help, value) in counters {
         page.metric(format_args!("sglang:{name}"), "counter", help, &[(model_only.clone(), counter(value))]);
     }
+    // SGLang splits this counter by tier of the cache; the simulated engine only has the GPU's.
     let cached = format!(r#"{{cache_source="device",model_name="{model}"}}"#);
     page.metric(
         "sglang:cached_tokens_total",

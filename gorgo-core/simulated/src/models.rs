@@ -1,11 +1,11 @@
-//! `/v1/models`, and what SGLang shows of its settings.
+//! `/v1/models`, and the page on which SGLang shows its settings.
 
 use serde_json::{Value, json};
 
 use super::settings::{Dialect, Settings};
 use gorgo_lab::sim::Profile;
 
-/// The list of models, as the engine words it.
+/// Returns the list of models in the format of the engine.
 pub(super) fn list(settings: &Settings, created_secs: u64) -> Value {
     let owner = match settings.dialect {
         Dialect::Sglang => "sglang",
@@ -24,7 +24,7 @@ pub(super) fn list(settings: &Settings, created_secs: u64) -> Value {
     json!({ "object": "list", "data": models })
 }
 
-/// `/get_server_info`, as far as routers read it.
+/// Returns `/get_server_info`, as far as routers read it.
 pub(super) fn settings(profile: &Profile) -> Value {
     json!({
         "cuda_graph_max_bs": profile.decode_batch(),

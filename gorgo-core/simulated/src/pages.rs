@@ -1,8 +1,8 @@
-//! A prompt's text, counted and cut into hashed pages as the cache wants them.
+//! Text of a prompt, counted and cut into hashed pages for the cache.
 //!
-//! Four bytes are a token, so a page of 16 tokens is 64 bytes. A page's hash depends on all before it. What is not text,
-//! such as the role of a message, enters the chain without counting as tokens: then a prompt made of exactly 4 bytes for
-//! each token of a trace has exactly the trace's length.
+//! Four bytes are a token, so a page of 16 tokens has 64 bytes. A page's hash depends on everything before it. Anything
+//! that is not text, such as the role of a message, enters the hash chain without counting as tokens: a prompt with
+//! exactly 4 bytes for each token of a trace therefore has exactly the trace's length.
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -12,12 +12,13 @@ use gorgo_lab::sim::PAGE_TOKENS;
 pub(super) const TOKEN_BYTES: u32 = 4;
 
 const PAGE_BYTES: usize = 64;
+// An array length is a `usize`, so it is a separate constant; this keeps it equal to the engine's page.
 const _: () = assert!(PAGE_TOKENS * TOKEN_BYTES == 64);
 
-/// Tokens that a picture counts as, whatever its size.
+/// Number of tokens that a picture counts as, regardless of its size.
 const PICTURE_TOKENS: u64 = 256;
 
-/// A prompt in the making.
+/// A prompt under construction.
 #[derive(Debug)]
 pub(super) struct PromptPages {
     chain: u64,
@@ -28,7 +29,7 @@ pub(super) struct PromptPages {
 }
 
 impl PromptPages {
-    /// An empty prompt to `model`: the same text to two models shares nothing.
+    /// Creates an empty prompt for `model`; the same text for two models shares nothing.
     pub(super) fn new(model: &str) -> Self {
         Self { chain: xxh3_64(model.as_bytes()), page: [0; PAGE_BYTES], filled: 0, bytes: 0, pages: Vec::new() }
     }
@@ -36,6 +37,7 @@ impl PromptPages {
     /// Adds text.
     pub(super) fn text(&mut self, mut text: &[u8]) {
         self.bytes += u64::try_from(text.len()).unwrap_or(u64::MAX);
+        // Pages fill up across calls, so that text in several pieces has the same pages as in one.
         while !text.is_empty() {
             let (head, rest) = text.split_at(text.len().min(PAGE_BYTES - self.filled));
             self.page[self.filled..self.filled + head.len()].copy_from_slice(head);
@@ -54,30 +56,34 @@ impl PromptPages {
         self.text(&id.to_le_bytes());
     }
 
-    /// Adds what tells prompts apart but is not text.
+    /// Adds something that distinguishes prompts but is not text.
     pub(super) fn mark(&mut self, what: &[u8]) {
+        // Multiplication and rotation make the order matter: the same marks in another order give another chain.
         self.chain = (self.chain ^ xxh3_64(what)).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
     }
 
     /// Adds a picture.
     pub(super) fn picture(&mut self, data: &[u8]) {
+        // The picture's hash, repeated: equal pictures give equal pages, whatever the size of their data.
         let name = xxh3_64(data).to_le_bytes();
         for _ in 0..PICTURE_TOKENS * u64::from(TOKEN_BYTES) / 8 {
             self.text(&name);
         }
     }
 
-    /// Length so far, tokens, the last one perhaps not full. An empty prompt is one token, that which opens a text.
+    /// Returns the length so far, tokens, including a partial last one. An empty prompt counts as one token, the one
+    /// that begins every text.
     pub(super) fn tokens(&self) -> u32 {
         u32::try_from(self.bytes.div_ceil(u64::from(TOKEN_BYTES)).max(1)).unwrap_or(u32::MAX)
     }
 
-    /// A number that stands for the whole prompt.
+    /// Returns a hash of the whole prompt.
     pub(super) fn digest(&self) -> u64 {
+        // The partial page has not entered the chain yet.
         self.chain ^ xxh3_64(&self.page[..self.filled])
     }
 
-    /// Chained hashes of the full pages.
+    /// Returns the chained hashes of the full pages.
     pub(super) fn into_pages(self) -> Vec<u64> {
         self.pages
     }

@@ -1,47 +1,48 @@
-//! A request body as the simulated engine reads it.
+//! Request bodies as the simulated engine reads them.
 
 use serde_json::Value;
 
 use super::pages::PromptPages;
 use gorgo_routing::model::ApiPath;
 
-/// Answer length where the request names no limit, tokens; such an answer ends with `stop`, not `length`.
+/// Answer length if the request has no limit, tokens; such an answer ends with `stop`, not `length`.
 pub(super) const DEFAULT_TOKENS: u32 = 64;
 
-/// What a client wants.
+/// Request of a client.
 #[derive(Debug)]
 pub(super) struct Question {
-    /// The model it names.
+    /// Model that the request names.
     pub(super) model: Option<String>,
-    /// Its prompts: one, except for embeddings, where each input is one.
+    /// Prompts: one, except for embeddings, where each input is one.
     pub(super) prompts: Vec<PromptPages>,
     /// Tokens to generate; 0 for embeddings.
     pub(super) max_tokens: u32,
-    /// Whether the request itself set that limit.
+    /// The request itself set that limit.
     pub(super) limited: bool,
     pub(super) stream: bool,
-    /// Whether a stream is to end with its usage.
+    /// A stream ends with its token counts.
     pub(super) include_usage: bool,
 }
 
-/// Where each API keeps its answer limit, first one wins.
+/// Keys of the answer limit in the various APIs; the first one present wins.
 const LIMITS: [&str; 3] = ["max_completion_tokens", "max_tokens", "max_output_tokens"];
 
 impl Question {
-    /// Reads the body of a request to `api`. `model` stands in where it names none.
+    /// Reads the body of a request to `api`. `model` is used if the body names none.
     ///
     /// # Errors
-    /// What is wrong with the body, for a 400.
+    /// Description of the fault in the body, for a 400.
     pub(super) fn read(api: ApiPath, body: &[u8], model: &str) -> Result<Self, String> {
-        let body: Value = serde_json::from_slice(body).map_err(|cause| format!("body is not JSON: {cause}"))?;
+        let body: Value = serde_json::from_slice(body).map_err(|cause| format!("the body is not JSON: {cause}"))?;
         if !body.is_object() {
-            return Err("body is not a JSON object".to_owned());
+            return Err("the body must be a JSON object".to_owned());
         }
         let named = match &body["model"] {
             Value::Null => None,
             Value::String(name) => Some(name.clone()),
             _ => return Err("model: must be a string".to_owned()),
         };
+        // The cache is per model: the prompt's hashes begin with its name.
         let new = || PromptPages::new(named.as_deref().unwrap_or(model));
         let prompts = match api {
             ApiPath::ChatCompletions | ApiPath::Messages => vec![conversation(&body, new())?],
@@ -52,8 +53,9 @@ impl Question {
                 vec![one_prompt(&body, key, new())?]
             }
             ApiPath::Embeddings => inputs(&body, new)?,
-            ApiPath::Other => return Err("no such API".to_owned()),
+            ApiPath::Other => return Err("this API is not supported".to_owned()),
         };
+        // 0 is a valid limit only where an API allows prefill without an answer.
         let limit = match api {
             ApiPath::Embeddings => Some(0),
             ApiPath::Generate => whole_number(&body["sampling_params"]["max_new_tokens"], "max_new_tokens", 0)?,
@@ -91,7 +93,7 @@ fn whole_number(value: &Value, key: &str, least: u64) -> Result<Option<u32>, Str
     }
 }
 
-/// Chat completions and Anthropic's messages: tools, system text, messages.
+/// Reads chat completions and Anthropic's messages: tools, system text, messages.
 fn conversation(body: &Value, mut prompt: PromptPages) -> Result<PromptPages, String> {
     tools(body, &mut prompt);
     if !body["system"].is_null() {
@@ -106,7 +108,7 @@ fn conversation(body: &Value, mut prompt: PromptPages) -> Result<PromptPages, St
     Ok(prompt)
 }
 
-/// The Responses API: instructions and input, a text or a list of turns.
+/// Reads a request of the Responses API: instructions and input, which is a string or a list of turns.
 fn response_prompt(body: &Value, mut prompt: PromptPages) -> Result<PromptPages, String> {
     tools(body, &mut prompt);
     prompt.mark(b"system");
@@ -124,18 +126,21 @@ fn response_prompt(body: &Value, mut prompt: PromptPages) -> Result<PromptPages,
 
 fn tools(body: &Value, prompt: &mut PromptPages) {
     if let Some(tools) = body["tools"].as_array().filter(|tools| !tools.is_empty()) {
+        // Tools come before everything else, as in chat templates: a change of tools changes the whole prefix.
         prompt.mark(b"tools");
         tools.iter().for_each(|tool| prompt.text(tool.to_string().as_bytes()));
     }
 }
 
-/// One message: its role, its content, and whatever tool calls it carries.
+/// Reads one message: its role, its content, and its tool calls.
 fn turn(message: &Value, prompt: &mut PromptPages) -> Result<(), String> {
     if !message.is_object() {
         return Err("messages: each must be an object".to_owned());
     }
+    // Marks keep apart prompts with the same text in other roles, without counting as tokens.
     prompt.mark(message["role"].as_str().unwrap_or("none").as_bytes());
     content(&message["content"], prompt);
+    // Everything that a chat template writes into the prompt counts; other keys of a message are not part of it.
     for key in ["reasoning_content", "tool_calls", "tool_call_id", "name", "arguments", "output"] {
         match &message[key] {
             Value::Null => {}
@@ -148,7 +153,7 @@ fn turn(message: &Value, prompt: &mut PromptPages) -> Result<(), String> {
     Ok(())
 }
 
-/// Text as it is, parts one by one, pictures as pictures, anything else as its JSON.
+/// Adds content: text unchanged, parts one by one, pictures as pictures, anything else as its JSON.
 fn content(value: &Value, prompt: &mut PromptPages) {
     match value {
         Value::Null => {}
@@ -166,7 +171,7 @@ fn content(value: &Value, prompt: &mut PromptPages) {
     }
 }
 
-/// A text, a list of texts, token ids, or a list of lists of token ids: all one prompt.
+/// Reads a string, a list of strings, token ids, or a list of lists of token ids, all as one prompt.
 fn one_prompt(body: &Value, key: &str, mut prompt: PromptPages) -> Result<PromptPages, String> {
     plain(&body[key], key, &mut prompt)?;
     Ok(prompt)
@@ -177,7 +182,7 @@ fn plain(value: &Value, key: &str, prompt: &mut PromptPages) -> Result<(), Strin
         Value::String(text) => prompt.text(text.as_bytes()),
         Value::Number(id) => {
             let id = id.as_u64().and_then(|id| u32::try_from(id).ok());
-            prompt.token(id.ok_or_else(|| format!("{key}: token ids are whole numbers below 2^32"))?);
+            prompt.token(id.ok_or_else(|| format!("{key}: token ids must be whole numbers below 2^32"))?);
         }
         Value::Array(list) => list.iter().try_for_each(|item| plain(item, key, prompt))?,
         _ => return Err(format!("{key}: must be a string, a list of strings or token ids")),
@@ -185,7 +190,7 @@ fn plain(value: &Value, key: &str, prompt: &mut PromptPages) -> Result<(), Strin
     Ok(())
 }
 
-/// The inputs of an embeddings request, each a prompt of its own.
+/// Reads the inputs of an embeddings request, each as a separate prompt.
 fn inputs(body: &Value, new: impl Fn() -> PromptPages) -> Result<Vec<PromptPages>, String> {
     let each = |value: &Value| {
         let mut prompt = new();
@@ -194,6 +199,7 @@ fn inputs(body: &Value, new: impl Fn() -> PromptPages) -> Result<Vec<PromptPages
     };
     match &body["input"] {
         Value::Array(list) if list.is_empty() => Err("input: must not be empty".to_owned()),
+        // A list of numbers is one prompt as token ids; any other list has one prompt per item.
         Value::Array(list) if !list[0].is_number() => list.iter().map(each).collect(),
         other => Ok(vec![each(other)?]),
     }
@@ -256,7 +262,7 @@ mod tests {
     fn bad_bodies_are_named() {
         for (api, body, part) in [
             (ApiPath::ChatCompletions, "{", "not JSON"),
-            (ApiPath::ChatCompletions, "[]", "not a JSON object"),
+            (ApiPath::ChatCompletions, "[]", "must be a JSON object"),
             (ApiPath::ChatCompletions, r#"{"messages":"hi"}"#, "messages"),
             (ApiPath::ChatCompletions, r#"{"messages":[1]}"#, "messages"),
             (ApiPath::Completions, r#"{"prompt":[-1]}"#, "prompt"),

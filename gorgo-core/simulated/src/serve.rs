@@ -1,4 +1,4 @@
-//! From a request to its answer, with the link's delays around it.
+//! From a request to its answer, with the delays of the link around it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,14 +25,14 @@ use gorgo_routing::model::{ApiPath, At, Clock};
 /// Largest request body read, bytes.
 const MAX_BODY: usize = 256 << 20;
 
-/// Everything the connections of one engine share.
+/// State that all connections of one engine share.
 pub(super) struct Server {
     settings: Settings,
     link: Link,
     clock: Arc<dyn Clock>,
     engine: EngineHandle,
     started: At,
-    /// Requests for generation or embeddings so far.
+    /// Number of requests for generation or embeddings so far.
     requests: AtomicU64,
     shutdown: CancellationToken,
 }
@@ -40,13 +40,13 @@ pub(super) struct Server {
 /// One connection.
 pub(super) struct Connection {
     server: Arc<Server>,
-    /// When it was accepted.
+    /// Time at which it was accepted.
     accepted: At,
 }
 
 type Answer = Response<AnswerBody>;
 
-/// What a request was refused for.
+/// Status and message with which a request is refused.
 struct Refused(StatusCode, String);
 
 impl Server {
@@ -73,15 +73,18 @@ impl Server {
         self.wait_until(at.plus(self.link.answer_delay(at))).await;
     }
 
-    /// The fault that strikes the request of this number.
+    /// Returns the fault to inject into the request with this number.
     fn fault(&self, count: u64) -> Option<Fault> {
+        // No count is a multiple of 0, so 0 is treated as 1.
         self.settings.faulty.filter(|faulty| count.is_multiple_of(faulty.every.max(1))).map(|faulty| faulty.fault)
     }
 
     async fn route(&self, method: &Method, path: &str, body: Result<Bytes, Refused>) -> Result<Answer, Broken> {
         let api = ApiPath::of(path);
         let vllm = self.settings.dialect == Dialect::Vllm;
+        // `/generate` and `/get_server_info` exist only in SGLang.
         let known = api != ApiPath::Other && !(vllm && api == ApiPath::Generate);
+        // 404 for unknown paths, 405 for known ones with another method.
         let answer = match (method, path) {
             (&Method::GET, "/health") => Ok(plain("")),
             (&Method::GET, "/metrics") => self.metrics().await,
@@ -89,6 +92,7 @@ impl Server {
                 Ok(json(StatusCode::OK, &models::settings(&self.settings.profile)))
             }
             (&Method::GET, "/v1/models") => Ok(json(StatusCode::OK, &models::list(&self.settings, self.now_secs()))),
+            // Inference delays its own answers: a stream must not be delayed as a whole.
             (&Method::POST, _) if known => match body {
                 Ok(body) => return self.infer(api, &body).await,
                 Err(refused) => Err(refused),
@@ -103,7 +107,7 @@ impl Server {
     }
 
     async fn metrics(&self) -> Result<Answer, Refused> {
-        let gone = || Refused(StatusCode::SERVICE_UNAVAILABLE, "engine is gone".to_owned());
+        let gone = || Refused(StatusCode::SERVICE_UNAVAILABLE, "the engine has stopped".to_owned());
         let numbers = self.engine.numbers().await.ok_or_else(gone)?;
         let started_secs = std::time::Duration::from_micros(self.started.0).as_secs_f64();
         let mut answer = plain(metrics::page(&self.settings, &numbers, started_secs));
@@ -112,6 +116,7 @@ impl Server {
     }
 
     async fn infer(&self, api: ApiPath, body: &[u8]) -> Result<Answer, Broken> {
+        // Bad requests count too: a fault is injected before the body is read.
         let count = self.requests.fetch_add(1, Ordering::Relaxed) + 1;
         let fault = self.fault(count);
         match fault {
@@ -121,6 +126,7 @@ impl Server {
             }
             Some(Fault::Status(status)) => {
                 self.travel(self.clock.now()).await;
+                // The fault's status is user input and may be no valid status code.
                 let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
                 return Ok(self.refusal(&Refused(status, "simulated fault".to_owned())));
             }
@@ -152,7 +158,7 @@ impl Server {
         }
         let longest = self.engine.longest_prompt();
         match question.prompts.iter().map(PromptPages::tokens).find(|tokens| *tokens > longest) {
-            Some(tokens) => Err(bad(format!("prompt has {tokens} tokens, the longest possible has {longest}"))),
+            Some(tokens) => Err(bad(format!("the prompt has {tokens} tokens; at most {longest} are allowed"))),
             None => Ok(question),
         }
     }
@@ -164,13 +170,15 @@ impl Server {
         subject: Subject,
         fault: Option<Fault>,
     ) -> Result<Answer, Broken> {
+        // Only embeddings have several prompts, and those are never streamed.
         let Some(prompt) = question.prompts.pop() else { return Err(Broken) };
         let prompt_tokens = prompt.tokens();
         let words = Words::new(self.settings.seed, prompt.digest());
         let mut outputs = self.engine.submit(prompt.into_pages(), prompt_tokens, question.max_tokens);
         let (seen, head_at) = match (self.settings.dialect, fault) {
-            // A refusal in the stream comes at once.
+            // An error as the first event does not wait for the engine: a full queue is known at once.
             (_, Some(Fault::ErrorAfter(0))) | (Dialect::Vllm, _) => (None, self.clock.now()),
+            // SGLang sends the head with the first output, which therefore has to be read here.
             (Dialect::Sglang, _) => {
                 let first = outputs.next().await.ok_or(Broken)?;
                 (Some(first), first.at())
@@ -200,6 +208,7 @@ impl Server {
         subject: Subject,
         fault: Option<Fault>,
     ) -> Result<Answer, Broken> {
+        // Taken first, since submitting consumes the prompts.
         let digests: Vec<u64> = question.prompts.iter().map(PromptPages::digest).collect();
         let mut counts = Counts::default();
         let submit = |prompt: PromptPages| {
@@ -208,6 +217,7 @@ impl Server {
             self.engine.submit(prompt.into_pages(), tokens, question.max_tokens)
         };
         let jobs: Vec<Outputs> = question.prompts.into_iter().map(submit).collect();
+        // The jobs run at the same time in the engine; reading one after the other only collects them.
         let mut last = self.clock.now();
         for mut job in jobs {
             while let Some(output) = job.next().await {
@@ -222,6 +232,7 @@ impl Server {
             }
         }
         match fault {
+            // An answer that is a single body cannot fail halfway: the fault shows before its head.
             Some(Fault::DieAfter(_)) => return Err(Broken),
             Some(Fault::StallAfter(_)) => {
                 self.shutdown.cancelled().await;
@@ -245,6 +256,7 @@ impl Server {
 
     fn subject(&self, question: &Question, count: u64) -> Subject {
         Subject {
+            // The seed in the upper bits and the count in the lower ones: ids of two engines stay distinct.
             id: format!("{:016x}", self.settings.seed.rotate_left(40) ^ count),
             model: question.model.clone().unwrap_or_else(|| self.default_model().to_owned()),
             created_secs: self.now_secs(),
@@ -276,15 +288,16 @@ impl Connection {
     pub(super) async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Result<Answer, Broken> {
         let server = &self.server;
         let (head, body) = request.into_parts();
+        // The body is read before the delay: the upload itself takes no simulated time.
         let body = match Limited::new(body, MAX_BODY).collect().await {
             Ok(whole) => Ok(whole.to_bytes()),
             Err(cause) if cause.is::<LengthLimitError>() => {
                 Err(Refused(StatusCode::PAYLOAD_TOO_LARGE, format!("body is larger than {MAX_BODY} bytes")))
             }
-            Err(_) => return Err(Broken), // the client left in the middle of its request
+            Err(_) => return Err(Broken), // the client disconnected in the middle of its request
         };
-        // On loopback the handshake took no time; over the link it takes a round trip, which a connection opened ahead
-        // has behind it.
+        // On loopback the handshake took no time, but over the link it takes a round trip. A connection that was opened
+        // early enough has it behind it.
         let sent = server.clock.now().max(self.accepted.plus(server.link.handshake(self.accepted)));
         server.wait_until(sent.plus(server.link.request_delay(sent, false))).await;
         server.route(&head.method, head.uri.path(), body).await

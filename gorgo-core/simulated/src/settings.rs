@@ -1,33 +1,33 @@
-//! What a simulated engine is told at its start.
+//! Settings of a simulated engine at its start.
 
 use gorgo_lab::sim::Profile;
 
-/// Everything about one simulated engine.
+/// Settings of one simulated engine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// The times of the engine.
+    /// Profile that determines the times of the engine.
     pub profile: Profile,
-    /// Divides all times of the engine, not the network's.
+    /// Factor that divides all times of the engine, but not those of the network.
     pub speed: f64,
     /// Round trip between router and engine, ms.
     pub rtt_ms: f64,
-    /// Which engine it looks like.
+    /// Engine that it imitates.
     pub dialect: Dialect,
-    /// The models it says it serves; the first names the metrics.
+    /// Names of the models that it offers; the first is the label of its metrics.
     pub models: Vec<String>,
-    /// Chooses the words it says.
+    /// Seed that determines the words of answers.
     pub seed: u64,
-    /// What it does wrong, if anything.
+    /// Fault to inject, if any.
     pub faulty: Option<Faulty>,
 }
 
-/// Which engine it looks like: metrics, error bodies, when the response head is sent, unknown models.
+/// Engine that is imitated: metrics, error bodies, the time at which the response head is sent, unknown models.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Dialect {
-    /// Head with the first token; serves every model name.
+    /// SGLang: sends the head with the first token; accepts every model name.
     #[default]
     Sglang,
-    /// Head before prefill; 404 for an unknown model; no `/generate`.
+    /// vLLM: sends the head before prefill; answers 404 for an unknown model; has no `/generate`.
     Vllm,
 }
 
@@ -35,7 +35,7 @@ impl Dialect {
     /// All dialects.
     pub const ALL: [Self; 2] = [Self::Sglang, Self::Vllm];
 
-    /// Its name on the command line.
+    /// Returns the name on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -45,51 +45,52 @@ impl Dialect {
     }
 }
 
-/// A fault and which requests it strikes. Only requests for generation or embeddings are struck.
+/// A fault and the requests it is injected into. Only requests for generation or embeddings count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Faulty {
-    /// What goes wrong.
+    /// Fault to inject.
     pub fault: Fault,
-    /// Every so many requests: 1 all of them, 3 the third, the sixth and so on. 0 counts as 1.
+    /// Interval in requests: 1 affects all of them, 3 the third, the sixth and so on. 0 counts as 1.
     pub every: u64,
 }
 
-/// What goes wrong, as seen on real engines.
+/// Kind of fault, as observed on real engines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// Answers with this status and an error body, before anything is computed.
     Status(u16),
     /// Reads the request and never answers.
     Hang,
-    /// The connection breaks after so many tokens of a stream, as when the engine's process is killed; an answer that is
-    /// not a stream breaks before its head.
+    /// Breaks the connection after this many tokens of a stream, as if the engine process were killed. An answer that
+    /// is not a stream breaks before its head.
     DieAfter(u32),
-    /// After so many tokens of a stream nothing more comes, and no end either (vLLM after SIGTERM); an answer that is
-    /// not a stream never comes.
+    /// Stalls after this many tokens of a stream: nothing more comes, not even an end (vLLM after SIGTERM). An answer
+    /// that is not a stream never comes.
     StallAfter(u32),
-    /// After so many tokens of a stream, an error event and a regular end. After 0 it is a refusal that looks like a
-    /// success: status 200, then the error (a full queue in SGLang and vLLM). An answer that is not a stream is a 503.
+    /// Sends an error event and a regular end after this many tokens of a stream. With 0 it is a refusal that looks
+    /// like a success: status 200, then the error (a full queue in SGLang and vLLM). An answer that is not a stream is
+    /// a 503.
     ErrorAfter(u32),
 }
 
-/// Why settings cannot be made from a configuration.
+/// Reason why settings cannot be made from a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
-    /// No such profile.
+    /// The profile does not exist.
     #[error("unknown profile {name:?}; known: {known}")]
     UnknownProfile {
-        /// What was asked for.
+        /// Requested name.
         name: String,
-        /// All names.
+        /// Names of all profiles.
         known: String,
     },
 }
 
 impl Settings {
-    /// A flawless SGLang-like engine of that profile, with speed 1 and no distance.
+    /// Returns the settings of an SGLang-like engine without faults, with speed 1 and no round trip.
     ///
     /// # Errors
-    /// There is no such profile.
+    /// The profile does not exist.
     pub fn new(profile: &str) -> Result<Self, SettingsError> {
         let found = Profile::find(profile).ok_or_else(|| SettingsError::UnknownProfile {
             name: profile.to_owned(),

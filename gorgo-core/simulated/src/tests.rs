@@ -1,4 +1,4 @@
-//! The simulated engine over HTTP on loopback. Nothing here depends on how long anything takes.
+//! The simulated engine over HTTP on loopback. No test depends on how long anything takes.
 
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
@@ -58,12 +58,12 @@ impl Bench {
         serde_json::from_str(&text).unwrap()
     }
 
-    /// A metric of the page, on a connection of its own.
+    /// Reads a metric of the page on a separate connection.
     async fn metric(&self, name: &str) -> f64 {
         metric(&mut connect(self.addr, &self.tracker).await, name).await
     }
 
-    /// Waits until a metric has this value. A test that waits for ever is stopped by its runner.
+    /// Waits until a metric has this value. The test runner stops a test that waits for ever.
     async fn until(&self, name: &str, value: f64) {
         let mut client = connect(self.addr, &self.tracker).await;
         while (metric(&mut client, name).await - value).abs() > f64::EPSILON {
@@ -99,7 +99,7 @@ async fn text(answer: Response<Incoming>) -> String {
     String::from_utf8(answer.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
 }
 
-/// The data of a stream's events.
+/// Data of the events of a stream.
 fn events(stream: &str) -> Vec<&str> {
     assert!(stream.ends_with("\n\n"), "{stream:?}");
     stream.split("\n\n").filter_map(|event| event.split_once("data: ").map(|(_, data)| data)).collect()
@@ -158,7 +158,7 @@ async fn a_chat_stream_says_what_the_whole_answer_says() {
     assert_eq!(whole["choices"][0]["message"]["content"], said);
     assert_eq!(chunks[4]["choices"][0]["finish_reason"], "length");
     assert_eq!((&chunks[5]["choices"], &chunks[5]["usage"]["completion_tokens"]), (&json!([]), &json!(3)));
-    // Without the option no usage, and no chunk without choices.
+    // Without the option there is no usage, and no chunk without choices.
     let (_, stream) = bench.post("/v1/chat/completions", chat("hello there", &json!({ "stream": true }))).await;
     assert!(!stream.contains("usage") && !stream.contains(r#""choices":[]"#), "{stream}");
     bench.end().await;
@@ -243,7 +243,7 @@ async fn a_client_that_leaves_frees_the_engine() {
         bench.client = connect(bench.addr, &bench.tracker).await;
         bench.until(running, 0.0).await;
 
-        // The same while nothing has been answered yet.
+        // The same before anything has been answered.
         let body = chat("bye", &json!({ "max_tokens": 600_000 })).to_string();
         let request =
             Request::post("/v1/chat/completions").header("host", "engine").body(Full::new(body.into())).unwrap();
@@ -293,7 +293,7 @@ async fn health_models_and_metrics_are_there() {
     bench.end().await;
 }
 
-/// Each name on our page that a real SGLang has, has the labels of the real one.
+/// Metrics of our page that a real SGLang also has must have the same labels.
 #[test]
 fn metrics_are_shaped_like_a_real_page() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");

@@ -1,4 +1,4 @@
-//! What the engine says: ASCII words chosen by seed, prompt and position. A token is a word with the blank before it.
+//! Text of answers: ASCII words chosen by seed, prompt and position. A token is a word with the space before it.
 
 const WORDS: [&str; 32] = [
     "amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heron", "inlet", "juniper", "kelp", "lagoon",
@@ -6,22 +6,23 @@ const WORDS: [&str; 32] = [
     "yarrow", "zephyr", "brook", "cliff", "drift", "frost", "glade", "harbour",
 ];
 
-/// The words of one answer.
+/// Words of one answer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Words {
     start: u64,
 }
 
 impl Words {
-    /// The answer of an engine with this seed to the prompt with this digest.
+    /// Creates the answer of an engine with this seed to the prompt with this digest.
     pub(super) const fn new(seed: u64, prompt: u64) -> Self {
         Self { start: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ prompt }
     }
 
-    /// The word at a position, without its blank.
+    /// Returns the word at a position, without its space.
     fn word(self, index: u32) -> &'static str {
         let mixed =
             (self.start ^ u64::from(index).wrapping_mul(0xD6E8_FEB8_6659_FD93)).wrapping_mul(0xCA5A_8263_9512_1157);
+        // The top 5 bits choose one of 32 words; a multiplication mixes its upper bits best.
         WORDS[usize::try_from(mixed >> 59).unwrap_or(0)]
     }
 
@@ -33,7 +34,7 @@ impl Words {
         out.push_str(self.word(index));
     }
 
-    /// The first `count` tokens.
+    /// Returns the first `count` tokens.
     pub(super) fn text(self, count: u32) -> String {
         let mut text = String::new();
         (0..count).for_each(|index| self.write(index, &mut text));

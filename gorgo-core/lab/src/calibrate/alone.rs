@@ -1,9 +1,10 @@
-//! Constants of an engine that was asked one request at a time with cold prompts: nothing ahead of any, nothing beside it.
-//! Three numbers then say all: what a request takes without any token, what each prompt token adds, and a decode step.
+//! Constants of an engine that served one request at a time with cold prompts: nothing ahead of a request and nothing
+//! beside it. Three numbers then suffice: the time of a request without any token, the time that each prompt token
+//! adds, and the time of a decode step.
 //!
-//! The slope is Theil and Sen's median of slopes, which a stray request does not move; least squares stand beside it, and
-//! where the two differ by more than the interval something else was on the engine. Intervals are by resampling requests,
-//! which are independent here.
+//! The slope is the Theil–Sen median of slopes, which a stray request does not move. Least squares are reported as
+//! well: if the two differ by more than the interval, something else was running on the engine. Intervals come from
+//! resampling requests, which are independent here.
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -11,35 +12,35 @@ use rand_chacha::ChaCha8Rng;
 use super::regression::{Design, median, theil_sen};
 use super::{Constant, Observation};
 
-/// Requests below which nothing is said.
+/// Fewest requests that are fitted.
 const LEAST: usize = 8;
-/// Resamples behind an interval.
+/// Number of resamples per interval.
 const RESAMPLES: usize = 200;
-/// Points of a slope lie so much of the longest prompt apart at least.
+/// Smallest distance between two points of a slope, as a share of the longest prompt.
 const APART_SHARE: f64 = 0.1;
 
-/// What was found.
+/// Fitted constants.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Alone {
-    /// Requests behind it.
+    /// Number of requests fitted.
     pub rows: usize,
-    /// `floor`: the first token of a prompt of no length, round trip included.
+    /// `floor`: time to the first token of a prompt of length 0, round trip included.
     pub floor: Constant,
-    /// `prefill`, per token of the prompt.
+    /// `prefill`: time per token of the prompt.
     pub prefill: Constant,
-    /// `step`: the time between two tokens alone in the batch; `None` where answers had one token.
+    /// `step`: time between two tokens of a request that is alone in the batch; `None` if answers had one token.
     pub step: Option<Constant>,
     /// Floor and prefill by least squares.
     pub least_squares: (f64, f64),
-    /// Median of |measured − model| / measured, of the first token.
+    /// Median of |measured − model| / measured, for the first token.
     pub median_error_share: Option<f64>,
 }
 
-/// Floor and slope.
+/// Floor and slope of a line.
 type Fit = (f64, f64);
 
-/// Fits them; `None` of fewer than eight requests, or of prompts that are all of one length. Equal seeds give equal
-/// intervals.
+/// Fits the constants; `None` for fewer than eight requests, or if all prompts have the same length. Equal seeds give
+/// equal intervals.
 #[must_use]
 pub fn alone(rows: &[Observation], seed: u64) -> Option<Alone> {
     if rows.len() < LEAST {
@@ -49,10 +50,12 @@ pub fn alone(rows: &[Observation], seed: u64) -> Option<Alone> {
         rows.iter().map(|row| (row.uncached_tokens.unwrap_or(row.prompt_tokens), row.ttft_ms)).collect();
     let longest = points.iter().map(|point| point.0).fold(0.0, f64::max);
     let fitted = |points: &[(f64, f64)], seed: u64| -> Option<Fit> {
+        // Points close together have slopes of mere noise, so pairs must lie apart.
         let slope = theil_sen(points, APART_SHARE * longest, seed)?;
         Some((median(points.iter().map(|(tokens, ms)| ms - slope * tokens).collect())?, slope))
     };
     let (floor, prefill) = fitted(&points, seed)?;
+    // The gaps of an answer have no prefill in between here: the request is alone in its batch.
     let gap =
         |row: &Observation| (row.output_tokens >= 2.0).then(|| (row.e2e_ms - row.ttft_ms) / (row.output_tokens - 1.0));
     let gaps: Vec<f64> = rows.iter().filter_map(gap).collect();
@@ -61,6 +64,7 @@ pub fn alone(rows: &[Observation], seed: u64) -> Option<Alone> {
     let (mut floors, mut slopes, mut steps) = (Vec::new(), Vec::new(), Vec::new());
     for resample in 0..RESAMPLES {
         let drawn: Vec<(f64, f64)> = (0..points.len()).map(|_| points[random.random_range(0..points.len())]).collect();
+        // A resample may by chance have prompts of one length only; it says nothing about the slope and is skipped.
         if let Some((floor, slope)) = fitted(&drawn, seed.wrapping_add(u64::try_from(resample).unwrap_or(0))) {
             floors.push(floor);
             slopes.push(slope);
@@ -71,6 +75,7 @@ pub fn alone(rows: &[Observation], seed: u64) -> Option<Alone> {
     }
     let constant = |name: &str, per: &'static str, value: f64, mut drawn: Vec<f64>| {
         drawn.sort_by(f64::total_cmp);
+        // 1/40 = 2.5 % on each side.
         let beyond = drawn.len() / 40;
         let high = drawn.len().checked_sub(1 + beyond).and_then(|place| drawn.get(place));
         Constant {
@@ -101,7 +106,7 @@ pub fn alone(rows: &[Observation], seed: u64) -> Option<Alone> {
 mod tests {
     use super::*;
 
-    /// Forty prompts of an engine of 120 ms, 0.06 ms a token and 9 ms a step; one in ten strays.
+    /// Forty prompts on an engine with 120 ms, 0.06 ms per token and 9 ms per step; one in ten may be an outlier.
     fn rows(strays: bool) -> Vec<Observation> {
         let mut random = ChaCha8Rng::seed_from_u64(5);
         let row = |number: u32| {
@@ -131,7 +136,7 @@ mod tests {
             assert!(constant.low <= truth * 1.02 && constant.high >= truth * 0.98, "{constant:?}");
         }
         assert!(found.median_error_share.unwrap() < 0.03);
-        // The strays carry least squares away: that is what it stands there for.
+        // The outliers move least squares far away, which is why it is reported.
         assert!(found.least_squares.0 > 1.4 * found.floor.value, "{found:?}");
         let clean = alone(&rows(false), 3).unwrap();
         assert!((clean.least_squares.1 / clean.prefill.value - 1.0).abs() < 0.03, "{clean:?}");

@@ -1,4 +1,4 @@
-//! The two models, their constants with intervals, and how well they hold where they were not fitted.
+//! The two models, their constants with intervals, and their errors on rows that they were not fitted on.
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -8,144 +8,145 @@ use super::regression::{COLUMNS, Design, median, theil_sen};
 use super::{Measurements, Observation};
 use gorgo_routing::model::quantile;
 
-/// Rounds of reweighting for the fit itself; it moves less than a thousandth after ten.
+/// Rounds of reweighting for the fit itself; coefficients change by less than a thousandth after ten.
 const ROUNDS: usize = 20;
-/// Rounds for each resample, which starts at the fit.
+/// Rounds for each resample, which starts from the fit.
 const RESAMPLE_ROUNDS: usize = 4;
-/// Resamples behind an interval.
+/// Number of resamples per interval.
 const RESAMPLES: usize = 200;
-/// Consecutive rows that are resampled together, since neighbours share their load.
+/// Consecutive rows that are resampled together, since requests close in time share their load.
 const BLOCK_ROWS: usize = 50;
-/// Prompts below this are told apart in errors, tokens: probes, which say nothing of prefill.
+/// Shortest prompt that counts as long in the reported errors, tokens; shorter ones are probes, which reveal nothing
+/// about prefill.
 const SHORT_TOKENS: f64 = 100.0;
-/// Answers below this are too short to tell the time between tokens by.
+/// Shortest answer from which the time between tokens can be measured, tokens.
 const LEAST_OUTPUT: f64 = 8.0;
-/// Rows a model needs for each of its constants.
+/// Rows that a model needs for each of its constants.
 const ROWS_PER_CONSTANT: usize = 20;
-/// Points of a Theil–Sen slope lie so many tokens apart at least.
+/// Smallest distance between two points of a Theil–Sen slope, tokens.
 const SLOPE_APART_TOKENS: f64 = 500.0;
 
 /// A fitted constant, ms per unit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Constant {
-    /// Its name.
+    /// Name of the constant.
     pub name: String,
-    /// What it is multiplied by: empty for a time, else what ms are counted per.
+    /// Unit that the constant is per (`token`, `request`): empty for a plain time.
     pub per: &'static str,
-    /// Its value.
+    /// Fitted value.
     pub value: f64,
-    /// Lower end of its 95 % interval.
+    /// Lower end of the 95 % interval.
     pub low: f64,
-    /// Upper end.
+    /// Upper end of the 95 % interval.
     pub high: f64,
 }
 
-/// How well a model fits a set of rows. All `None` of no rows.
+/// Errors of a model on a set of rows. All `None` if there are no rows.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Quality {
-    /// Rows.
+    /// Number of rows.
     pub rows: usize,
     /// Median of |ln(measured / predicted)|.
     pub median_log_error: Option<f64>,
-    /// Mean of it.
+    /// Mean of |ln(measured / predicted)|.
     pub mean_log_error: Option<f64>,
-    /// Share of the variance explained, on the plain scale; below 0 where the mean would have been nearer.
+    /// Share of the variance explained, on the linear scale; below 0 if the mean would have been a better prediction.
     pub r_squared: Option<f64>,
     /// Median of |measured − predicted|, ms.
     pub median_error_ms: Option<f64>,
     /// Median of |measured − predicted| / measured.
     pub median_error_share: Option<f64>,
-    /// Median of what was measured, ms.
+    /// Median of the measured values, ms.
     pub measured_p50_ms: Option<f64>,
-    /// Median of what the model says of the same rows, ms.
+    /// Median of the model's predictions for the same rows, ms.
     pub predicted_p50_ms: Option<f64>,
-    /// 95th percentile of what was measured, ms; nearest rank, as everywhere.
+    /// 95th percentile of the measured values, ms; nearest rank, as everywhere.
     pub measured_p95_ms: Option<f64>,
-    /// The same of what the model says, ms.
+    /// 95th percentile of the model's predictions, ms.
     pub predicted_p95_ms: Option<f64>,
 }
 
-/// How well a model fits one run, which is one policy's replay of a window.
+/// Errors of a model on one run, which is one policy's replay of a window.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunQuality {
-    /// Its name.
+    /// Name of the run.
     pub run: String,
-    /// On its rows that the model was fitted on.
+    /// Errors on the rows of the run that the model was fitted on.
     pub fitted: Quality,
-    /// On its rows that were held out.
+    /// Errors on the rows of the run that were held out.
     pub held_out: Quality,
 }
 
-/// A model with its constants and its errors.
+/// A fitted model with its constants and errors.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fitted {
-    /// Its constants.
+    /// Constants of the model.
     pub constants: Vec<Constant>,
-    /// On the rows it was fitted on.
+    /// Errors on the rows it was fitted on.
     pub fitted: Quality,
-    /// Of these, on prompts of 100 tokens and more.
+    /// Errors on those of these rows with prompts of 100 tokens or more.
     pub fitted_long: Quality,
-    /// On the other half of the same runs' rows, which it was not fitted on.
+    /// Errors on the other half of the rows of the same runs, which it was not fitted on.
     pub other_rows: Quality,
-    /// On the runs (or the stretch of time) held out whole.
+    /// Errors on the runs (or the period) that were held out entirely.
     pub held_out: Quality,
-    /// Of these, on prompts of 100 tokens and more.
+    /// Errors on those of these rows with prompts of 100 tokens or more.
     pub held_out_long: Quality,
-    /// The same run by run, in the measurements' order.
+    /// Errors by run, in the order of the measurements.
     pub runs: Vec<RunQuality>,
 }
 
 impl Fitted {
-    /// The constant of that name.
+    /// Finds a constant by name.
     #[must_use]
     pub fn constant(&self, name: &str) -> Option<&Constant> {
         self.constants.iter().find(|constant| constant.name == name)
     }
 }
 
-/// A second opinion on the prefill: median of slopes, of requests with nothing ahead of them.
+/// Second estimate of the prefill, for comparison: median of slopes over requests with nothing ahead of them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TheilSen {
-    /// Of which replica; all together where rows name none.
+    /// Name of the replica; `all` if rows name none.
     pub replica: String,
-    /// Requests behind it.
+    /// Number of requests.
     pub rows: usize,
-    /// ms per uncached token; `None` where there are too few.
+    /// Prefill time, ms per uncached token; `None` if there are too few requests.
     pub prefill_ms_per_token: Option<f64>,
 }
 
-/// What is kept from the fit to test it on.
+/// Rows that are kept from the fit in order to test it on them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum HoldOut {
-    /// The last run; the last third of the time where there is only one.
+    /// The last run; the last third of the time if there is only one.
     #[default]
     Last,
-    /// Runs whose name contains one of these.
+    /// Runs whose name contains one of these strings.
     Named(Vec<String>),
-    /// The last third of each run's rows: traffic that the fit has not seen, of runs that it has.
+    /// The last third of the rows of each run: unseen traffic of runs that the fit has seen.
     LastThirdOfEach,
 }
 
-/// The fitted constants.
+/// Result of a calibration: the fitted models.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Calibration {
-    /// Time to first token: an offset per replica, `prefill`, `ahead-tokens`, `ahead-requests`, and where the cache is
-    /// known `prompt`, what a token costs cached or not (upload, tokenizer, prefixes believed cached that were not).
-    /// `None` with too few rows.
+    /// Time to first token: an offset per replica, `prefill`, `ahead-tokens`, `ahead-requests`, and if the cache is
+    /// known `prompt`, the cost of a token whether cached or not (upload, tokenizer, prefixes wrongly believed cached).
+    /// `None` if there are too few rows.
     pub first_token: Option<Fitted>,
-    /// Time between tokens: `step`, `batch`, `prefills`, `prefilled-tokens`. `None` with too few rows.
+    /// Time between tokens: `step`, `batch`, `prefills`, `prefilled-tokens`. `None` if there are too few rows.
     pub between_tokens: Option<Fitted>,
-    /// The prefill by other means.
+    /// Prefill estimated by another method.
     pub theil_sen: Vec<TheilSen>,
-    /// Median round trip per replica, ms, where measured apart: an offset less this is the fixed part.
+    /// Median round trip per replica, ms, if measured separately: the offset minus this is the fixed part.
     pub rtt_ms: Vec<Option<f64>>,
-    /// Whether the tokens are those computed; else nothing was known of the cache, and they are the whole prompts.
+    /// Token counts are those of computed tokens. If false, nothing was known of the cache, and they are whole prompts.
     pub knows_cache: bool,
-    /// What was held out, in words.
+    /// Description of what was held out.
     pub held_out: String,
 }
 
-/// Where a row is used.
+/// Purpose that a row is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     Fit,
@@ -160,14 +161,16 @@ pub fn calibrate(measurements: &Measurements, hold_out: &HoldOut, seed: u64) -> 
     let rows = &measurements.observations;
     let (parts, held_out) = parts(measurements, hold_out);
     let knows_cache = rows.iter().any(|row| row.uncached_tokens.is_some());
-    // A replica that no row to fit on names has no offset; its rows are left out.
+    // A replica without any row to fit on gets no offset, and its rows are left out.
     let names_it = |replica: usize| {
         let mut fitted = rows.iter().zip(&parts).filter(|(_, part)| **part == Part::Fit);
         fitted.any(|(row, _)| row.replica == Some(replica))
     };
     let used: Vec<usize> =
+        // The five other columns: `prefill`, `ahead-tokens`, `ahead-requests`, `prompt`, and one spare.
         (0..measurements.replicas.len()).filter(|replica| names_it(*replica)).take(COLUMNS - 5).collect();
 
+    // Model 1, time to first token. Each replica's offset is a column that is 1 in its own rows and 0 in the others.
     let first_token = {
         let mut names: Vec<(String, &'static str)> =
             used.iter().map(|replica| (format!("offset {}", measurements.replicas[*replica]), "")).collect();
@@ -192,6 +195,7 @@ pub fn calibrate(measurements: &Measurements, hold_out: &HoldOut, seed: u64) -> 
             Some((values, row.ttft_ms))
         })
     };
+    // Model 2, time between tokens. Prefills in between are divided by the gaps they are spread over.
     let between_tokens = {
         let names = [("step", ""), ("batch", "request"), ("prefills", "prefill"), ("prefilled-tokens", "token")]
             .map(|(name, per)| (name.to_owned(), per));
@@ -217,7 +221,8 @@ pub fn calibrate(measurements: &Measurements, hold_out: &HoldOut, seed: u64) -> 
     }
 }
 
-/// Half of all positions, in no pattern: every second one would be one replica's where requests take turns.
+/// Selects half of all positions without a pattern: with round-robin routing, every second row could belong to one
+/// replica.
 const fn is_even(position: usize) -> bool {
     position.wrapping_mul(0x9E37_79B9) & 0x80_0000 == 0
 }
@@ -230,7 +235,7 @@ fn parts(measurements: &Measurements, hold_out: &HoldOut) -> (Vec<Part>, String)
         HoldOut::Last => (1..=runs.len()).map(|number| number == runs.len() && number > 1).collect(),
         HoldOut::LastThirdOfEach => vec![false; runs.len()],
     };
-    // Held out by time, where no whole run is.
+    // If no whole run is held out, the last third of each is.
     let by_time = !held.contains(&true);
     let mut parts = Vec::with_capacity(rows.len());
     for run in rows.chunk_by(|a, b| a.run == b.run) {
@@ -253,7 +258,7 @@ fn parts(measurements: &Measurements, hold_out: &HoldOut) -> (Vec<Part>, String)
     (parts, words)
 }
 
-/// Fits one model; `values` gives a row's numbers and what they should add up to, or leaves it out.
+/// Fits one model. `values` returns the regressors and the target of a row, or `None` to leave the row out.
 fn model(
     names: &[(String, &'static str)],
     measurements: &Measurements,
@@ -301,12 +306,13 @@ fn model(
     })
 }
 
-/// 2.5th and 97.5th percentile of each coefficient over resamples of blocks of consecutive rows.
+/// Returns the 2.5th and 97.5th percentiles of each coefficient over resamples of blocks of consecutive rows.
 fn intervals(design: &Design, coefficients: &[f64], seed: u64) -> Vec<(f64, f64)> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let blocks = design.rows().div_ceil(BLOCK_ROWS);
     let mut found: Vec<Vec<f64>> = vec![Vec::with_capacity(RESAMPLES); coefficients.len()];
     for _ in 0..RESAMPLES {
+        // A resample is the same rows with other counts, so nothing is copied.
         let mut counts = vec![0.0; design.rows()];
         for _ in 0..blocks {
             let start = random.random_range(0..blocks) * BLOCK_ROWS;
@@ -314,6 +320,7 @@ fn intervals(design: &Design, coefficients: &[f64], seed: u64) -> Vec<(f64, f64)
                 *count += 1.0;
             }
         }
+        // Starting from the fit makes a few rounds enough.
         let resampled = design.fit(&counts, Some(coefficients), RESAMPLE_ROUNDS);
         for (values, value) in found.iter_mut().zip(resampled) {
             values.push(value);
@@ -321,6 +328,7 @@ fn intervals(design: &Design, coefficients: &[f64], seed: u64) -> Vec<(f64, f64)
     }
     let ends = |mut values: Vec<f64>| {
         values.sort_by(f64::total_cmp);
+        // 1/40 = 2.5 % on each side.
         let beyond = values.len() / 40;
         (values[beyond], values[values.len() - 1 - beyond])
     };
@@ -339,6 +347,7 @@ impl Quality {
         let mut errors = Vec::with_capacity(rows);
         let (mut left, mut all) = (0.0, 0.0);
         for (value, target) in predicted.iter().zip(targets) {
+            // A linear model can predict 0 or less, which has no logarithm: both sides are at least 1 µs.
             errors.push((target.max(1e-3) / value.max(1e-3)).ln().abs());
             left += (target - value).powi(2);
             all += (target - middle).powi(2);
@@ -364,7 +373,7 @@ impl Quality {
     }
 }
 
-/// Slopes of the time to first token over the uncached tokens, of requests with nothing ahead of them.
+/// Estimates the slope of the time to first token over the uncached tokens, from requests with nothing ahead of them.
 fn slopes(measurements: &Measurements, loads: &[Load], used: &[usize], seed: u64) -> Vec<TheilSen> {
     let points = |replica: Option<usize>| -> Vec<(f64, f64)> {
         let rows = measurements.observations.iter().zip(loads);

@@ -1,13 +1,13 @@
-//! Ring 1: what an engine's times are made of, fitted to what was measured on it.
+//! Constants of an engine's timing, fitted to measurements on it.
 //!
 //! ```text
-//! measured requests → Load (who was ahead, who was decoding) → two linear models, fitted robustly → Calibration
+//! measured requests → Load (requests ahead, requests decoding) → two linear models, fitted robustly → Calibration
 //! ```
 //!
-//! Time to first token = offset of the replica + uncached tokens × prefill + all tokens × what each costs anyway + what
-//! was ahead of it; only facts that were known when the request was sent. Time between tokens = step + batch × per request + prefills that came between.
-//! Each constant has a 95 % interval by a block bootstrap, and each model its error on rows and on runs that it was not
-//! fitted on. Nothing here reads a file or a clock.
+//! Time to first token = offset of the replica + uncached tokens × prefill + all tokens × cost of a token, cached or
+//! not + requests and tokens ahead; it uses only facts that were known when the request was sent. Time between tokens =
+//! step + batch × cost per request + prefills in between. Each constant has a 95 % interval by a block bootstrap, and
+//! each model has its error on rows and on runs that it was not fitted on. Nothing here reads a file or a clock.
 
 mod alone;
 mod fit;
@@ -19,26 +19,26 @@ pub use alone::{Alone, alone};
 pub use fit::{Calibration, Constant, Fitted, HoldOut, Quality, RunQuality, TheilSen, calibrate};
 pub use table::{TableError, decisions, measured};
 
-/// One request as it was measured. Times are ms.
+/// Measurements of one request. Times are in ms.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Observation {
-    /// Which run it belongs to: a row of [`Measurements::runs`]. Loads are reckoned within a run.
+    /// Run it belongs to: an index into [`Measurements::runs`]. Load is computed within a run.
     pub run: usize,
-    /// Who served it: a row of [`Measurements::replicas`]; `None` where that was not recorded.
+    /// Replica that served it: an index into [`Measurements::replicas`]; `None` if that was not recorded.
     pub replica: Option<usize>,
-    /// When it was sent, from any zero of its run.
+    /// Time of sending, from an arbitrary zero of its run.
     pub sent_ms: f64,
-    /// From there to the first token.
+    /// Time from sending to the first token.
     pub ttft_ms: f64,
-    /// From there to the last byte.
+    /// Time from sending to the last byte.
     pub e2e_ms: f64,
-    /// Prompt, tokens as the engine counts them.
+    /// Prompt length, tokens as the engine counts them.
     pub prompt_tokens: f64,
-    /// Of these, not cached where it was served; `None` where that was not recorded.
+    /// Of these, tokens that were not cached at its replica; `None` if that was not recorded.
     pub uncached_tokens: Option<f64>,
-    /// Answer, tokens.
+    /// Answer length, tokens.
     pub output_tokens: f64,
-    /// Round trip to the replica at that time, where it was measured apart.
+    /// Round trip to the replica at that time, if it was measured separately.
     pub rtt_ms: Option<f64>,
 }
 
@@ -49,16 +49,16 @@ pub struct Measurements {
     pub runs: Vec<String>,
     /// Names of the replicas.
     pub replicas: Vec<String>,
-    /// How many replicas shared the load, where rows do not name theirs; 1 otherwise.
+    /// Number of replicas that shared the load, if rows do not name their replica; 1 otherwise.
     pub shared_by: f64,
-    /// The requests that succeeded, each run's in order of sending.
+    /// Requests that succeeded, those of each run in order of sending.
     pub observations: Vec<Observation>,
-    /// Rows left out: failed, or without a first token.
+    /// Number of rows left out because they failed or have no first token.
     pub left_out: usize,
 }
 
 impl Measurements {
-    /// Brings the rows into order: by run, then by time.
+    /// Sorts the rows by run, then by time.
     pub fn sort(&mut self) {
         self.observations.sort_by(|a, b| a.run.cmp(&b.run).then(a.sent_ms.total_cmp(&b.sent_ms)));
     }

@@ -1,4 +1,4 @@
-//! Measured tables → [`Measurements`]: CSV with a header, gzip or plain, columns found by name.
+//! Measured tables → [`Measurements`]: CSV with a header, gzip or plain; columns are found by name.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -12,34 +12,35 @@ use crate::records::records;
 /// First bytes of a gzip member (RFC 1952).
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
-/// Why a table could not be read.
+/// Reason why a table could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TableError {
-    /// Damaged gzip, or not text.
+    /// The gzip data is damaged, or the file is not text.
     #[error("damaged data: {0}")]
     Data(#[source] std::io::Error),
-    /// A column is missing.
-    #[error("no column {0:?} in its first line")]
+    /// A column is missing from the header.
+    #[error("line 1: the header has no column {0:?}")]
     Column(String),
-    /// A line that is not as it should be.
+    /// A line has the wrong format.
     #[error("line {line}: {message}")]
     Line {
-        /// Line in the (unpacked) file, from 1.
+        /// Line in the (decompressed) file, from 1.
         line: usize,
-        /// What is wrong.
+        /// Description of the fault.
         message: String,
     },
 }
 
-/// Routing decisions with what the proxy knew of each replica: `policy`, `decision_s`, `target`, `request_tokens`,
-/// `status`, `ttft_ms`, `total_ms`, `prompt_tokens`, `completion_tokens`, and per replica `XXX_cached_tokens`, where
-/// `XXX` are the first three letters of the last part of its name (`us-ashburn`: `ash`). Each policy is a run.
+/// Reads routing decisions with what the proxy knew of each replica: `policy`, `decision_s`, `target`,
+/// `request_tokens`, `status`, `ttft_ms`, `total_ms`, `prompt_tokens`, `completion_tokens`, and per replica
+/// `XXX_cached_tokens`, where `XXX` are the first three letters of the last part of the replica's name (`us-ashburn`:
+/// `ash`). Each policy is a run.
 ///
-/// Cached tokens are counted by the proxy, prompts by the engine, which adds template and tools: the cached share is
-/// taken to be the same.
+/// Cached tokens are counted by the proxy, but prompts by the engine, which adds template and tools. The cached share
+/// is assumed to be the same for both.
 ///
 /// # Errors
-/// Damaged data, a missing column, or a bad line.
+/// The data is damaged, a column is missing, or a line is bad.
 pub fn decisions(bytes: &[u8]) -> Result<Measurements, TableError> {
     let text = text(bytes)?;
     let table = Table::new(&text)?;
@@ -52,12 +53,14 @@ pub fn decisions(bytes: &[u8]) -> Result<Measurements, TableError> {
     for line in &table.lines {
         let name = line.text(target)?;
         let city: String = name.rsplit('-').next().unwrap_or(name).chars().take(3).collect();
+        // Only the column of the chosen replica matters: the others did not serve the request.
         let cached = table.column(&format!("{city}_cached_tokens")).checked()?;
         let Some(times) = times.read(line, status)? else {
             found.left_out += 1;
             continue;
         };
         let (cached, request) = (line.number(cached)?, line.number(request_tokens)?);
+        // Two separate columns of the file: more cached tokens than request tokens must not make the share negative.
         let uncached_share = if request > 0.0 { (1.0 - cached / request).clamp(0.0, 1.0) } else { 1.0 };
         let run = place(&mut found.runs, line.text(policy)?);
         let replica = Some(place(&mut found.replicas, name));
@@ -69,12 +72,12 @@ pub fn decisions(bytes: &[u8]) -> Result<Measurements, TableError> {
     Ok(found)
 }
 
-/// A client's measurements: `run`, `policy`, `sent_ms`, `ttft_ms`, `total_ms`, `input_tokens`, `output_tokens`,
-/// `status`. Neither the replica nor the cache is known, so the load is divided among `replicas`. Each policy of each
-/// run is a run.
+/// Reads a client's measurements: `run`, `policy`, `sent_ms`, `ttft_ms`, `total_ms`, `input_tokens`, `output_tokens`,
+/// `status`. Neither the replica nor the cache is known, so the load is divided among `replicas`. Each combination of
+/// run and policy is a run.
 ///
 /// # Errors
-/// Damaged data, a missing column, or a bad line.
+/// The data is damaged, a column is missing, or a line is bad.
 pub fn measured(bytes: &[u8], replicas: u32) -> Result<Measurements, TableError> {
     let text = text(bytes)?;
     let table = Table::new(&text)?;
@@ -94,7 +97,7 @@ pub fn measured(bytes: &[u8], replicas: u32) -> Result<Measurements, TableError>
     Ok(found)
 }
 
-/// The columns that all tables have under some name.
+/// Columns that all tables have, under different names.
 struct Times {
     ttft_ms: usize,
     total_ms: usize,
@@ -112,8 +115,9 @@ impl Times {
         })
     }
 
-    /// A row that succeeded; what these columns do not say is left empty.
+    /// Reads a row; `None` if the request failed. Fields that these columns do not contain are left empty.
     fn read(&self, line: &Line, status: usize) -> Result<Option<Observation>, TableError> {
+        // A failed request has no meaningful times; it is counted as left out.
         if line.text(status)? != "200" || line.text(self.ttft_ms)?.is_empty() {
             return Ok(None);
         }
@@ -131,7 +135,7 @@ impl Times {
     }
 }
 
-/// Number of a name, which is added where it is new.
+/// Returns the index of a name, which is added if it is new.
 fn place(names: &mut Vec<String>, name: &str) -> usize {
     names.iter().position(|known| known == name).unwrap_or_else(|| {
         names.push(name.to_owned());
@@ -202,8 +206,9 @@ impl Line {
         let text = self.text(column)?;
         let bad = || TableError::Line {
             line: self.number,
-            message: format!("field {}: {text:?} is not a number from 0 up", column + 1),
+            message: format!("field {} is {text:?}; must be a number, 0 or more", column + 1),
         };
+        // `parse` accepts "NaN" and "inf", which would spread through the whole fit.
         text.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0).ok_or_else(bad)
     }
 }

@@ -1,4 +1,4 @@
-//! Calibration: constants that were put in come out, and what it finds in the shared measurements.
+//! Calibration: known constants are recovered, and results on the shared measurements.
 
 use std::path::PathBuf;
 
@@ -52,7 +52,7 @@ fn the_load_is_what_the_same_replica_was_doing() {
     assert_eq!((loads[0].prefills, loads[0].prefilled_tokens), (2.0, 340.0));
 }
 
-/// Requests whose times are made of known constants, with noise, and one in twenty gone wrong.
+/// Requests whose times are computed from known constants, with noise, and with one outlier in twenty.
 fn made() -> Measurements {
     let mut random = ChaCha8Rng::seed_from_u64(1);
     let mut rows = Vec::new();
@@ -87,7 +87,7 @@ fn constants_put_in_come_out_in_spite_of_outliers() {
     assert!(first.constant("prompt").unwrap().value.abs() < 0.001, "{first:?}");
     let step = found.between_tokens.as_ref().unwrap().constant("step").unwrap().value;
     let batch = found.between_tokens.as_ref().unwrap().constant("batch").unwrap().value;
-    // Alone in every batch, so only their sum can be told.
+    // Every request is alone in its batch, so only their sum can be determined.
     assert!((step + batch - 9.0).abs() < 0.1, "{step} {batch}");
     assert!(first.held_out.median_log_error.unwrap() < 0.07, "{first:?}");
     assert_eq!((first.fitted.rows + first.other_rows.rows, first.held_out.rows), (3000, 1000));
@@ -104,7 +104,7 @@ fn errors_are_told_run_by_run_and_in_milliseconds() {
     let rows: Vec<(&str, usize)> = first.runs.iter().map(|run| (run.run.as_str(), run.held_out.rows)).collect();
     assert_eq!(rows, [("first", 1000), ("second", 333)]);
     assert_eq!(first.runs.iter().map(|run| run.fitted.rows).sum::<usize>(), first.fitted.rows);
-    // Noise is even between ± 10 % and one row in twenty is eight times what the model says.
+    // Noise is uniform within ± 10 %, and one row in twenty is eight times the prediction.
     for quality in first.runs.iter().flat_map(|run| [&run.fitted, &run.held_out]) {
         let share = quality.median_error_share.unwrap();
         assert!((0.03..0.08).contains(&share), "{quality:?}");
@@ -112,7 +112,7 @@ fn errors_are_told_run_by_run_and_in_milliseconds() {
         let (measured, predicted) = (quality.measured_p95_ms.unwrap(), quality.predicted_p95_ms.unwrap());
         assert!(measured > 1.05 * predicted && predicted > quality.predicted_p50_ms.unwrap(), "{quality:?}");
     }
-    // A run that was held out whole has no rows fitted on, and says nothing of them.
+    // A run that was held out entirely has no fitted rows, and reports no errors on them.
     let whole = calibrate(&made(), &HoldOut::Last, 7).first_token.unwrap();
     assert_eq!((whole.runs[1].fitted, whole.runs[0].held_out), (Quality::default(), Quality::default()));
     assert_eq!(whole.runs[1].held_out, whole.held_out);
@@ -142,8 +142,9 @@ fn tables_are_read_by_their_columns_and_faults_named() {
 
     let wrong = good.replace(",0.5,", ",soon,");
     let said = decisions(wrong.as_bytes()).unwrap_err().to_string();
-    assert_eq!(said, "line 2: field 3: \"soon\" is not a number from 0 up");
-    assert_eq!(measured(b"run,policy\n", 3).unwrap_err().to_string(), "no column \"sent_ms\" in its first line");
+    assert_eq!(said, "line 2: field 3 is \"soon\"; must be a number, 0 or more");
+    let said = measured(b"run,policy\n", 3).unwrap_err().to_string();
+    assert_eq!(said, "line 1: the header has no column \"sent_ms\"");
 }
 
 fn shared(name: &str) -> Option<Vec<u8>> {
@@ -166,7 +167,7 @@ fn the_decisions_of_april_1_give_the_published_floors() {
         let offset = first.constant(name).unwrap().value;
         assert!((offset / floor - 1.0).abs() < 0.10, "{name} {offset}");
     }
-    // Two ways to the same figure: what a request's own tokens cost it, and what others' cost those decoding.
+    // Two ways to the same number: the cost of a request's own tokens, and the delay that others' tokens cause.
     let between = found.between_tokens.unwrap();
     let (own, others) = (first.constant("prefill").unwrap(), between.constant("prefilled-tokens").unwrap());
     assert!((own.value / others.value - 1.0).abs() < 0.10, "{own:?} {others:?}");
@@ -183,7 +184,7 @@ fn the_measurements_of_april_5_are_fitted() {
     let between = found.between_tokens.unwrap();
     assert!(between.held_out.rows > 30_000 && between.constant("step").unwrap().value > 0.0);
     assert!(between.held_out.median_error_share.unwrap() < 0.25, "{:?}", between.held_out);
-    // Without replica and cache the first token is told badly, and the errors must say so.
+    // Without replica and cache the first token is predicted badly, and the errors must show that.
     let first = found.first_token.unwrap();
     assert_eq!(first.runs.iter().filter(|run| run.held_out.rows > 7000).count(), 5);
     assert!((0.3..0.5).contains(&first.held_out.median_error_share.unwrap()), "{:?}", first.held_out);

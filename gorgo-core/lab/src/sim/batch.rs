@@ -1,9 +1,9 @@
-//! Which requests run and what the next step computes: continuous batching, first come first served.
+//! Scheduler: which requests run and what the next step computes. Continuous batching, first come, first served.
 //!
-//! A request is admitted when a slot is free and the KV cache has room for its prompt, for its own answer, and for a
-//! share of what the running ones may still generate (the reserve). Nobody overtakes a request that waits for room.
-//! Where room runs out all the same, the request that has generated least is retracted: it gives its pages back and
-//! waits at the head of the queue to be computed again.
+//! A request is admitted if a slot is free and the KV cache has room for its prompt, for its own answer, and for a
+//! share of what the running requests may still generate (the reserve). No request overtakes one that waits for room.
+//! If room runs out nevertheless, the request that has generated least is retracted: it returns its pages and waits at
+//! the head of the queue to be computed again.
 
 use std::collections::VecDeque;
 
@@ -12,12 +12,12 @@ use super::cache::Cache;
 use super::job::Request;
 use super::profile::{Profile, Reserve, Schedule};
 
-/// What the GPU does in one step. Indices are places in [`Batch::running`], which does not change during a step.
+/// Work of the GPU in one step. Requests are indices into [`Batch::running`], which does not change during a step.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     /// Requests that generate a token by decoding.
     pub(super) decode: Vec<usize>,
-    /// Requests whose prompt is computed, and how many tokens of it.
+    /// Requests whose prompt is computed, with the number of its tokens.
     pub(super) prefill: Vec<(usize, u32)>,
 }
 
@@ -26,7 +26,7 @@ impl Plan {
         self.decode.is_empty() && self.prefill.is_empty()
     }
 
-    /// Time the step takes, ms.
+    /// Returns the time that the step takes, ms.
     pub(super) fn millis(&self, profile: &Profile, running: &[Request]) -> f64 {
         let prefill = match self.prefill.iter().map(|part| part.1).fold(0_u32, u32::saturating_add) {
             0 => 0.0,
@@ -43,12 +43,12 @@ impl Plan {
     }
 }
 
-/// The requests inside the scheduler.
+/// Requests inside the scheduler.
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) waiting: VecDeque<Request>,
     pub(super) running: Vec<Request>,
-    /// Retractions so far.
+    /// Number of retractions so far.
     pub(super) retractions: u64,
     reserve_share: f64,
 }
@@ -58,9 +58,10 @@ impl Batch {
         Self { waiting: VecDeque::new(), running: Vec::new(), retractions: 0, reserve_share: reserve.start }
     }
 
-    /// Chooses the next step; an empty plan where there is nothing to do.
+    /// Plans the next step; the plan is empty if there is nothing to do.
     pub(super) fn plan(&mut self, profile: &Profile, cache: &mut Cache) -> Plan {
         if self.running.is_empty() {
+            // SGLang resets its ratio when it is idle.
             self.reserve_share = profile.reserve.start;
         }
         let mut plan = Plan::default();
@@ -74,14 +75,14 @@ impl Batch {
             Schedule::Mixed => {
                 self.decode_all(profile, cache, &mut plan);
                 let decoding = u32::try_from(plan.decode.len()).unwrap_or(u32::MAX);
-                // At least one token of prompt per step, or prompts would starve beside a batch as large as the chunk.
+                // At least one prompt token per step, or prompts would starve if the batch is as large as the chunk.
                 self.fill_with_prompts(profile, cache, profile.chunk_tokens.saturating_sub(decoding).max(1), &mut plan);
             }
         }
         plan
     }
 
-    /// Puts up to `budget` prompt tokens into the plan: first of the request that is under way, then of new ones.
+    /// Puts up to `budget` prompt tokens into the plan: first of requests that are under way, then of new ones.
     fn fill_with_prompts(&mut self, profile: &Profile, cache: &mut Cache, mut budget: u32, plan: &mut Plan) {
         for (at, request) in self.running.iter().enumerate().filter(|(_, request)| !request.decodes()) {
             let tokens = (request.target - request.computed).min(budget);
@@ -99,17 +100,19 @@ impl Batch {
         }
     }
 
-    /// Moves the head of the queue to the running ones, with pages for all it has to compute, if it may run now.
+    /// Moves the head of the queue to the running requests, with pages for all it has to compute, if it can run now.
     fn admit_next(&mut self, profile: &Profile, cache: &mut Cache) -> bool {
         if self.running.len() >= usize::try_from(profile.max_running).unwrap_or(usize::MAX) {
             return false;
         }
         let Some(next) = self.waiting.front() else { return false };
-        // The last token is always computed, since the next one comes from it.
+        // The last token is always computed, since the next token is generated from it.
         let searchable = usize::try_from((next.target - 1) / PAGE_TOKENS).unwrap_or(usize::MAX).min(next.chain.len());
         let (hit_pages, hit_idle) = cache.find(&next.chain[..searchable]);
         let own_pages = next.target.div_ceil(PAGE_TOKENS) - hit_pages;
+        // Idle pages that this request would pin stop being available, but do not have to be taken.
         let room = cache.available().saturating_sub(hit_idle);
+        // If nothing runs, waiting frees no more pages: a request whose prompt fits must be admitted.
         let answers = if self.running.is_empty() { 0 } else { self.answer_pages(profile.reserve, next) };
         if own_pages.saturating_add(answers) > room {
             return false;
@@ -118,7 +121,7 @@ impl Batch {
         next.shared_pages = hit_pages;
         cache.pin(next.pinned());
         if !cache.take(own_pages) {
-            // Cannot be: the room was counted above. Were it so, the request would go on waiting.
+            // Unreachable, since the room was counted above. If it happened, the request would stay in the queue.
             cache.release(next.pinned(), 0);
             next.shared_pages = 0;
             self.waiting.push_front(next);
@@ -126,21 +129,25 @@ impl Batch {
         }
         next.own_pages = own_pages;
         next.computed = hit_pages * PAGE_TOKENS;
+        // Only the first admission counts: after a retraction the request would find its own pages.
         next.cached_tokens.get_or_insert(next.computed);
         self.running.push(next);
         true
     }
 
-    /// Pages to leave free for answers when `next` is admitted: its own whole answer, a share of the others' rest.
+    /// Returns the pages to leave free for answers when `next` is admitted: its own whole answer and a share of what
+    /// the others may still generate.
     fn answer_pages(&self, reserve: Reserve, next: &Request) -> u32 {
         let rest = |request: &Request| f64::from((request.max_tokens - request.generated).min(reserve.longest_answer));
         let tokens = rest(next) + self.reserve_share * self.running.iter().map(rest).sum::<f64>();
         ceil_to_u32(tokens / f64::from(PAGE_TOKENS))
     }
 
-    /// Puts all that decode into the plan, with a page for each that needs one; retracts where there is none.
+    /// Puts all decoding requests into the plan, with a page for each that needs one; retracts requests if pages run
+    /// out.
     fn decode_all(&mut self, profile: &Profile, cache: &mut Cache, plan: &mut Plan) {
         loop {
+            // Counted anew in each round: a retraction also removes the need of the retracted request.
             let needed = self.running.iter().filter(|request| needs_page(request)).count();
             let needed = u32::try_from(needed).unwrap_or(u32::MAX);
             if cache.take(needed) {
@@ -155,12 +162,13 @@ impl Batch {
             plan.decode.push(at);
         }
         if !plan.decode.is_empty() {
+            // The share falls by one step per decode step, as in SGLang.
             let sink = (profile.reserve.start - profile.reserve.least) / f64::from(profile.reserve.steps.max(1));
             self.reserve_share = (self.reserve_share - sink).max(profile.reserve.least);
         }
     }
 
-    /// Retracts the request that has generated least; of several the one with the longest prompt, then the latest.
+    /// Retracts the request that has generated least; among several, the one with the longest prompt, then the latest.
     fn retract_one(&mut self, reserve: Reserve, cache: &mut Cache) {
         let least = self.running.iter().enumerate().min_by_key(|(at, request)| {
             (request.generated, std::cmp::Reverse(request.prompt_tokens), std::cmp::Reverse(*at))
@@ -171,6 +179,7 @@ impl Batch {
         request.shared_pages = 0;
         request.own_pages = 0;
         request.computed = 0;
+        // What was generated is kept: it is computed again together with the prompt, not generated again.
         request.target = request.length();
         self.waiting.push_front(request);
         self.retractions += 1;
@@ -178,12 +187,12 @@ impl Batch {
     }
 }
 
-/// Whether the next decode step of a request writes into a page that it does not have yet.
+/// Reports whether the next decode step of a request writes into a page that the request does not have yet.
 fn needs_page(request: &Request) -> bool {
     request.decodes() && request.length().div_ceil(PAGE_TOKENS) > request.held_pages()
 }
 
-/// The next whole number, within the range of `u32`.
+/// Rounds up to a whole number, within the range of `u32`.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped on the same line")]
 fn ceil_to_u32(value: f64) -> u32 {
     value.ceil().clamp(0.0, f64::from(u32::MAX)) as u32

@@ -1,11 +1,11 @@
 //! The paged KV cache: pages of running requests and cached prefixes share one capacity.
 //!
-//! Since a page's hash stands for everything before it too, the radix tree of an engine is here a map from hash to page:
-//! a prefix is found by looking its pages up in order. A page is *pinned* while a running request uses it, *idle* after
-//! that until it is evicted, least recently used first. A request lets go of its pages last page first, so an idle page
-//! is always evicted before the pages it continues.
+//! A page's hash also identifies everything before it, so an engine's radix tree becomes a map from hash to page: a
+//! prefix is found by looking up its pages in order. A page is *pinned* while a running request uses it, then *idle*
+//! until it is evicted, least recently used first. A request releases its pages last page first, so an idle page is
+//! always evicted before the pages it continues.
 //!
-//! Invariant: pinned + idle + own pages ≤ capacity, where own pages are those of one request that no hash names yet.
+//! Invariant: pinned + idle + private pages ≤ capacity. Private pages belong to one request and have no hash yet.
 
 use std::hash::{BuildHasherDefault, Hasher};
 
@@ -14,19 +14,19 @@ use hashbrown::HashMap;
 use super::profile::PrefixCache;
 use super::state::States;
 
-/// No page.
+/// Null link of the idle list.
 const NONE: u32 = u32::MAX;
 
 #[derive(Debug, Clone, Copy)]
 struct Page {
     hash: u64,
     pins: u32,
-    /// Neighbours in the idle list, older and newer; only while idle.
+    /// Neighbours in the idle list; valid only while the page is idle.
     older: u32,
     newer: u32,
 }
 
-/// See the module.
+/// KV cache in pages, with the sharing of prefixes; see the module.
 #[derive(Debug)]
 pub(super) struct Cache {
     capacity: u32,
@@ -59,17 +59,17 @@ impl Cache {
         }
     }
 
-    /// Pages that a running request could get: empty ones and idle ones.
+    /// Returns the number of pages that a running request could get: empty and idle ones.
     pub(super) fn available(&self) -> u32 {
         self.capacity.saturating_sub(self.used())
     }
 
-    /// Pages in use by running requests.
+    /// Returns the number of pages in use by running requests.
     pub(super) fn used(&self) -> u32 {
         self.resident() - self.idle + self.own
     }
 
-    /// Pages that are only cached.
+    /// Returns the number of pages that are only cached.
     pub(super) const fn idle(&self) -> u32 {
         self.idle
     }
@@ -78,9 +78,10 @@ impl Cache {
         u32::try_from(self.by_hash.len()).unwrap_or(u32::MAX)
     }
 
-    /// How many leading pages of `chain` a new request would find, and how many of those are idle now.
+    /// Returns how many leading pages of `chain` a new request would find, and how many of those are idle now.
     pub(super) fn find(&self, chain: &[u64]) -> (u32, u32) {
         let present = chain.iter().take_while(|hash| self.by_hash.contains_key(*hash)).count();
+        // A hybrid model can continue only from a kept state, even if more pages are present.
         let hit = self.states.as_ref().map_or(present, |states| states.deepest(&chain[..present]));
         let idle = chain[..hit].iter().filter(|hash| self.by_hash.get(*hash).is_some_and(|&at| self.at(at).pins == 0));
         (u32::try_from(hit).unwrap_or(u32::MAX), u32::try_from(idle.count()).unwrap_or(u32::MAX))
@@ -91,14 +92,17 @@ impl Cache {
         for hash in chain {
             self.pin_one(*hash);
         }
+        // The state at the end of the found prefix was used; the coarser ones before it were not.
         if let (Some(states), Some(last)) = (self.states.as_mut(), chain.last()) {
             states.touch(*last);
         }
     }
 
-    /// Takes `count` pages for one request, evicting idle ones as needed; `false`, and nothing taken, without room.
+    /// Takes `count` pages for one request, evicting idle ones as needed. Returns `false` and takes nothing if there is
+    /// no room.
     #[must_use]
     pub(super) fn take(&mut self, count: u32) -> bool {
+        // Checked up front, so that a request that cannot be served evicts nothing.
         if count > self.available() {
             return false;
         }
@@ -109,16 +113,18 @@ impl Cache {
         true
     }
 
-    /// Gives pages of one request a name, so that others can find them; they stay pinned by it. Where a page of that
-    /// name is there already, that one is pinned and the request's own becomes empty.
+    /// Gives hashes to private pages of one request, so that others can find them; they stay pinned by it. If a page
+    /// with that hash exists already, that page is pinned instead and the private one becomes empty.
     pub(super) fn publish(&mut self, chain: &[u64]) {
         for &hash in chain {
             debug_assert!(self.own > 0, "a request publishes pages that it took");
+            // Either way the private page is gone: it got its hash, or the existing page replaces it.
             self.own = self.own.saturating_sub(1);
             if self.by_hash.contains_key(&hash) {
                 self.pin_one(hash);
             } else {
                 let page = Page { hash, pins: 1, older: NONE, newer: NONE };
+                // Slots of evicted pages are reused, so the list never has more entries than there were pages at once.
                 let at = match self.vacant.pop() {
                     Some(at) => {
                         self.pages[index(at)] = page;
@@ -134,16 +140,17 @@ impl Cache {
         }
     }
 
-    /// Keeps the recurrent state at the end of a computed prompt, where the model needs one.
+    /// Keeps the recurrent state at the end of a computed prompt, if the model needs one.
     pub(super) fn keep_state(&mut self, chain: &[u64], tokens: u32) {
         if let Some(states) = &mut self.states {
             states.keep(chain, tokens);
         }
     }
 
-    /// Lets go of a request's pages: `pinned` stay as idle ones, `own` become empty.
+    /// Releases a request's pages: `pinned` ones stay in the cache as idle pages, `own` ones become empty.
     pub(super) fn release(&mut self, pinned: &[u64], own: u32) {
         self.own = self.own.saturating_sub(own);
+        // Last page first: the list is evicted from its oldest end, and a prefix is useless without its first pages.
         for hash in pinned.iter().rev() {
             let Some(&at) = self.by_hash.get(hash) else { continue };
             let page = &mut self.pages[index(at)];
@@ -160,6 +167,7 @@ impl Cache {
 
     fn pin_one(&mut self, hash: u64) {
         let Some(&at) = self.by_hash.get(&hash) else { return };
+        // A page leaves the idle list with its first pin; while it is pinned, its links are not valid.
         if self.at(at).pins == 0 {
             self.unlink_idle(at);
         }
@@ -202,17 +210,18 @@ impl Cache {
         self.by_hash.remove(&hash);
         self.vacant.push(at);
         if let Some(states) = &mut self.states {
+            // A state without the KV of its page cannot be continued from.
             states.forget(hash);
         }
     }
 }
 
-/// Page numbers are list positions; `usize` is at least 32 bits on every machine this runs on.
+/// Converts a page number to an index; `usize` has at least 32 bits on every supported machine.
 fn index(at: u32) -> usize {
     usize::try_from(at).unwrap_or(usize::MAX)
 }
 
-/// Page hashes are hashes already; one multiplication spreads those of tests that are not.
+/// Hasher for keys that are hashes already; one multiplication spreads the small numbers that tests use.
 #[derive(Debug, Default)]
 pub(super) struct PageHasher(u64);
 

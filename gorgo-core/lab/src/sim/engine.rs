@@ -1,11 +1,12 @@
 //! The simulated engine: jobs in, tokens out, on virtual time.
 //!
-//! One step after another runs on the GPU; which one, [`Batch`] says; how long it takes, [`Profile`] says. The model is
-//! that of an SGLang or vLLM scheduler: continuous batching with a request limit, chunked prefill in order of arrival,
-//! a decode step that grows with the batch, and a paged KV cache that running requests and cached prefixes share.
+//! The GPU runs one step after another: [`Batch`] chooses the step and [`Profile`] determines how long it takes. The
+//! model is that of an SGLang or vLLM scheduler: continuous batching with a request limit, chunked prefill in order of
+//! arrival, a decode step that grows with the batch, and a paged KV cache shared by running requests and cached
+//! prefixes.
 //!
-//! The caller calls [`Engine::advance`] whenever [`Engine::next_event`] is due. Calling it late changes no time: each
-//! step starts when the one before it ended.
+//! The caller calls [`Engine::advance`] whenever [`Engine::next_event`] is due. A late call changes no times: each step
+//! starts when the one before it ended.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
@@ -17,35 +18,35 @@ use super::job::{FinishReason, Job, Output, Request};
 use super::profile::Profile;
 use gorgo_routing::model::At;
 
-/// Decode steps over which the throughput on the metrics page is counted, as in SGLang.
+/// Decode steps over which the throughput on the metrics page is measured, as in SGLang.
 const THROUGHPUT_STEPS: u32 = 40;
 
-/// Shortest step, µs. However fast the engine, a step takes time, so each call of `advance` ends.
+/// Shortest step, µs. A step always takes time, however fast the engine is, so that every call of `advance` ends.
 const SHORTEST_STEP_US: f64 = 1.0;
 
 /// Longest step, µs: a year.
 const LONGEST_STEP_US: f64 = 3.2e13;
 
-/// Why an engine cannot be made, or cannot take a job.
+/// Reason why an engine cannot be created or cannot take a job.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum EngineError {
-    /// The profile makes no sense.
-    #[error("engine profile: {0}")]
+    /// The profile is invalid.
+    #[error("invalid engine profile: {0}")]
     Profile(&'static str),
-    /// The speed makes no sense.
-    #[error("engine speed {0}: give a number from 0.000001 to 1000000")]
+    /// The speed is out of range.
+    #[error("engine speed is {0}; must be a number from 0.000001 to 1000000")]
     Speed(f64),
-    /// The engine has a job of that id.
+    /// The engine already has a job with that id.
     #[error("job {0} is already in the engine")]
     LiveId(u64),
 }
 
-/// What the engine has counted since its start.
+/// Counters of the engine since its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Totals {
     /// Jobs submitted.
     pub jobs: u64,
-    /// Jobs finished, refused ones not counted.
+    /// Jobs finished, not counting refused ones.
     pub finished: u64,
     /// Jobs cancelled.
     pub cancelled: u64,
@@ -53,28 +54,28 @@ pub struct Totals {
     pub refused: u64,
     /// Prompt tokens of admitted jobs.
     pub prompt_tokens: u64,
-    /// Of them found in the cache.
+    /// Of these, tokens that were found in the cache.
     pub cached_tokens: u64,
     /// Tokens generated.
     pub generation_tokens: u64,
-    /// Times that a running job had to give its pages back.
+    /// Number of times that a running job had to return its pages.
     pub retractions: u64,
-    /// Sum of times from submission to the computed prompt, µs, and how many.
+    /// Sum of the times from submission to the computed prompt, µs.
     pub prefilled_us: u64,
-    /// How many prompts were computed.
+    /// Number of prompts computed.
     pub prefilled: u64,
 }
 
-/// What a metrics page says of the engine.
+/// State of the engine as a metrics page reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Numbers {
     /// Running requests.
     pub running: u32,
-    /// Requests that wait to run.
+    /// Waiting requests.
     pub waiting: u32,
     /// KV tokens in use by running requests (whole pages).
     pub used_tokens: u32,
-    /// KV tokens that only the prefix cache holds.
+    /// KV tokens that are only in the prefix cache.
     pub cached_tokens: u32,
     /// KV capacity, tokens.
     pub capacity_tokens: u32,
@@ -85,20 +86,20 @@ pub struct Numbers {
 }
 
 impl Numbers {
-    /// Share of the KV cache in use by running requests, 0 to 1.
+    /// Returns the share of the KV cache in use by running requests, 0 to 1.
     #[must_use]
     pub fn usage(&self) -> f64 {
         f64::from(self.used_tokens) / f64::from(self.capacity_tokens.max(1))
     }
 }
 
-/// See the module.
+/// Simulated inference engine; see the module.
 #[derive(Debug)]
 pub struct Engine {
     profile: Profile,
     speed: f64,
     now: At,
-    /// Jobs that are not with the scheduler yet: when they will be, and what they are.
+    /// Jobs that have not reached the scheduler yet, with the time at which they will.
     arriving: VecDeque<(At, Request)>,
     live: HashSet<u64>,
     batch: Batch,
@@ -106,15 +107,15 @@ pub struct Engine {
     step: Option<(At, Plan)>,
     totals: Totals,
     throughput: f64,
-    /// Start of the running count, decode steps and tokens in it.
+    /// Current measurement of the throughput: its start, its decode steps and its tokens.
     counted: (At, u32, u32),
 }
 
 impl Engine {
-    /// An idle engine with an empty cache. `speed` divides all its times.
+    /// Creates an idle engine with an empty cache. `speed` divides all its times.
     ///
     /// # Errors
-    /// The profile or the speed makes no sense.
+    /// The profile is invalid, or the speed is out of range.
     pub fn new(profile: Profile, speed: f64) -> Result<Self, EngineError> {
         if let Some(fault) = profile.fault() {
             return Err(EngineError::Profile(fault));
@@ -137,13 +138,13 @@ impl Engine {
         })
     }
 
-    /// The profile it runs by.
+    /// Returns the profile.
     #[must_use]
     pub const fn profile(&self) -> &Profile {
         &self.profile
     }
 
-    /// What divides its times.
+    /// Returns the factor that divides all times.
     #[must_use]
     pub const fn speed(&self) -> f64 {
         self.speed
@@ -152,7 +153,7 @@ impl Engine {
     /// Changes the speed of all steps that begin from now on.
     ///
     /// # Errors
-    /// The speed makes no sense.
+    /// The speed is out of range.
     pub fn set_speed(&mut self, speed: f64) -> Result<(), EngineError> {
         if !(1e-6..=1e6).contains(&speed) {
             return Err(EngineError::Speed(speed));
@@ -161,16 +162,18 @@ impl Engine {
         Ok(())
     }
 
-    /// Tokens of a prompt that a job with these pages would find cached if it were admitted now.
+    /// Returns the tokens of a prompt that a job with these pages would find cached if it were admitted now.
     #[must_use]
     pub fn would_find(&self, pages: &[u64], prompt_tokens: u32) -> u32 {
+        // As in admission: the last token is always computed.
         let searchable = usize::try_from(prompt_tokens.saturating_sub(1) / PAGE_TOKENS).unwrap_or(usize::MAX);
         self.cache.find(&pages[..searchable.min(pages.len())]).0 * PAGE_TOKENS
     }
 
-    /// Prompt tokens that are to be computed before a job submitted now gets its turn, beyond the running step.
+    /// Returns the prompt tokens that will be computed between the running step and the turn of a job submitted now.
     #[must_use]
     pub fn prefill_ahead(&self) -> u64 {
+        // `computed` moves only when a step ends, so the tokens of the running step are still among the remaining ones.
         let computing = self.step.iter().flat_map(|(_, plan)| &plan.prefill).map(|(_, tokens)| u64::from(*tokens));
         let running =
             self.batch.running.iter().map(|request| u64::from(request.target - request.computed.min(request.target)));
@@ -179,16 +182,16 @@ impl Engine {
         (running.sum::<u64>() + queued.sum::<u64>()).saturating_sub(computing.sum())
     }
 
-    /// When the running step ends; `None` while idle.
+    /// Returns the time at which the running step ends; `None` while idle.
     #[must_use]
     pub fn step_ends(&self) -> Option<At> {
         self.step.as_ref().map(|(ends, _)| *ends)
     }
 
-    /// Takes a job at `at`. A time before the last [`Engine::advance`] counts as that.
+    /// Takes a job at `at`. A time before the last [`Engine::advance`] counts as the time of that call.
     ///
     /// # Errors
-    /// The engine has a job of that id.
+    /// The engine already has a job with that id.
     pub fn submit(&mut self, at: At, job: Job) -> Result<(), EngineError> {
         if !self.live.insert(job.id) {
             return Err(EngineError::LiveId(job.id));
@@ -196,13 +199,14 @@ impl Engine {
         self.totals.jobs += 1;
         let at = at.max(self.now);
         let host = self.duration(self.profile.host_ms * 1e3);
+        // Jobs reach the scheduler in order of submission, even if a higher speed shortens a later one's host time.
         let ready = self.arriving.back().map_or(At(0), |last| last.0).max(at.plus(host));
         self.arriving.push_back((ready, Request::new(job, at, self.profile.pages() * PAGE_TOKENS)));
         Ok(())
     }
 
-    /// Gives a job up. It says nothing more; what it holds becomes free at once, or at the end of the running step.
-    /// It takes effect at the time of the last [`Engine::advance`]; an unknown id changes nothing.
+    /// Cancels a job. The job has no further output; its pages are freed at once, or at the end of the running step.
+    /// The call takes effect at the time of the last [`Engine::advance`]; an unknown id changes nothing.
     pub fn cancel(&mut self, id: u64) {
         if !self.live.remove(&id) {
             return;
@@ -210,12 +214,13 @@ impl Engine {
         self.totals.cancelled += 1;
         self.arriving.retain(|(_, request)| request.id != id);
         self.batch.waiting.retain(|request| request.id != id);
+        // The running step's plan refers to requests by index, so a running request cannot be removed yet.
         if let Some(request) = self.batch.running.iter_mut().find(|request| request.id == id && !request.cancelled) {
             request.cancelled = true;
         }
     }
 
-    /// When something happens next; `None` while idle.
+    /// Returns the time of the next event; `None` while idle.
     #[must_use]
     pub fn next_event(&self) -> Option<At> {
         let step = self.step.as_ref().map(|(ends, _)| *ends);
@@ -223,10 +228,11 @@ impl Engine {
         [step, arrival].into_iter().flatten().min()
     }
 
-    /// Does all that is due by `at` and appends what happened, in order of time.
+    /// Does everything that is due by `at` and appends what happened, in order of time.
     pub fn advance(&mut self, at: At, outputs: &mut Vec<Output>) {
         while let Some(due) = self.next_event().filter(|due| *due <= at) {
             self.now = self.now.max(due);
+            // A step that ends frees pages and slots before arrivals of the same moment are scheduled.
             if let Some((ends, plan)) = self.step.take_if(|(ends, _)| *ends <= due) {
                 self.end_step(ends, &plan, outputs);
             }
@@ -240,7 +246,7 @@ impl Engine {
         self.now = self.now.max(at);
     }
 
-    /// What a metrics page would say now.
+    /// Returns what a metrics page would show now.
     #[must_use]
     pub fn numbers(&self) -> Numbers {
         let count = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
@@ -274,6 +280,7 @@ impl Engine {
         }
         for &(place, _) in &plan.prefill {
             let request = &self.batch.running[place];
+            // Counted once per job, with the first chunk of its prompt; a retracted prompt is not counted again.
             if let (false, Some(cached)) = (request.admission_counted, request.cached_tokens) {
                 self.totals.prompt_tokens += u64::from(request.prompt_tokens);
                 self.totals.cached_tokens += u64::from(cached);
@@ -281,6 +288,7 @@ impl Engine {
             self.batch.running[place].admission_counted = true;
         }
         let micros = plan.millis(&self.profile, &self.batch.running) * 1e3;
+        // `duration` divides by the speed, so the lower bound is multiplied by it.
         let takes = self.duration(micros.max(SHORTEST_STEP_US * self.speed));
         self.step = Some((at.plus(takes), plan));
     }
@@ -294,7 +302,7 @@ impl Engine {
         }
         for &place in &plan.decode {
             let request = &mut self.batch.running[place];
-            // The token before this one is in the cache now.
+            // This step wrote the KV of the token before this one.
             request.computed = request.computed.saturating_add(1);
             request.target = request.computed;
             self.emit(place, at, outputs);
@@ -303,7 +311,7 @@ impl Engine {
         self.drop_the_done(at, outputs);
     }
 
-    /// Notes that `tokens` more of a request have been computed and lets others find the pages that are full now.
+    /// Records that `tokens` more of a request have been computed, and lets others find the pages that are full now.
     fn compute(&mut self, place: usize, tokens: u32) {
         let request = &mut self.batch.running[place];
         request.computed = request.computed.saturating_add(tokens);
@@ -320,6 +328,7 @@ impl Engine {
     fn complete_prompt(&mut self, place: usize, at: At, outputs: &mut Vec<Output>) {
         let request = &mut self.batch.running[place];
         self.cache.keep_state(&request.chain, request.prompt_tokens);
+        // After a retraction the prompt is computed a second time, which must not be reported again.
         if !request.prefilled {
             request.prefilled = true;
             self.totals.prefilled += 1;
@@ -330,6 +339,7 @@ impl Engine {
                 outputs.push(Output::Prefilled { id: request.id, at, cached_tokens });
             }
         }
+        // The step that completes the prompt also generates the next token.
         if request.max_tokens > 0 {
             self.emit(place, at, outputs);
         }
@@ -348,6 +358,7 @@ impl Engine {
     fn drop_the_done(&mut self, at: At, outputs: &mut Vec<Output>) {
         let Self { batch, cache, live, totals, .. } = self;
         batch.running.retain(|request| {
+            // A job with `max_tokens` of 0 is done as soon as its prompt is computed.
             let done = request.prefilled && request.generated >= request.max_tokens;
             if done && !request.cancelled {
                 live.remove(&request.id);
@@ -376,7 +387,7 @@ impl Engine {
         }
     }
 
-    /// An engine time of so many µs at speed 1.
+    /// Converts an engine time at speed 1, µs, to virtual time.
     fn duration(&self, micros: f64) -> Duration {
         let micros = (micros / self.speed).clamp(0.0, LONGEST_STEP_US).round();
         Duration::from_secs_f64(micros / 1e6)

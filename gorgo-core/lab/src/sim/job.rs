@@ -1,56 +1,56 @@
-//! What goes into the engine, what comes out, and what the engine knows of a request in between.
+//! Input and output of the engine, and its state of a request in between.
 
 use super::PAGE_TOKENS;
 use gorgo_routing::model::At;
 
-/// A request to the engine.
+/// Request to the engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Job {
-    /// Name of the request; unique among those the engine has.
+    /// Id of the request; unique among those in the engine.
     pub id: u64,
-    /// Chained hashes of the prompt's full pages of [`PAGE_TOKENS`] tokens, first page first: a hash stands for its
-    /// page and all before it. What the list lacks is computed and never shared; what it has too much is cut off.
+    /// Chained hashes of the prompt's full pages of [`PAGE_TOKENS`] tokens, first page first: a hash identifies its
+    /// page and all pages before it. Pages that the list lacks are computed and never shared; excess hashes are cut.
     pub pages: Vec<u64>,
     /// Prompt length, tokens; 0 counts as 1.
     pub prompt_tokens: u32,
-    /// Tokens to generate; 0: prefill only, as for embeddings. Cut to what the KV cache can hold beside the prompt.
+    /// Tokens to generate; 0: prefill only, as for embeddings. Limited to what the KV cache can hold beside the prompt.
     pub max_tokens: u32,
 }
 
-/// What the engine did. All times are exact virtual times, not those of the call.
+/// Result that the engine reports. All times are exact virtual times, not those of the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Output {
-    /// The prompt has been computed; once per job, before its first token.
+    /// The prompt has been computed; reported once per job, before its first token.
     Prefilled {
-        /// Which job.
+        /// Id of the job.
         id: u64,
-        /// When.
+        /// Time of the event.
         at: At,
         /// Prompt tokens that were found in the cache.
         cached_tokens: u32,
     },
     /// A token has been generated.
     Token {
-        /// Of which job.
+        /// Id of the job.
         id: u64,
-        /// When.
+        /// Time of the event.
         at: At,
-        /// 0 for the first.
+        /// Position of the token in the answer, from 0.
         index: u32,
     },
-    /// The job is over; nothing follows.
+    /// The job has ended; nothing follows.
     Finished {
-        /// Which job.
+        /// Id of the job.
         id: u64,
-        /// When.
+        /// Time of the event.
         at: At,
-        /// Why.
+        /// Reason why it ended.
         reason: FinishReason,
     },
 }
 
 impl Output {
-    /// Of which job.
+    /// Id of the job.
     #[must_use]
     pub const fn id(&self) -> u64 {
         match *self {
@@ -58,7 +58,7 @@ impl Output {
         }
     }
 
-    /// When.
+    /// Time of the event.
     #[must_use]
     pub const fn at(&self) -> At {
         match *self {
@@ -67,10 +67,10 @@ impl Output {
     }
 }
 
-/// Why a job is over. A cancelled job says nothing more at all.
+/// Reason why a job ended. A cancelled job has no further output at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FinishReason {
-    /// It generated as many tokens as it may.
+    /// The job has generated as many tokens as allowed.
     Length,
     /// There was nothing to generate (`max_tokens` of 0).
     Stop,
@@ -78,7 +78,7 @@ pub enum FinishReason {
     TooLong,
 }
 
-/// A job inside the engine.
+/// State of a job inside the engine.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) id: u64,
@@ -86,37 +86,41 @@ pub(super) struct Request {
     pub(super) chain: Vec<u64>,
     pub(super) prompt_tokens: u32,
     pub(super) max_tokens: u32,
-    /// Tokens whose KV is there. At first the cached ones.
+    /// Tokens whose KV is in the cache; at admission, those that were found there.
     pub(super) computed: u32,
-    /// Tokens to compute before the next one can be generated: the prompt, after a retraction also what was generated.
+    /// Tokens to compute before the next one can be generated: the prompt, and after a retraction also what had been
+    /// generated.
     pub(super) target: u32,
-    /// Leading pages of `chain` that this request has pinned in the shared cache.
+    /// Number of leading pages of `chain` that this request has pinned in the shared cache.
     pub(super) shared_pages: u32,
-    /// Pages that only this request knows.
+    /// Number of pages that belong to this request alone.
     pub(super) own_pages: u32,
     pub(super) generated: u32,
-    /// Cached tokens found at first admission; `None` before.
+    /// Cached tokens found at the first admission; `None` before it.
     pub(super) cached_tokens: Option<u32>,
-    /// Whether its prompt is in the totals.
+    /// The prompt has been added to the totals.
     pub(super) admission_counted: bool,
-    /// Whether the prompt has been reported as computed.
+    /// The prompt has been reported as computed.
     pub(super) prefilled: bool,
-    /// To be dropped at the end of the running step.
+    /// The request will be dropped at the end of the running step.
     pub(super) cancelled: bool,
     pub(super) submitted: At,
 }
 
 impl Request {
-    /// The request of a job, its lists and limits brought into range. `longest`: tokens the KV cache holds.
+    /// Creates the state of a new job, with lists and limits brought into range. `longest`: KV cache size, tokens.
     pub(super) fn new(job: Job, submitted: At, longest: u32) -> Self {
+        // An empty prompt is computed as one token, that which opens every text.
         let prompt_tokens = job.prompt_tokens.max(1);
         let mut chain = job.pages;
         let full_pages = usize::try_from(prompt_tokens / PAGE_TOKENS).unwrap_or(usize::MAX);
+        // Only full pages can be shared, so hashes beyond them are dropped.
         chain.truncate(full_pages);
         Self {
             id: job.id,
             chain,
             prompt_tokens,
+            // An answer that cannot fit into the cache beside its prompt could never be finished.
             max_tokens: job.max_tokens.min(longest.saturating_sub(prompt_tokens)),
             computed: 0,
             target: prompt_tokens,
@@ -131,22 +135,22 @@ impl Request {
         }
     }
 
-    /// Whether its next token comes from a decode step.
+    /// Reports whether the next token comes from a decode step.
     pub(super) const fn decodes(&self) -> bool {
         self.computed >= self.target
     }
 
-    /// Tokens it holds or is about to write: the prompt and all that was generated.
+    /// Returns the tokens that it holds or is about to write: the prompt and everything generated.
     pub(super) const fn length(&self) -> u32 {
         self.prompt_tokens.saturating_add(self.generated)
     }
 
-    /// Pages it holds, shared and own.
+    /// Returns the number of pages it holds, shared and private.
     pub(super) const fn held_pages(&self) -> u32 {
         self.shared_pages + self.own_pages
     }
 
-    /// The part of its chain that it has pinned.
+    /// Returns the part of its chain that it has pinned.
     pub(super) fn pinned(&self) -> &[u64] {
         let shared = usize::try_from(self.shared_pages).unwrap_or(usize::MAX).min(self.chain.len());
         &self.chain[..shared]

@@ -1,10 +1,10 @@
-//! The way between router and engine: a base round trip, half of it in each direction.
+//! The network link between router and engine: a base round trip, half of it in each direction.
 //!
 //! A request reaches the engine half a round trip after it was sent, each write of the answer reaches the router half a
-//! round trip after it was made, and the first request of a connection waits one round trip more for the handshake
-//! (37, 279 and 456 ms are the means that the GORGO paper gives for its three regions).
-//! All delays are asked for with the time they are for, so that a link whose delay drifts or jitters over time can
-//! stand here without a change to its callers. Transfer time and slow start are not modelled.
+//! round trip after it was made, and the first request of a connection waits one more round trip for the handshake
+//! (37, 279 and 456 ms are the means that the GORGO paper reports for its three regions).
+//! Every delay is requested for a given time, so that a link whose delay drifts or jitters can replace this one without
+//! a change to its callers. Transfer time and slow start are not modelled.
 
 use std::time::Duration;
 
@@ -16,16 +16,16 @@ pub struct Link {
     round_trip: Duration,
 }
 
-/// Why a link cannot be.
+/// Error for a round trip that is out of range.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
-#[error("a round trip of {0} ms is not possible: give a number from 0 to 600000")]
+#[error("round trip is {0} ms; must be a number from 0 to 600000")]
 pub struct LinkError(pub f64);
 
-/// Longest round trip accepted, ms: ten minutes, more than any time-out.
+/// Longest round trip accepted, ms: ten minutes, more than any timeout.
 const LONGEST_MS: f64 = 600_000.0;
 
 impl Link {
-    /// A link with this round trip in ms.
+    /// Creates a link with this round trip in ms.
     ///
     /// # Errors
     /// The round trip is negative, not a number, or longer than ten minutes.
@@ -37,20 +37,21 @@ impl Link {
         }
     }
 
-    /// Time from sending a request at `_at` to the engine reading it. `fresh`: it is the first of its connection.
+    /// Returns the time from sending a request at `_at` to the engine reading it. `fresh`: the request is the first of
+    /// its connection.
     #[must_use]
     pub fn request_delay(&self, _at: At, fresh: bool) -> Duration {
         let half = self.round_trip / 2;
         if fresh { half + self.round_trip } else { half }
     }
 
-    /// Time that opening a connection at `_at` takes.
+    /// Returns the time that opening a connection at `_at` takes.
     #[must_use]
     pub fn handshake(&self, _at: At) -> Duration {
         self.round_trip
     }
 
-    /// Time from a write of the engine at `_at` to the router reading it.
+    /// Returns the time from a write of the engine at `_at` to the router reading it.
     #[must_use]
     pub fn answer_delay(&self, _at: At) -> Duration {
         self.round_trip / 2

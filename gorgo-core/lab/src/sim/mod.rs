@@ -1,8 +1,8 @@
-//! Ring 2: the simulated world: an inference engine, the link to it, and the clock they live on.
+//! The simulated world: an inference engine, the link to it, and the clock that both run on.
 //!
-//! Everything here is a pure state machine on virtual time: no I/O, no wall clock, no runtime, and in engines no
-//! randomness. The HTTP shell of `engine::simulated` drives an [`Engine`] on real time; [`world`] drives many of them,
-//! with the router and its client, on virtual time.
+//! Everything here is a pure state machine on virtual time: no I/O, no wall clock, no async runtime, and no randomness
+//! in engines. The HTTP server of the crate `gorgo-simulated` drives an [`Engine`] on real time; [`world`] drives many
+//! of them, with the router and its client, on virtual time.
 
 mod batch;
 mod cache;

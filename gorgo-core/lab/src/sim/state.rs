@@ -1,21 +1,21 @@
-//! Where the recurrent state of a hybrid-attention model was kept: the only points a prompt can be continued from.
+//! Kept recurrent states of a hybrid-attention model: the only points from which a prompt can be continued.
 //!
-//! A prompt keeps its state on the last page boundary before its last token (so that the same prompt, sent again, finds
-//! itself) and on its last boundaries of [`COARSE_TOKENS`]. The latter are there for traces: they publish hashes of blocks
-//! of 256 or 512 tokens, so what a conversation's next turn shares ends, in the trace, on such a boundary, although in
-//! truth it ended where the prompt did.
+//! A prompt's state is kept at the last page boundary before its last token (so that the same prompt, sent again, finds
+//! itself) and at its last boundaries of [`COARSE_TOKENS`]. The latter exist for the sake of traces, which publish
+//! hashes of blocks of 256 or 512 tokens: in the trace, the prefix that a conversation's next turn shares ends on such
+//! a boundary, although in reality it ended where the prompt did.
 
 use std::collections::{BTreeMap, HashMap};
 
 use super::PAGE_TOKENS;
 
-/// The coarser boundaries, tokens: the block sizes that public traces use.
+/// Coarser boundaries, tokens: the block sizes that public traces use.
 const COARSE_TOKENS: [u32; 2] = [512, 256];
 
-/// Points of two prompts together: the coarser boundaries of every other prompt are one.
+/// Points of two prompts together: for every other prompt, the two coarser boundaries coincide.
 const POINTS_OF_TWO: usize = 5;
 
-/// Kept states by the hash of the page they stand behind.
+/// Kept states by the hash of the page that they follow.
 #[derive(Debug)]
 pub(super) struct States {
     capacity: usize,
@@ -25,7 +25,7 @@ pub(super) struct States {
 }
 
 impl States {
-    /// Room for the states of `slots` prompts.
+    /// Creates room for the states of `slots` prompts.
     pub(super) fn new(slots: u32) -> Self {
         let slots = usize::try_from(slots).unwrap_or(usize::MAX);
         Self {
@@ -36,13 +36,14 @@ impl States {
         }
     }
 
-    /// The longest prefix of `chain`, in pages, that ends at a kept state.
+    /// Returns the longest prefix of `chain`, in pages, that ends at a kept state.
     pub(super) fn deepest(&self, chain: &[u64]) -> usize {
         chain.iter().rposition(|page| self.used.contains_key(page)).map_or(0, |last| last + 1)
     }
 
-    /// Keeps the states of a prompt that has been computed, of `tokens` tokens with these full pages.
+    /// Keeps the states of a computed prompt of `tokens` tokens with these full pages.
     pub(super) fn keep(&mut self, chain: &[u64], tokens: u32) {
+        // The prompt's own end is touched last, so it is the last of its points to be evicted.
         let coarse = COARSE_TOKENS.map(|block| tokens / block * block);
         for boundary in coarse.into_iter().chain([tokens.saturating_sub(1)]) {
             let pages = usize::try_from(boundary / PAGE_TOKENS).unwrap_or(usize::MAX);
@@ -50,13 +51,14 @@ impl States {
                 self.touch(page);
             }
         }
+        // `by_use` is ordered by the use counter, so its first entry is the least recently used state.
         while self.used.len() > self.capacity {
             let Some((_, page)) = self.by_use.pop_first() else { break };
             self.used.remove(&page);
         }
     }
 
-    /// Notes that the state behind this page was used, keeping it where it was not kept.
+    /// Records a use of the state after this page, and keeps the state if it was not kept yet.
     pub(super) fn touch(&mut self, page: u64) {
         self.turn += 1;
         if let Some(earlier) = self.used.insert(page, self.turn) {
@@ -65,7 +67,7 @@ impl States {
         self.by_use.insert(self.turn, page);
     }
 
-    /// Drops the state behind a page that was evicted.
+    /// Drops the state after a page that was evicted.
     pub(super) fn forget(&mut self, page: u64) {
         if let Some(turn) = self.used.remove(&page) {
             self.by_use.remove(&turn);

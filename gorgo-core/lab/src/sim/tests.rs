@@ -1,4 +1,4 @@
-//! Laws of the engine as a whole, and its times where they can be worked out by hand.
+//! Invariants of the engine as a whole, and its times in cases that can be computed by hand.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use proptest::test_runner::RngSeed;
 use super::*;
 use gorgo_routing::model::At;
 
-/// A chain of page hashes for a prompt whose head is named `head` for `shared` pages and is its own after that.
+/// A chain of page hashes: the first `shared` pages are those of `head`, the rest is private to the prompt.
 fn chain(head: u64, shared: u64, own: u64, pages: u64) -> Vec<u64> {
     (0..pages)
         .map(|page| if page < shared { head * 1_000_000 + page } else { own * 1_000_000 + 500_000 + page })
@@ -19,7 +19,7 @@ fn job(id: u64, prompt_tokens: u32, max_tokens: u32) -> Job {
     Job { id, pages: chain(id + 1, u64::MAX, 0, u64::from(prompt_tokens / PAGE_TOKENS)), prompt_tokens, max_tokens }
 }
 
-/// Runs until idle and returns all that came out.
+/// Runs until idle and returns all outputs.
 fn drain(engine: &mut Engine) -> Vec<Output> {
     let mut outputs = Vec::new();
     while let Some(due) = engine.next_event() {
@@ -87,7 +87,7 @@ fn the_same_prompt_again_is_cached_up_to_its_last_page() {
             let pages = chain(7, u64::MAX, 0, u64::from(tokens / PAGE_TOKENS));
             engine.submit(At(0), Job { id, pages, prompt_tokens: tokens, max_tokens: 1 }).unwrap();
             let outputs = drain(&mut engine);
-            // Cut where no prompt ended, a hybrid model finds only the state at the last boundary of 256 below.
+            // Where no prompt ended, a hybrid model finds only the state at the last boundary of 256 before that point.
             let expected = if id == 4 && profile.prefix_cache != PrefixCache::AnyPage { 768 } else { expected };
             assert_eq!(cached(&outputs, id), Some(expected), "{} job {id}", profile.name);
         }
@@ -201,7 +201,7 @@ fn nobody_overtakes_a_retracted_job() {
     assert!(token_times(&outputs, 2)[0] >= back, "there was room for the small job, but it came later");
 }
 
-/// What happens to an engine in a random story.
+/// Action on an engine in a random test case.
 #[derive(Debug, Clone)]
 enum Act {
     Submit { head: u64, shared: u64, prompt_tokens: u32, max_tokens: u32 },
@@ -218,7 +218,7 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// Small enough for slots, pages, states and the reserve all to run short.
+/// Small enough that slots, pages, states and the reserve all run out.
 fn cramped() -> impl Strategy<Value = Profile> {
     let cache = prop_oneof![Just(PrefixCache::AnyPage), (0..4_u32).prop_map(|slots| PrefixCache::PromptEnds { slots })];
     let schedule = prop_oneof![Just(Schedule::PrefillFirst), Just(Schedule::Mixed)];
@@ -235,7 +235,7 @@ fn cramped() -> impl Strategy<Value = Profile> {
     )
 }
 
-/// What came of a story.
+/// Result of a random test case.
 struct Story {
     outputs: Vec<Output>,
     /// Prompt tokens and answer limit of each job.
@@ -244,7 +244,7 @@ struct Story {
     totals: Totals,
 }
 
-/// Plays a story to its end, checking after each event what must hold at any time.
+/// Runs a test case to its end and checks the invariants after each event.
 fn play(profile: &Profile, acts: &[Act]) -> Story {
     let mut engine = engine(profile, 1.0);
     let (mut now, mut outputs, mut jobs, mut cancelled) = (At(0), Vec::new(), BTreeMap::new(), BTreeSet::new());
@@ -349,7 +349,7 @@ proptest! {
         let Story { outputs, totals, .. } = play(&profile, &acts);
         let prefilled = |output: &Output| matches!(output, Output::Prefilled { .. }).then(|| (output.at(), output.id()));
         let order: Vec<(At, u64)> = outputs.iter().filter_map(prefilled).collect();
-        // A retracted job starts anew, so others may be computed before it.
+        // A retracted job starts over, so others may be computed before it.
         if totals.retractions == 0 {
             prop_assert!(order.is_sorted(), "{:?}", order);
             prop_assert!(order.is_sorted_by_key(|(_, id)| *id), "{:?}", order);

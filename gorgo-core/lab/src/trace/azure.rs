@@ -1,5 +1,5 @@
-//! CSV in the form of Azure's LLM inference traces of 2023: `TIMESTAMP,ContextTokens,GeneratedTokens`, times naive
-//! or with a UTC offset. No prefix data: every row gets fresh blocks.
+//! CSV in the format of Azure's LLM inference traces of 2023: `TIMESTAMP,ContextTokens,GeneratedTokens`, times naive
+//! or with a UTC offset. There is no prefix data: every row gets fresh blocks.
 
 use csv::StringRecord;
 use jiff::civil::DateTime;
@@ -9,15 +9,15 @@ use super::read::{FaultList, Numbered};
 use super::{TraceError, TraceRow};
 use crate::records::records;
 
-/// The header, compared without case.
+/// Header line; case is ignored.
 const HEADER: &str = "TIMESTAMP,ContextTokens,GeneratedTokens";
 
-/// Whether this first line makes the file one of these.
+/// Reports whether this first line is the header of an Azure trace.
 pub(super) fn is_header(line: &[u8]) -> bool {
     line.eq_ignore_ascii_case(HEADER.as_bytes())
 }
 
-/// All rows of the file in file order, their times in ms after the earliest, or its faults.
+/// Returns all rows in the order of the file, with times in ms after the earliest one, or the faults of the file.
 pub(super) fn rows(bytes: &[u8]) -> Result<Vec<Numbered>, TraceError> {
     let mut faults = FaultList::default();
     let mut parsed: Vec<(usize, DateTime, u32, u32)> = Vec::new();
@@ -28,6 +28,7 @@ pub(super) fn rows(bytes: &[u8]) -> Result<Vec<Numbered>, TraceError> {
         }
     }
     faults.check()?;
+    // The earliest row need not be the first one, and no time may come out negative.
     let Some(start) = parsed.iter().map(|(_, at, ..)| *at).min() else { return Ok(Vec::new()) };
     let numbered = parsed.into_iter().enumerate().map(|(index, (line, at, input_tokens, output_tokens))| {
         let at_ms = at.duration_since(start).as_secs_f64() * 1e3;
@@ -40,12 +41,13 @@ pub(super) fn rows(bytes: &[u8]) -> Result<Vec<Numbered>, TraceError> {
 fn row(record: &StringRecord) -> Result<(DateTime, u32, u32), String> {
     let fields: Vec<&str> = record.iter().collect();
     let &[at, input, output] = fields.as_slice() else {
-        return Err(format!("{} fields in place of the three of {HEADER}", fields.len()));
+        return Err(format!("{} fields instead of 3: {HEADER}", fields.len()));
     };
+    // Only differences between times are used, and all rows are taken to have one offset, so it can be dropped.
     let naive = at.split_once('+').map_or(at, |(naive, _)| naive);
-    let at: DateTime = naive.parse().map_err(|_| format!("TIMESTAMP {at:?} is not a date and time"))?;
+    let at: DateTime = naive.parse().map_err(|_| format!("TIMESTAMP is {at:?}; must be a date and time"))?;
     let count = |name: &str, text: &str, least: u32| {
-        let number = text.parse::<f64>().map_err(|_| format!("{name} {text:?} is not a number"))?;
+        let number = text.parse::<f64>().map_err(|_| format!("{name} is {text:?}; must be a number"))?;
         tokens(name, Some(number), least)
     };
     Ok((at, count("ContextTokens", input, 1)?, count("GeneratedTokens", output, 0)?))

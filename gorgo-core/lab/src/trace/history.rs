@@ -1,9 +1,10 @@
-//! A router's own history as a trace: lengths, times, and which prefixes were shared, nothing else. Safe to hand on:
-//! no hash of any text is stored, so the block ids are fresh numbers, dealt out along the chain of parents.
+//! A router's own history as a trace: lengths, times, and which prefixes were shared, nothing else. Such a trace is
+//! safe to share: the database stores no hash of any text, so block ids are fresh numbers, assigned along the chain of
+//! parents.
 //!
-//! A request's parent is the earlier one it shares its longest prefix with. It gets that one's ids for the blocks
-//! within the shared prefix, and fresh ones from there on. A parent that is not in the trace (deleted, or before its
-//! start) still ties those that share with it.
+//! A request's parent is the earlier request with which it shares its longest prefix. The request gets its parent's ids
+//! for the blocks within the shared prefix, and fresh ids from there on. Requests that share a parent which is not in
+//! the trace (deleted, or before its start) still share block ids.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,29 +12,29 @@ use std::sync::Arc;
 use super::row::MAX_TOKENS;
 use super::{Trace, TraceFormat, TraceRow};
 
-/// A request of the history. Prompt and shared tokens must be counted alike.
+/// A request of the history. Prompt and shared tokens must be counted in the same way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HistoryRow {
-    /// Its number, unique and rising.
+    /// Id of the request, unique and increasing.
     pub id: i64,
-    /// The earlier request it shares its longest prefix with.
+    /// Earlier request with which this one shares its longest prefix.
     pub parent: Option<i64>,
     /// Length of that prefix, tokens.
     pub shared_tokens: u32,
-    /// When it arrived, µs since the epoch.
+    /// Arrival time, µs since the epoch.
     pub at_us: u64,
-    /// Prompt, tokens.
+    /// Prompt length, tokens.
     pub prompt_tokens: u32,
-    /// Prompt tokens the engine counted.
+    /// Prompt tokens as the engine counted them.
     pub engine_prompt_tokens: Option<u32>,
-    /// Tokens generated; 0 where nothing came.
+    /// Tokens generated; 0 if nothing was.
     pub output_tokens: u32,
-    /// Hash of its session; the trace numbers sessions from 0 in its place.
+    /// Hash of the session; the trace numbers sessions from 0 instead, so that no hash leaves the database.
     pub session_hash: u64,
 }
 
-/// Builds a trace of requests that stand in order of their ids. Rows are named by their number in it, in place of the
-/// decision's. Requests without a prompt are left out.
+/// Builds a trace from requests in order of their ids. Rows are named by their position in the trace, not by their
+/// decision. Requests without a prompt are left out.
 #[must_use]
 pub fn from_history(history: impl IntoIterator<Item = HistoryRow>, block_tokens: u32) -> Trace {
     let block_tokens = block_tokens.max(1);
@@ -47,6 +48,7 @@ pub fn from_history(history: impl IntoIterator<Item = HistoryRow>, block_tokens:
             continue;
         }
         let input_tokens = request.prompt_tokens.min(MAX_TOKENS);
+        // A shared prefix is no longer than the prompt, which may just have been cut.
         let shared_tokens = request.parent.map_or(0, |_| request.shared_tokens.min(input_tokens));
         let index = rows.len();
         let name: Arc<str> = index.to_string().into();
@@ -54,6 +56,7 @@ pub fn from_history(history: impl IntoIterator<Item = HistoryRow>, block_tokens:
         let (session, turn) =
             sessions.entry(request.session_hash).or_insert_with(|| (next_session.to_string().into(), 0));
         *turn += 1;
+        // Rows with a prompt define the start; times must not begin with a request that is left out.
         let from_us = *start_us.get_or_insert(request.at_us);
         rows.push(TraceRow {
             index,
@@ -69,14 +72,15 @@ pub fn from_history(history: impl IntoIterator<Item = HistoryRow>, block_tokens:
             conversation: Some(Arc::clone(session)),
             turn: Some(*turn),
         });
+        // Inserted last: a parent is always an earlier row.
         names.insert(request.id, name);
     }
-    // Ids rise in the order of decisions, which is not quite that of arrivals.
+    // Ids increase in the order of decisions, which is not quite the order of arrivals.
     rows.sort_by(|a, b| a.at_ms.total_cmp(&b.at_ms));
     Trace { format: TraceFormat::Mooncake, block_tokens, rows, rows_without_blocks: 0, rows_refitted: 0 }
 }
 
-/// The blocks of all requests so far, and of parents that are only known by name.
+/// Block ids of all requests so far, and of parents that are known only by their id.
 struct Chains {
     block_tokens: u32,
     next: u64,
@@ -85,7 +89,8 @@ struct Chains {
 
 struct Chain {
     blocks: Vec<u64>,
-    /// Tokens of the prompt; `None` for a parent that is not in the trace, which is as long as it needs to be.
+    /// Tokens of the prompt; `None` for a parent that is not in the trace, whose length is unknown and taken to be as
+    /// long as its children require.
     tokens: Option<u32>,
 }
 
@@ -105,17 +110,19 @@ impl Chains {
         blocks
     }
 
-    /// The parent's blocks within the shared prefix: whole ones, and the partial last one where all of both prompts is
-    /// shared.
+    /// Returns the parent's blocks within the shared prefix: the full ones, and the partial last one if the shared
+    /// prefix is the whole of both prompts.
     fn shared(&mut self, parent: i64, shared_tokens: u32, tokens: u32) -> Vec<u64> {
         let size = self.block_tokens;
         let chain = self.of.entry(parent).or_insert(Chain { blocks: Vec::new(), tokens: None });
         let shared_tokens = shared_tokens.min(chain.tokens.unwrap_or(u32::MAX));
+        // A partial block is the same block only if both prompts end in it at the same token.
         let count = if chain.tokens == Some(tokens) && shared_tokens == tokens {
             chain.blocks.len()
         } else {
             usize::try_from(shared_tokens / size).unwrap_or(usize::MAX)
         };
+        // An absent parent gets ids only as far as its children need them.
         while chain.tokens.is_none() && chain.blocks.len() < count {
             chain.blocks.push(self.next);
             self.next += 1;
@@ -124,7 +131,7 @@ impl Chains {
     }
 }
 
-/// µs → ms, exact to three decimals.
+/// Converts µs to ms, exact to three decimals.
 fn millis(micros: u64) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "below 2^53 for 285 years")]
     let millis = micros as f64 / 1e3;
@@ -185,7 +192,7 @@ mod tests {
         assert_eq!((second.conversation.as_deref(), second.turn, trace.rows.len()), (Some("1"), Some(1), 2));
     }
 
-    /// A forest: each request shares some of an earlier one.
+    /// A forest: each request may share part of an earlier one.
     fn history() -> impl Strategy<Value = Vec<HistoryRow>> {
         let one = (any::<proptest::sample::Index>(), 0_u32..12, 1_u32..500);
         proptest::collection::vec(one, 1..40).prop_map(|drawn| {

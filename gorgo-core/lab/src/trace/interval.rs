@@ -1,55 +1,56 @@
-//! 95 % intervals of the latencies of one run, by a block bootstrap: how far the same load might have come out otherwise.
+//! 95 % intervals of the latencies of one run, by a block bootstrap: how different the result of the same load could
+//! have been.
 //!
-//! Neighbours in time share their load, so requests are drawn in blocks of √n consecutive ones, with replacement; drawing
-//! them one by one would make intervals of a loaded run far too narrow. Source: Künsch, "The jackknife and the bootstrap
-//! for general stationary observations", 1989. A tail of few values has an interval no wider than those values: 20 values
-//! are needed for any, and a p99 of 200 is what its two largest are.
+//! Requests close in time share their load, so they are drawn in blocks of √n consecutive ones, with replacement;
+//! drawing them one by one would make the intervals of a loaded run far too narrow. Source: Künsch, "The jackknife and
+//! the bootstrap for general stationary observations", 1989. The interval of a tail with few values is no wider than
+//! those values: any interval needs at least 20 values, and a p99 of 200 values depends on the two largest.
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::{Quantiles, Sample};
 
-/// Values below which nothing is said.
+/// Fewest values for which an interval is computed.
 const LEAST: usize = 20;
-/// Resamples behind an interval.
+/// Number of resamples per interval.
 const RESAMPLES: usize = 400;
 
-/// From and to, in the unit of the values.
+/// Bounds of an interval, in the unit of the values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Interval {
     /// 2.5th percentile over the resamples.
     pub low: f64,
-    /// 97.5th.
+    /// 97.5th percentile over the resamples.
     pub high: f64,
 }
 
-/// Intervals of the statistics of one latency, ms; `None` of fewer than 20 values.
+/// Intervals of the statistics of one latency, ms; `None` for fewer than 20 values.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Intervals {
-    /// Of the mean.
+    /// Interval of the mean.
     pub mean: Option<Interval>,
-    /// Of the median.
+    /// Interval of the median.
     pub p50: Option<Interval>,
-    /// Of the 95th percentile.
+    /// Interval of the 95th percentile.
     pub p95: Option<Interval>,
-    /// Of the 99th percentile.
+    /// Interval of the 99th percentile.
     pub p99: Option<Interval>,
 }
 
-/// Intervals of a run's latencies, of requests that succeeded.
+/// Intervals of a run's latencies, over successful requests.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct RunIntervals {
-    /// Of the time to first content.
+    /// Intervals of the time to the first content.
     pub ttft: Intervals,
-    /// Of the time to the last byte.
+    /// Intervals of the time to the last byte.
     pub e2e: Intervals,
-    /// Of each request's mean gap between tokens.
+    /// Intervals of each request's mean gap between tokens.
     pub itl: Intervals,
 }
 
 impl Intervals {
-    /// Of values in order of time; equal seeds give equal intervals.
+    /// Computes the intervals of values in order of time; equal seeds give equal intervals.
     #[must_use]
     pub fn of(values: &[f64], seed: u64) -> Self {
         if values.len() < LEAST {
@@ -62,10 +63,11 @@ impl Intervals {
         for _ in 0..RESAMPLES {
             drawn.clear();
             while drawn.len() < values.len() {
-                // Each value is as likely as any other, those at the ends too: blocks go on at the beginning.
+                // Blocks wrap around at the end, so that values near the ends are as likely as any other.
                 let start = random.random_range(0..values.len());
                 drawn.extend(values.iter().cycle().skip(start).take(block));
             }
+            // The last block may go beyond the sample; a resample has exactly as many values as the run.
             drawn.truncate(values.len());
             let of = Quantiles::of(drawn.iter().copied());
             for (all, one) in found.iter_mut().zip([of.mean, of.p50, of.p95, of.p99]) {
@@ -79,16 +81,18 @@ impl Intervals {
 
 fn ends(mut values: Vec<f64>) -> Option<Interval> {
     values.sort_by(f64::total_cmp);
+    // 1/40 = 2.5 % on each side.
     let beyond = values.len() / 40;
     let high = values.len().checked_sub(1 + beyond)?;
     Some(Interval { low: *values.get(beyond)?, high: *values.get(high)? })
 }
 
 impl RunIntervals {
-    /// Of these samples, in any order.
+    /// Computes the intervals of samples in any order.
     #[must_use]
     pub fn of(samples: &[Sample], seed: u64) -> Self {
         let mut good: Vec<&Sample> = samples.iter().filter(|sample| sample.error.is_none()).collect();
+        // Blocks are of neighbours in time; the row breaks ties, so that equal samples give equal intervals.
         good.sort_by(|a, b| a.sent_ms.total_cmp(&b.sent_ms).then(a.row.cmp(&b.row)));
         let of = |value: fn(&Sample) -> Option<f64>| {
             let values: Vec<f64> = good.iter().filter_map(|sample| value(sample)).collect();
@@ -102,7 +106,7 @@ impl RunIntervals {
 mod tests {
     use super::*;
 
-    /// Numbers without pattern, even in 0 to 1.
+    /// Random numbers, uniform in 0 to 1.
     fn noise(count: usize, seed: u64) -> Vec<f64> {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         (0..count).map(|_| random.random::<f64>()).collect()
@@ -114,7 +118,7 @@ mod tests {
             let runs = (0..200).map(|seed| pick(&Intervals::of(&noise(400, seed), seed)).unwrap());
             runs.filter(|interval| interval.low <= truth && truth <= interval.high).count()
         };
-        // 190 of 200 where the promise is exact; fewer, since √n-blocks of independent values lose a little.
+        // 190 of 200 if the interval is exact; somewhat fewer, since √n-blocks of independent values lose a little.
         let (mean, p50, p95) = (held(|of| of.mean, 0.5), held(|of| of.p50, 0.5), held(|of| of.p95, 0.95));
         for found in [mean, p50, p95] {
             assert!((174..=200).contains(&found), "{mean} {p50} {p95}");
@@ -124,7 +128,7 @@ mod tests {
     #[test]
     fn values_that_keep_together_have_wider_intervals() {
         let alone = noise(900, 1);
-        // Each of them thirty times in a row: as many values, a thirtieth of the knowledge.
+        // Each of them thirty times in a row: as many values with a thirtieth of the information.
         let together: Vec<f64> = noise(30, 1).into_iter().flat_map(|value| std::iter::repeat_n(value, 30)).collect();
         let wide = |values: &[f64]| Intervals::of(values, 3).mean.map(|one| one.high - one.low).unwrap();
         assert!(wide(&together) > 3.0 * wide(&alone), "{} {}", wide(&together), wide(&alone));

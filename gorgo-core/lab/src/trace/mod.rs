@@ -1,4 +1,4 @@
-//! Ring 1: recorded traffic. Reads trace files, shapes them for a replay, writes their prompts, sums up what was
+//! Recorded traffic: reads trace files, shapes them for a replay, writes their prompts, and summarises what was
 //! measured on them.
 //!
 //! ```text
@@ -10,7 +10,7 @@
 //! generate: profile, seed → Trace → write → bytes        history: decisions → Trace        Trace → stats
 //! ```
 //!
-//! Nothing here reads a clock or a file: callers hand in bytes and measured times.
+//! Nothing here reads a clock or a file: callers pass in bytes and measured times.
 
 mod azure;
 mod blocks;

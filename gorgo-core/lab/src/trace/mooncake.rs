@@ -1,8 +1,8 @@
-//! JSON lines in the form of Mooncake's FAST'25 traces (kvcache-ai/Mooncake): `timestamp` (ms), `input_length`,
+//! JSON lines in the format of Mooncake's FAST'25 traces (kvcache-ai/Mooncake): `timestamp` (ms), `input_length`,
 //! `output_length` (tokens), `hash_ids` (integers, or hexadecimal strings as some exporters write).
 //!
-//! Further fields are optional and read where present: `id`, `parent`, `shared_tokens`, `engine_prompt_tokens`,
-//! `user`, `conversation`, `turn`. Fields of other names are passed over.
+//! Further fields are optional and read if present: `id`, `parent`, `shared_tokens`, `engine_prompt_tokens`,
+//! `user`, `conversation`, `turn`. Fields with other names are ignored.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::read::{FaultList, Numbered, lines};
 use super::row::MAX_TOKENS;
 use super::{TraceError, TraceRow};
 
-/// One line as it stands in the file.
+/// One line of the file.
 #[derive(Deserialize)]
 struct Line {
     timestamp: Option<f64>,
@@ -31,7 +31,7 @@ struct Line {
     turn: Option<u32>,
 }
 
-/// All rows of the file in file order, or its faults.
+/// Returns all rows in the order of the file, or its faults.
 pub(super) fn rows(bytes: &[u8]) -> Result<Vec<Numbered>, TraceError> {
     let mut rows = Vec::new();
     let mut faults = FaultList::default();
@@ -47,17 +47,18 @@ pub(super) fn rows(bytes: &[u8]) -> Result<Vec<Numbered>, TraceError> {
 
 fn row(text: &[u8], index: usize) -> Result<(TraceRow, bool), String> {
     let line: Line = serde_json::from_slice(text).map_err(|error| {
-        // serde_json counts lines of what it was given, which is one line.
+        // serde_json sees a single line and would always report "line 1"; the caller adds the true line number.
         let message = error.to_string();
         let message = message.split(" at line ").next().unwrap_or_default();
         format!("{message} (column {})", error.column())
     })?;
     let at_ms = line.timestamp.ok_or("timestamp is missing")?;
     if !(at_ms.is_finite() && at_ms >= 0.0) {
-        return Err(format!("timestamp {at_ms} is not a time in ms from 0 up"));
+        return Err(format!("timestamp is {at_ms}; must be a time in ms, 0 or more"));
     }
     let input_tokens = tokens("input_length", line.input_length, 1)?;
     let output_tokens = tokens("output_length", line.output_length, 0)?;
+    // An empty list counts as absent: the row gets fresh blocks like one without the field.
     let has_blocks = line.hash_ids.as_ref().is_some_and(|ids| !ids.is_empty());
     let row = TraceRow {
         index,
@@ -76,7 +77,7 @@ fn row(text: &[u8], index: usize) -> Result<(TraceRow, bool), String> {
     Ok((row, has_blocks))
 }
 
-/// A token count. Exporters that went through a data frame write `128.0`, so any whole number is taken.
+/// Checks a token count. Exporters that use a data frame write `128.0`, so any whole number is accepted.
 pub(super) fn tokens(name: &str, value: Option<f64>, least: u32) -> Result<u32, String> {
     let value = value.ok_or_else(|| format!("{name} is missing"))?;
     if value >= f64::from(least) && value <= f64::from(MAX_TOKENS) && value.fract() == 0.0 {
@@ -87,11 +88,11 @@ pub(super) fn tokens(name: &str, value: Option<f64>, least: u32) -> Result<u32, 
         )]
         Ok(value as u32)
     } else {
-        Err(format!("{name} {value} is not a whole number from {least} to {MAX_TOKENS}"))
+        Err(format!("{name} is {value}; must be a whole number from {least} to {MAX_TOKENS}"))
     }
 }
 
-/// A block's name: an integer, or hexadecimal digits with or without `0x`. More than 16 digits are hashed to 64 bits.
+/// Id of a block: an integer, or hexadecimal digits with or without `0x`. More than 16 digits are hashed to 64 bits.
 struct BlockId(u64);
 
 impl<'de> Deserialize<'de> for BlockId {
@@ -109,14 +110,16 @@ impl<'de> Deserialize<'de> for BlockId {
             }
 
             fn visit_i64<E: Error>(self, value: i64) -> Result<BlockId, E> {
-                Ok(BlockId(value.cast_unsigned())) // Python's hash() is signed; equal stays equal
+                // Python's hash() is signed. Only equality matters, and the cast keeps distinct values distinct.
+                Ok(BlockId(value.cast_unsigned()))
             }
 
             fn visit_str<E: Error>(self, value: &str) -> Result<BlockId, E> {
                 let digits = value.strip_prefix("0x").unwrap_or(value).to_ascii_lowercase();
                 if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-                    return Err(E::custom("hash id is neither an integer nor hexadecimal"));
+                    return Err(E::custom("hash id must be an integer or hexadecimal digits"));
                 }
+                // Leading zeros are dropped so that padded and unpadded spellings of one id stay equal.
                 let digits = digits.trim_start_matches('0');
                 if digits.is_empty() {
                     return Ok(BlockId(0));
@@ -128,7 +131,7 @@ impl<'de> Deserialize<'de> for BlockId {
     }
 }
 
-/// A name that some files write as a number.
+/// A label that some files write as a number.
 struct Label(Arc<str>);
 
 impl<'de> Deserialize<'de> for Label {
@@ -138,7 +141,7 @@ impl<'de> Deserialize<'de> for Label {
             type Value = Label;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an integer or a text")
+                f.write_str("an integer or a string")
             }
 
             fn visit_u64<E: Error>(self, value: u64) -> Result<Label, E> {

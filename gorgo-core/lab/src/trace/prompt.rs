@@ -1,13 +1,14 @@
-//! The text of a trace's prompts, made from block ids: equal ids give equal text, different ids differ from their
-//! first word on. Nothing of it is anybody's prompt.
+//! Text for a trace's prompts, made from block ids: equal ids give equal text, and texts of different ids differ from
+//! their first word on. None of it is a real user's prompt.
 //!
-//! **Four bytes are one token.** That is what the simulated engine counts, so its count of a prompt is the trace's
-//! `input_length`, plus what a chat template adds: the content is exact, the few tokens around each message are the
-//! engine's. A real tokenizer comes close, since all words but each block's first are three common letters and a
-//! space, one token each in most vocabularies.
+//! **Four bytes are one token.** The simulated engine counts in this way, so its count of a prompt is the trace's
+//! `input_length` plus what a chat template adds: the content is exact, the few tokens around each message are added by
+//! the engine. A real tokenizer comes close, since every word except the first of each block is a common word of three
+//! letters and a space, one token each in most vocabularies.
 //!
-//! A block's first word is its id, mixed with the seed and written in 11 letters and digits: 62^11 is above 2^64, so
-//! no two ids share it. A block cut below 3 tokens loses some of it, and then two ids may by chance read alike.
+//! A block's first word is its id, mixed with the seed and written in 11 letters and digits: 62^11 exceeds 2^64, so no
+//! two ids share it. A block shorter than 3 tokens has only part of that word, and then two ids may by chance give the
+//! same text.
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -18,13 +19,13 @@ use gorgo_routing::model::mix_bits;
 /// Bytes of text per token.
 pub const BYTES_PER_TOKEN: usize = 4;
 
-/// Digits of a block's first word.
+/// Digits in which a block's first word is written.
 const DIGITS: &[u8; 62] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
 
-/// Letters and digits that hold any 64-bit number.
+/// Length of a block's first word: enough base-62 digits for any 64-bit number.
 const FIRST_WORD: usize = 11;
 
-/// Common words, each one token with its space; 64 of them, so that six random bits choose one.
+/// Common words, each of them one token with its space; 64, so that six random bits choose one.
 const WORDS: [&[u8; 4]; 64] = [
     b"the ", b"and ", b"for ", b"are ", b"but ", b"not ", b"you ", b"all ", b"any ", b"can ", b"had ", b"her ",
     b"was ", b"one ", b"our ", b"out ", b"day ", b"get ", b"has ", b"him ", b"his ", b"how ", b"man ", b"new ",
@@ -34,7 +35,7 @@ const WORDS: [&[u8; 4]; 64] = [
     b"far ", b"few ", b"fly ", b"fun ",
 ];
 
-/// Writes prompts of one trace.
+/// Writer of the prompts of one trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PromptText {
     block_bytes: usize,
@@ -42,22 +43,23 @@ pub struct PromptText {
 }
 
 impl PromptText {
-    /// Texts for a trace whose ids stand for `block_tokens` each. Another seed gives other texts with the same
-    /// sharing, so a second replay finds cold caches.
+    /// Creates the writer for a trace whose ids cover `block_tokens` each. A different seed gives different texts with
+    /// the same sharing, so that a second replay finds cold caches.
     #[must_use]
     pub fn new(block_tokens: u32, seed: u64) -> Self {
         let tokens = usize::try_from(block_tokens).unwrap_or(usize::MAX);
         Self { block_bytes: tokens.saturating_mul(BYTES_PER_TOKEN).max(BYTES_PER_TOKEN), seed }
     }
 
-    /// Length of a row's text, bytes.
+    /// Returns the length of a row's text, bytes.
     #[must_use]
     pub fn len_of(row: &TraceRow) -> usize {
         usize::try_from(row.input_tokens).unwrap_or(usize::MAX).saturating_mul(BYTES_PER_TOKEN)
     }
 
-    /// Appends a row's text: exactly [`BYTES_PER_TOKEN`] bytes per input token, plain ASCII words that need no escape
-    /// in JSON. A row with fewer ids than its length asks for (none that [`super::read()`] returns) is shorter.
+    /// Appends a row's text: exactly [`BYTES_PER_TOKEN`] bytes per input token, plain ASCII words that need no escaping
+    /// in JSON. If a row has fewer ids than its length requires, its text is shorter ([`super::read()`] returns no such
+    /// row).
     pub fn append(&self, row: &TraceRow, out: &mut Vec<u8>) {
         let mut left = Self::len_of(row);
         out.reserve(left);
@@ -70,6 +72,8 @@ impl PromptText {
 
     fn append_block(&self, id: u64, bytes: usize, out: &mut Vec<u8>) {
         let end = out.len() + bytes;
+        // Both mixes are one to one, so different ids stay different under one seed. Mixing the seed first keeps nearby
+        // seeds and ids from cancelling each other.
         let mixed = mix_bits(id ^ mix_bits(self.seed));
         let mut rest = mixed;
         for _ in 0..FIRST_WORD {
@@ -77,6 +81,7 @@ impl PromptText {
             rest /= 62;
         }
         out.push(b' ');
+        // Seeded by the id, so that the block has the same text wherever it occurs.
         let mut random = ChaCha8Rng::seed_from_u64(mixed);
         let mut choices = [0_u8; 64];
         while out.len() < end {
@@ -85,6 +90,7 @@ impl PromptText {
                 out.extend_from_slice(WORDS[usize::from(choice & 63)]);
             }
         }
+        // The words of a batch, and the first word of a very short block, may go beyond the block.
         out.truncate(end);
     }
 }

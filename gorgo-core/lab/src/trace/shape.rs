@@ -1,21 +1,21 @@
-//! What a replay makes of a trace: which rows, how long, how fast. Order: spread, drop, limit, cap, scale; nothing is
-//! dropped or cut without being counted.
+//! Changes to a trace before a replay: which rows, how long, how fast. The steps in order: spread, drop, limit, cap,
+//! scale. Everything dropped or cut is counted.
 
 use super::{Trace, TraceRow};
 
-/// How to change a trace before it is replayed.
+/// Changes to a trace before it is replayed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Shape {
-    /// Factor on all gaps; larger is lighter. At least 0; 0 sends everything at once.
+    /// Factor on all gaps between requests; a larger one lightens the load. At least 0; 0 sends everything at once.
     pub time_scale: f64,
-    /// At most so many requests, counted after dropping.
+    /// Maximum number of requests, counted after dropping.
     pub limit: Option<usize>,
-    /// Longer prompts are dropped, tokens.
+    /// Longest prompt that is kept, tokens.
     pub max_input_tokens: Option<u32>,
-    /// Longer answers are cut to this, tokens.
+    /// Length to which longer answers are cut, tokens.
     pub max_output_tokens: Option<u32>,
-    /// Whether rows that share a timestamp are spread evenly to the next one (traces with coarse clocks, such as
-    /// Mooncake's 3 s, otherwise arrive in bursts nobody made).
+    /// Spread rows that share a timestamp evenly up to the next timestamp. Traces with coarse clocks, such as
+    /// Mooncake's 3 s, otherwise arrive in bursts that no user made.
     pub spread: bool,
 }
 
@@ -25,18 +25,18 @@ impl Default for Shape {
     }
 }
 
-/// What shaping did.
+/// Counts of what shaping removed and changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ShapeCounts {
     /// Rows of the trace.
     pub rows: usize,
-    /// Rows dropped for their prompt's length, among those looked at before the limit was reached.
+    /// Rows dropped because of their prompt's length, among those read before the limit was reached.
     pub dropped_over_input: usize,
-    /// Rows not looked at because the limit was reached.
+    /// Rows not read because the limit was reached.
     pub beyond_limit: usize,
-    /// Answers cut.
+    /// Answers that were cut.
     pub outputs_capped: usize,
-    /// Rows kept whose time was moved because they shared it.
+    /// Kept rows whose time was moved because other rows had the same timestamp.
     pub spread: usize,
 }
 
@@ -47,7 +47,7 @@ pub struct Shaped {
     pub rows: Vec<TraceRow>,
     /// Tokens per block id.
     pub block_tokens: u32,
-    /// What was done.
+    /// Counts of what was removed and changed.
     pub counts: ShapeCounts,
 }
 
@@ -56,7 +56,9 @@ pub struct Shaped {
 pub fn shape(trace: Trace, shape: &Shape) -> Shaped {
     let Trace { block_tokens, rows: mut all, .. } = trace;
     let mut counts = ShapeCounts { rows: all.len(), ..ShapeCounts::default() };
+    // Spread before dropping: a group's rows must share the whole gap, including rows that are dropped afterwards.
     let moved = if shape.spread { spread(&mut all) } else { Vec::new() };
+    // Advances in step with the rows, also over dropped ones.
     let mut moved = moved.into_iter().chain(std::iter::repeat(false));
     let limit = shape.limit.unwrap_or(usize::MAX);
     let mut rows = Vec::with_capacity(all.len().min(limit));
@@ -75,7 +77,9 @@ pub fn shape(trace: Trace, shape: &Shape) -> Shaped {
         counts.spread += usize::from(moved);
         rows.push(row);
     }
+    // The loop stops at the limit without using up the iterator, so the rest can be counted.
     counts.beyond_limit = left.len();
+    // Relative to the first row that is sent, so that dropped rows at the start leave no idle time.
     let start_ms = rows.first().map_or(0.0, |row| row.at_ms);
     for row in &mut rows {
         row.at_ms = (row.at_ms - start_ms) * shape.time_scale;
@@ -83,8 +87,8 @@ pub fn shape(trace: Trace, shape: &Shape) -> Shaped {
     Shaped { rows, block_tokens, counts }
 }
 
-/// Spreads each group of rows with one timestamp evenly over the time to the next timestamp; the last group over the
-/// gap before it. Returns for each row whether it moved. Rows must be sorted by time; they stay so.
+/// Spreads each group of rows with one timestamp evenly over the time to the next timestamp, and the last group over
+/// the gap before it. Returns for each row whether it moved. Rows must be sorted by time, and stay sorted.
 fn spread(rows: &mut [TraceRow]) -> Vec<bool> {
     let mut moved = Vec::with_capacity(rows.len());
     let mut gap_ms = 0.0;
@@ -92,6 +96,7 @@ fn spread(rows: &mut [TraceRow]) -> Vec<bool> {
     while let Some(at_ms) = rows.get(start).map(|row| row.at_ms) {
         let group = rows[start..].iter().take_while(|row| row.at_ms <= at_ms).count();
         let next = start + group;
+        // The last group has no next timestamp: `gap_ms` still holds the gap before it.
         if let Some(row) = rows.get(next) {
             gap_ms = row.at_ms - at_ms;
         }

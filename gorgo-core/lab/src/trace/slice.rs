@@ -1,44 +1,44 @@
-//! A part of a trace as a trace of its own.
+//! Cuts a part out of a trace, as a separate trace.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::Trace;
 
-/// Which part.
+/// Selection of the part.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Slice {
-    /// From this time on, ms after the trace's first request.
+    /// Start of the part, ms after the trace's first request.
     pub from_ms: f64,
-    /// Before this time, ms after the trace's first request.
+    /// End of the part (exclusive), ms after the trace's first request.
     pub to_ms: Option<f64>,
-    /// Longer prompts are dropped, tokens.
+    /// Longest prompt that is kept, tokens.
     pub max_input_tokens: Option<u32>,
-    /// Shorter prompts are dropped, tokens.
+    /// Shortest prompt that is kept, tokens.
     pub min_input_tokens: Option<u32>,
-    /// Longer answers are cut to this, tokens.
+    /// Length to which longer answers are cut, tokens.
     pub max_output_tokens: Option<u32>,
-    /// At most so many requests, counted after dropping.
+    /// Maximum number of requests, counted after dropping.
     pub limit: Option<usize>,
 }
 
-/// What slicing did.
+/// Counts of what slicing removed and changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SliceCounts {
     /// Requests of the trace.
     pub rows: usize,
-    /// Of them outside the time asked for.
+    /// Requests outside the selected time.
     pub outside: usize,
-    /// Of the rest, dropped for their prompt's length.
+    /// Of the rest, requests dropped because of their prompt's length.
     pub dropped: usize,
-    /// Of the rest, beyond the limit.
+    /// Of the rest, requests beyond the limit.
     pub beyond_limit: usize,
-    /// Answers cut.
+    /// Answers that were cut.
     pub outputs_capped: usize,
 }
 
-/// Cuts a part out. Times count from `from_ms`; a parent outside the part is forgotten, the length shared with it is
-/// not.
+/// Cuts the part out. Times count from `from_ms`. A parent outside the part is removed from the row; the length shared
+/// with it is kept.
 pub fn slice(trace: &mut Trace, part: &Slice) -> SliceCounts {
     let mut counts = SliceCounts { rows: trace.rows.len(), ..SliceCounts::default() };
     let start_ms = trace.rows.first().map_or(0.0, |row| row.at_ms) + part.from_ms;
@@ -46,6 +46,7 @@ pub fn slice(trace: &mut Trace, part: &Slice) -> SliceCounts {
     let mut kept = 0;
     trace.rows.retain_mut(|row| {
         row.at_ms -= start_ms;
+        // The end is exclusive, so that adjacent parts have no request in common.
         if !(row.at_ms >= 0.0 && row.at_ms < length_ms) {
             counts.outside += 1;
         } else if part.max_input_tokens.is_some_and(|most| row.input_tokens > most)
@@ -65,6 +66,7 @@ pub fn slice(trace: &mut Trace, part: &Slice) -> SliceCounts {
         }
         false
     });
+    // A parent that was cut away would be a dangling name. The shared length stays: it still describes the prompt.
     let ids: HashSet<Arc<str>> = trace.rows.iter().filter_map(|row| row.id.clone()).collect();
     for row in &mut trace.rows {
         row.parent = row.parent.take().filter(|parent| ids.contains(parent));

@@ -1,4 +1,4 @@
-//! What is in a trace: rate, burstiness, lengths, reuse, sessions. Pure arithmetic on its rows.
+//! Statistics of a trace: rate, burstiness, lengths, reuse, sessions. Pure arithmetic on the rows.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
@@ -7,7 +7,7 @@ use super::summary::mean;
 use super::{Trace, TraceRow};
 use gorgo_routing::model::quantile;
 
-/// Widths of the bins that arrivals are counted in, s.
+/// Widths of the bins in which arrivals are counted, s.
 pub const FANO_SECS: [u32; 3] = [1, 10, 60];
 
 /// Mean and quantiles of a length, tokens, or of a count.
@@ -15,7 +15,7 @@ pub const FANO_SECS: [u32; 3] = [1, 10, 60];
 pub struct Spread {
     /// Mean.
     pub mean: Option<f64>,
-    /// Median (nearest rank, as all quantiles here).
+    /// Median (nearest rank, like all quantiles here).
     pub p50: Option<f64>,
     /// 90th percentile.
     pub p90: Option<f64>,
@@ -23,7 +23,7 @@ pub struct Spread {
     pub p95: Option<f64>,
     /// 99th percentile.
     pub p99: Option<f64>,
-    /// Largest.
+    /// Largest value.
     pub max: Option<f64>,
 }
 
@@ -42,76 +42,77 @@ impl Spread {
     }
 }
 
-/// Input seen before in the trace, with a cache that forgets nothing.
+/// Share of the input that was seen before in the trace, with a cache that never evicts.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Reuse {
-    /// Tokens of blocks seen before / all input tokens; the partial last block counts with the tokens it has.
+    /// Tokens of blocks seen before / all input tokens; a partial last block counts with the tokens it has.
     pub tokens: f64,
     /// The same counted in blocks.
     pub blocks: f64,
-    /// As `tokens`, of blocks that the same user's requests brought; `None` where the trace has no users.
+    /// Like `tokens`, for blocks seen before in the same user's requests; `None` if the trace has no users.
     pub own_tokens: Option<f64>,
 }
 
-/// How requests were put into sessions.
+/// Method by which requests were assigned to sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionSource {
     /// The trace names conversations or users.
     Named,
-    /// A request belongs to the session that last used the deepest of its blocks; leading blocks that more than half
-    /// of all requests begin with count for nothing.
+    /// A request belongs to the session that last used the deepest of its blocks. Leading blocks that more than half of
+    /// all requests begin with are ignored.
     Inferred,
 }
 
 /// Sessions and the requests in them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sessions {
-    /// How they were found.
+    /// Method by which they were found.
     pub source: SessionSource,
-    /// How many.
+    /// Number of sessions.
     pub count: usize,
-    /// Requests of a session.
+    /// Requests per session.
     pub turns: Spread,
-    /// Share of sessions with one request.
+    /// Share of sessions with a single request.
     pub single: f64,
 }
 
-/// The statistics of a trace.
+/// Statistics of a trace.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TraceStats {
-    /// Requests.
+    /// Number of requests.
     pub rows: usize,
-    /// From the first arrival to the last, s.
+    /// Time from the first arrival to the last, s.
     pub duration_secs: f64,
-    /// Rows / duration.
+    /// Requests per second: rows / duration.
     pub rate: Option<f64>,
     /// Standard deviation / mean of the gaps between arrivals; Poisson is 1.
     pub gap_cv: Option<f64>,
-    /// Variance / mean of arrivals per bin of [`FANO_SECS`]; Poisson is 1. `None` below two bins.
+    /// Variance / mean of arrivals per bin of [`FANO_SECS`]; Poisson is 1. `None` for fewer than two bins.
     pub fano: [Option<f64>; 3],
-    /// Prompt, tokens.
+    /// Prompt length, tokens.
     pub input: Spread,
-    /// Answer, tokens.
+    /// Answer length, tokens.
     pub output: Spread,
     /// Tokens per block id.
     pub block_tokens: u32,
-    /// Reuse; `None` where not one row came with block ids.
+    /// Reuse; `None` if no row has block ids.
     pub reuse: Option<Reuse>,
-    /// Users; `None` where the trace names none.
+    /// Number of users; `None` if the trace names none.
     pub users: Option<usize>,
-    /// Share of all requests that the busiest user made.
+    /// Share of all requests that come from the busiest user.
     pub largest_user: Option<f64>,
-    /// Sessions; `None` where there is nothing to tell them by.
+    /// Sessions; `None` if the trace has neither names nor block ids to find them by.
     pub sessions: Option<Sessions>,
 }
 
 impl TraceStats {
-    /// Of a trace.
+    /// Computes the statistics of a trace.
     #[must_use]
     pub fn of(trace: &Trace) -> Self {
         let rows = &trace.rows;
         let (first, last) = (rows.first().map_or(0.0, |row| row.at_ms), rows.last().map_or(0.0, |row| row.at_ms));
         let duration_secs = (last - first) / 1e3;
+        // Fresh ids never repeat; counted as reuse they would report 0 instead of "unknown".
         let has_blocks = trace.rows_without_blocks < rows.len();
         let by_user = counted(rows.iter().filter_map(|row| row.user.as_deref()));
         let users = (!by_user.is_empty()).then_some(by_user.len());
@@ -144,7 +145,7 @@ fn counted<K: Eq + Hash>(keys: impl Iterator<Item = K>) -> HashMap<K, usize> {
     counts
 }
 
-/// Population standard deviation / mean; `None` where the mean is 0.
+/// Population standard deviation / mean; `None` if the mean is 0.
 fn cv(values: &[f64]) -> Option<f64> {
     let middle = mean(values).filter(|middle| *middle > 0.0)?;
     let squares: Vec<f64> = values.iter().map(|value| (value - middle).powi(2)).collect();
@@ -156,7 +157,7 @@ fn gap_cv(rows: &[TraceRow]) -> Option<f64> {
     cv(&gaps)
 }
 
-/// Over all bins from the first arrival on, the one with the last arrival too.
+/// Variance / mean of the arrivals per bin, over all bins from the first arrival to the one with the last arrival.
 fn fano(rows: &[TraceRow], width_ms: f64) -> Option<f64> {
     let start = rows.first()?.at_ms;
     let bin = |row: &TraceRow| {
@@ -167,6 +168,7 @@ fn fano(rows: &[TraceRow], width_ms: f64) -> Option<f64> {
     let bins = u32::try_from(bin(rows.last()?) + 1).ok().filter(|bins| *bins >= 2).map(f64::from)?;
     let middle = number(rows.len()) / bins;
     let counts = counted(rows.iter().map(bin));
+    // Only bins with arrivals are stored; each empty bin is `middle` away from the mean.
     let filled: f64 = counts.values().map(|count| (number(*count) - middle).powi(2)).sum();
     let empty = (bins - number(counts.len())) * middle.powi(2);
     Some((filled + empty) / bins / middle)
@@ -192,6 +194,7 @@ fn reuse(trace: &Trace, has_users: bool) -> Reuse {
                 reused_own += length;
             }
         }
+        // Added after the whole row: a block that a prompt repeats within itself is no reuse.
         seen.extend(&row.blocks);
         if has_users {
             own.extend(row.blocks.iter().map(|block| (row.user.as_deref(), *block)));
@@ -208,6 +211,7 @@ fn reuse(trace: &Trace, has_users: bool) -> Reuse {
 
 fn sessions(rows: &[TraceRow], has_blocks: bool) -> Option<Sessions> {
     let named = counted(rows.iter().filter_map(TraceRow::session));
+    // Names are exact where the trace has them; inference is a guess from shared prefixes.
     let (source, counts): (_, Vec<usize>) = if !named.is_empty() {
         (SessionSource::Named, named.into_values().collect())
     } else if has_blocks {
@@ -223,12 +227,13 @@ fn sessions(rows: &[TraceRow], has_blocks: bool) -> Option<Sessions> {
     })
 }
 
-/// Requests of each session, by [`SessionSource::Inferred`].
+/// Returns the number of requests of each session, found as [`SessionSource::Inferred`] describes.
 fn inferred_sessions(rows: &[TraceRow]) -> Vec<usize> {
     let common = common_head(rows);
     let mut last_user: HashMap<u64, usize> = HashMap::new();
     let mut counts = Vec::new();
     for row in rows {
+        // A prompt head that most users share would join all their sessions into one.
         let blocks = row.blocks.get(common..).unwrap_or_default();
         let session = blocks.iter().rev().find_map(|block| last_user.get(block)).copied().unwrap_or_else(|| {
             counts.push(0);
@@ -240,10 +245,11 @@ fn inferred_sessions(rows: &[TraceRow]) -> Vec<usize> {
     counts
 }
 
-/// How many leading blocks more than half of all rows begin with.
+/// Returns how many leading blocks more than half of all rows begin with.
 fn common_head(rows: &[TraceRow]) -> usize {
     let mut depth = 0;
     loop {
+        // An id also identifies all blocks before it, so equal ids at this depth mean an equal head.
         let at_depth = counted(rows.iter().filter_map(|row| row.blocks.get(depth)));
         if at_depth.values().max().is_none_or(|most| most * 2 <= rows.len()) {
             return depth;

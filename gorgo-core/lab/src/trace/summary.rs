@@ -1,7 +1,7 @@
-//! Samples of one run → the numbers of its report. Pure arithmetic, shared by replay and simulator.
+//! Samples of one run → the numbers of its report. Pure arithmetic, shared by replay and the simulator.
 //!
-//! Latencies are those of requests that succeeded; failures are counted by class. A quantile is the nearest rank,
-//! `ceil(p·n)`: a value that was measured, never one between two.
+//! Latencies are those of successful requests; failures are counted by class. A quantile is the value at the nearest
+//! rank, `ceil(p·n)`: always a measured value, never an interpolated one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,27 +9,27 @@ use std::sync::Arc;
 use super::Sample;
 use gorgo_routing::model::{ErrorClass, quantile};
 
-/// Prompts below this many tokens are reported apart: real traces are a third or more probes of a few tokens, which
-/// set the median and say nothing of prefill.
+/// Shortest prompt that counts as long, tokens; long ones are also reported separately. A third or more of the requests
+/// of real traces are probes of a few tokens, which set the median and reveal nothing about prefill.
 pub const SHORT_INPUT_TOKENS: u32 = 100;
 
-/// A 99th percentile of slip above this, ms, means that the trace was not replayed as recorded.
+/// Largest 99th percentile of slip, ms, at which the trace still counts as replayed as recorded.
 pub const SLIP_LIMIT_MS: f64 = 50.0;
 
-/// A wait for a slot below this, ms, is scheduling noise.
+/// Longest wait for a slot that is treated as scheduling noise, ms.
 const SLOT_WAIT_NOISE_MS: f64 = 1.0;
 
-/// The mean; `None` of none.
+/// Returns the mean; `None` if there are no values.
 #[must_use]
 pub fn mean(values: &[f64]) -> Option<f64> {
     let count = u32::try_from(values.len()).ok().filter(|count| *count > 0)?;
     Some(values.iter().sum::<f64>() / f64::from(count))
 }
 
-/// Statistics of one latency, ms. All `None` where nothing was measured.
+/// Statistics of one latency, ms. All `None` if nothing was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Quantiles {
-    /// Values behind it.
+    /// Number of values.
     pub count: usize,
     /// Mean.
     pub mean: Option<f64>,
@@ -39,12 +39,12 @@ pub struct Quantiles {
     pub p95: Option<f64>,
     /// 99th percentile.
     pub p99: Option<f64>,
-    /// Largest.
+    /// Largest value.
     pub max: Option<f64>,
 }
 
 impl Quantiles {
-    /// Of these values, in any order.
+    /// Computes the statistics of values in any order.
     #[must_use]
     pub fn of(values: impl Iterator<Item = f64>) -> Self {
         let mut sorted: Vec<f64> = values.collect();
@@ -60,21 +60,21 @@ impl Quantiles {
     }
 }
 
-/// The latencies of a set of requests, of those that succeeded.
+/// Latencies of the successful requests of a set.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Latencies {
-    /// Requests in the set, failed ones too.
+    /// Requests in the set, including failed ones.
     pub requests: usize,
-    /// Time to first content.
+    /// Time to the first content.
     pub ttft: Quantiles,
     /// Time to the last byte.
     pub e2e: Quantiles,
-    /// Each request's mean gap between tokens.
+    /// Mean gap between tokens of each request.
     pub itl: Quantiles,
 }
 
 impl Latencies {
-    /// Of these samples.
+    /// Computes the latencies of these samples.
     #[must_use]
     pub fn of<'a>(samples: impl Iterator<Item = &'a Sample> + Clone) -> Self {
         let good = samples.clone().filter(|sample| sample.error.is_none());
@@ -87,86 +87,86 @@ impl Latencies {
     }
 }
 
-/// How many requests failed one way.
+/// Number of requests that failed in the same way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailureCount {
-    /// What went wrong.
+    /// Class of the failure.
     pub class: ErrorClass,
-    /// With which response status; `None` where none came.
+    /// Response status; `None` if no response came.
     pub status: Option<u16>,
-    /// How often.
+    /// Number of requests.
     pub requests: usize,
-    /// What was said the first time.
+    /// First error text that came with it.
     pub example: Option<Arc<str>>,
 }
 
-/// What one replica served.
+/// Requests that one replica served.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReplicaTraffic {
-    /// Its name.
+    /// Name of the replica.
     pub name: Arc<str>,
-    /// Requests sent there, failed ones too.
+    /// Requests sent there, including failed ones.
     pub requests: usize,
-    /// Their share of all requests that name a replica, 0 to 1.
+    /// Share of these among all requests that name a replica, 0 to 1.
     pub share: f64,
-    /// Cached share of their prompt tokens, where reported.
+    /// Cached share of their prompt tokens, if reported.
     pub hit_rate: Option<f64>,
-    /// Their time to first content.
+    /// Time to the first content of these requests.
     pub ttft: Quantiles,
 }
 
-/// How late requests were sent.
+/// Delay with which requests were sent.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Slip {
     /// Sent − scheduled, ms.
     pub late: Quantiles,
-    /// Requests that had to wait for a slot under the limit of requests in flight.
+    /// Requests that had to wait for a slot because of the limit on requests in flight.
     pub waited_for_slot: usize,
 }
 
 impl Slip {
-    /// Whether the load was the trace's: 99 of 100 requests left within [`SLIP_LIMIT_MS`] of their time.
+    /// Reports whether the load was that of the trace: 99 of 100 requests left within [`SLIP_LIMIT_MS`] of their time.
     #[must_use]
     pub fn is_good(&self) -> bool {
         self.late.p99.is_none_or(|p99| p99 <= SLIP_LIMIT_MS)
     }
 }
 
-/// One run in numbers.
+/// Numbers of one run.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Summary {
     /// Requests sent.
     pub requests: usize,
-    /// Of them failed.
+    /// Of these, requests that failed.
     pub errors: usize,
-    /// By class and status, most frequent first.
+    /// Failures by class and status, most frequent first.
     pub failures: Vec<FailureCount>,
-    /// Of all requests.
+    /// Latencies of all requests.
     pub all: Latencies,
-    /// Of those with [`SHORT_INPUT_TOKENS`] or more in the trace.
+    /// Latencies of the requests whose prompt has [`SHORT_INPUT_TOKENS`] or more in the trace.
     pub long: Latencies,
-    /// Requests that succeeded without any content; they have no TTFT.
+    /// Requests that succeeded without any content; these have no TTFT.
     pub without_content: usize,
-    /// Prompt tokens the engines counted.
+    /// Prompt tokens as the engines counted them.
     pub prompt_tokens: u64,
     /// Tokens generated.
     pub completion_tokens: u64,
-    /// Cached ÷ prompt tokens over requests whose engine reported both; `None` where none did.
+    /// Cached ÷ prompt tokens over requests whose engine reported both; `None` if none did.
     pub hit_rate: Option<f64>,
-    /// By replica, in order of name.
+    /// Requests by replica, in order of name.
     pub replicas: Vec<ReplicaTraffic>,
-    /// Largest share of requests at one replica; `None` where no response named one.
+    /// Largest share of requests at one replica; `None` if no response named one.
     pub busiest_share: Option<f64>,
-    /// Herfindahl index of the shares: 1 ÷ replicas when even, 1 when one serves all.
+    /// Herfindahl index of the shares: 1 ÷ number of replicas if even, 1 if one replica serves everything.
     pub hhi: Option<f64>,
-    /// From the first send to the last byte of all, ms.
+    /// Time from the first send to the last byte of any request, ms.
     pub duration_ms: f64,
-    /// How late requests were sent.
+    /// Delay with which requests were sent.
     pub slip: Slip,
 }
 
 impl Summary {
-    /// Of these samples, in any order.
+    /// Summarises samples in any order.
     #[must_use]
     pub fn of(samples: &[Sample]) -> Self {
         let long = samples.iter().filter(|sample| sample.input_tokens >= SHORT_INPUT_TOKENS);
@@ -180,7 +180,7 @@ impl Summary {
             failures: failures(samples),
             all: Latencies::of(samples.iter()),
             long: Latencies::of(long),
-            // What came whole has content and no first token of its own.
+            // An answer that came as a single body has content events but no TTFT; it is not without content.
             without_content: samples
                 .iter()
                 .filter(|one| one.error.is_none() && one.ttft_ms.is_none() && one.content_events == 0)
@@ -203,6 +203,7 @@ impl Summary {
 fn hit_rate<'a>(samples: impl Iterator<Item = &'a Sample>) -> Option<f64> {
     let (mut cached, mut prompt) = (0.0, 0.0);
     for sample in samples {
+        // A request that reports only one of the two would shift the ratio.
         if let (Some(hit), Some(all)) = (sample.usage.cached_tokens, sample.usage.prompt_tokens) {
             cached += f64::from(hit);
             prompt += f64::from(all);
@@ -223,6 +224,7 @@ fn by_replica(samples: &[Sample]) -> Vec<ReplicaTraffic> {
     let traffic = groups.into_iter().map(|(name, served)| ReplicaTraffic {
         name: Arc::clone(name),
         requests: served.len(),
+        // Requests that never reached a replica belong to no share.
         share: count(served.len()) / named,
         hit_rate: hit_rate(served.iter().copied()),
         ttft: Latencies::of(served.iter().copied()).ttft,
@@ -237,6 +239,7 @@ fn failures(samples: &[Sample]) -> Vec<FailureCount> {
         match counts.iter_mut().find(|count| count.class == class && count.status == sample.status) {
             Some(count) => {
                 count.requests += 1;
+                // The first failure of a kind may lack an error text; take the first that exists.
                 if count.example.is_none() {
                     count.example.clone_from(&sample.detail);
                 }
@@ -246,6 +249,7 @@ fn failures(samples: &[Sample]) -> Vec<FailureCount> {
             }
         }
     }
+    // Most frequent first; name and status break ties, so that equal runs give equal reports.
     counts.sort_by_key(|count| (usize::MAX - count.requests, count.class.name(), count.status));
     counts
 }

@@ -1,7 +1,7 @@
-//! Rows → a trace file in the form of Mooncake's FAST'25 traces, which [`super::read()`] reads back as it was.
+//! Rows → a trace file in the format of Mooncake's FAST'25 traces, which [`super::read()`] reads back unchanged.
 //!
-//! Times are written in ms with at most three decimals. Optional fields are written where a row has them; a name that
-//! is a number is written as one.
+//! Times are written in ms with at most three decimals. Optional fields are written if a row has them; a label that is
+//! a number is written as a number.
 
 use std::io::{self, Write};
 
@@ -11,17 +11,17 @@ use serde::{Serialize, Serializer};
 
 use super::TraceRow;
 
-/// Whether the file is compressed.
+/// Compression of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Packing {
-    /// Text as it is.
+    /// Uncompressed text.
     Plain,
-    /// gzip, without name and time: equal rows give equal bytes.
+    /// gzip without file name and time stamp, so that equal rows give equal bytes.
     Gzip,
 }
 
 impl Packing {
-    /// What a file's name asks for: gzip where it ends in `.gz`.
+    /// Chooses the compression by file name: gzip if it ends in `.gz`.
     #[must_use]
     pub fn of_name(name: &str) -> Self {
         if name.ends_with(".gz") { Self::Gzip } else { Self::Plain }
@@ -31,13 +31,14 @@ impl Packing {
 /// Writes the rows, one JSON object per line, in the order given.
 ///
 /// # Errors
-/// What `out` says.
+/// Any error of `out`.
 pub fn write(rows: &[TraceRow], packing: Packing, mut out: impl Write) -> io::Result<()> {
     match packing {
         Packing::Plain => lines(rows, &mut out)?,
         Packing::Gzip => {
             let mut packed = GzEncoder::new(&mut out, Compression::default());
             lines(rows, &mut packed)?;
+            // Dropping the encoder would also write the trailer, but swallow its error.
             packed.finish()?;
         }
     }
@@ -52,7 +53,7 @@ fn lines(rows: &[TraceRow], out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// One line as it stands in the file.
+/// One line of the file.
 #[derive(Serialize)]
 struct Line<'a> {
     timestamp: Millis,
@@ -93,13 +94,14 @@ impl<'a> Line<'a> {
     }
 }
 
-/// A time, ms, rounded to µs; a whole number is written as one.
+/// A time in ms, rounded to µs; whole numbers are written without a fraction.
 struct Millis(f64);
 
 impl Serialize for Millis {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let micros = (self.0 * 1e3).round();
         let millis = micros / 1e3;
+        // Mooncake's own files have integer timestamps. From 2^53, about 9e15, an f64 no longer holds every integer.
         if millis.fract() == 0.0 && (0.0..9e15).contains(&millis) {
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole and in range")]
             serializer.serialize_u64(millis as u64)
@@ -109,12 +111,13 @@ impl Serialize for Millis {
     }
 }
 
-/// A name; a number where it is written as Rust would write that number.
+/// A label; written as a number if that number, written by Rust, gives the same label.
 struct Label<'a>(&'a str);
 
 impl Serialize for Label<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.0.parse::<u64>() {
+            // `007` or `+7` must stay strings, or reading the file back would change the label.
             Ok(number) if number.to_string() == self.0 => serializer.serialize_u64(number),
             _ => serializer.serialize_str(self.0),
         }

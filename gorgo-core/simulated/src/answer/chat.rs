@@ -26,6 +26,7 @@ fn chunk(subject: &Subject, choices: &Value) -> Value {
         "id": format!("chatcmpl-{}", subject.id), "object": "chat.completion.chunk", "created": subject.created_secs,
         "model": subject.model, "choices": choices,
     });
+    // OpenAI: with `include_usage`, every chunk has the field; it is null in all but the last.
     if subject.include_usage {
         chunk["usage"] = Value::Null;
     }
@@ -34,6 +35,7 @@ fn chunk(subject: &Subject, choices: &Value) -> Value {
 
 impl Wording for Chat {
     fn open(&mut self, _: Counts, out: &mut String) {
+        // The first chunk has the role and no text.
         event(&chunk(&self.subject, &json!([choice(&json!({ "role": "assistant", "content": "" }), None)])), out);
     }
 
@@ -44,6 +46,7 @@ impl Wording for Chat {
     fn close(&mut self, counts: Counts, out: &mut String) {
         event(&chunk(&self.subject, &json!([choice(&json!({}), Some(self.subject.reason))])), out);
         if self.subject.include_usage {
+            // The chunk with the token counts has no choices.
             let mut last = chunk(&self.subject, &json!([]));
             last["usage"] = counts.usage();
             event(&last, out);

@@ -26,6 +26,7 @@ fn chunk(subject: &Subject, choices: &Value) -> Value {
         "id": format!("cmpl-{}", subject.id), "object": "text_completion", "created": subject.created_secs,
         "model": subject.model, "choices": choices,
     });
+    // OpenAI: with `include_usage`, every chunk has the field; it is null in all but the last.
     if subject.include_usage {
         chunk["usage"] = Value::Null;
     }
@@ -42,6 +43,7 @@ impl Wording for Completions {
     fn close(&mut self, counts: Counts, out: &mut String) {
         event(&chunk(&self.subject, &json!([choice("", Some(self.subject.reason))])), out);
         if self.subject.include_usage {
+            // The chunk with the token counts has no choices.
             let mut last = chunk(&self.subject, &json!([]));
             last["usage"] = counts.usage();
             event(&last, out);

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::Counts;
 
-/// The answer to inputs with these digests.
+/// Returns the answer to inputs with these digests.
 pub(in super::super) fn embeddings(model: &str, digests: &[u64], counts: Counts) -> Value {
     let data: Vec<Value> = digests
         .iter()
@@ -20,7 +20,7 @@ pub(in super::super) fn embeddings(model: &str, digests: &[u64], counts: Counts)
     })
 }
 
-/// Numbers from -1 to 1, one from each byte of the digest.
+/// Returns numbers from -1 to 1, one for each byte of the digest.
 fn vector(digest: u64) -> Vec<f64> {
     digest.to_le_bytes().into_iter().map(|byte| f64::from(byte) / 127.5 - 1.0).collect()
 }

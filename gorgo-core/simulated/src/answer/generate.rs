@@ -1,4 +1,4 @@
-//! SGLang's `/generate`: each event repeats the whole text so far and carries the counts.
+//! SGLang's `/generate`: each event repeats the whole text so far and contains the token counts.
 
 use serde_json::{Value, json};
 

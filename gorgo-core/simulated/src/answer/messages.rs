@@ -1,4 +1,4 @@
-//! Anthropic's `/v1/messages`. Its `input_tokens` leave the cached ones out, which `cache_read_input_tokens` counts.
+//! Anthropic's `/v1/messages`. `input_tokens` excludes cached tokens, which `cache_read_input_tokens` counts.
 
 use serde_json::{Value, json};
 

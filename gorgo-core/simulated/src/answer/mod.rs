@@ -1,4 +1,4 @@
-//! How each API words an answer: as one JSON body and as a stream of server-sent events.
+//! Answers in the format of each API: as one JSON body and as a stream of server-sent events.
 
 mod chat;
 mod completions;
@@ -23,7 +23,7 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// As OpenAI's chat and completions report them.
+    /// Returns the counts as OpenAI's chat and completions APIs report them.
     pub(super) fn usage(self) -> Value {
         json!({
             "prompt_tokens": self.prompt,
@@ -34,33 +34,33 @@ impl Counts {
     }
 }
 
-/// What all wordings of one answer have in common.
+/// Properties of an answer that all formats have in common.
 #[derive(Debug, Clone)]
 pub(super) struct Subject {
-    /// Unique in this engine; the API's prefix goes before it.
+    /// Id, unique within this engine, without the prefix that each API puts before it.
     pub(super) id: String,
     pub(super) model: String,
-    /// Seconds since the epoch.
+    /// Time of creation, seconds since the epoch.
     pub(super) created_secs: u64,
-    /// Whether a stream is to end with its usage, where the API lets the client choose.
+    /// A stream ends with its token counts, if the API lets the client choose.
     pub(super) include_usage: bool,
-    /// `stop`, or `length` where the client's own limit ended it.
+    /// Finish reason: `stop`, or `length` if the client's own limit ended the answer.
     pub(super) reason: &'static str,
 }
 
-/// The wording of one API. Events are appended to `out`, whole.
+/// Answer format of one API. Only complete events are appended to `out`.
 pub(super) trait Wording: Send {
-    /// What comes in the same write as the first token, before it.
+    /// Appends the events before the first token; they are sent in the same write.
     fn open(&mut self, counts: Counts, out: &mut String);
-    /// One token; `text` is ASCII and needs no escaping.
+    /// Appends one token; `text` is ASCII and needs no escaping.
     fn token(&mut self, text: &str, counts: Counts, out: &mut String);
-    /// All that comes after the last token.
+    /// Appends everything that follows the last token.
     fn close(&mut self, counts: Counts, out: &mut String);
-    /// The same answer as one body.
+    /// Returns the whole answer as one body.
     fn whole(&self, text: &str, counts: Counts) -> Value;
 }
 
-/// The wording of an API that generates.
+/// Returns the answer format of an API that generates.
 pub(super) fn wording(api: ApiPath, subject: Subject) -> Box<dyn Wording> {
     match api {
         ApiPath::Completions => Box::new(completions::Completions::new(subject)),
@@ -71,7 +71,7 @@ pub(super) fn wording(api: ApiPath, subject: Subject) -> Box<dyn Wording> {
     }
 }
 
-/// The last event of OpenAI's and SGLang's own streams.
+/// Last event of OpenAI's and SGLang's own streams.
 const DONE: &str = "data: [DONE]\n\n";
 
 /// Appends an unnamed event.
@@ -81,7 +81,7 @@ fn event(data: &Value, out: &mut String) {
     out.push_str("\n\n");
 }
 
-/// Appends an event with a name, as Anthropic and the Responses API have them; the name is its `type`.
+/// Appends a named event, as Anthropic and the Responses API use; the name is its `type`.
 fn named_event(data: &Value, out: &mut String) {
     if let Some(name) = data["type"].as_str() {
         out.push_str("event: ");
@@ -91,7 +91,7 @@ fn named_event(data: &Value, out: &mut String) {
     event(data, out);
 }
 
-/// The body of a refusal.
+/// Returns the body of a refusal.
 pub(super) fn error(dialect: Dialect, status: u16, message: &str) -> Value {
     let kind = match status {
         400 => "BadRequestError",
@@ -100,6 +100,7 @@ pub(super) fn error(dialect: Dialect, status: u16, message: &str) -> Value {
         503 => "ServiceUnavailableError",
         _ => "InternalServerError",
     };
+    // SGLang puts the fields at the top level; vLLM nests them under `error`, like OpenAI.
     match dialect {
         Dialect::Sglang => {
             json!({ "object": "error", "message": message, "type": kind, "param": null, "code": status })
@@ -110,26 +111,26 @@ pub(super) fn error(dialect: Dialect, status: u16, message: &str) -> Value {
     }
 }
 
-/// An error in the middle of a stream, and the stream's regular end. Alike in SGLang and vLLM.
+/// Appends an error in the middle of a stream, and the regular end of the stream. SGLang and vLLM do the same.
 pub(super) fn error_event(status: u16, message: &str, out: &mut String) {
     let kind = "ServiceUnavailableError";
     event(&json!({ "error": { "message": message, "type": kind, "param": null, "code": status } }), out);
     out.push_str(DONE);
 }
 
-/// An event that differs from token to token only in the text: built once, split where the text goes.
+/// An event that differs from token to token only in the text: built once and split where the text goes.
 struct Template {
     before: String,
     after: String,
 }
 
-/// Stands for the text while a template is built; no model name may contain it by accident.
+/// Placeholder for the text while a template is built; control characters keep it distinct from any model name.
 const PLACE: &str = "\u{1}text\u{1}";
 
 impl Template {
-    /// From an event with [`PLACE`] where the text goes.
+    /// Creates a template from an event with [`PLACE`] where the text goes.
     fn new(event: &str) -> Self {
-        // In JSON the control characters are written as escapes.
+        // serde_json writes the control characters as escapes.
         let (before, after) = event.split_once("\\u0001text\\u0001").unwrap_or((event, ""));
         Self { before: before.to_owned(), after: after.to_owned() }
     }

@@ -1,4 +1,4 @@
-//! `/v1/responses`. Nothing is stored: `previous_response_id` is read by nobody here.
+//! `/v1/responses`. Nothing is stored, so `previous_response_id` is ignored.
 
 use serde_json::{Value, json};
 
@@ -43,6 +43,7 @@ impl Responses {
         });
         let status = if self.subject.reason == "length" { "incomplete" } else { "completed" };
         let mut response = self.response(status, &json!([self.item(text)]), &usage);
+        // This API has no finish reason: a cut answer is an incomplete response with a reason.
         if status == "incomplete" {
             response["incomplete_details"] = json!({ "reason": "max_output_tokens" });
         }
@@ -62,6 +63,7 @@ impl Wording for Responses {
     }
 
     fn token(&mut self, text: &str, _: Counts, out: &mut String) {
+        // The closing events repeat the whole text.
         self.text.push_str(text);
         self.token.write(text, out);
     }

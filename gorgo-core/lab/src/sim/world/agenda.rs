@@ -1,40 +1,41 @@
-//! What happens when: a heap of happenings. Of two at the same time the one entered first comes first.
+//! Queue of simulation events, ordered by time. Of two events at the same time, the one scheduled first comes first.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use gorgo_routing::model::{At, EngineReport, ReplicaId};
 
-/// Something that happens at a moment. Requests are named by their place in the workload.
+/// Simulation event. Requests are identified by their index in the workload.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Happening {
-    /// The client's time for a request has come.
+    /// A request is due at the client.
     Arrive(usize),
-    /// A request that waits at the router's gate looks again; of all its looks only the last one entered counts.
+    /// A request that waits at the router's admission gate is rechecked; of all rechecks scheduled for it, only the
+    /// last one counts.
     Look(usize, u32),
-    /// A request reaches the engine it was sent to, by this attempt.
+    /// A request reaches the engine that this attempt was sent to.
     Reach(usize, u32),
-    /// An engine ends a step or admits somebody.
+    /// An engine ends a step or admits a request.
     Engine(ReplicaId),
     /// The router reads the first token of this attempt.
     First(usize, u32),
-    /// The router reads the end of this attempt.
+    /// The router reads the end of this attempt's answer.
     Done(usize, u32),
-    /// The router sees that this attempt failed.
+    /// The router learns that this attempt failed.
     Failed(usize, u32),
-    /// A probe leaves.
+    /// A probe is sent.
     ProbeSent(ReplicaId),
-    /// A probe's answer arrives; `None`: it was refused or took too long.
+    /// The answer to a probe arrives; `None`: the probe was refused or took too long.
     ProbeBack(ReplicaId, Option<f64>),
-    /// A request for the metrics page leaves.
+    /// A request for the metrics page is sent.
     ScrapeSent(ReplicaId),
-    /// It is answered at the engine; the answer takes this long, µs.
+    /// The engine answers the request for its metrics page; the answer arrives after this time, µs.
     ScrapeRead(ReplicaId, u64),
-    /// The page arrives.
+    /// The metrics page arrives at the router.
     ScrapeBack(ReplicaId, Box<EngineReport>),
     /// A fault of the scenario begins.
     FaultBegins(usize),
-    /// It is over.
+    /// A fault of the scenario ends.
     FaultEnds(usize),
 }
 
@@ -47,6 +48,7 @@ struct Entry {
 
 impl PartialEq for Entry {
     fn eq(&self, other: &Self) -> bool {
+        // The event itself takes no part in the order; numbers are unique.
         (self.at, self.number) == (other.at, other.number)
     }
 }
@@ -65,7 +67,7 @@ impl Ord for Entry {
     }
 }
 
-/// See the module.
+/// Queue of simulation events; see the module.
 #[derive(Debug, Default)]
 pub(super) struct Agenda {
     heap: BinaryHeap<Reverse<Entry>>,
@@ -73,13 +75,14 @@ pub(super) struct Agenda {
 }
 
 impl Agenda {
-    /// Enters a happening.
+    /// Schedules an event.
     pub(super) fn enter(&mut self, at: At, what: Happening) {
         self.entered += 1;
+        // The heap alone does not keep the order of events at the same time; the number makes runs reproducible.
         self.heap.push(Reverse(Entry { at, number: self.entered, what }));
     }
 
-    /// Takes the next one out.
+    /// Removes and returns the next event.
     pub(super) fn next(&mut self) -> Option<(At, Happening)> {
         self.heap.pop().map(|Reverse(entry)| (entry.at, entry.what))
     }

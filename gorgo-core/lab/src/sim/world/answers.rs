@@ -1,4 +1,4 @@
-//! What engines say, on its way to the router; and what becomes of requests whose engine goes away.
+//! Engine outputs on their way to the router, and failures of requests whose engine goes down.
 
 use super::agenda::Happening;
 use super::run::World;
@@ -6,9 +6,10 @@ use crate::sim::{FinishReason, Output};
 use gorgo_routing::model::{At, ErrorClass, ReplicaId};
 
 impl World<'_> {
-    /// A request reaches its engine.
+    /// Handles the arrival of a request at its engine.
     pub(super) fn reach(&mut self, at: At, request: usize, attempt: u32) {
         let Some(live) = self.live[request].as_mut().filter(|live| live.attempt == attempt) else { return };
+        // The tokens are no longer in transit: from here on the clairvoyant sees them in the engine's queue.
         let (replica, uncached) = (live.replica, u64::from(std::mem::take(&mut live.uncached_tokens)));
         let stand = &mut self.stands[replica.index()];
         stand.coming_tokens = stand.coming_tokens.saturating_sub(uncached);
@@ -17,15 +18,17 @@ impl World<'_> {
         }
         live.in_engine = true;
         self.advance(at, replica);
-        // An engine that still ends the step of a cancelled attempt of this request cannot be: nobody is tried twice.
+        // Ids are those of requests. An engine cannot still have an earlier attempt of this one: no attempt goes to a
+        // replica that the request has tried before.
         if self.stands[replica.index()].engine.submit(at, self.setup.workload.job(request)).is_err() {
             self.fail(at, request, ErrorClass::UpstreamProtocol);
         }
         self.enter_engine(replica);
     }
 
-    /// Brings an engine up to now and sends on what it said.
+    /// Advances an engine to `at` and handles its outputs.
     pub(super) fn advance(&mut self, at: At, replica: ReplicaId) {
+        // One buffer for all engines, moved out while it is in use: nothing is allocated per event.
         let mut outputs = std::mem::take(&mut self.outputs);
         self.stand(replica).engine.advance(at, &mut outputs);
         for output in outputs.drain(..) {
@@ -35,11 +38,12 @@ impl World<'_> {
         self.enter_engine(replica);
     }
 
-    /// Enters the engine's next happening, unless it stands there already.
+    /// Schedules the engine's next event, unless it is scheduled already.
     fn enter_engine(&mut self, replica: ReplicaId) {
         let stand = &mut self.stands[replica.index()];
         let next = stand.engine.next_event();
         if next != stand.entered {
+            // An event scheduled earlier for another time stays queued; it is ignored, as its time does not match.
             stand.entered = next;
             if let Some(due) = next {
                 self.agenda.enter(due, Happening::Engine(replica));
@@ -49,6 +53,7 @@ impl World<'_> {
 
     fn said(&mut self, output: Output) {
         let Ok(request) = usize::try_from(output.id()) else { return };
+        // Outputs of an attempt that failed or was dropped in the meantime are ignored.
         let Some(live) = self.live.get_mut(request).and_then(Option::as_mut).filter(|live| live.in_engine) else {
             return;
         };
@@ -59,6 +64,7 @@ impl World<'_> {
             }
             Output::Token { at, index, .. } => {
                 live.generated = index + 1;
+                // The router acts on the first token and on the end only; other tokens need no event.
                 if index == 0 {
                     let read = At(at.0 + live.half_us);
                     self.agenda.enter(read, Happening::First(request, live.attempt));
@@ -75,7 +81,7 @@ impl World<'_> {
         }
     }
 
-    /// A request's attempt fails at its replica; the router sees it half a round trip later.
+    /// Records that a request's attempt failed at its replica; the router learns of it half a round trip later.
     fn fail(&mut self, at: At, request: usize, class: ErrorClass) {
         let Some(live) = self.live[request].as_mut() else { return };
         live.failure = Some(class);
@@ -83,7 +89,7 @@ impl World<'_> {
         self.agenda.enter(At(at.0 + live.half_us), Happening::Failed(request, live.attempt));
     }
 
-    /// Everything in a replica's engine fails: its connections are gone.
+    /// Fails all requests in a replica's engine, as when its connections break.
     pub(super) fn drop_all(&mut self, at: At, replica: ReplicaId) {
         for request in 0..self.live.len() {
             let Some(live) = &self.live[request] else { continue };

@@ -1,7 +1,7 @@
-//! The records of a simulated run: the rows that `serve` would write down, made at the same moments and shown to the
-//! same tuners, in virtual time. Nobody pays for them unless the policy is tuned or somebody takes them down.
+//! Records of a simulated run: the rows that `serve` would write, made at the same moments of virtual time and passed
+//! to the same tuners. They are only made if the policy has a tuner or the caller wants records.
 //!
-//! What `serve` knows and a simulated run does not: the time that deciding took (0 here), and p99 of token gaps.
+//! Known to `serve` but not to a simulated run: the time that a decision took (0 here), and p99 of token gaps.
 
 use super::live::Live;
 use super::run::World;
@@ -12,7 +12,7 @@ use gorgo_routing::model::{
 };
 use gorgo_routing::policy::{Routed, Router};
 
-/// Who takes records down.
+/// Callback that receives records.
 pub(super) struct Recorder<'a>(pub(super) &'a mut dyn FnMut(Record));
 
 impl std::fmt::Debug for Recorder<'_> {
@@ -21,29 +21,29 @@ impl std::fmt::Debug for Recorder<'_> {
     }
 }
 
-/// What the tuner of a run's policy did.
+/// Summary of what the tuner of a run's policy did.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Tuning {
-    /// Generations that took over.
+    /// Number of generations that were accepted.
     pub accepted: u32,
-    /// Generations that were judged and did not.
+    /// Number of generations that were rejected.
     pub rejected: u32,
-    /// Generations that a change of the fleet, or the end of the run, cut.
+    /// Number of generations whose trial was cut short by a change of the fleet or the end of the run.
     pub cut: u32,
-    /// The highest generation that decided anything.
+    /// Highest generation that made a decision.
     pub last: u64,
-    /// Alarms that were raised, each kind once, in order.
+    /// Kinds of alarms raised, each once, in order of the first.
     pub alarms: Vec<String>,
-    /// The weights that won, by term.
+    /// Weights of the incumbent, by term.
     pub weights: Vec<(String, f64)>,
-    /// The generation they are of; 0: those of the configuration.
+    /// Generation of those weights; 0: the configured ones.
     pub incumbent: u64,
-    /// What the tuner last said.
+    /// Last status text of the tuner.
     pub said: String,
 }
 
 impl Tuning {
-    /// Generations that were tried.
+    /// Returns the number of generations that were tried.
     #[must_use]
     pub const fn tried(&self) -> u32 {
         self.accepted + self.rejected + self.cut
@@ -52,6 +52,7 @@ impl Tuning {
     fn take(&mut self, record: &Record, open: &mut bool) {
         match record {
             Record::Generation(row) => {
+                // A trial has two records: one without a verdict when it starts, one with a verdict when it ends.
                 *open = row.verdict.is_none();
                 match row.verdict {
                     Some(Verdict::Accepted) => self.accepted += 1,
@@ -67,13 +68,13 @@ impl Tuning {
     }
 }
 
-/// The book of a run.
+/// Recorder of a run.
 #[derive(Debug)]
 pub(super) struct Book<'a> {
     recorder: Option<Recorder<'a>>,
-    /// `None` where the policy is not tuned.
+    /// Summary of the tuner; `None` if the policy has none.
     tuning: Option<Tuning>,
-    /// A generation is on trial.
+    /// A trial is running.
     open: bool,
 }
 
@@ -84,14 +85,14 @@ impl<'a> Book<'a> {
         Self { recorder, tuning: tuned.then(Tuning::default), open: false }
     }
 
-    /// Whether anybody wants records.
+    /// Reports whether records are needed.
     pub(super) const fn is_open(&self) -> bool {
         self.recorder.is_some() || self.tuning.is_some()
     }
 
     fn write(&mut self, router: &Router, record: Record, at: At) {
         if let Some(tuning) = &mut self.tuning {
-            // A decision's weights are taken down before the decision, as in `serve`.
+            // The weights of a decision are recorded before the decision itself, as in `serve`.
             for said in router.tuning(&record, at) {
                 tuning.take(&said, &mut self.open);
                 if let Some(recorder) = &mut self.recorder {
@@ -104,9 +105,10 @@ impl<'a> Book<'a> {
         }
     }
 
-    /// What the tuner did, at the end.
+    /// Returns the summary of the tuner at the end of the run.
     pub(super) fn close(self, router: Option<&(Router, PolicyIndex)>) -> Option<Tuning> {
         let (mut tuning, (router, policy)) = (self.tuning?, router?);
+        // A trial that is still running has no verdict record; the end of the run cuts it.
         tuning.cut += u32::from(self.open);
         let policies = router.policies();
         let (terms, weights) = (&policies.get(*policy)?.terms, router.incumbent(*policy)?);
@@ -125,12 +127,13 @@ impl World<'_> {
         }
     }
 
-    /// A request was routed; what of it stays with the request.
+    /// Records that a request was routed, and keeps what the request needs later.
     pub(super) fn book_routed(&mut self, at: At, live: &mut Live, routed: Routed) {
         let Routed { record, reservation, predicted_ttft_ms, predicted_cached_tokens, .. } = routed;
         live.reservation = Some(reservation);
         live.predicted_ttft_ms = predicted_ttft_ms;
         live.predicted_cached_tokens = Some(predicted_cached_tokens);
+        // A request has one decision. Attempts after the first only add their candidates to it.
         let first = live.decision.is_none();
         let id = *live.decision.get_or_insert(record.decision);
         if !self.book.is_open() {
@@ -145,7 +148,7 @@ impl World<'_> {
         self.write(row, at);
     }
 
-    /// Nobody could be chosen for a request that was not routed before.
+    /// Records that no replica could be chosen for a request that was never routed.
     pub(super) fn book_refused(&mut self, at: At, id: DecisionId, live: &Live, refusal: Refusal) {
         let Some((router, policy)) = self.router.as_ref().filter(|_| self.book.is_open()) else { return };
         let record = DecisionRecord {
@@ -157,9 +160,11 @@ impl World<'_> {
         self.write(Record::Decision(Box::new(record)), at);
     }
 
-    /// An attempt is over.
+    /// Records the end of an attempt.
     pub(super) fn book_attempt(&mut self, at: At, live: &Live, status: Option<u16>) {
         let Some(decision) = live.decision.filter(|_| self.book.is_open()) else { return };
+        // A refused connection has neither a connection nor a status. Connection set-up is not modelled, so all
+        // others count as warm.
         let refused = live.failure == Some(ErrorClass::Connect);
         let record = AttemptRecord {
             decision,
@@ -176,9 +181,10 @@ impl World<'_> {
         self.write(Record::Attempt(record), at);
     }
 
-    /// A request ended.
+    /// Records the end of a request.
     pub(super) fn book_outcome(&mut self, at: At, live: &Live, sample: &Sample, replica: Option<ReplicaId>) {
         let Some(decision) = live.decision.filter(|_| self.book.is_open()) else { return };
+        // Content comes with the first byte: there is no head before it in the simulation.
         let first_us = live.first.map(|first| span(live.sent, first));
         let outcome = OutcomeRecord {
             decision,
@@ -188,6 +194,7 @@ impl World<'_> {
             first_byte_us: first_us,
             e2e_us: span(live.sent, at),
             itl_mean_us: sample.itl_ms.map(whole_micros),
+            // Only the first and the last token are events, so single gaps are not known.
             itl_p99_us: None,
             itl_counts: None,
             prompt_tokens: sample.usage.prompt_tokens,
@@ -200,13 +207,13 @@ impl World<'_> {
         self.write(Record::Outcome(route, Box::new(outcome)), at);
     }
 
-    /// The router was told of something. `restarted`: whose engine turned out to have started anew.
+    /// Records an event that the router received. `restarted`: replica whose engine turned out to have restarted.
     pub(super) fn book_event(&mut self, at: At, event: &Event, restarted: Option<ReplicaId>) {
         if !self.book.is_open() {
             return;
         }
         if let Some(replica) = restarted {
-            self.book_change(at, EventKind::ReplicaRestarted, replica, "its process started anew");
+            self.book_change(at, EventKind::ReplicaRestarted, replica, "the engine process restarted");
         }
         match event {
             Event::Probe { replica, at, rtt_ms } => {
@@ -226,9 +233,9 @@ impl World<'_> {
                 };
                 self.write(Record::Scrape(record), *at);
             }
-            Event::Up { replica } => self.book_change(at, EventKind::ReplicaUp, *replica, "it answers its probes"),
+            Event::Up { replica } => self.book_change(at, EventKind::ReplicaUp, *replica, "probes are answered again"),
             Event::Down { replica } => {
-                self.book_change(at, EventKind::ReplicaDown, *replica, "three probes in a row brought no answer");
+                self.book_change(at, EventKind::ReplicaDown, *replica, "three probes in a row got no answer");
             }
             _ => {}
         }
@@ -240,12 +247,12 @@ impl World<'_> {
     }
 }
 
-/// From one moment to another, µs.
+/// Returns the time from `from` to `to`, µs.
 fn span(from: At, to: At) -> i64 {
     i64::try_from(to.since(from).as_micros()).unwrap_or(i64::MAX)
 }
 
-/// ms as whole µs; what is not finite or below zero becomes 0.
+/// Converts ms to whole µs; values that are negative or not finite become 0.
 #[expect(clippy::cast_possible_truncation, reason = "clamped to 0 ..= 10^15 on the same line")]
 fn whole_micros(millis: f64) -> i64 {
     if millis.is_finite() { (millis * 1e3).round().clamp(0.0, 1e15) as i64 } else { 0 }

@@ -1,26 +1,27 @@
-//! Randomness by place instead of by order: a number drawn for (seed, request, replica) is the same whatever else was
-//! drawn before it, so two policies meet the same network.
+//! Random numbers by key instead of by order: the number for (seed, stream, index) is the same regardless of what was
+//! drawn before it, so that two policies meet the same network.
 
 use gorgo_routing::model::mix_bits;
 
-/// A step of splitmix64, which spreads the bits of a number one to one.
+/// Mixes the bits of a number one to one (splitmix64).
 pub(super) const fn mix(number: u64) -> u64 {
     mix_bits(number.wrapping_add(0x9e37_79b9_7f4a_7c15))
 }
 
-/// Bits for a place: a stream's number, then a number in it.
+/// Returns the random bits for a key: a stream, and an index in it.
 pub(super) const fn bits(seed: u64, stream: u64, number: u64) -> u64 {
     mix(mix(mix(seed) ^ stream) ^ number)
 }
 
-/// From 0 to below 1.
+/// Converts bits to a number from 0 to below 1.
 #[expect(clippy::cast_precision_loss, reason = "53 bits, which f64 holds exactly")]
 pub(super) const fn unit(bits: u64) -> f64 {
     (bits >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-/// Standard normal, from one draw of bits (Box and Muller's transform of two numbers made of it).
+/// Converts bits to a standard normal number (Box–Muller transform of two numbers made from them).
 pub(super) fn normal(bits: u64) -> f64 {
+    // `1 - unit` is above 0, where the logarithm is finite.
     let radius = (-2.0 * (1.0 - unit(bits)).ln()).sqrt();
     radius * (std::f64::consts::TAU * unit(mix(bits))).cos()
 }

@@ -1,7 +1,7 @@
-//! The client, and a request's way through the router: sent, dispatched, tried again, ended.
+//! The client, and the path of a request through the router: sent, dispatched, retried, ended.
 //!
-//! The client is that of the paper's experiments: open loop, at most so many in flight; latencies count from the actual
-//! send, and what a request waited for a slot is reported apart. It stands beside the router: no time between the two.
+//! The client is that of the GORGO paper's experiments: open loop with a limit on requests in flight. Latencies count
+//! from the actual send, and the wait for a slot is reported separately. There is no delay between client and router.
 
 use std::time::Duration;
 
@@ -15,14 +15,15 @@ use crate::sim::PAGE_TOKENS;
 use crate::trace::Sample;
 use gorgo_routing::model::{At, Ending, ErrorClass, ReplicaId};
 
-/// Over how long retries are held to their share of requests.
+/// Time over which the share of retries among requests is limited.
 const BUDGET_WINDOW: Duration = Duration::from_secs(10);
-/// Retries that are always allowed in that time, however few requests there are.
+/// Retries that are always allowed within that time, however few requests there are.
 const BUDGET_LEAST: usize = 1;
 
 impl World<'_> {
-    /// The client's time for a request has come.
+    /// Handles a request that is due at the client.
     pub(super) fn arrive(&mut self, at: At, request: usize) {
+        // Each arrival schedules the next, so that the queue never contains the whole trace.
         if request + 1 < self.live.len() {
             self.agenda.enter(self.scheduled(request + 1).max(at), Happening::Arrive(request + 1));
         }
@@ -69,10 +70,10 @@ impl World<'_> {
         self.dispatch(at, request, live);
     }
 
-    /// Lowest TTFT possible for a request sent now: see [`super::Run::bounds_ms`].
+    /// Returns the lowest TTFT possible for a request sent now; see [`super::Run::bounds_ms`].
     fn bound_ms(&mut self, at: At, request: usize, body_bytes: u64) -> f64 {
         let tokens = self.setup.workload.rows()[request].input_tokens;
-        // The last token is always computed, and only whole pages are found.
+        // The last token is always computed, and only full pages are found in the cache.
         let cached = self.setup.workload.reusable_tokens(request).min(tokens.saturating_sub(1)) / PAGE_TOKENS;
         let uncached = tokens.max(1) - cached * PAGE_TOKENS;
         let mut least = f64::INFINITY;
@@ -81,13 +82,14 @@ impl World<'_> {
             let batches = f64::from(uncached.div_ceil(profile.chunk_tokens));
             let prefill_ms = batches * profile.prefill_batch_ms + f64::from(uncached) * profile.prefill_token_ms;
             let engine_ms = (profile.host_ms + prefill_ms) / stand.fastest;
+            // The same draw as that of the first attempt: bound and measurement meet the same jitter.
             let rtt_ms = stand.path.request_ms(at, request);
             least = least.min(engine_ms + rtt_ms + stand.path.upload_ms(rtt_ms, bytes(body_bytes)));
         }
         least
     }
 
-    /// Decides and sends. The box is the request's own and comes to lie in `live`, or ends.
+    /// Decides and sends. The state moves back into `live`, or the request ends.
     fn dispatch(&mut self, at: At, request: usize, mut live: Box<Live>) {
         if self.router.is_some() {
             return self.enter(at, request, live);
@@ -98,11 +100,11 @@ impl World<'_> {
         }
     }
 
-    /// Sends it to the chosen replica.
+    /// Sends a request to the chosen replica.
     pub(super) fn send_to(&mut self, at: At, request: usize, mut live: Box<Live>, replica: ReplicaId) {
         let stand = &mut self.stands[replica.index()];
         stand.inflight += 1;
-        // A second attempt meets another jitter.
+        // A later attempt gets a different jitter.
         let draw = request + (usize::try_from(live.attempt).unwrap_or(0) - 1) * self.live.len();
         let rtt_ms = stand.path.request_ms(at, draw);
         let upload_ms = stand.path.upload_ms(rtt_ms, bytes(live.prompt.body_bytes));
@@ -115,14 +117,14 @@ impl World<'_> {
         self.live[request] = Some(live);
     }
 
-    /// It goes nowhere.
+    /// Ends a request for which no replica was chosen.
     pub(super) fn refused(&mut self, at: At, request: usize, mut live: Box<Live>) {
-        // Of a retry that finds nobody the failure before it counts: it was the replica's.
+        // If a retry finds no replica, the earlier failure is reported, since it caused the retry.
         live.failure.get_or_insert(ErrorClass::Refused);
         self.end(at, request, &live, None);
     }
 
-    /// The clairvoyant's choice.
+    /// Returns the choice of the clairvoyant.
     fn foreseen(&mut self, at: At, request: usize, live: &mut Live) -> Option<ReplicaId> {
         let job = self.setup.workload.job(request);
         let mut best: Option<(f64, ReplicaId, u32)> = None;
@@ -145,13 +147,14 @@ impl World<'_> {
                 best = Some((cost_ms, member.replica.id, outlook.uncached_tokens));
             }
         }
+        // Until the request arrives, its prefill is in no engine's queue; count it as in transit.
         let (_, replica, uncached_tokens) = best?;
         live.uncached_tokens = uncached_tokens;
         self.stand(replica).coming_tokens += u64::from(uncached_tokens);
         Some(replica)
     }
 
-    /// The router reads the first token.
+    /// Handles the first token as the router reads it.
     pub(super) fn first(&mut self, at: At, request: usize, attempt: u32) {
         let Some(live) = self.live[request].as_mut().filter(|live| live.attempt == attempt) else { return };
         live.first = Some(at);
@@ -160,19 +163,19 @@ impl World<'_> {
         }
     }
 
-    /// The router reads the end.
+    /// Handles the end of an answer as the router reads it.
     pub(super) fn done(&mut self, at: At, request: usize, attempt: u32) {
         let Some(live) = self.live[request].take_if(|live| live.attempt == attempt) else { return };
         self.leave(at, request, live, true);
     }
 
-    /// The router sees a failure.
+    /// Handles a failure as the router learns of it.
     pub(super) fn failed(&mut self, at: At, request: usize, attempt: u32) {
         let Some(live) = self.live[request].take_if(|live| live.attempt == attempt) else { return };
         self.leave(at, request, live, false);
     }
 
-    /// An attempt is over: the router learns how, and tries again where it may.
+    /// Ends an attempt: reports it to the router, and retries if that is allowed.
     fn leave(&mut self, at: At, request: usize, mut live: Box<Live>, completed: bool) {
         let replica = live.replica;
         self.stand(replica).inflight -= 1;
@@ -182,6 +185,7 @@ impl World<'_> {
         }
         let status = live.status();
         self.book_attempt(at, &live, Some(status));
+        // As in `serve`: no retry once the client has a byte, for the client's own errors, or beyond the budget.
         let again = !completed
             && live.first.is_none()
             && live.failure != Some(ErrorClass::ClientError)
@@ -199,7 +203,7 @@ impl World<'_> {
         }
     }
 
-    /// Whether one more retry is within its share of the requests of the last 10 s.
+    /// Reports whether one more retry is within the allowed share of the requests of the last 10 s; counts it if so.
     fn may_retry(&mut self, at: At) -> bool {
         for times in [&mut self.recent.0, &mut self.recent.1] {
             while times.front().is_some_and(|time| at.since(*time) > BUDGET_WINDOW) {
@@ -216,7 +220,7 @@ impl World<'_> {
         may
     }
 
-    /// The client has its answer, or its error.
+    /// Ends a request: the client has its answer or its error.
     fn end(&mut self, at: At, request: usize, live: &Live, replica: Option<ReplicaId>) {
         let scheduled = self.scheduled(request);
         let row = &self.setup.workload.rows()[request];
@@ -234,6 +238,7 @@ impl World<'_> {
         self.book_outcome(at, live, &sample, replica);
         self.samples.push(sample);
         self.bounds_ms.push(live.bound_ms);
+        // The slot is free only now: a request that is retried keeps its slot.
         self.in_flight -= 1;
         self.send_held(at);
     }

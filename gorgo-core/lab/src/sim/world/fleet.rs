@@ -1,4 +1,4 @@
-//! The replicas of a configuration as the simulator stands them up.
+//! The replicas of a configuration as the simulator sets them up.
 
 use std::sync::Arc;
 
@@ -9,42 +9,42 @@ use gorgo_routing::model::{EngineKind, Replica, ReplicaId};
 /// One replica of the simulated fleet.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Member {
-    /// As decisions know it.
+    /// Replica as decisions see it.
     pub replica: Replica,
-    /// The models it serves.
+    /// Models that it serves.
     pub models: Vec<Arc<str>>,
-    /// Its engine.
+    /// Profile of its engine.
     pub profile: Profile,
-    /// Divides the engine's times.
+    /// Factor that divides the engine's times.
     pub speed: f64,
     /// Mean round trip, ms.
     pub rtt_ms: f64,
-    /// Whether the configuration says how to simulate it. If not, the figures above are defaults.
+    /// The configuration contains settings for its simulation. If false, the numbers above are defaults.
     pub described: bool,
 }
 
 /// A replica that cannot be simulated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MemberError {
-    /// There is no such profile.
+    /// The configured profile does not exist.
     #[error("replica {replica}: unknown profile \"{profile}\"; known: {known}")]
     Profile {
-        /// Whose.
+        /// Name of the replica.
         replica: String,
-        /// Its name.
+        /// Profile as configured.
         profile: String,
-        /// Those there are.
+        /// Names of all profiles.
         known: String,
     },
-    /// Nobody is enabled.
-    #[error("no replica is enabled")]
+    /// No replica is enabled.
+    #[error("no replica is enabled; enable at least one [[replica]]")]
     Nobody,
 }
 
-/// The enabled replicas; ids are positions among them, as in `serve`.
+/// Returns the enabled replicas; ids are positions among them, as in `serve`.
 ///
 /// # Errors
-/// A profile that does not exist; no replica.
+/// A profile does not exist, or no replica is enabled.
 pub fn members(sections: &[ReplicaSection]) -> Result<Vec<Member>, MemberError> {
     let enabled = sections.iter().filter(|section| section.enabled).zip(0_u16..);
     let list = enabled.map(|(section, id)| member(section, ReplicaId(id))).collect::<Result<Vec<_>, _>>()?;

@@ -1,15 +1,15 @@
-//! When the router takes a replica for down and when for up again: the rules of its probes, as far as they can be met
-//! here. Three probes in a row without an answer; two answers in a row after that. An engine that refused connections
-//! in between is taken for restarted.
+//! Health of a replica as the simulated router sees it, by the rules that `serve` applies to its probes. A replica is
+//! down after three probes in a row without an answer, and up again after two answers in a row. An engine that refused
+//! connections in between counts as restarted.
 
 use gorgo_routing::model::{Event, ReplicaId};
 
-/// Failures in a row that take a replica down.
+/// Failures in a row after which a replica counts as down.
 const FAILURES_DOWN: u32 = 3;
-/// Answers in a row that bring it back.
+/// Answers in a row after which it counts as up again.
 const SIGNS_UP: u32 = 2;
 
-/// What the router thinks of one replica.
+/// Health of one replica in the eyes of the router.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Health {
     down: bool,
@@ -18,12 +18,13 @@ pub(super) struct Health {
 }
 
 impl Health {
-    /// Takes in a probe and says what the router learns of it beside the round trip.
+    /// Updates the health with a probe and returns the events that the router receives in addition to the round trip.
     pub(super) fn probe(&mut self, replica: ReplicaId, answered: bool) -> Vec<Event> {
         if answered {
             (self.failures, self.answers) = (0, self.answers + 1);
             if self.down && self.answers >= SIGNS_UP {
                 self.down = false;
+                // Every return counts as a restart: the router cannot know whether the cache survived.
                 return vec![Event::Restarted { replica }, Event::Up { replica }];
             }
         } else {

@@ -1,61 +1,62 @@
-//! A request on its way.
+//! State of a request in flight.
 
 use crate::trace::Sample;
 use gorgo_routing::model::{At, DecisionId, ErrorClass, Prompt, ReplicaId, Usage};
 use gorgo_routing::policy::{Held, Reservation};
 
-/// What the world knows of a request between send and end.
+/// State of a request between its send and its end.
 #[derive(Debug)]
 pub(super) struct Live {
     pub(super) prompt: Prompt,
-    /// `None` where no router decided.
+    /// Reservation of the current attempt; `None` if no router decided.
     pub(super) reservation: Option<Reservation>,
-    /// Its place at the router's gate, while it waits there.
+    /// Position at the router's admission gate while it waits there.
     pub(super) held: Option<Held>,
-    /// How often it was held.
+    /// Number of times that it had to wait at the gate.
     pub(super) looks: u32,
-    /// The randomness of this attempt's decisions.
+    /// Seed of this attempt's decision.
     pub(super) seed: u64,
     pub(super) replica: ReplicaId,
-    /// Its decision, once it was routed or refused.
+    /// Decision, once it was routed or refused.
     pub(super) decision: Option<DecisionId>,
-    /// The same, from when it came to the router.
+    /// Id of the decision from its arrival at the router, before it was routed or refused.
     pub(super) asked: Option<DecisionId>,
-    /// Replicas that failed it.
+    /// Replicas at which attempts failed.
     pub(super) tried: Vec<ReplicaId>,
-    /// Counts from 1; what belongs to an earlier attempt is ignored.
+    /// Number of the current attempt, from 1; events of an earlier attempt are ignored.
     pub(super) attempt: u32,
-    /// The client's send.
+    /// Time at which the client sent it.
     pub(super) sent: At,
-    /// This attempt's send.
+    /// Time at which this attempt was sent.
     pub(super) dispatched: At,
     /// One direction of this attempt's round trip, µs.
     pub(super) half_us: u64,
-    /// What its prefill costs by what is cached at its dispatch, tokens; only where a clairvoyant decided.
+    /// Uncached tokens of its prompt at dispatch; only if the clairvoyant decided.
     pub(super) uncached_tokens: u32,
     /// TTFT that the router predicted for this attempt, ms.
     pub(super) predicted_ttft_ms: Option<f64>,
-    /// Tokens that it believed cached.
+    /// Tokens that the router believed cached.
     pub(super) predicted_cached_tokens: Option<u32>,
-    /// Whether it is in the engine now.
+    /// The request is in the engine now.
     pub(super) in_engine: bool,
-    /// When the router read the first token.
+    /// Time at which the router read the first token.
     pub(super) first: Option<At>,
-    /// Whether the engine computed its prompt.
+    /// The engine has computed its prompt.
     pub(super) prefilled: bool,
     pub(super) cached_tokens: Option<u32>,
     pub(super) generated: u32,
-    /// Why its attempt failed, from when that is sure.
+    /// Reason why the attempt failed, as soon as that is certain.
     pub(super) failure: Option<ErrorClass>,
-    /// Lowest TTFT that was possible, ms.
+    /// Lowest possible TTFT, ms.
     pub(super) bound_ms: f64,
 }
 
 impl Live {
-    /// Its measurements when it ends at `at`.
+    /// Returns the measurements of a request that ends at `at`.
     pub(super) fn measured(&self, at: At, mut sample: Sample) -> Sample {
         sample.ttft_ms = self.first.map(|first| first.millis_since(self.sent));
         sample.e2e_ms = at.millis_since(self.sent);
+        // A mean gap needs two tokens, and a failed answer has no last one.
         if let (Some(first), true, None) = (self.first, self.generated > 1, self.failure) {
             sample.itl_ms = Some(at.millis_since(first) / f64::from(self.generated - 1));
         }
@@ -67,22 +68,24 @@ impl Live {
         sample
     }
 
-    /// The status that its client gets if it ends now.
+    /// Returns the status that the client gets if the request ends now.
     pub(super) const fn status(&self) -> u16 {
         match self.failure {
             Some(ErrorClass::ClientError) => 400,
             Some(ErrorClass::Refused) => 429,
+            // After the first token the status line has been sent, so a later failure still has status 200.
             Some(_) if self.first.is_none() => 502,
             _ => 200,
         }
     }
 
-    /// What the engine says at the end.
+    /// Returns the token counts that the engine reports at the end; empty for a failed request.
     pub(super) fn usage(&self) -> Usage {
         if self.failure.is_some() {
             return Usage::default();
         }
         Usage {
+            // Four bytes per token, as everywhere in simulated prompts.
             prompt_tokens: u32::try_from(self.prompt.prompt_bytes / 4).ok(),
             cached_tokens: self.cached_tokens,
             completion_tokens: Some(self.generated),

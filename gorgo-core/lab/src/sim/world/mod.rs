@@ -1,19 +1,19 @@
-//! The simulated world: a client that replays a trace, the real router, links that drift, and simulated engines, as
-//! discrete events on virtual time.
+//! The simulated world: a client that replays a trace, the real router, links with drift, and simulated engines, as a
+//! discrete-event simulation on virtual time.
 //!
 //! ```text
 //! Workload ─ rows ─→ client (open loop, cap) ─→ Router::decide ─→ path ─→ Engine ─→ path ─→ Sample
-//!                                                  ↑ probes, reports, each as late as its path makes it
+//!                                                  ↑ probes, reports, each delayed by its path
 //! ```
 //!
-//! The router in it is the one of `serve`, called in the same order, and it knows only what a router can know. All
-//! randomness comes from the seed: the same setup, policy and seed give the same samples, bit for bit. What happens on
-//! the network (drift, spikes, jitter of a request) depends on the seed alone and not on the policy, so policies are
-//! compared in the same weather.
+//! The router is that of `serve`, called in the same order, and it knows only what a router can know. All randomness
+//! comes from the seed: the same setup, policy and seed give the same samples, bit for bit. The state of the network
+//! (drift, spikes, jitter of a request) depends only on the seed, not on the policy, so that policies are compared
+//! under the same conditions.
 //!
-//! Where its policy is tuned, the same tuner tunes it, on records that the world makes as `serve` does (`book`).
+//! If the policy has a tuner, that tuner runs as well, on records that the world writes as `serve` does ([`book`]).
 //!
-//! Not modelled, though `serve` does it: hedging, the kernel's RTT estimate, connection set-up, tokenizing.
+//! Not modelled, although `serve` does it: hedging, the kernel's RTT estimate, connection set-up, tokenizing.
 
 mod agenda;
 mod answers;

@@ -1,10 +1,11 @@
-//! The ways between router and replicas: a mean round trip that drifts, has spikes, and jitters from request to request.
+//! Network paths between router and replicas: a mean round trip with drift, spikes, and jitter from request to request.
 //!
-//! Drift is an Ornstein–Uhlenbeck process of the logarithm, its mean effect taken out, so that the configured round trip
-//! stays the mean. Source: design study, section 2 (σ 0.18 to 0.28, τ 2 to 2.5 min, spikes × 1.2 to 2, jitter 6 %),
-//! fitted there to the published RTT series; how often spikes come, and for how long, is not published: a guess.
+//! Drift is an Ornstein–Uhlenbeck process of the logarithm, corrected for its effect on the mean, so that the
+//! configured round trip stays the mean. The defaults were fitted to the RTT series that the GORGO authors published
+//! (σ 0.18 to 0.28, τ 2 to 2.5 min, spikes × 1.2 to 2, jitter 6 %). Frequency and length of spikes are not published
+//! and are a guess.
 //!
-//! A request's round trip is fixed when it is sent, and each half of it is one direction.
+//! A request's round trip is fixed when it is sent; each direction takes half of it.
 
 use std::time::Duration;
 
@@ -13,9 +14,9 @@ use serde::Deserialize;
 use super::chance::{bits, normal, unit};
 use gorgo_routing::model::At;
 
-/// Bytes a connection sends before it waits for the first acknowledgement: ten segments (RFC 6928).
+/// Bytes that a connection sends before it waits for the first acknowledgement: ten segments (RFC 6928).
 const FIRST_WINDOW_BYTES: f64 = 14_600.0;
-/// Streams of randomness per path.
+/// Random streams per path; the path's index is in the lower bits.
 const DRIFT: u64 = 1 << 32;
 const SPIKES: u64 = 2 << 32;
 const SIZES: u64 = 3 << 32;
@@ -23,29 +24,30 @@ const REQUESTS: u64 = 4 << 32;
 const PROBES: u64 = 5 << 32;
 const SCRAPES: u64 = 6 << 32;
 
-/// How all ways behave. `[network]` of a scenario.
+/// Behaviour of all network paths: `[network]` of a scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Network {
-    /// Standard deviation of the logarithm of the round trip by drift; 0: none.
+    /// Standard deviation of the logarithm of the round trip because of drift; 0: none.
     pub drift_sigma: f64,
-    /// Time in which drift is forgotten, s.
+    /// Time constant of the drift, s.
     pub drift_secs: f64,
     /// Spikes per hour and path; 0: none.
     pub spikes_per_hour: f64,
     /// Mean length of a spike, s.
     pub spike_secs: f64,
-    /// Least factor of a spike on the round trip.
+    /// Smallest factor of a spike on the round trip.
     pub spike_least: f64,
-    /// Largest factor of a spike.
+    /// Largest factor of a spike on the round trip.
     pub spike_most: f64,
-    /// Standard deviation of single round trips around the current level, as a share of it.
+    /// Standard deviation of individual round trips around the current level, as a share of it.
     pub jitter: f64,
-    /// What a probe reads, as a factor on what requests pay. The published series' probes read 2.3 to 3 times too much.
+    /// Ratio of the round trip that a probe measures to that of requests. The probes of the published series measured
+    /// 2.3 to 3 times too much.
     pub probe_factor: f64,
     /// Bandwidth for the upload of prompts, Mbit/s per request; 0: not modelled.
     pub upload_mbps: f64,
-    /// Whether each upload grows its window anew: one more round trip per doubling beyond ten segments.
+    /// Model TCP slow start for each upload: one more round trip per doubling of the window beyond ten segments.
     pub slow_start: bool,
 }
 
@@ -67,13 +69,13 @@ impl Default for Network {
 }
 
 impl Network {
-    /// Ways that never change: each round trip is the mean.
+    /// Returns paths that never change: each round trip is the mean.
     #[must_use]
     pub fn steady() -> Self {
         Self { drift_sigma: 0.0, spikes_per_hour: 0.0, jitter: 0.0, ..Self::default() }
     }
 
-    /// What is wrong with it, if anything: key and text.
+    /// Returns the first fault, if any: key and text.
     pub(super) fn fault(&self) -> Option<String> {
         let ranges = [
             ("drift_sigma", self.drift_sigma, 0.0, 2.0),
@@ -87,11 +89,11 @@ impl Network {
             ("upload_mbps", self.upload_mbps, 0.0, 1e6),
         ];
         let bad = ranges.iter().find(|(_, value, low, high)| !(*low..=*high).contains(value));
-        bad.map(|(key, value, low, high)| format!("network.{key}: {value} is not from {low} to {high}"))
+        bad.map(|(key, value, low, high)| format!("network.{key} is {value}; must be from {low} to {high}"))
     }
 }
 
-/// The way to one replica.
+/// Network path to one replica.
 #[derive(Debug)]
 pub(super) struct Path {
     base_ms: f64,
@@ -99,12 +101,12 @@ pub(super) struct Path {
     seed: u64,
     place: u64,
     start: At,
-    /// Factor on the base, second by second since the start, as far as anybody asked.
+    /// Factor on the base for each second since the start, computed as far as it was needed.
     levels: Vec<f64>,
     drift: f64,
     spike_left_secs: f64,
     spike: f64,
-    /// Factor that faults put on it.
+    /// Factor of active faults.
     pub(super) fault_factor: f64,
 }
 
@@ -126,9 +128,10 @@ impl Path {
         }
     }
 
-    /// Mean round trip at a moment, ms.
+    /// Returns the mean round trip at a time, ms.
     pub(super) fn level_ms(&mut self, at: At) -> f64 {
         let second = usize::try_from(at.since(self.start).as_secs()).unwrap_or(usize::MAX - 1);
+        // All seconds up to this one are computed in order, so that the level does not depend on when it is read.
         while self.levels.len() <= second {
             let level = self.next_level();
             self.levels.push(level);
@@ -140,51 +143,58 @@ impl Path {
         let Network { drift_sigma: sigma, drift_secs, spikes_per_hour, spike_secs, spike_least, spike_most, .. } =
             self.network;
         let second = self.levels.len() as u64;
+        // Exact step of 1 s of the Ornstein–Uhlenbeck process: it keeps its standard deviation at sigma.
         let kept = (-1.0 / drift_secs).exp();
         let push = sigma * (1.0 - kept * kept).sqrt();
         self.drift = self.drift * kept + push * normal(bits(self.seed, DRIFT | self.place, second));
         if self.spike_left_secs > 0.0 {
             self.spike_left_secs -= 1.0;
+        // One spike at a time: a new one can begin only after the last one has ended.
         } else if unit(bits(self.seed, SPIKES | self.place, second)) < spikes_per_hour / 3600.0 {
             let drawn = bits(self.seed, SIZES | self.place, second);
             self.spike = spike_least + (spike_most - spike_least) * unit(drawn);
+            // Exponentially distributed length; `mix` makes a second number from the bits that chose the size.
             self.spike_left_secs = -spike_secs * (1.0 - unit(super::chance::mix(drawn))).ln();
         }
         let spike = if self.spike_left_secs > 0.0 { self.spike } else { 1.0 };
+        // The mean of a lognormal factor is exp(sigma²/2); dividing by it keeps the configured round trip the mean.
         (self.drift - sigma * sigma / 2.0).exp() * spike
     }
 
-    /// Round trip of something sent now.
+    /// Draws the round trip of a message sent now.
     fn drawn_ms(&mut self, at: At, stream: u64, number: u64) -> f64 {
         let jitter = self.network.jitter * normal(bits(self.seed, stream | self.place, number));
+        // The normal distribution has no lower bound, but a round trip has.
         self.level_ms(at) * (1.0 + jitter).max(0.5)
     }
 
-    /// Round trip that a request pays when it is sent now, ms.
+    /// Returns the round trip of a request sent now, ms.
     pub(super) fn request_ms(&mut self, at: At, request: usize) -> f64 {
         self.drawn_ms(at, REQUESTS, request as u64)
     }
 
-    /// What a probe sent now reads, ms.
+    /// Returns the round trip that a probe sent now measures, ms.
     pub(super) fn probe_ms(&mut self, at: At) -> f64 {
+        // Probes have no index; their time of sending identifies them.
         self.drawn_ms(at, PROBES, at.0) * self.network.probe_factor
     }
 
-    /// Round trip of a request for the metrics page sent now, ms.
+    /// Returns the round trip of a request for the metrics page sent now, ms.
     pub(super) fn scrape_ms(&mut self, at: At) -> f64 {
         self.drawn_ms(at, SCRAPES, at.0)
     }
 
-    /// Time that a body of so many bytes takes beyond the first half of its round trip, ms.
+    /// Returns the time that the upload of a body takes in addition to half a round trip, ms.
     pub(super) fn upload_ms(&self, rtt_ms: f64, body_bytes: f64) -> f64 {
         let Network { upload_mbps, slow_start, .. } = self.network;
+        // 1 Mbit/s is 1,000 bits per ms.
         let wire = if upload_mbps > 0.0 { body_bytes * 8.0 / (upload_mbps * 1e3) } else { 0.0 };
         let windows = if slow_start { (1.0 + body_bytes / FIRST_WINDOW_BYTES).log2().floor() } else { 0.0 };
         wire + windows * rtt_ms
     }
 }
 
-/// A time in ms as virtual time counts it, whole µs.
+/// Converts ms to virtual time, in whole µs.
 pub(super) fn micros(millis: f64) -> Duration {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped on the same line")]
     let micros = (millis.clamp(0.0, 1e12) * 1e3).round() as u64;
@@ -245,7 +255,7 @@ mod tests {
     fn impossible_figures_are_named() {
         assert_eq!(Network::default().fault(), None);
         let text = Network { jitter: f64::NAN, ..Network::default() }.fault().unwrap();
-        assert_eq!(text, "network.jitter: NaN is not from 0 to 0.5");
+        assert_eq!(text, "network.jitter is NaN; must be from 0 to 0.5");
         assert!(Network { spike_most: 1.0, ..Network::default() }.fault().is_some());
     }
 }

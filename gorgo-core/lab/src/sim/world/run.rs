@@ -18,120 +18,121 @@ use gorgo_routing::config::{Failover, Index, Probe, Scrape};
 use gorgo_routing::model::{At, PolicyIndex, Record, ReplicaId};
 use gorgo_routing::policy::{Policies, Router, RouterSetup};
 
-/// When the world begins: an hour after its epoch, so that nothing ever lies before time.
+/// Start of the simulated world: an hour after the epoch, so that no computed time is before the epoch.
 pub const BEGINNING: At = At(3_600_000_000);
-/// How long the router probes before the first request, ms: a router is started before its traffic.
+/// Time for which the router probes before the first request, ms: a router is started before its traffic.
 const LEAD_MS: f64 = 10_000.0;
-/// Streams of randomness beside those of the paths.
+/// Random streams in addition to those of the paths.
 const SECRET: u64 = 100;
 pub(super) const DECISIONS: u64 = 101;
 pub(super) const PACE: u64 = 102;
 
-/// What is simulated, but for policy and seed.
+/// Everything that is simulated, except policy and seed.
 #[derive(Debug, Clone)]
 pub struct Setup<'a> {
-    /// The requests.
+    /// Requests of the run.
     pub workload: &'a Workload,
-    /// The fleet.
+    /// Replicas of the fleet.
     pub members: &'a [Member],
     /// Network and faults.
     pub scenario: &'a Scenario,
-    /// Most requests in flight at the client; `None` for no limit.
+    /// Limit on requests in flight at the client; `None`: no limit.
     pub max_in_flight: Option<usize>,
     /// Settings of the prefix index.
     pub index: Index,
     /// Settings of the probes.
     pub probe: Probe,
-    /// Settings of the engine reports.
+    /// Settings of the reads of metrics pages.
     pub scrape: Scrape,
     /// Retries; hedging is not simulated.
     pub failover: Failover,
 }
 
-/// Who decides.
+/// Source of decisions.
 #[derive(Debug)]
 pub enum Chooser {
     /// A router by one of these policies, built for the setup's fleet.
     Policy(Policies, PolicyIndex),
-    /// Nobody could know what this one knows: true queues, caches and round trips, greedily.
+    /// A greedy choice that knows the true queues, caches and round trips, which no router can know.
     Clairvoyant,
 }
 
-/// Why there is nothing to simulate.
+/// Reason why a run cannot be simulated.
 #[derive(Debug, thiserror::Error)]
 pub enum SimulateError {
-    /// An engine cannot be.
+    /// The engine of a replica cannot be created.
     #[error("replica {replica}: {cause}")]
     Engine {
-        /// Whose.
+        /// Name of the replica.
         replica: Arc<str>,
-        /// Why.
+        /// Fault of its engine.
         cause: EngineError,
     },
 }
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Run {
-    /// One per request, in order of their ends.
+    /// Measurements of each request, in order of their ends.
     pub samples: Vec<Sample>,
-    /// For each sample the lowest TTFT that was possible for it, ms: the least over replicas of round trip + prefill of
-    /// what caches without end could not have held, without any queue. Requests that overtake each other on one way
-    /// within its jitter may lie below it.
+    /// Lowest possible TTFT of each sample, ms: the minimum over replicas of round trip + prefill of what unlimited
+    /// caches could not have contained, without any queue. Requests that overtake each other on one path because of its
+    /// jitter may be below it.
     pub bounds_ms: Vec<f64>,
-    /// What the router still counted at the end: requests, prompt tokens, uncached tokens. All 0, or it is a defect.
+    /// Load that the router still counted at the end: requests, prompt tokens, uncached tokens. Anything but 0 is a
+    /// defect.
     pub left: (u64, u64, u64),
-    /// Happenings that were worked off.
+    /// Number of simulation events processed.
     pub happenings: u64,
-    /// What the policy's tuner did; `None` where it has none.
+    /// Summary of the policy's tuner; `None` if it has none.
     pub tuning: Option<Tuning>,
 }
 
-/// A replica as it stands there.
+/// A replica of the simulated world.
 #[derive(Debug)]
 pub(super) struct Stand {
     pub(super) name: Arc<str>,
     pub(super) engine: Engine,
     pub(super) path: Path,
     pub(super) health: Health,
-    /// The engine's next happening as entered in the agenda.
+    /// Time of the engine's next event as scheduled in the queue.
     pub(super) entered: Option<At>,
-    /// Whether it refuses connections.
+    /// The replica refuses connections.
     pub(super) down: bool,
     /// Speed without faults.
     pub(super) speed: f64,
-    /// Highest speed that faults ever give it: for the bound.
+    /// Highest speed that faults ever give it; used for the TTFT bound.
     pub(super) fastest: f64,
-    /// When its process started.
+    /// Time at which its process started.
     pub(super) started: At,
-    /// Requests sent there and not ended.
+    /// Requests sent there that have not ended.
     pub(super) inflight: u32,
-    /// Prefill tokens on their way there, where a clairvoyant decides.
+    /// Prefill tokens on their way there, if the clairvoyant decides.
     pub(super) coming_tokens: u64,
 }
 
-/// Everything there is.
+/// State of a simulation.
 #[derive(Debug)]
 pub(super) struct World<'a> {
     pub(super) setup: &'a Setup<'a>,
-    /// `None`: a clairvoyant decides.
+    /// Router and its policy; `None`: the clairvoyant decides.
     pub(super) router: Option<(Router, PolicyIndex)>,
     pub(super) seed: u64,
     pub(super) secret: u64,
     pub(super) start: At,
     pub(super) agenda: Agenda,
     pub(super) stands: Vec<Stand>,
-    /// By request.
+    /// State of requests in flight, by index in the workload.
     pub(super) live: Vec<Option<Box<Live>>>,
     pub(super) in_flight: usize,
-    /// Requests whose time came while the client had as many in flight as it may.
+    /// Requests that became due while the client had reached its limit of requests in flight.
     pub(super) held: VecDeque<usize>,
     pub(super) decisions: u64,
-    /// Requests that wait at the router's gate, by the number that it calls them by.
+    /// Requests that wait at the router's admission gate, by the number under which the gate calls them.
     pub(super) waiting: HashMap<u64, usize>,
     /// Times of requests and of retries over the last 10 s.
     pub(super) recent: (VecDeque<At>, VecDeque<At>),
-    /// Which faults hold now.
+    /// Faults of the scenario that are active now.
     pub(super) active: Vec<bool>,
     pub(super) outputs: Vec<Output>,
     pub(super) book: Book<'a>,
@@ -142,15 +143,15 @@ pub(super) struct World<'a> {
 /// Simulates one run.
 ///
 /// # Errors
-/// A replica whose engine cannot be.
+/// The engine of a replica cannot be created.
 pub fn simulate(setup: &Setup<'_>, chooser: Chooser, seed: u64) -> Result<Run, SimulateError> {
     Ok(run(World::new(setup, chooser, seed, None)?))
 }
 
-/// The same, and every record that `serve` would write down goes to `recorder`, in order.
+/// Simulates one run and passes every record that `serve` would write to `recorder`, in order.
 ///
 /// # Errors
-/// A replica whose engine cannot be.
+/// The engine of a replica cannot be created.
 pub fn simulate_recorded(
     setup: &Setup<'_>,
     chooser: Chooser,
@@ -162,11 +163,13 @@ pub fn simulate_recorded(
 
 fn run(mut world: World<'_>) -> Run {
     let mut happenings = 0;
+    // The queue never gets empty: probes and scrapes schedule themselves. The run ends with its last request.
     while world.samples.len() < world.setup.workload.rows().len() {
         let Some((at, what)) = world.agenda.next() else { break };
         happenings += 1;
         world.happen(at, what);
     }
+    // Every reservation must have been released by now; a remainder shows a leak in the router.
     let left = world.router.as_ref().map_or((0, 0, 0), |(router, _)| {
         let sum = |all: (u64, u64, u64), (requests, prompt, uncached): (u32, u64, u64)| {
             (all.0 + u64::from(requests), all.1 + prompt, all.2 + uncached)
@@ -226,9 +229,11 @@ impl<'a> World<'a> {
         if requests > 0 {
             world.agenda.enter(world.scheduled(0), Happening::Arrive(0));
         }
+        // Faults count from the first request, while probing starts earlier, at `BEGINNING`.
         for (number, fault) in setup.scenario.faults.iter().enumerate() {
             world.agenda.enter(start.plus(micros(fault.at_s * 1e3)), Happening::FaultBegins(number));
         }
+        // The clairvoyant reads the true state and needs neither probes nor metrics pages.
         if world.router.is_some() {
             for member in setup.members {
                 world.agenda.enter(BEGINNING, Happening::ProbeSent(member.replica.id));
@@ -238,7 +243,7 @@ impl<'a> World<'a> {
         Ok(world)
     }
 
-    /// When the trace would send a request.
+    /// Returns the time at which the trace would send a request.
     pub(super) fn scheduled(&self, request: usize) -> At {
         self.start.plus(micros(self.setup.workload.rows()[request].at_ms))
     }
@@ -254,6 +259,7 @@ impl<'a> World<'a> {
             Happening::Reach(request, attempt) => self.reach(at, request, attempt),
             Happening::Engine(replica) => {
                 let stand = self.stand(replica);
+                // The engine's next event may have moved since; only the event scheduled last counts.
                 if stand.entered == Some(at) {
                     stand.entered = None;
                     self.advance(at, replica);
@@ -270,6 +276,7 @@ impl<'a> World<'a> {
             Happening::FaultBegins(number) => self.fault_begins(at, number),
             Happening::FaultEnds(number) => self.fault_ends(at, number),
         }
+        // Any event may free room at the gate, and `serve` would wake the called requests at once.
         self.answer_calls(at);
     }
 }
@@ -283,6 +290,7 @@ impl Stand {
         Ok(Self {
             name: Arc::clone(&replica.name),
             engine,
+            // The path depends on seed and replica only, so that all policies meet the same network.
             path: Path::new(member.rtt_ms, network, seed, u64::from(replica.id.0), BEGINNING),
             health: Health::default(),
             entered: None,

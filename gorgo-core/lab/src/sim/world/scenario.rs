@@ -1,15 +1,15 @@
-//! What happens to the world beside the traffic, in TOML: how the network behaves, faults, how often the routers look.
+//! Conditions of a simulation other than the traffic, in TOML: the network, faults, and the intervals of the routers.
 //!
 //! ```toml
 //! [network]                    # all optional; see `Network`
 //! upload_mbps = 100.0
 //! [[fault]]
-//! at_s = 600.0                 # from the first request on
+//! at_s = 600.0                 # after the first request
 //! replica = "us-ashburn"
 //! kind = "slow"                # down | slow | restart | link-spike | rtt-step
-//! factor = 2.5                 # of slow, link-spike, rtt-step
-//! for_s = 600.0                # without: to the end (restart: at once back)
-//! [[router]]                   # the reference's probe, for its own policy
+//! factor = 2.5                 # for slow, link-spike, rtt-step
+//! for_s = 600.0                # if absent: to the end (restart: back at once)
+//! [[router]]                   # probe interval of the GORGO reference, for its own policy
 //! policy = "gorgo"
 //! probe_interval_ms = 30_000
 //! probe_half_life_ms = 58_000
@@ -20,84 +20,84 @@ use serde::Deserialize;
 use super::network::Network;
 use gorgo_routing::config::{Probe, Scrape};
 
-/// See the module.
+/// Scenario of a simulation; see the module.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Scenario {
-    /// `[network]`
+    /// Section `[network]`.
     pub network: Network,
-    /// `[[fault]]`
+    /// Sections `[[fault]]`.
     #[serde(rename = "fault")]
     pub faults: Vec<Fault>,
-    /// `[[router]]`
+    /// Sections `[[router]]`.
     #[serde(rename = "router")]
     pub routers: Vec<RouterPace>,
 }
 
-/// Something that goes wrong.
+/// A fault.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
-    /// When it begins, s after the first request.
+    /// Start, s after the first request.
     pub at_s: f64,
-    /// At which replica.
+    /// Name of the replica that has the fault.
     pub replica: String,
-    /// What.
+    /// Kind of the fault.
     pub kind: FaultKind,
-    /// How much worse: factor on the engine's times or on the round trip.
+    /// Factor on the engine's times or on the round trip.
     #[serde(default)]
     pub factor: Option<f64>,
-    /// How long, s; to the end where absent, but a restart is over at once.
+    /// Duration, s. If absent, the fault lasts to the end of the run, except that a restart is over at once.
     #[serde(default)]
     pub for_s: Option<f64>,
 }
 
-/// What goes wrong.
+/// Kind of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FaultKind {
-    /// It refuses connections and drops those it has. Its cache is there when it comes back, but the router cannot know.
+    /// The replica refuses connections and drops those it has. The cache survives, but the router cannot know that.
     Down,
     /// The engine takes `factor` times as long.
     Slow,
-    /// Its process is a new one, with an empty cache; what was in it fails.
+    /// The engine process is replaced by a new one with an empty cache; requests in it fail.
     Restart,
     /// The round trip is `factor` times as long, usually for a while.
     LinkSpike,
-    /// The same, usually for good.
+    /// The round trip is `factor` times as long, usually permanently.
     RttStep,
 }
 
 impl FaultKind {
-    /// Whether it needs a factor.
+    /// Reports whether the kind needs a factor.
     const fn scales(self) -> bool {
         matches!(self, Self::Slow | Self::LinkSpike | Self::RttStep)
     }
 }
 
-/// How often the router of one policy looks at the world; what is absent is as configured.
+/// Intervals at which the router of one policy probes and scrapes; absent ones are as configured.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RouterPace {
-    /// The policy.
+    /// Name of the policy.
     pub policy: String,
     /// Time between probes, ms.
     pub probe_interval_ms: Option<u64>,
-    /// Age at which a measurement counts half, ms.
+    /// Age at which a measurement has half its weight, ms.
     pub probe_half_life_ms: Option<u64>,
     /// Time between reads of the metrics page, ms.
     pub scrape_interval_ms: Option<u64>,
-    /// An older report is unknown, ms.
+    /// Age from which a report counts as unknown, ms.
     pub scrape_stale_after_ms: Option<u64>,
 }
 
-/// Why a scenario cannot be played.
+/// Reason why a scenario cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
-    /// It is not TOML, or has a key or a value that does not exist.
+    /// The text is not TOML, or has a key or a value that does not exist.
     #[error("{0}")]
     Toml(#[from] Box<toml::de::Error>),
-    /// A value that cannot be.
+    /// A value is out of range or unknown.
     #[error("{0}")]
     Value(String),
 }
@@ -106,9 +106,10 @@ impl Scenario {
     /// Reads a scenario. `replicas` and `policies` are the names that it may use.
     ///
     /// # Errors
-    /// The first thing wrong with it.
+    /// The first fault found.
     pub fn parse(text: &str, replicas: &[&str], policies: &[&str]) -> Result<Self, ScenarioError> {
         let scenario: Self = toml::from_str(text).map_err(Box::new)?;
+        // TOML errors carry line and column; the checks below name the key instead.
         let found = scenario.network.fault().or_else(|| scenario.wrong(replicas, policies));
         found.map_or(Ok(scenario), |text| Err(ScenarioError::Value(text)))
     }
@@ -122,34 +123,36 @@ impl Scenario {
             let times = [Some(("at_s", fault.at_s)), fault.for_s.map(|secs| ("for_s", secs))];
             for (key, secs) in times.into_iter().flatten() {
                 if !(0.0..=1e9).contains(&secs) {
-                    return wrong(format!("{key}: {secs} is not from 0 to 1e9 seconds"));
+                    return wrong(format!("{key} is {secs}; must be from 0 to 1e9 seconds"));
                 }
             }
             match (fault.kind.scales(), fault.factor) {
-                (true, None) => return wrong("factor: missing; this kind needs one".to_owned()),
+                (true, None) => return wrong("factor: missing; this kind requires a factor".to_owned()),
                 (true, Some(factor)) if !(0.01..=1000.0).contains(&factor) => {
-                    return wrong(format!("factor: {factor} is not from 0.01 to 1000"));
+                    return wrong(format!("factor is {factor}; must be from 0.01 to 1000"));
                 }
-                (false, Some(_)) => return wrong("factor: this kind has none".to_owned()),
+                // A factor without effect is refused: it would hide a mistake.
+                (false, Some(_)) => return wrong("factor: not allowed for this kind".to_owned()),
                 _ => {}
             }
         }
         for (number, pace) in self.routers.iter().enumerate() {
             if !policies.contains(&pace.policy.as_str()) {
-                return Some(format!("router[{number}].policy: unknown \"{}\"", pace.policy));
+                return Some(format!("router[{number}].policy: no policy \"{}\"", pace.policy));
             }
             let times =
                 [pace.probe_interval_ms, pace.probe_half_life_ms, pace.scrape_interval_ms, pace.scrape_stale_after_ms];
             if times.into_iter().flatten().any(|ms| !(10..=86_400_000).contains(&ms)) {
-                return Some(format!("router[{number}]: a time is not from 10 to 86400000 ms"));
+                return Some(format!("router[{number}]: all times must be from 10 to 86400000 ms"));
             }
         }
         None
     }
 
-    /// The settings of a policy's router.
+    /// Returns the probe and scrape settings of a policy's router.
     #[must_use]
     pub fn pace(&self, policy: &str, mut probe: Probe, mut scrape: Scrape) -> (Probe, Scrape) {
+        // Several sections for one policy are allowed; a later one overrides an earlier one.
         for pace in self.routers.iter().filter(|pace| pace.policy == policy) {
             let set = |value: &mut u64, to: Option<u64>| *value = to.unwrap_or(*value);
             set(&mut probe.interval_ms, pace.probe_interval_ms);
@@ -184,12 +187,15 @@ mod tests {
     fn what_cannot_be_is_named() {
         let fault = |more: &str| format!("[[fault]]\nat_s = 1\nreplica = \"near\"\n{more}");
         let message = |text: &str| parse(text).unwrap_err();
-        assert_eq!(message(&fault("kind = \"slow\"")), "fault[0].factor: missing; this kind needs one");
-        assert_eq!(message(&fault("kind = \"down\"\nfactor = 2.0")), "fault[0].factor: this kind has none");
-        assert_eq!(message(&fault("kind = \"down\"\nfor_s = -1")), "fault[0].for_s: -1 is not from 0 to 1e9 seconds");
+        assert_eq!(message(&fault("kind = \"slow\"")), "fault[0].factor: missing; this kind requires a factor");
+        assert_eq!(message(&fault("kind = \"down\"\nfactor = 2.0")), "fault[0].factor: not allowed for this kind");
+        assert_eq!(
+            message(&fault("kind = \"down\"\nfor_s = -1")),
+            "fault[0].for_s is -1; must be from 0 to 1e9 seconds"
+        );
         let text = message(&fault("kind = \"down\"").replace("near", "nera"));
         assert_eq!(text, "fault[0].replica: unknown \"nera\"; enabled: near, far");
-        assert_eq!(message("[[router]]\npolicy = \"x\""), "router[0].policy: unknown \"x\"");
+        assert_eq!(message("[[router]]\npolicy = \"x\""), "router[0].policy: no policy \"x\"");
         assert!(message("[network]\njiter = 1").contains("line 2"), "{}", message("[network]\njiter = 1"));
         assert!(message(&fault("kind = \"melt\"")).contains("unknown variant"));
     }

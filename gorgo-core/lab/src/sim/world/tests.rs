@@ -1,5 +1,5 @@
-//! Laws of the whole world: determinism, conservation, bounds, faults; and one request whose times are worked out by
-//! hand.
+//! Invariants of the whole world: determinism, conservation, bounds, faults; and one request whose times are computed
+//! by hand.
 
 mod gate;
 mod tuned;
@@ -12,7 +12,7 @@ use gorgo_routing::config::{Failover, Index, Probe, ReplicaSection, Scrape};
 use gorgo_routing::model::{ErrorClass, Replica, Usage};
 use gorgo_routing::policy::{PRESETS, Policies, Registry, build};
 
-/// Three replicas as in the paper.
+/// Three replicas as in the GORGO paper.
 fn fleet() -> Vec<Member> {
     let section = |name: &str, rtt_ms: f64| {
         let text = format!(
@@ -46,7 +46,7 @@ fn conversations(requests: usize) -> Workload {
     Workload::new(shape(read(text.as_bytes(), None).unwrap(), &Shape::default()))
 }
 
-/// One prompt, alone in the world.
+/// A single prompt without any other traffic.
 fn single(input: u32, output: u32) -> Workload {
     let text = format!("{{\"timestamp\":0,\"input_length\":{input},\"output_length\":{output}}}\n");
     Workload::new(shape(read(text.as_bytes(), None).unwrap(), &Shape::default()))
@@ -84,8 +84,8 @@ fn one_request_takes_its_way_its_prefill_and_its_tokens() {
     let (workload, members) = (single(10_000, 11), fleet());
     let scenario = Scenario { network: Network::steady(), ..Scenario::default() };
     let run = run(&setup(&workload, &members, &scenario), "gorgo", 1);
-    // The nearest replica; 37 ms on the way, 34 ms outside the GPU, three chunks of 80 ms, 0.062 ms per token; then ten
-    // decode steps of 8.3 ms.
+    // The nearest replica: 37 ms of round trip, 34 ms outside the GPU, three chunks of 80 ms, 0.062 ms per token; then
+    // ten decode steps of 8.3 ms.
     let ttft = 37.0 + 34.0 + 240.0 + 620.0;
     let sample = &run.samples[0];
     assert_eq!(sample.replica.as_deref(), Some("near"));
@@ -193,7 +193,7 @@ fn a_replica_that_is_down_fails_what_it_has_and_gets_nothing_once_its_probes_say
         let sent = |sample: &&crate::trace::Sample| (from..to).contains(&sample.sent_ms);
         run.samples.iter().filter(sent).filter(|sample| sample.replica.as_deref() == Some("near")).count()
     };
-    // Three probes of 2 s take it down, two bring it back.
+    // After three probes of 2 s it counts as down, after two more as up.
     assert!(at_near(0.0, 29_000.0) > 20 && at_near(96_000.0, 130_000.0) > 20);
     assert_eq!(at_near(38_000.0, 90_000.0), 0);
     let retried = run.samples.iter().filter(|one| (30_000.0..38_000.0).contains(&one.sent_ms) && one.error.is_none());
@@ -248,7 +248,8 @@ fn a_prompt_longer_than_any_cache_is_refused_by_the_engine_and_not_tried_again()
 #[test]
 fn a_fleet_that_cannot_be_is_refused() {
     let section = |more: &str| toml::from_str(&format!("name = \"a\"\nengine = \"sglang\"\n{more}")).unwrap();
-    assert_eq!(members(&[section("enabled = false")]).unwrap_err().to_string(), "no replica is enabled");
+    let none = members(&[section("enabled = false")]).unwrap_err().to_string();
+    assert_eq!(none, "no replica is enabled; enable at least one [[replica]]");
     let unknown = section("simulated = { profile = \"abacus\" }");
     assert!(members(&[unknown]).unwrap_err().to_string().starts_with("replica a: unknown profile \"abacus\"; known: "));
     let real = members(&[section("url = \"http://10.0.0.1:1\"")]).unwrap();

@@ -1,5 +1,5 @@
-//! A request at the router: decided, sent on, or held at the gate until it is called or looks again. The order in which
-//! the gate calls is its own, so nothing here depends on how the computer runs.
+//! A request at the router: decided, forwarded, or held at the admission gate until the gate calls it or its recheck is
+//! due. The gate determines the order of its calls, so nothing here depends on the speed of the computer.
 
 use super::agenda::Happening;
 use super::chance::bits;
@@ -8,17 +8,18 @@ use super::run::{DECISIONS, World};
 use gorgo_routing::model::{At, DecisionId};
 use gorgo_routing::policy::{DecideError, DecisionContext, Entered};
 
-/// Seeds of decisions stay below this.
+/// Upper bound of the seeds of decisions, as in `serve`: SQL tools and JSON readers show such numbers exactly.
 const SEED_LIMIT: u64 = 1 << 53;
 
 impl World<'_> {
-    /// A request comes to the router, for the first time or after an attempt that failed.
+    /// Handles a request that reaches the router, for the first time or after a failed attempt.
     pub(super) fn enter(&mut self, at: At, request: usize, mut live: Box<Live>) {
         let number = self.decisions;
         self.decisions += 1;
+        // Ids as `serve` makes them: ms since the epoch, then a counter in the lower 20 bits.
         let millis = i64::try_from(at.0 / 1000).unwrap_or(0);
         let id = DecisionId((millis << 20) | i64::try_from(number % (1 << 20)).unwrap_or(0));
-        // A retry is of the same decision.
+        // A retry belongs to the same decision.
         let id = live.decision.unwrap_or(id);
         live.asked = Some(id);
         live.seed = bits(self.seed, DECISIONS, number) % SEED_LIMIT;
@@ -28,13 +29,14 @@ impl World<'_> {
         self.entered(at, request, live, entered);
     }
 
-    /// A request that was held is decided anew.
+    /// Decides anew for a request that waited at the gate.
     fn enter_again(&mut self, at: At, request: usize) {
         let waits = |live: &mut Box<Live>| live.held.is_some();
         let Some(mut live) = self.live[request].take_if(waits) else { return };
         let (Some(held), Some(id), Some((router, policy))) = (live.held.take(), live.asked, &self.router) else {
             return;
         };
+        // If the request has to wait again, it gets a new number.
         self.waiting.remove(&held.number());
         let entered = router.enter_again(
             held,
@@ -68,14 +70,14 @@ impl World<'_> {
         }
     }
 
-    /// A request that waits looks again.
+    /// Handles the due recheck of a waiting request.
     pub(super) fn look(&mut self, at: At, request: usize, looks: u32) {
         if self.live[request].as_ref().is_some_and(|live| live.held.is_some() && live.looks == looks) {
             self.enter_again(at, request);
         }
     }
 
-    /// Those whom the gate called since the last happening come again; and those whom that calls.
+    /// Readmits the requests that the gate has called since the last event, and those that are called as a result.
     pub(super) fn answer_calls(&mut self, at: At) {
         while !self.waiting.is_empty() {
             let called = self.router.as_ref().map_or_else(Vec::new, |(router, _)| router.take_called());

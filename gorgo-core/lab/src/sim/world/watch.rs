@@ -1,5 +1,5 @@
-//! What the router sees of its replicas beside its own requests: probes and metrics pages, each as late as the way
-//! makes it; and the faults of the scenario.
+//! Observation of the replicas by the router, besides its own requests: probes and metrics pages, each delayed by its
+//! network path; and the faults of the scenario.
 
 use super::agenda::Happening;
 use super::chance::{bits, unit};
@@ -9,7 +9,7 @@ use super::scenario::{Fault, FaultKind, Scenario};
 use crate::sim::Engine;
 use gorgo_routing::model::{At, EngineReport, Event, ReplicaId};
 
-/// Intervals vary by this share, so that nobody looks in step.
+/// Share by which intervals vary, so that probes and scrapes do not synchronise.
 const PACE_JITTER: f64 = 0.10;
 
 impl World<'_> {
@@ -20,7 +20,7 @@ impl World<'_> {
         }
     }
 
-    /// A time about as long as `interval_ms` from now on.
+    /// Returns a time about `interval_ms` from now.
     fn later(&self, at: At, interval_ms: u64, replica: ReplicaId) -> At {
         let drawn = unit(bits(self.seed, PACE << 16 | u64::from(replica.0), at.0));
         #[expect(clippy::cast_precision_loss, reason = "an interval of ms")]
@@ -34,6 +34,7 @@ impl World<'_> {
         let timeout_ms = probe.timeout_ms as f64;
         let stand = self.stand(replica);
         let rtt_ms = stand.path.probe_ms(at);
+        // The state of the replica is read when the probe is sent.
         let reading = (!stand.down && rtt_ms <= timeout_ms).then_some(rtt_ms);
         self.agenda.enter(at.plus(micros(rtt_ms.min(timeout_ms))), Happening::ProbeBack(replica, reading));
         self.agenda.enter(self.later(at, probe.interval_ms, replica), Happening::ProbeSent(replica));
@@ -56,9 +57,11 @@ impl World<'_> {
     pub(super) fn scrape_read(&mut self, at: At, replica: ReplicaId, back_us: u64) {
         self.advance(at, replica);
         let stand = self.stand(replica);
+        // No page, no event: the last report ages until the router treats it as unknown.
         if stand.down {
             return;
         }
+        // The numbers are those of this moment; the router reads them half a round trip later.
         let numbers = stand.engine.numbers();
         let report = EngineReport {
             running: Some(f64::from(numbers.running)),
@@ -83,11 +86,13 @@ impl World<'_> {
         let Some(replica) = self.struck(number) else { return };
         let Fault { kind, for_s, .. } = self.setup.scenario.faults[number];
         self.advance(at, replica);
+        // Requests fail before the engine is replaced: their connections break with the old process.
         if matches!(kind, FaultKind::Down | FaultKind::Restart) {
             self.drop_all(at, replica);
         }
         if kind == FaultKind::Restart {
             let stand = self.stand(replica);
+            // The profile and speed have been checked before, so this cannot fail.
             if let Ok(engine) = Engine::new(stand.engine.profile().clone(), stand.speed) {
                 stand.engine = engine;
                 stand.started = at;
@@ -110,15 +115,16 @@ impl World<'_> {
         }
     }
 
-    /// The replica that a fault is at.
+    /// Returns the replica that a fault affects.
     fn struck(&self, number: usize) -> Option<ReplicaId> {
         let name = &self.setup.scenario.faults[number].replica;
         let found = self.setup.members.iter().find(|member| *member.replica.name == **name);
         found.map(|member| member.replica.id)
     }
 
-    /// Puts all faults that hold now on a replica.
+    /// Applies all active faults of a replica.
     fn weigh_faults(&mut self, replica: ReplicaId) {
+        // Computed from scratch: faults may overlap, and undoing one must leave the others in force.
         let (mut slow, mut way, mut down) = (1.0, 1.0, false);
         for (fault, active) in self.setup.scenario.faults.iter().zip(&self.active) {
             if !active || *fault.replica != *self.stands[replica.index()].name {
@@ -134,13 +140,13 @@ impl World<'_> {
         let stand = self.stand(replica);
         stand.path.fault_factor = way;
         stand.down = down;
-        // Many slow faults at once may leave the range of speeds; then it stays as it was.
+        // Several slow faults at once may leave the range of speeds; the speed then stays as it was.
         let _ = stand.engine.set_speed(stand.speed / slow);
     }
 }
 
 impl Scenario {
-    /// The largest factor on a replica's speed that its faults can ever make, at least 1.
+    /// Returns the largest factor on a replica's speed that its faults can ever cause, at least 1.
     pub(super) fn fastest(&self, replica: &str) -> f64 {
         let slow = self.faults.iter().filter(|fault| fault.kind == FaultKind::Slow && fault.replica == replica);
         slow.filter_map(|fault| fault.factor).map(|factor| (1.0 / factor).max(1.0)).product()

@@ -1,9 +1,10 @@
-//! A shaped trace as prompts: hashes made straight from block ids, so that no text is written or hashed.
+//! A shaped trace as prompts: hashes made directly from block ids, without writing or hashing any text.
 //!
-//! A piece of a prompt (a block of the router's index, a page of the engine's cache) is named by the ids of all trace
-//! blocks up to the one it ends in, and by its place. So two prompts share a piece exactly if the texts that `replay`
-//! would send share it: at four bytes per token, equal ids are equal text, and another id is another text from its
-//! first word on. What differs from `replay` is the chat template around the text, which is not counted here.
+//! A piece of a prompt (a block of the router's index, a page of the engine's cache) is identified by the ids of all
+//! trace blocks up to the one it ends in, and by its position. Two prompts therefore share a piece exactly if the texts
+//! that `replay` would send share it: at four bytes per token, equal ids are equal text, and texts of different ids
+//! differ from their first word on. The only difference from `replay` is the chat template around the text, which is
+//! not counted here.
 
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
@@ -17,26 +18,26 @@ use crate::sim::{Job, PAGE_TOKENS};
 use crate::trace::{BYTES_PER_TOKEN, Shaped, TraceRow};
 use gorgo_routing::model::{ApiPath, Prompt};
 
-/// Bytes per token, as a number to count with.
+/// Bytes per token, as a `u64`.
 const TOKEN_BYTES: u64 = BYTES_PER_TOKEN as u64;
-/// How much of a prompt its head hash covers, tokens.
+/// Length of the beginning of a prompt that its head hash covers, tokens.
 const HEAD_TOKENS: u32 = 256;
-/// Bytes of a body beside its prompt: keys, parameters.
+/// Bytes of a request body besides the prompt: keys, parameters.
 const BODY_BYTES: u64 = 200;
-/// Where chains of block ids begin.
+/// Initial value of chains of block ids.
 const START: u64 = 0x5eed_0f0b_10c4_1d5a;
 
-/// The requests of a run.
+/// Requests of a run.
 #[derive(Debug, Clone)]
 pub struct Workload {
     rows: Vec<TraceRow>,
     block_tokens: u32,
-    /// Per row: tokens of its longest prefix that an earlier row has, too.
+    /// Tokens of each row's longest prefix that an earlier row also has.
     reusable: Vec<u32>,
 }
 
 impl Workload {
-    /// Of this trace.
+    /// Creates the workload of a trace.
     #[must_use]
     pub fn new(shaped: Shaped) -> Self {
         let Shaped { rows, block_tokens, .. } = shaped;
@@ -44,19 +45,21 @@ impl Workload {
         Self { rows, block_tokens: block_tokens.max(1), reusable }
     }
 
-    /// The requests by time.
+    /// Returns the requests by time.
     #[must_use]
     pub fn rows(&self) -> &[TraceRow] {
         &self.rows
     }
 
-    /// Tokens of a request's longest prefix that an earlier request has, too: what caches without end could hold of it.
+    /// Returns the tokens of a request's longest prefix that an earlier request also has: what unlimited caches could
+    /// contain of it.
     #[must_use]
     pub fn reusable_tokens(&self, request: usize) -> u32 {
         self.reusable[request]
     }
 
-    /// A request as the router reads it. `secret` keys its session and head, as each database's own secret does.
+    /// Returns a request as the router reads it. `secret` keys the hashes of its session and head, like the secret of a
+    /// database does for `serve`.
     pub(super) fn prompt(&self, request: usize, index_block_bytes: u64, secret: u64) -> Prompt {
         let row = &self.rows[request];
         let prompt_bytes = u64::from(row.input_tokens) * TOKEN_BYTES;
@@ -82,7 +85,7 @@ impl Workload {
         }
     }
 
-    /// The same for the engine.
+    /// Returns the request as the engine gets it.
     pub(super) fn job(&self, request: usize) -> Job {
         let row = &self.rows[request];
         let mut pages = Vec::new();
@@ -90,13 +93,15 @@ impl Workload {
         Job { id: request as u64, pages, prompt_tokens: row.input_tokens, max_tokens: row.output_tokens }
     }
 
-    /// Hashes of a prompt's full pieces of so many bytes.
+    /// Appends the hashes of a prompt's full pieces of `piece_bytes`.
     fn pieces(&self, row: &TraceRow, piece_bytes: u64, out: &mut Vec<u64>) {
         let piece_bytes = piece_bytes.max(1);
         let count = u64::from(row.input_tokens) * TOKEN_BYTES / piece_bytes;
         out.reserve_exact(usize::try_from(count).unwrap_or(0));
         let block_bytes = u64::from(self.block_tokens) * TOKEN_BYTES;
         let mut ids = row.blocks.iter();
+        // A trace block may cover many pieces, and a piece may span several blocks: the chain advances to the block
+        // that contains the end of the piece.
         let (mut chain, mut chained_to) = (START, 0);
         for piece in 0..count {
             let ends = (piece + 1) * piece_bytes;
@@ -105,11 +110,12 @@ impl Workload {
                 chain = link(chain, *id);
                 chained_to += block_bytes;
             }
+            // The position tells apart the pieces that end in the same block.
             out.push(mix(chain ^ piece.wrapping_mul(0xd6e8_feb8_6659_fd93)));
         }
     }
 
-    /// What names the first tokens of a prompt.
+    /// Returns a hash of the first tokens of a prompt.
     fn head(&self, row: &TraceRow) -> u64 {
         let tokens = row.input_tokens.min(HEAD_TOKENS);
         let blocks = usize::try_from(tokens.div_ceil(self.block_tokens)).unwrap_or(usize::MAX);
@@ -117,14 +123,15 @@ impl Workload {
     }
 }
 
-/// Chains a block's id to those before it.
+/// Extends a chain by the id of a block.
 const fn link(chain: u64, id: u64) -> u64 {
+    // The rotation makes the order of ids matter.
     mix(chain.rotate_left(17) ^ id)
 }
 
-/// See [`Workload::reusable_tokens`].
+/// Computes [`Workload::reusable_tokens`] for all rows.
 fn reusable(rows: &[TraceRow], block_tokens: u32) -> Vec<u32> {
-    // Chain up to a block → the most tokens of that block that any row had.
+    // Chain up to a block → largest number of tokens of that block in any row so far.
     let mut seen: HashMap<u64, u32, BuildHasherDefault<PageHasher>> = HashMap::default();
     let mut all = Vec::with_capacity(rows.len());
     for row in rows {
@@ -133,6 +140,7 @@ fn reusable(rows: &[TraceRow], block_tokens: u32) -> Vec<u32> {
             chain = link(chain, *id);
             let here = left.min(block_tokens);
             left -= here;
+            // A block that an earlier row had only in part can be reused only up to that part, which ends the prefix.
             let before = seen.entry(chain).or_insert(0);
             if open {
                 shared += here.min(*before);
@@ -145,7 +153,7 @@ fn reusable(rows: &[TraceRow], block_tokens: u32) -> Vec<u32> {
     all
 }
 
-/// The name of a row, for its sample.
+/// Returns the name of a row, for its sample.
 pub(super) fn name(row: &TraceRow) -> Option<Arc<str>> {
     row.id.clone()
 }
@@ -187,7 +195,7 @@ mod tests {
     proptest! {
         #![proptest_config(fixed(128))]
 
-        /// The shortcut shares exactly what hashing the text would share, for the router and for the engine.
+        /// Hashes from block ids share exactly what hashes of the text would share, for the router and for the engine.
         #[test]
         fn pieces_are_shared_as_the_text_is(
             block_tokens in prop_oneof![Just(16_u32), Just(100), Just(256), Just(512)],

@@ -1,10 +1,10 @@
-//! Conversations: users whose requests resend and slowly grow one prompt, beside a probe and tiny requests. The model
-//! of the ART-Chat windows of the GORGO paper.
+//! Conversations: users whose requests resend and slowly extend one prompt, plus a probe and tiny requests. Models the
+//! ART-Chat windows of the GORGO paper.
 //!
-//! What the real windows show and this keeps: a third of the requests are one user's probe of 17 tokens; a
-//! conversation's first request is nearly all fresh, its later ones add little (half of them nothing), so reuse is
+//! Properties of the real windows that are reproduced: a third of the requests are one user's probe of 17 tokens; the
+//! first request of a conversation is nearly all fresh, and later ones add little (half of them nothing), so reuse is
 //! about 1 − 1/(requests per conversation); arrivals are nearly Poisson with a slow drift. Not modelled: context
-//! compaction, conversations that fork, and the long requests that the windows' filter removed.
+//! compaction, conversations that fork, and the long requests that the filter of the windows removed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,46 +16,46 @@ use super::trace;
 use crate::trace::{Trace, TraceRow};
 
 parameters! {
-    /// The numbers of a workload of conversations. Counts and token numbers are rounded to whole ones.
+    /// Parameters of a workload of conversations. Counts and numbers of tokens are rounded to whole numbers.
     Conversations {
-        probe_rate: "/s", 0.0, 1e5, "requests of the probe user, whose prompt is always the same";
+        probe_rate: "/s", 0.0, 1e5, "rate of requests of the probe user, whose prompt is always the same";
         probe_cv: "1", 0.0, 50.0, "coefficient of variation of the probe's gaps (gamma; 1 is Poisson)";
-        probe_tokens: "tokens", 1.0, 1e6, "the probe's prompt";
-        micro_rate: "/s", 0.0, 1e5, "tiny requests of all micro users together (Poisson)";
-        micro_users: "users", 1.0, 1e6, "users of tiny requests";
-        micro_tokens: "tokens", 1.0, 1e6, "a tiny request's prompt";
-        conversation_rate: "/s", 0.0, 1e5, "conversations begun, on average";
-        conversation_cv: "1", 0.0, 50.0, "coefficient of variation of that rate (gamma, redrawn)";
-        redraw_secs: "s", 1.0, 1e6, "how long one rate of conversations holds";
-        lead_secs: "s", 0.0, 1e6, "how long before the window conversations begin, so that some are under way";
-        users: "users", 1.0, 1e7, "users that a conversation may belong to";
+        probe_tokens: "tokens", 1.0, 1e6, "length of the probe's prompt";
+        micro_rate: "/s", 0.0, 1e5, "rate of tiny requests of all micro users together (Poisson)";
+        micro_users: "users", 1.0, 1e6, "number of users that send tiny requests";
+        micro_tokens: "tokens", 1.0, 1e6, "length of a tiny request's prompt";
+        conversation_rate: "/s", 0.0, 1e5, "average rate at which conversations start";
+        conversation_cv: "1", 0.0, 50.0, "coefficient of variation of that rate (gamma, redrawn regularly)";
+        redraw_secs: "s", 1.0, 1e6, "time until the rate of conversations is redrawn";
+        lead_secs: "s", 0.0, 1e6, "time before the window from which conversations start, so that some are under way";
+        users: "users", 1.0, 1e7, "number of users that have conversations";
         user_sigma: "1", 0.0, 10.0, "spread of the users' activity (lognormal weights)";
-        global_prompt_p: "share", 0.0, 1.0, "users whose prompts begin with a global prompt, in place of their own";
-        global_prompts: "prompts", 1.0, 1e6, "different global prompts";
+        global_prompt_p: "share", 0.0, 1.0, "share of users whose prompts begin with a global prompt instead of their own";
+        global_prompts: "prompts", 1.0, 1e6, "number of different global prompts";
         global_prompt_tokens: "tokens", 1.0, 1e6, "length of a global prompt";
-        own_prompt_mu: "ln tokens", 0.0, 16.0, "length of a user's own prompt: logarithm of its median";
-        own_prompt_sigma: "1", 0.0, 10.0, "and its spread (lognormal)";
-        own_prompt_most: "tokens", 1.0, 1e6, "and its largest";
+        own_prompt_mu: "ln tokens", 0.0, 16.0, "length of a user's own prompt: logarithm of the median";
+        own_prompt_sigma: "1", 0.0, 10.0, "length of a user's own prompt: spread (lognormal)";
+        own_prompt_most: "tokens", 1.0, 1e6, "length of a user's own prompt: maximum";
         root_scale: "1", 0.01, 100.0, "factor on the length of a conversation's first request";
-        root_skew: "1", 0.01, 100.0, "exponent on its quantile: above 1 is shorter";
-        root_least: "tokens", 1.0, 1e6, "its least length";
-        turn_mu: "ln requests", -10.0, 12.0, "further requests of a conversation: logarithm of their median";
-        turn_sigma: "1", 0.0, 10.0, "and their spread (lognormal)";
-        turn_most: "requests", 0.0, 1e6, "and their largest number";
-        gap_mu: "ln s", -10.0, 16.0, "time between a conversation's requests: logarithm of its median";
-        gap_sigma: "1", 0.0, 10.0, "and its spread (lognormal)";
-        grow_p: "share", 0.0, 1.0, "later requests that are longer than the one before; the others resend it";
-        grow_mu: "ln tokens", -10.0, 16.0, "by how much: logarithm of the median";
-        grow_sigma: "1", 0.0, 10.0, "and its spread (lognormal)";
-        input_most: "tokens", 1.0, 1e6, "longest prompt; a conversation ends before it gets longer";
+        root_skew: "1", 0.01, 100.0, "exponent on the quantile of that length: above 1, first requests are shorter";
+        root_least: "tokens", 1.0, 1e6, "minimum length of a conversation's first request";
+        turn_mu: "ln requests", -10.0, 12.0, "further requests of a conversation: logarithm of the median";
+        turn_sigma: "1", 0.0, 10.0, "further requests of a conversation: spread (lognormal)";
+        turn_most: "requests", 0.0, 1e6, "further requests of a conversation: maximum";
+        gap_mu: "ln s", -10.0, 16.0, "time between a conversation's requests: logarithm of the median";
+        gap_sigma: "1", 0.0, 10.0, "time between a conversation's requests: spread (lognormal)";
+        grow_p: "share", 0.0, 1.0, "share of later requests that extend the prompt; the others resend it";
+        grow_mu: "ln tokens", -10.0, 16.0, "growth of an extended prompt: logarithm of the median";
+        grow_sigma: "1", 0.0, 10.0, "growth of an extended prompt: spread (lognormal)";
+        input_most: "tokens", 1.0, 1e6, "longest prompt; a conversation ends before it exceeds this";
         output_least: "tokens", 0.0, 1e6, "shortest answer";
-        output_most: "tokens", 0.0, 1e6, "longest answer (uniform between)";
+        output_most: "tokens", 0.0, 1e6, "longest answer (uniform in between)";
         block_tokens: "tokens", 1.0, 1e6, "tokens per block id";
     }
 }
 
-/// Length of a first request, tokens, by quantile: the 4,781 rows of the Apr 5 window that are neither probe nor tiny,
-/// measured on their arrivals. Linear between.
+/// Length of a conversation's first request, tokens, by quantile: the 4,781 rows of the Apr 5 window that are neither
+/// probe nor tiny, measured on their arrivals. Linear between the points.
 const FIRST_LENGTHS: &[(f64, f64)] = &[
     (0.0, 121.0),
     (0.01, 159.0),
@@ -80,7 +80,7 @@ const FIRST_LENGTHS: &[(f64, f64)] = &[
     (1.0, 23_857.0),
 ];
 
-/// Who wrote a piece of a prompt; also who a user or a conversation is, where they have one each.
+/// Author of a piece of a prompt; also identifies a user or a conversation that has exactly one author.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Creator {
     Probe,
@@ -90,14 +90,14 @@ enum Creator {
     Conversation(u32),
 }
 
-/// How a user's prompts begin.
+/// Beginning of a user's prompts.
 #[derive(Debug, Clone, Copy)]
 struct Head {
     creator: Creator,
     tokens: u32,
 }
 
-/// A request before rows are numbered.
+/// A request before rows are sorted and numbered.
 #[derive(Debug, Clone, Copy)]
 struct Draft {
     at_us: u64,
@@ -115,12 +115,14 @@ pub(super) fn generate(numbers: &Conversations, seed: u64, minutes: f64) -> Trac
     probe(numbers, window_secs, &mut draw, &mut drafts);
     micro(numbers, window_secs, &mut draw, &mut drafts);
     conversations(numbers, window_secs, &mut draw, &mut drafts);
+    // The three kinds of requests were drawn one after another; merge them by time.
     drafts.sort_by_key(|draft| (draft.at_us, draft.conversation));
 
     let mut ids = BlockIds::new(whole(numbers.block_tokens));
     let (mut users, mut names) = (Numbers::default(), Numbers::default());
     let mut turns: HashMap<Creator, u32> = HashMap::new();
     let rows = drafts.into_iter().map(|draft| {
+        // Numbered after sorting, so turns count the requests within the window only.
         let turn = turns.entry(draft.conversation).or_default();
         *turn += 1;
         TraceRow {
@@ -137,7 +139,7 @@ pub(super) fn generate(numbers: &Conversations, seed: u64, minutes: f64) -> Trac
     trace(rows.collect(), whole(numbers.block_tokens))
 }
 
-/// Names: numbers in the order of first appearance.
+/// Names of users or conversations: numbers in order of first appearance.
 #[derive(Default)]
 struct Numbers(HashMap<Creator, Arc<str>>);
 
@@ -163,6 +165,7 @@ fn probe(numbers: &Conversations, window_secs: f64, draw: &mut Draw, drafts: &mu
         if at >= window_secs {
             return;
         }
+        // The probe is user, conversation and author of its prompt all in one.
         let (user, head) = (Creator::Probe, Head { creator: Creator::Probe, tokens });
         let output = output(numbers, draw);
         drafts.push(Draft { at_us: micros(at), user, conversation: user, head, tokens, output });
@@ -191,6 +194,7 @@ fn conversations(numbers: &Conversations, window_secs: f64, draw: &mut Draw, dra
     if numbers.conversation_rate <= 0.0 {
         return;
     }
+    // Drawn before any conversation: the rate of conversations does not change who the users are.
     let users = Users::draw(numbers, draw);
     let mut count = 0;
     let mut period = -numbers.lead_secs;
@@ -199,6 +203,7 @@ fn conversations(numbers: &Conversations, window_secs: f64, draw: &mut Draw, dra
         let rate = numbers.conversation_rate * draw.gamma(1.0, numbers.conversation_cv);
         let mut at = period;
         loop {
+            // A drawn rate can be almost 0; the bound keeps the gap finite.
             at += draw.exponential(1.0 / rate.max(1e-9));
             if at >= end {
                 break;
@@ -210,7 +215,7 @@ fn conversations(numbers: &Conversations, window_secs: f64, draw: &mut Draw, dra
     }
 }
 
-/// One conversation, begun at `at` seconds; what falls outside the window is not kept.
+/// Draws one conversation, which starts at `begun` seconds; requests outside the window are not kept.
 fn conversation(
     numbers: &Conversations,
     (begun, window_secs): (f64, f64),
@@ -232,10 +237,13 @@ fn conversation(
                 tokens = tokens.saturating_add(whole(grown));
             }
         }
+        // Drawn before the window is checked: requests outside it use up the same random numbers as others.
         let output = output(numbers, draw);
+        // A conversation ends with the window, or before its prompt would exceed the limit.
         if at >= window_secs || f64::from(tokens) > numbers.input_most {
             return;
         }
+        // Before 0 a conversation grows without being recorded, so that some are under way when the window begins.
         if at >= 0.0 {
             let conversation = Creator::Conversation(name);
             drafts.push(Draft { at_us: micros(at), user, conversation, head, tokens, output });
@@ -243,17 +251,18 @@ fn conversation(
     }
 }
 
-/// Length of a first request at a quantile, tokens.
+/// Returns the length of a first request at a quantile, tokens.
 fn first_length(quantile: f64) -> f64 {
+    // The clamp keeps both neighbours inside the table for the quantiles 0 and 1.
     let above = FIRST_LENGTHS.partition_point(|(at, _)| *at <= quantile).clamp(1, FIRST_LENGTHS.len() - 1);
     let ((low, short), (high, long)) = (FIRST_LENGTHS[above - 1], FIRST_LENGTHS[above]);
     short + (long - short) * (quantile - low) / (high - low)
 }
 
-/// The users of conversations: how their prompts begin, and how active they are.
+/// Users of conversations, with the beginning of their prompts and their activity.
 struct Users {
     heads: Vec<Head>,
-    /// Sum of the weights up to and with each user.
+    /// Sum of the weights up to and including each user.
     cumulated: Vec<f64>,
 }
 
@@ -278,6 +287,7 @@ impl Users {
 
     fn one(&self, draw: &mut Draw) -> (Creator, Head) {
         let total = self.cumulated.last().copied().unwrap_or_default();
+        // Inverse of the cumulative weights: a user is drawn with a probability proportional to its weight.
         let point = draw.uniform() * total;
         let user = self.cumulated.partition_point(|sum| *sum <= point).min(self.heads.len().saturating_sub(1));
         let name = Creator::User(u32::try_from(user).unwrap_or(u32::MAX));

@@ -1,8 +1,8 @@
 //! Synthetic workloads: traces with the statistics of real ones, from a seed.
 //!
 //! ```text
-//! Profile (plain data) → Workload (its numbers, any of them overridden) → generate(seed, minutes) → Trace
-//! ServeGen tables (a client's rates and lengths) → servegen → Trace
+//! Profile (plain data) → Workload (parameters, any of them overridden) → generate(seed, minutes) → Trace
+//! ServeGen tables (rates and lengths of each client) → servegen → Trace
 //! ```
 //!
 //! Everything is drawn from one ChaCha8 generator in a fixed order: equal inputs give equal traces.
@@ -23,20 +23,20 @@ pub use servegen::{Client, ServeGen, ServeGenError, Window};
 
 use super::{Trace, TraceFormat, TraceRow};
 
-/// A window's length in the profiles' sources, minutes.
+/// Length of a window in the sources of the profiles, minutes.
 pub const MINUTES: f64 = 30.0;
 
-/// What is generated: a family of workloads with all its numbers.
+/// Model of a generated workload with all its parameters.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Workload {
-    /// Users with conversations whose requests share their prefix, a probe, and tiny requests: ART-Chat.
+    /// Users with conversations whose requests share a prefix, plus a probe and tiny requests: ART-Chat.
     Conversations(Conversations),
-    /// Requests that know nothing of one another, but for a pool of repeated prompts: WildChat, LMSYS.
+    /// Independent requests, except for a pool of repeated prompts: WildChat, LMSYS.
     Independent(Independent),
 }
 
 impl Workload {
-    /// All its numbers as they stand.
+    /// Returns all parameters with their current values.
     #[must_use]
     pub fn stated(&self) -> Vec<Stated> {
         match self {
@@ -45,10 +45,10 @@ impl Workload {
         }
     }
 
-    /// Overrides one number.
+    /// Overrides one parameter.
     ///
     /// # Errors
-    /// No such number, or a value out of its range; nothing is changed then.
+    /// There is no such parameter, or the value is out of range; then nothing is changed.
     pub fn set(&mut self, name: &str, value: f64) -> Result<(), ParameterError> {
         match self {
             Self::Conversations(numbers) => parameter::set(numbers, Conversations::PARAMETERS, name, value),
@@ -56,7 +56,7 @@ impl Workload {
         }
     }
 
-    /// Multiplies the rate of everything that arrives.
+    /// Multiplies all arrival rates.
     pub fn scale_rate(&mut self, factor: f64) {
         match self {
             Self::Conversations(numbers) => {
@@ -78,7 +78,7 @@ pub fn generate(workload: &Workload, seed: u64, minutes: f64) -> Trace {
     }
 }
 
-/// A trace of generated rows that stand in order of arrival; numbers them.
+/// Makes a trace of generated rows, which must be in order of arrival, and numbers them.
 fn trace(mut rows: Vec<TraceRow>, block_tokens: u32) -> Trace {
     for (index, row) in rows.iter_mut().enumerate() {
         row.index = index;

@@ -1,58 +1,58 @@
-//! Numbers of a workload by name: one line each gives the field, its unit, its range and its help.
+//! Parameters of a workload by name: one line each declares the field, its unit, its range and its help text.
 
-/// One number of a workload `W`.
+/// One parameter of a workload `W`.
 #[derive(Debug)]
 pub struct Parameter<W> {
-    /// Its name on the command line.
+    /// Name on the command line.
     pub name: &'static str,
-    /// Its unit.
+    /// Unit of the value.
     pub unit: &'static str,
-    /// Least value.
+    /// Smallest value allowed.
     pub least: f64,
-    /// Largest value.
+    /// Largest value allowed.
     pub most: f64,
-    /// What it is.
+    /// Help text.
     pub help: &'static str,
-    /// Reads it.
+    /// Reads the value.
     pub get: fn(&W) -> f64,
-    /// Writes it.
+    /// Writes the value.
     pub set: fn(&mut W, f64),
 }
 
-/// A number as it stands in a workload.
+/// A parameter with its current value in a workload.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Stated {
-    /// Its name on the command line.
+    /// Name on the command line.
     pub name: &'static str,
-    /// Its value.
+    /// Current value.
     pub value: f64,
-    /// Its unit.
+    /// Unit of the value.
     pub unit: &'static str,
-    /// What it is.
+    /// Help text.
     pub help: &'static str,
 }
 
-/// Why a number could not be set.
+/// Reason why a parameter could not be set.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ParameterError {
-    /// No such number.
+    /// There is no such parameter.
     #[error("unknown parameter {name:?}; known: {}", known.join(", "))]
     Unknown {
-        /// As it was written.
+        /// Name as the user wrote it.
         name: String,
-        /// All there are.
+        /// Names of all parameters.
         known: Vec<&'static str>,
     },
-    /// Out of its range, or not a number.
-    #[error("{name} {value} is not from {least} to {most}")]
+    /// The value is out of range or not a number.
+    #[error("{name} is {value}; must be from {least} to {most}")]
     Range {
-        /// Which.
+        /// Name of the parameter.
         name: &'static str,
-        /// As it was given.
+        /// Value as the user gave it.
         value: f64,
-        /// Least value.
+        /// Smallest value allowed.
         least: f64,
-        /// Largest value.
+        /// Largest value allowed.
         most: f64,
     },
 }
@@ -78,6 +78,7 @@ pub(super) fn set<W>(
         return Err(ParameterError::Unknown { name: name.to_owned(), known });
     };
     let Parameter { name, least, most, .. } = *parameter;
+    // `contains` is false for NaN, so "nan" on the command line is refused as well.
     if (least..=most).contains(&value) {
         (parameter.set)(numbers, value);
         Ok(())
@@ -86,7 +87,7 @@ pub(super) fn set<W>(
     }
 }
 
-/// Declares a struct of numbers and the list of them: `field: unit, least, most, help;`.
+/// Declares a struct of parameters and the list of them: `field: unit, least, most, help;`.
 macro_rules! parameters {
     ($(#[$about:meta])* $name:ident { $($field:ident: $unit:literal, $least:expr, $most:expr, $help:literal;)+ }) => {
         $(#[$about])*
@@ -96,7 +97,7 @@ macro_rules! parameters {
         }
 
         impl $name {
-            /// All its numbers, by name.
+            /// All parameters, by name.
             pub const PARAMETERS: &'static [$crate::trace::generate::Parameter<Self>] = &[
                 $($crate::trace::generate::Parameter {
                     name: stringify!($field),

@@ -1,40 +1,40 @@
-//! The workloads that can be named. Plain data, each number with its origin.
+//! Named workloads. Plain data, each number with its origin.
 //!
-//! The ART-Chat numbers were fitted to the statistics that the GORGO paper (its table 4 and appendix) and its public
-//! history give of three 30-minute windows after the filter at 24,000 tokens, and to the arrivals and lengths of the
-//! first of them, which are public. Over 12 seeds the mean of rows, users, requests per user, mean input and reuse lies
-//! within 3 % of the target; the median input up to 8 % above; reuse of Apr 7 2 points below.
+//! The ART-Chat numbers were fitted to the statistics that the GORGO paper (table 4 and appendix) and its public
+//! history report for three 30-minute windows after the filter at 24,000 tokens, and to the arrivals and lengths of the
+//! first of them, which are public. Over 12 seeds, the means of rows, users, requests per user, mean input and reuse
+//! are within 3 % of the target; the median input is up to 8 % above it; the reuse of Apr 7 is 2 points below.
 
 use super::{Conversations, Independent, MINUTES, Workload};
 
-/// A workload with a name.
+/// A named workload.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GeneratedProfile {
-    /// Its name on the command line.
+    /// Name on the command line.
     pub name: &'static str,
-    /// What it stands for, one line.
+    /// Description in one line.
     pub summary: &'static str,
-    /// Requests of 30 minutes, on average: what a rate asked for is taken to.
+    /// Average number of requests in 30 minutes; a requested rate is reached by scaling from this.
     pub requests: f64,
-    /// Its numbers.
+    /// Parameters of the workload.
     pub workload: Workload,
 }
 
 impl GeneratedProfile {
-    /// The profile of that name.
+    /// Finds a profile by name.
     #[must_use]
     pub fn find(name: &str) -> Option<&'static Self> {
         GENERATED.iter().find(|profile| profile.name == name)
     }
 
-    /// Arrivals on average, /s.
+    /// Returns the average arrival rate, /s.
     #[must_use]
     pub fn rate(&self) -> f64 {
         self.requests / (MINUTES * 60.0)
     }
 }
 
-/// What the three windows have in common. Fitted, unless said otherwise.
+/// Parameters that the three windows have in common. Fitted unless marked otherwise.
 const ART_CHAT: Conversations = Conversations {
     probe_rate: 1.275,  // measured: 2,295 rows of 1,800 s
     probe_cv: 1.2,      // measured: 1.21
@@ -65,7 +65,7 @@ const ART_CHAT: Conversations = Conversations {
     grow_p: 0.45, // the Apr 1 reconstruction: half of the later requests add nothing
     grow_mu: 4.4,
     grow_sigma: 1.2,
-    input_most: 24_000.0, // the windows' filter
+    input_most: 24_000.0, // filter of the windows
     output_least: 16.0,   // the release: near uniform 16 to 128
     output_most: 128.0,
     block_tokens: 256.0, // the release
@@ -111,7 +111,7 @@ pub const GENERATED: &[GeneratedProfile] = &[
     },
     GeneratedProfile {
         name: "wildchat",
-        summary: "WildChat-4.8M, the first window that GORGO's authors replayed: hardly any reuse",
+        summary: "WildChat-4.8M, the first window that GORGO's authors replayed: almost no reuse",
         requests: 20_520.0, // 11.4/s
         workload: Workload::Independent(Independent {
             rate: 11.4,           // published
@@ -124,7 +124,7 @@ pub const GENERATED: &[GeneratedProfile] = &[
             pool_sigma: 1.5,
             pool_exponent: 1.0,
             output_mean: 329.0, // published
-            output_sigma: 0.9,  // not published: the spread of chat answers is of this order
+            output_sigma: 0.9,  // not published; chat answers have a spread of this order
             output_most: 4096.0,
             block_tokens: 512.0, // the published windows' blocks
         }),
@@ -151,7 +151,7 @@ pub const GENERATED: &[GeneratedProfile] = &[
     },
     GeneratedProfile {
         name: "hot",
-        summary: "art-chat-apr5 with one prompt of 6,000 tokens at the head of every conversation",
+        summary: "art-chat-apr5 with one prompt of 6,000 tokens at the start of every conversation",
         requests: 7265.0,
         workload: Workload::Conversations(Conversations {
             global_prompt_p: 1.0,

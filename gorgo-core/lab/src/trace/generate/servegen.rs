@@ -1,9 +1,10 @@
-//! ServeGen: the traffic of a cloud's clients, each with its own rate, burstiness and lengths over the day. Tables as
-//! alibaba/ServeGen's data (arXiv 2505.09999), one file of arrivals and one of lengths per model.
+//! ServeGen: the traffic of a cloud's clients, each with its own rate, burstiness and lengths over the day. The tables
+//! are the data of alibaba/ServeGen (arXiv 2505.09999), one file of arrivals and one of lengths per model.
 //!
-//! Arrivals: `client,t_s,rate_rps,cv,pattern,arg1,arg2`, one line per client and 10 minutes with traffic; the gaps'
-//! pattern is Gamma or Weibull, `arg1` its shape. Lengths: JSON lines `{"client", "t_s", "input_tokens": 101 quantiles,
-//! "output_tokens": 101 quantiles}` per client and 6 hours of one day. No prefix data: all blocks are fresh.
+//! Arrivals: `client,t_s,rate_rps,cv,pattern,arg1,arg2`, one line per client and 10 minutes with traffic. `pattern` is
+//! the distribution of gaps, Gamma or Weibull, and `arg1` its shape. Lengths: JSON lines `{"client", "t_s",
+//! "input_tokens": 101 quantiles, "output_tokens": 101 quantiles}` per client and 6 hours of one day. There is no
+//! prefix data: all blocks are fresh.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -20,46 +21,46 @@ use super::trace;
 use crate::records::records;
 use crate::trace::{Trace, TraceRow};
 
-/// How long a line of the arrivals holds, s.
+/// Time that a line of the arrivals covers, s.
 const WINDOW_SECS: f64 = 600.0;
-/// A day, s: lengths are known of one day and repeat.
+/// Length of a day, s: lengths are known for one day and repeat.
 const DAY_SECS: f64 = 86_400.0;
-/// How long before the window clients run, s, so that long gaps are under way at its start.
+/// Time before the window from which clients run, s, so that long gaps are under way at its start.
 const LEAD_SECS: f64 = 3600.0;
 /// Tokens per block id.
 const BLOCK_TOKENS: u32 = 256;
 /// First bytes of a gzip member (RFC 1952).
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
-/// Why the tables could not be read.
+/// Reason why the tables could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeGenError {
-    /// Damaged gzip, or not text.
+    /// The gzip data is damaged, or the file is not text.
     #[error("damaged data: {0}")]
     Data(#[source] std::io::Error),
-    /// A line that is not as it should be.
+    /// A line has the wrong format.
     #[error("{table}, line {line}: {message}")]
     Line {
-        /// Which table.
+        /// Table that the line is in.
         table: &'static str,
-        /// Line in the (unpacked) file, from 1.
+        /// Line in the (decompressed) file, from 1.
         line: usize,
-        /// What is wrong.
+        /// Description of the fault.
         message: String,
     },
     /// No client has arrivals, or none has lengths.
-    #[error("no clients with arrivals and lengths in it")]
+    #[error("the tables contain no client with arrivals and lengths")]
     Empty,
 }
 
-/// How the gaps of a client vary; its shape.
+/// Distribution of a client's gaps, with its shape.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Gaps {
     Gamma(f64),
     Weibull(f64),
 }
 
-/// Quantiles of a client's lengths in 6 hours, tokens.
+/// Quantiles of a client's prompt and answer lengths in 6 hours, tokens.
 #[derive(Debug, Clone, PartialEq)]
 struct Lengths {
     t_s: f64,
@@ -67,7 +68,7 @@ struct Lengths {
     output: Vec<f64>,
 }
 
-/// A client's traffic in 10 minutes.
+/// Traffic of a client in 10 minutes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Window {
     /// Requests per second.
@@ -75,20 +76,20 @@ pub struct Window {
     gaps: Gaps,
 }
 
-/// One client.
+/// A client of the tables.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Client {
-    /// Its traffic by number of the 10 minutes since the start.
+    /// Traffic by the number of the 10-minute window since the start.
     pub windows: BTreeMap<u64, Window>,
     lengths: Arc<Vec<Lengths>>,
 }
 
-/// A model's clients.
+/// Clients of one model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServeGen {
-    /// By number.
+    /// Clients by number.
     pub clients: BTreeMap<u32, Client>,
-    /// Clients whose lengths the tables lack; they use those of the next client that has some.
+    /// Number of clients without lengths in the tables; they use those of the next client that has some.
     pub without_lengths: usize,
 }
 
@@ -96,12 +97,13 @@ impl ServeGen {
     /// Reads both tables, gzip or plain.
     ///
     /// # Errors
-    /// Damaged gzip, a bad line, or nothing in them.
+    /// The gzip data is damaged, a line is bad, or the tables are empty.
     pub fn read(arrivals: &[u8], lengths: &[u8]) -> Result<Self, ServeGenError> {
         let mut clients = read_arrivals(&text(arrivals)?)?;
         let mut known: BTreeMap<u32, Arc<Vec<Lengths>>> =
             read_lengths(&text(lengths)?)?.into_iter().map(|(client, lengths)| (client, Arc::new(lengths))).collect();
         let mut without_lengths = 0;
+        // Taken before the loop, which removes entries: clients after the last one with lengths fall back to these.
         let first = known.values().next().cloned().ok_or(ServeGenError::Empty)?;
         if clients.is_empty() {
             return Err(ServeGenError::Empty);
@@ -115,9 +117,10 @@ impl ServeGen {
         Ok(Self { clients, without_lengths })
     }
 
-    /// Requests per second of all clients together, on average from `from_secs` on for `minutes`.
+    /// Returns the average rate of all clients together, requests per second, in the `minutes` from `from_secs` on.
     #[must_use]
     pub fn rate(&self, from_secs: f64, minutes: f64) -> f64 {
+        // The end is exclusive: one that falls on a window's boundary must not count the window behind it.
         let (first, last) = (window_at(from_secs), window_at(from_secs + minutes * 60.0 - 1e-3));
         let windows = self.clients.values().flat_map(|client| client.windows.range(first..=last));
         let sum: f64 = windows.map(|(_, window)| window.rate).sum();
@@ -125,8 +128,8 @@ impl ServeGen {
         sum / count
     }
 
-    /// Generates `minutes` from `from_secs` on, all rates times `rate_factor`. Times count from `from_secs`. Gaps are
-    /// those of the fitted pattern, with the mean that the measured rate gives.
+    /// Generates `minutes` of traffic from `from_secs` on, with all rates multiplied by `rate_factor`. Times count from
+    /// `from_secs`. Gaps follow the fitted distribution, with a mean of 1 / measured rate.
     #[must_use]
     pub fn generate(&self, seed: u64, from_secs: f64, minutes: f64, rate_factor: f64) -> Trace {
         let mut draw = Draw::new(seed);
@@ -154,20 +157,22 @@ impl ServeGen {
 }
 
 impl Client {
-    /// Calls back at each arrival from `from` to `end`, s. A gap is drawn in units of its mean and used up at the rate
-    /// of each window it passes through, so that a change of rate takes effect at once.
+    /// Calls `arrival` for each arrival from `from` to `end`, s. A gap is drawn in units of its mean and used up at the
+    /// rate of each window it passes through, so that a change of rate takes effect at once.
     fn arrivals(&self, (from, end): (f64, f64), factor: f64, draw: &mut Draw, mut arrival: impl FnMut(f64, &mut Draw)) {
         let mut at = (from - LEAD_SECS).max(0.0);
         let mut left: Option<f64> = None;
         while at < end {
             let number = window_at(at);
             let window_end = next_window(number);
+            // A window without a line has no traffic: the gap pauses, and its remainder is kept in `left`.
             let Some(window) = self.windows.get(&number) else {
                 at = window_end;
                 continue;
             };
             let rate = window.rate * factor;
             let gap = left.take().unwrap_or_else(|| window.gaps.draw(draw));
+            // Number of mean gaps that fit into the rest of this window.
             let in_window = (window_end - at) * rate;
             if gap > in_window {
                 left = Some(gap - in_window);
@@ -181,10 +186,11 @@ impl Client {
         }
     }
 
-    /// Prompt and answer at a time of the day, tokens.
+    /// Draws the lengths of a prompt and its answer at a time of the day, tokens.
     fn length(&self, at: f64, draw: &mut Draw) -> (u32, u32) {
         let time_of_day = at.rem_euclid(DAY_SECS);
         let within = |lengths: &&Lengths| lengths.t_s.rem_euclid(DAY_SECS) <= time_of_day;
+        // Lines are sorted by time of day. Before the first one of a day, the last one of the day before applies.
         let lengths = self.lengths.iter().rfind(within).or_else(|| self.lengths.last());
         let (of_input, of_output) = (draw.uniform(), draw.uniform());
         let Some(lengths) = lengths else { return (1, 1) };
@@ -193,11 +199,11 @@ impl Client {
 }
 
 impl Gaps {
-    /// A gap in units of its mean.
+    /// Draws a gap in units of its mean.
     fn draw(self, draw: &mut Draw) -> f64 {
         match self {
             Self::Gamma(shape) => draw.unit_gamma(shape),
-            // Inverse of the distribution function; the mean of Weibull(shape, 1) is Γ(1 + 1/shape).
+            // Inverse of the distribution function, divided by the mean of Weibull(shape, 1), which is Γ(1 + 1/shape).
             Self::Weibull(shape) => (-(1.0 - draw.uniform()).ln()).powf(1.0 / shape) / gamma(1.0 + 1.0 / shape),
         }
     }
@@ -213,7 +219,7 @@ fn next_window(number: u64) -> f64 {
     u32::try_from(number + 1).map_or(f64::INFINITY, f64::from) * WINDOW_SECS
 }
 
-/// Linear between the quantiles of a grid that is even from 0 to 1.
+/// Interpolates linearly between the quantiles of a grid with even steps from 0 to 1.
 fn at_quantile(grid: &[f64], quantile: f64) -> f64 {
     let steps = u32::try_from(grid.len().saturating_sub(1)).unwrap_or(u32::MAX);
     let place = quantile * f64::from(steps);
@@ -253,23 +259,24 @@ fn read_arrivals(text: &str) -> Result<BTreeMap<u32, Client>, ServeGenError> {
 fn arrival(record: &StringRecord) -> Result<(u32, u64, Window), String> {
     let fields: Vec<&str> = record.iter().collect();
     let &[client, t_s, rate, _, pattern, shape, _] = fields.as_slice() else {
-        return Err(format!(
-            "{} fields in place of the seven of client,t_s,rate_rps,cv,pattern,arg1,arg2",
-            fields.len()
-        ));
+        return Err(format!("{} fields instead of 7: client,t_s,rate_rps,cv,pattern,arg1,arg2", fields.len()));
     };
     let positive = |name: &str, text: &str| match text.parse::<f64>() {
         Ok(value) if value.is_finite() && value > 0.0 => Ok(value),
-        _ => Err(format!("{name} {text:?} is not a number above 0")),
+        _ => Err(format!("{name} is {text:?}; must be a number above 0")),
     };
-    let t_s = t_s.parse::<f64>().ok().filter(|t_s| *t_s >= 0.0).ok_or_else(|| format!("t_s {t_s:?} is not a time"))?;
+    let t_s = t_s
+        .parse::<f64>()
+        .ok()
+        .filter(|t_s| *t_s >= 0.0)
+        .ok_or_else(|| format!("t_s is {t_s:?}; must be 0 or more seconds"))?;
     let shape = positive("arg1", shape)?;
     let gaps = match pattern {
         "Gamma" => Gaps::Gamma(shape),
         "Weibull" => Gaps::Weibull(shape),
-        other => return Err(format!("pattern {other:?} is neither Gamma nor Weibull")),
+        other => return Err(format!("pattern is {other:?}; must be Gamma or Weibull")),
     };
-    let client = client.parse().map_err(|_| format!("client {client:?} is not a number"))?;
+    let client = client.parse().map_err(|_| format!("client is {client:?}; must be a whole number"))?;
     Ok((client, window_at(t_s), Window { rate: positive("rate_rps", rate)?, gaps }))
 }
 
@@ -286,11 +293,12 @@ fn read_lengths(text: &str) -> Result<BTreeMap<u32, Vec<Lengths>>, ServeGenError
         let bad = |message: String| ServeGenError::Line { table: "lengths", line, message };
         let row: Line = serde_json::from_str(row).map_err(|error| bad(error.to_string()))?;
         if row.input_tokens.is_empty() || row.output_tokens.is_empty() {
-            return Err(bad("no quantiles".to_owned()));
+            return Err(bad("input_tokens and output_tokens must not be empty".to_owned()));
         }
         let lengths = Lengths { t_s: row.t_s, input: row.input_tokens, output: row.output_tokens };
         all.entry(row.client).or_default().push(lengths);
     }
+    // `length` searches by time of day, and the table need not start at midnight.
     for lengths in all.values_mut() {
         lengths.sort_by(|a, b| a.t_s.rem_euclid(DAY_SECS).total_cmp(&b.t_s.rem_euclid(DAY_SECS)));
     }

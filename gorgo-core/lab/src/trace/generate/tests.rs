@@ -1,4 +1,4 @@
-//! Generated workloads: their statistics against the published ones, and the laws they keep.
+//! Generated workloads: their statistics against the published ones, and their invariants.
 
 use std::collections::HashMap;
 
@@ -12,11 +12,11 @@ fn profile(name: &str) -> Workload {
     GeneratedProfile::find(name).unwrap().workload.clone()
 }
 
-/// Seeds that no number was chosen on.
+/// Seeds that were not used to fit any parameter.
 const SEEDS: [u64; 3] = [101, 102, 103];
 
-/// Published numbers of a window, and how far a mean over the three seeds may lie from them. One seed's standard
-/// deviation is about 4 % of the rows, 7 % of the median.
+/// Published numbers of a window, and the tolerance for a mean over the three seeds. The standard deviation of one seed
+/// is about 4 % for the rows and 7 % for the median.
 struct Target {
     profile: &'static str,
     numbers: &'static [(&'static str, f64, f64)],
@@ -74,7 +74,7 @@ const TARGETS: &[Target] = &[
             ("rows", 20_520.0, 0.02),
             ("input mean", 814.0, 0.05),
             ("blocks/row", 2.265, 0.05),
-            // Single seeds give 3 to 11 %: the length of the pool's most asked prompt decides.
+            // Single seeds give 3 to 11 %, depending on the length of the pool's most frequent prompt.
             ("block reuse %", 4.95, 0.50),
             ("output mean", 329.0, 0.03),
             ("gap CV", 1.0, 0.02),
@@ -148,7 +148,7 @@ fn the_hot_prompt_is_at_the_head_of_every_conversation() {
     let trace = generate(&profile("hot"), 1, 5.0);
     let long: Vec<_> = trace.rows.iter().filter(|row| row.input_tokens >= 6000).collect();
     assert!(long.len() > 200);
-    // 6,000 tokens are 23 whole blocks and a part; the block it ends in is a conversation's own.
+    // 6,000 tokens are 23 full blocks and a part; the block in which they end is private to each conversation.
     assert!(long.iter().all(|row| row.blocks[..23] == long[0].blocks[..23]));
 }
 
@@ -168,7 +168,7 @@ fn numbers_are_set_by_name_within_their_range() {
     workload.set("global_prompt_p", 1.0).unwrap();
     assert!(workload.stated().iter().any(|stated| stated.name == "global_prompt_p" && stated.value == 1.0));
     let error = workload.set("global_prompt_p", 1.5).unwrap_err();
-    assert_eq!(error.to_string(), "global_prompt_p 1.5 is not from 0 to 1");
+    assert_eq!(error.to_string(), "global_prompt_p is 1.5; must be from 0 to 1");
     assert!(workload.set("global_prompt_p", f64::NAN).is_err());
     let error = workload.set("nothing", 1.0).unwrap_err().to_string();
     assert!(error.starts_with("unknown parameter \"nothing\"; known: probe_rate, "), "{error}");
@@ -212,16 +212,16 @@ fn bad_servegen_lines_are_named() {
     insta::assert_snapshot!(
         [read("0,0,2,1,Poisson,1,1"), read("0,0,2,1,Gamma,0,1"), read("0,0,2"), read("")].map(|e| e.to_string()).join("\n"),
         @r#"
-    arrivals, line 2: pattern "Poisson" is neither Gamma nor Weibull
-    arrivals, line 2: arg1 "0" is not a number above 0
-    arrivals, line 2: 3 fields in place of the seven of client,t_s,rate_rps,cv,pattern,arg1,arg2
-    no clients with arrivals and lengths in it
+    arrivals, line 2: pattern is "Poisson"; must be Gamma or Weibull
+    arrivals, line 2: arg1 is "0"; must be a number above 0
+    arrivals, line 2: 3 fields instead of 7: client,t_s,rate_rps,cv,pattern,arg1,arg2
+    the tables contain no client with arrivals and lengths
     "#
     );
 }
 
-/// An id stands for its block and everything before it: wherever it occurs, it follows the same id, and it is cut from
-/// the same number of tokens.
+/// An id identifies its block and everything before it: wherever it occurs, it follows the same id and covers the same
+/// number of tokens.
 fn assert_prefix_closed(trace: &Trace) {
     let mut before: HashMap<u64, (Option<u64>, u32)> = HashMap::new();
     for row in &trace.rows {

@@ -16,7 +16,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     packer.finish().unwrap()
 }
 
-/// A file of the shared data folder; `None`, said aloud, where it is absent.
+/// A file of the shared data folder; prints a note and returns `None` if it is absent.
 fn shared(name: &str) -> Option<Vec<u8>> {
     let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared");
     let folder = std::env::var_os("GORGO_SHARED").map_or_else(|| PathBuf::from(beside), PathBuf::from);
@@ -91,7 +91,7 @@ fn ids_that_fit_no_block_size_are_refused_unless_the_size_is_stated() {
     let trace = read(text.as_bytes(), Some(512)).unwrap();
     let lengths: Vec<usize> = trace.rows.iter().map(|row| row.blocks.len()).collect();
     assert_eq!((lengths, trace.rows_refitted), (vec![1, 2, 4], 1));
-    // What was filled up is fresh: nobody else's id.
+    // Ids that were filled in are fresh: no other row has them.
     assert_eq!(trace.rows[2].blocks, [0, 1, 2, 3]);
     assert!(matches!(read(text.as_bytes(), Some(0)), Err(TraceError::BlockSize(0))));
 }
@@ -140,7 +140,7 @@ fn azure_rows_have_fresh_blocks_and_times_from_the_first() {
     insta::assert_snapshot!(read(bad.as_bytes(), None).unwrap_err());
 }
 
-/// Rows, block size and reuse in tokens as the data's own description states them.
+/// Rows, block size and reuse in tokens according to the description of the data.
 #[test]
 fn shared_traces_read_as_described() {
     let files = [

@@ -1,4 +1,4 @@
-//! Statistics: small traces by hand, and the table of the shared data folder.
+//! Statistics: small traces computed by hand, and the table of the shared data folder.
 
 use std::path::PathBuf;
 
@@ -53,7 +53,7 @@ fn sessions_are_found_by_the_deepest_block_below_what_all_share() {
     assert_eq!((sessions.source, sessions.count, sessions.turns.max), (SessionSource::Inferred, 3, Some(2.0)));
 }
 
-/// What the README of the shared data folder says of a file.
+/// Numbers of a file in the README of the shared data folder.
 struct Published {
     file: &'static str,
     rows: usize,
@@ -135,8 +135,8 @@ const PUBLISHED: &[Published] = &[
     },
 ];
 
-/// Tolerances are half of the last digit printed there; 3 % on Fano, whose last bin can be cut in more than one way, and
-/// 15 tokens on the 95th percentile, which is interpolated there and a nearest rank here.
+/// Tolerances are half of the last digit printed there; 3 % on Fano, whose last bin can be cut in more than one way,
+/// and 15 tokens on the 95th percentile, which is interpolated there and a nearest rank here.
 #[test]
 fn the_table_of_the_shared_folder_comes_out() {
     let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared");

@@ -1,4 +1,4 @@
-//! Quantiles, shares, failures and slip on samples small enough to reckon by hand.
+//! Quantiles, shares, failures and slip on samples small enough to compute by hand.
 
 use super::*;
 use gorgo_routing::model::Usage;

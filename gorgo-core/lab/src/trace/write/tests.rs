@@ -1,4 +1,4 @@
-//! What is written is read back as it was.
+//! Written traces are read back unchanged.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What the gate does to traffic beyond what the fleet serves well, and that it does nothing below that.
+//! Effect of the admission gate on traffic beyond what the fleet serves well; below that, it has none.
 
 use super::*;
 use crate::trace::Trace;
@@ -22,7 +22,7 @@ constraint = { cache-affinity = { min_match = 0.5, max_difference = 32, max_rati
 admission = { max_queued = 2 }
 "#;
 
-/// Traffic like Apr 7's, at so many requests a second.
+/// Traffic like that of Apr 7, at this many requests per second.
 fn traffic(rate: f64, minutes: f64) -> Workload {
     let profile = GeneratedProfile::find("art-chat-apr7").unwrap();
     let mut workload = profile.workload.clone();

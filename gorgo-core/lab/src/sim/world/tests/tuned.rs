@@ -5,7 +5,7 @@ use super::*;
 use gorgo_routing::config::parse_toml;
 use gorgo_routing::model::{Record, Value, Verdict};
 
-/// The policies of this file beside the presets.
+/// Policies of this file in addition to the presets.
 fn policies_of(text: &str, members: &[Member]) -> Policies {
     let fleet: Vec<Replica> = members.iter().map(|member| member.replica.clone()).collect();
     let tables = match parse_toml(text).unwrap().get("policy").cloned() {
@@ -149,7 +149,7 @@ fn mean_of(runs: &[Figures], of: fn(&Figures) -> f64) -> f64 {
 }
 
 /// Apr 5 at scale 1 as in the paper: 64 in flight, 128 output tokens. What is better for p95 TTFT alone ruins answers:
-/// traffic piles on the nearest replica, which hands out cheap first tokens while its decode drowns.
+/// traffic accumulates at the nearest replica, which returns first tokens cheaply while its decoding is overloaded.
 #[test]
 fn tune_the_reward_hacking_window_and_its_two_cures() {
     let shared = std::env::var("GORGO_SHARED").unwrap_or_else(|_| "../../shared".to_owned());
@@ -162,7 +162,7 @@ fn tune_the_reward_hacking_window_and_its_two_cures() {
     let workload = Workload::new(shape(read(&bytes, None).unwrap(), &shape_of));
     let (members, scenario) = (fleet(), Scenario::default());
     let setup = setup(&workload, &members, &scenario);
-    // Whether and how far a search walks is luck, so the tuner's seed changes with the run's.
+    // How far a search gets depends on luck, so the tuner's seed changes with that of the run.
     let all = |policy: &dyn Fn(u64) -> String| -> Vec<Figures> {
         let runs: Vec<Figures> = (1..=4).map(|seed| window(&setup, &policy(seed), "mine", seed)).collect();
         println!(
