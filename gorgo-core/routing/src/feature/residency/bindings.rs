@@ -141,7 +141,7 @@ impl Bindings {
                 return;
             }
             self.unlink(text, before.name);
-        // Rebound to another token block: the reverse map must not keep the old one.
+            // Rebound to another token block: the reverse map must not keep the old one.
         }
         self.ending.entry(bound.name).or_default().push(text);
     }
