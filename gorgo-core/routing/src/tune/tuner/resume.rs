@@ -86,7 +86,7 @@ impl Tuner {
             }
         }
         let noise = if saved.noise.is_sound() { saved.noise } else { Noise::default() };
-        // Only from here on does anything change, and these two refuse before they do.
+        // Everything else was checked above; each of these two checks its own part before it changes.
         match (&mut self.reference, saved.reference) {
             (Some(reference), Some(state)) => reference.load(state)?,
             (None, None) => {}
