@@ -12,7 +12,7 @@ use super::shape::suggestion;
 use super::{Known, path, secrets};
 use crate::model::{EngineKind, Faults, Value};
 
-/// Longest name of a replica: it stands in response headers and in metric labels.
+/// Longest name of a replica: it is sent in response headers and in metric labels.
 const LONGEST_NAME: usize = 128;
 
 /// Checks the whole configuration.
@@ -46,13 +46,16 @@ fn listeners(root: &Value, faults: &mut Faults) {
     if let (Some(server), Some(admin)) = (read("server"), read("admin")) {
         let everywhere = server.ip().is_unspecified() || admin.ip().is_unspecified();
         if server.port() == admin.port() && server.port() != 0 && (server.ip() == admin.ip() || everywhere) {
-            faults.fault("admin.listen", format!("port {} is taken by server.listen", admin.port()));
+            faults.fault("admin.listen", format!("port {} is already used by server.listen", admin.port()));
         }
     }
     if let Some(header) = text(root, &["server", "session_header"])
         && http::HeaderName::from_bytes(header.as_bytes()).is_err()
     {
-        faults.fault("server.session_header", "is no header name; letters, digits and `-`, such as \"x-session-id\"");
+        faults.fault(
+            "server.session_header",
+            "is not a header name; use letters, digits and `-`, such as \"x-session-id\"",
+        );
     }
 }
 
@@ -61,17 +64,20 @@ fn limits(root: &Value, faults: &mut Faults) {
     if let (Some(body), Some(all)) = (number("server", "max_body_bytes"), number("server", "max_buffered_bytes"))
         && body > all
     {
-        faults.fault("server.max_buffered_bytes", format!("{all} is below max_body_bytes, {body}: no such body fits"));
+        faults.fault(
+            "server.max_buffered_bytes",
+            format!("{all} is below max_body_bytes, {body}: a body of that size would never fit"),
+        );
     }
     if let (Some(flush), Some(queue)) = (number("store", "flush_decisions"), number("store", "queue_decisions"))
         && flush > queue
     {
-        faults.warn("store.flush_decisions", "is above queue_decisions, so that it never comes to that");
+        faults.warn("store.flush_decisions", "is above queue_decisions, so it is never reached");
     }
     if let (Some(every), Some(stale)) = (number("scrape", "interval_ms"), number("scrape", "stale_after_ms"))
         && stale <= every
     {
-        let message = "is not above interval_ms, so that reports are unknown before the next one comes";
+        let message = "is not above interval_ms, so reports expire before the next one arrives";
         faults.warn("scrape.stale_after_ms", message);
     }
     if text(root, &["store", "path"]).is_some_and(str::is_empty) {
@@ -80,7 +86,10 @@ fn limits(root: &Value, faults: &mut Faults) {
     if let Some(filter) = text(root, &["log", "filter"])
         && let Err(cause) = EnvFilter::builder().parse(filter)
     {
-        faults.fault("log.filter", format!("is no filter: {cause}; such as \"info\" or \"info,gorgo_observe=debug\""));
+        faults.fault(
+            "log.filter",
+            format!("is not a log filter: {cause}; write one such as \"info\" or \"info,gorgo_observe=debug\""),
+        );
     }
 }
 
@@ -93,11 +102,13 @@ fn fleet(root: &Value, environment: &[(OsString, OsString)], known: &Known<'_>, 
         if let Some(name) = text(replica, &["name"]) {
             let path = path::child(&path, "name");
             if name.is_empty() || name.len() > LONGEST_NAME || !name.bytes().all(|byte| byte.is_ascii_graphic()) {
-                let message = format!("1 to {LONGEST_NAME} visible ASCII characters: it stands in response headers");
+                let message = format!(
+                    "must be 1 to {LONGEST_NAME} visible ASCII characters, since it is sent in response headers"
+                );
                 faults.fault(&path, message);
             }
             if let Some(first) = names.insert(name, index) {
-                faults.fault(path, format!("\"{name}\" is the name of replica[{first}] too"));
+                faults.fault(path, format!("\"{name}\" is already the name of replica[{first}]"));
             }
         }
         engine(replica, &path, known, faults);
@@ -107,10 +118,10 @@ fn fleet(root: &Value, environment: &[(OsString, OsString)], known: &Known<'_>, 
             && let Ok(endpoint) = Endpoint::parse(url)
             && let Some(first) = urls.insert(endpoint, index)
         {
-            faults.warn(path::child(&path, "url"), format!("is the engine of replica[{first}] too"));
+            faults.warn(path::child(&path, "url"), format!("is also the engine of replica[{first}]"));
         }
         if text(replica, &["region"]).is_some_and(str::is_empty) {
-            faults.fault(path::child(&path, "region"), "is empty; leave it out, and the name stands for it");
+            faults.fault(path::child(&path, "region"), "is empty; leave it out to use the replica's name");
         }
         if let Some(Value::List(models)) = replica.get("models") {
             for (model, _) in models.iter().enumerate().filter(|(_, model)| model.text().is_some_and(str::is_empty)) {
@@ -119,11 +130,11 @@ fn fleet(root: &Value, environment: &[(OsString, OsString)], known: &Known<'_>, 
         }
     }
     if u16::try_from(replicas.len()).is_err() {
-        faults.fault("replica", format!("{} replicas; at most {} can be told apart", replicas.len(), u16::MAX));
+        faults.fault("replica", format!("{} replicas; at most {} are supported", replicas.len(), u16::MAX));
     }
     if !replicas.iter().any(|replica| replica.get("enabled") != Some(&Value::Bool(false))) {
         let all = if replicas.is_empty() { "no [[replica]]" } else { "every [[replica]] has enabled = false" };
-        faults.fault("replica", format!("{all}; at least one must be there"));
+        faults.fault("replica", format!("{all}; at least one enabled replica is required"));
     }
 }
 
@@ -135,7 +146,7 @@ fn engine(replica: &Value, path: &str, known: &Known<'_>, faults: &mut Faults) {
         if url.is_some() {
             faults.fault(
                 at("url"),
-                "a simulated engine has no url: gorgo starts it itself; name a real engine or go \
+                "a simulated engine has no url, because gorgo starts it itself; name a real engine or go \
                                      without",
             );
         }
@@ -152,7 +163,9 @@ fn engine(replica: &Value, path: &str, known: &Known<'_>, faults: &mut Faults) {
         faults.fault(at("simulated"), format!("only for engine = \"simulated\"; this one is \"{}\"", engine.name()));
     }
     match url {
-        None => faults.fault(at("url"), format!("is required for engine = \"{}\"; `http://host:port`", engine.name())),
+        None => {
+            faults.fault(at("url"), format!("is required for engine = \"{}\"; write `http://host:port`", engine.name()))
+        }
         Some(url) => {
             if let Some(Err(message)) = url.text().map(Endpoint::parse) {
                 faults.fault(at("url"), message);
@@ -168,7 +181,7 @@ fn api_key(replica: &Value, path: &str, environment: &[(OsString, OsString)], fa
         // Not quoted: somebody may have written the key itself.
         faults.fault(path, "expected the name of an environment variable: letters, digits and `_`; not the key itself");
     } else if replica.get("enabled") != Some(&Value::Bool(false)) && !environment.iter().any(|(set, _)| set == name) {
-        faults.warn(path, format!("the environment variable {name} is not set; requests go without a key"));
+        faults.warn(path, format!("the environment variable {name} is not set; requests are sent without a key"));
     }
 }
 
@@ -184,9 +197,9 @@ fn cache_events(replica: &Value, path: &str, faults: &mut Faults) {
         } else if let Err(message) = publisher(address) {
             faults.fault(at, message);
         } else if key == "kv_replay" && address.starts_with("tcp://*:") {
-            faults.fault(at, "replays are asked for at the engine; write its host in place of `*`");
+            faults.fault(at, "replays are requested from the engine; write its host instead of `*`");
         } else if key == "kv_replay" && replica.get("kv_events").is_none() {
-            faults.fault(at, "only with `kv_events`, which says where events are published");
+            faults.fault(at, "needs `kv_events`, the address at which events are published");
         } else if text(replica, &["engine"]).is_some_and(|engine| !matches!(engine, "vllm" | "sglang")) {
             faults.fault(at, "only vllm and sglang publish cache events");
         }
@@ -195,7 +208,7 @@ fn cache_events(replica: &Value, path: &str, faults: &mut Faults) {
 
 /// Whether a ZeroMQ address can be one of an engine's.
 fn publisher(address: &str) -> Result<(), &'static str> {
-    const EXPECTED: &str = "write `tcp://host:port` or `ipc://path` to connect to the engine, `tcp://*:port` where the \
+    const EXPECTED: &str = "write `tcp://host:port` or `ipc://path` to connect to the engine, `tcp://*:port` if the \
                             engine connects to gorgo";
     match address.split_once("://") {
         Some(("ipc", file)) if !file.is_empty() => Ok(()),

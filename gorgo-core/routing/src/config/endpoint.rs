@@ -34,7 +34,7 @@ impl Endpoint {
         let cut = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (authority, tail) = rest.split_at(cut);
         if authority.contains('@') {
-            return Err("credentials do not belong into a url; name a variable in `api_key_env`".to_owned());
+            return Err("credentials do not belong in a url; name an environment variable in `api_key_env`".to_owned());
         }
         if !matches!(tail, "" | "/") {
             return Err("write only `http://host:port`; the path of each request is added to it".to_owned());
@@ -42,7 +42,8 @@ impl Endpoint {
         let (host, port) = match authority.strip_prefix('[') {
             Some(inside) => {
                 let (host, after) = inside.split_once(']').ok_or("no `]` after the IPv6 address")?;
-                host.parse::<Ipv6Addr>().map_err(|_| format!("`[{}]` is no IPv6 address", host.escape_default()))?;
+                host.parse::<Ipv6Addr>()
+                    .map_err(|_| format!("`[{}]` is not an IPv6 address", host.escape_default()))?;
                 let port = match after {
                     "" => None,
                     _ => Some(after.strip_prefix(':').ok_or("expected `:port` after the IPv6 address")?),
@@ -61,7 +62,7 @@ impl Endpoint {
         if !authority.starts_with('[')
             && !host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
         {
-            return Err(format!("`{}` is no host name", host.escape_default()));
+            return Err(format!("`{}` is not a host name", host.escape_default()));
         }
         let port = match port {
             None => 80,
@@ -71,7 +72,7 @@ impl Endpoint {
                 .then(|| port.parse().ok())
                 .flatten()
                 .filter(|port| *port != 0)
-                .ok_or_else(|| format!("`{}` is no port; allowed: 1 to 65535", port.escape_default()))?,
+                .ok_or_else(|| format!("`{}` is not a port; allowed: 1 to 65535", port.escape_default()))?,
         };
         Ok(Self { host: host.to_owned(), port, tls: false })
     }
@@ -117,7 +118,7 @@ mod tests {
         for url in ["http://h:0", "http://h:65536", "http://h:", "http://h:+1"] {
             assert!(says(url).contains("is no port"), "{url}");
         }
-        assert!(says("http://a b").contains("is no host name"));
+        assert!(says("http://a b").contains("is not a host name"));
         let secret = says("http://user:hunter2@h:1");
         assert!(secret.contains("api_key_env") && !secret.contains("hunter2"));
     }

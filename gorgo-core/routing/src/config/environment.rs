@@ -36,7 +36,7 @@ pub(super) fn read(environment: &[(OsString, OsString)], keys: &[&str], faults: 
             continue;
         }
         let Some(value) = value.to_str() else {
-            faults.fault(name, "its value is not UTF-8");
+            faults.fault(name, "the value is not UTF-8");
             continue;
         };
         let parts = path.split("__").map(str::to_owned).collect();

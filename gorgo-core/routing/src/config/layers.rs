@@ -154,12 +154,13 @@ fn patched(base: Option<&Merged>, steps: &[Step], value: Merged) -> Result<Merge
         (Some((Step::Index(index), below)), Some(Merged::Array(tag, list))) => {
             let mut list = list.clone();
             let count = list.len();
-            let item =
-                list.get_mut(*index).ok_or_else(|| format!("there is no element {index}, only {count}, from 0"))?;
+            let item = list
+                .get_mut(*index)
+                .ok_or_else(|| format!("there is no element {index}; the array has {count}, counted from 0"))?;
             *item = patched(Some(item), below, value)?;
             Ok(Merged::Array(*tag, list))
         }
-        (Some((Step::Index(index), _)), _) => Err(format!("there is no element {index}: it is no array")),
+        (Some((Step::Index(index), _)), _) => Err(format!("there is no element {index}: the value is not an array")),
     }
 }
 

@@ -21,7 +21,7 @@ pub fn read(path: &Path, inputs: Inputs<'_>) -> Loaded {
     let text = match fs::read(path) {
         Ok(bytes) => String::from_utf8(bytes).map_err(|cause| {
             let line = 1 + memchr::memchr_iter(b'\n', &cause.as_bytes()[..cause.utf8_error().valid_up_to()]).count();
-            format!("is not UTF-8, from line {line} on")
+            format!("is not UTF-8, starting at line {line} on")
         }),
         Err(cause) => Err(unreadable(path, &cause)),
     };
@@ -39,7 +39,7 @@ pub fn read(path: &Path, inputs: Inputs<'_>) -> Loaded {
 fn unreadable(path: &Path, cause: &std::io::Error) -> String {
     let place = std::path::absolute(path).ok().filter(|place| place != path);
     let looked = place.map_or_else(String::new, |place| format!(" (looked for {})", place.display()));
-    format!("this configuration file cannot be read: {cause}{looked}; put it there, or start with another --config")
+    format!("this configuration file cannot be read: {cause}{looked}; create it, or pass another path with --config")
 }
 
 /// Makes a configuration of the text of a file. `name` is what reports call the file, `base` the folder that relative
@@ -53,7 +53,7 @@ pub fn load(name: &str, text: &str, base: &Path, inputs: Inputs<'_>) -> Loaded {
     let mut layers = match Layers::defaults(&Document::default()) {
         Ok(layers) => layers,
         Err(cause) => {
-            faults.fault("", format!("defaults cannot be read: {cause}"));
+            faults.fault("", format!("the defaults cannot be read: {cause}"));
             return unread(source, faults);
         }
     };

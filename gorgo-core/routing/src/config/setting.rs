@@ -141,7 +141,7 @@ impl<'a> Ground<'a> {
                 corrected
             });
             let message = match names[..] {
-                [] => format!("`{}` is no table", path::of(&target.steps)),
+                [] => format!("`{}` is not a table", path::of(&target.steps)),
                 _ => format!("known here: {}", names.join(", ")),
             };
             return Err(Missed { nearest: corrected, message });
@@ -185,7 +185,7 @@ impl<'a> Ground<'a> {
         }
         match value_of(text) {
             Ok(value) => Ok(value),
-            Err(cause) if text.trim_start().starts_with(['[', '{']) => Err(format!("no TOML: {cause}")),
+            Err(cause) if text.trim_start().starts_with(['[', '{']) => Err(format!("invalid TOML: {cause}")),
             Err(_) => plain(),
         }
     }

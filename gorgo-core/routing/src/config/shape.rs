@@ -131,7 +131,7 @@ pub(super) fn unknown_key(schema: &Json, root: &Json, key: &str) -> String {
         .map(|(section, _)| format!("[{section}]"))
         .collect();
     if !elsewhere.is_empty() {
-        return format!("{UNKNOWN_KEY}; it belongs into {}", elsewhere.join(" or "));
+        return format!("{UNKNOWN_KEY}; it belongs in {}", elsewhere.join(" or "));
     }
     let known: Vec<_> = names(schema).collect();
     format!("{UNKNOWN_KEY}; known: {}", known.join(", "))

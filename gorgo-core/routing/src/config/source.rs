@@ -71,7 +71,7 @@ impl Source {
                 readable = false;
                 // What a TOML parser makes of `listen = 127.0.0.1:8080`.
                 let bare = error.message().starts_with("invalid") && error.message().ends_with("expected nothing");
-                let hint = if bare { "; text stands in quotes, as in listen = \"127.0.0.1:8080\"" } else { "" };
+                let hint = if bare { "; text needs quotes, as in listen = \"127.0.0.1:8080\"" } else { "" };
                 faults.fault(mark(&span, ""), format!("{}{hint}", error.message()));
             }
         }
@@ -96,7 +96,7 @@ impl Source {
             DeValue::Boolean(truth) => Value::Bool(truth),
             DeValue::Integer(digits) => i64::from_str_radix(digits.as_str(), digits.radix()).map_or_else(
                 |_| {
-                    faults.fault(path, format!("{digits} does not fit into 64 bits"));
+                    faults.fault(path, format!("{digits} does not fit in 64 bits"));
                     Value::Integer(0)
                 },
                 Value::Integer,
@@ -133,9 +133,9 @@ impl Source {
             .max_by_key(|(_, place)| place.key.start);
         match first {
             Some((path, place)) => {
-                (path.clone(), format!("stands twice; first on line {}", self.line(place.key.start)))
+                (path.clone(), format!("is defined twice; first on line {}", self.line(place.key.start)))
             }
-            None => (key, "stands twice".to_owned()),
+            None => (key, "is defined twice".to_owned()),
         }
     }
 
@@ -145,11 +145,14 @@ impl Source {
         let mut at = 0;
         while at < line_start(text, span.start) {
             if header(text, at).as_ref() == Some(&path) {
-                return Some((path, format!("stands twice; first on line {}; merge the two tables", self.line(at))));
+                return Some((
+                    path,
+                    format!("is defined twice; first on line {}; merge the two tables", self.line(at)),
+                ));
             }
             at = next_line(text, at);
         }
-        Some((path, "stands twice; a table has one header, or is written as a value, not both".to_owned()))
+        Some((path, "is defined twice; write a table under one header or as a value, not both".to_owned()))
     }
 
     /// What reports call the file.

@@ -49,7 +49,7 @@ fn tune_states_that_cannot_be_trusted_are_refused_with_the_reason() {
     assert!(state.contains(&weight) && state.contains(&sigma), "{state}");
     let broken = [
         (String::new(), "cannot be read"),
-        (state.replace("\"version\":1", "\"version\":9"), "of version 9"),
+        (state.replace("\"version\":1", "\"version\":9"), "version 9"),
         (state.replace("\"b\"", "\"elsewhere\""), "another fleet: a, elsewhere, c"),
         (state.replace("es-1plus1", "cma-es"), "of optimizer cma-es"),
         (state.replace(&weight, "NaN"), "saved weight NaN of term 1 is not allowed"),
