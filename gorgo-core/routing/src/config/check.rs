@@ -1,5 +1,5 @@
-//! Whether values make sense together: what types and ranges cannot say. Reads the merged values, not the sections, so
-//! that one fault elsewhere does not hide the others; a value of a wrong type was reported by `shape` and is passed over.
+//! Consistency of values: rules that types and ranges cannot express. Reads the merged values, not the sections, so
+//! that a fault elsewhere does not hide others; a value of a wrong type was reported by `shape` and is skipped here.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -12,7 +12,7 @@ use super::shape::suggestion;
 use super::{Known, path, secrets};
 use crate::model::{EngineKind, Faults, Value};
 
-/// Longest name of a replica: it is sent in response headers and in metric labels.
+/// Longest name of a replica: it is sent in response headers and used in metric labels.
 const LONGEST_NAME: usize = 128;
 
 /// Checks the whole configuration.
@@ -23,7 +23,7 @@ pub(super) fn check(root: &Value, environment: &[(OsString, OsString)], known: &
     if let Some(name) = text(root, &["default_policy"]) {
         let own = if let Some(Value::Table(members)) = root.get("policy") { &members[..] } else { &[] };
         let mut names: Vec<_> = own.iter().map(|(name, _)| name.as_str()).collect();
-        // A table of the file may stand for a preset of its name.
+        // A table of the file may replace a preset of the same name, which is then listed once.
         let presets = known.presets.iter().map(|(name, _)| name.as_str());
         names.extend(presets.filter(|preset| own.iter().all(|(name, _)| name != preset)));
         if !names.contains(&name) {
@@ -44,6 +44,7 @@ fn listeners(root: &Value, faults: &mut Faults) {
         read
     };
     if let (Some(server), Some(admin)) = (read("server"), read("admin")) {
+        // An unspecified address covers every interface. Port 0 is chosen by the system, and never clashes.
         let everywhere = server.ip().is_unspecified() || admin.ip().is_unspecified();
         if server.port() == admin.port() && server.port() != 0 && (server.ip() == admin.ip() || everywhere) {
             faults.fault("admin.listen", format!("port {} is already used by server.listen", admin.port()));
@@ -69,6 +70,7 @@ fn limits(root: &Value, faults: &mut Faults) {
             format!("{all} is below max_body_bytes, {body}: a body of that size would never fit"),
         );
     }
+    // Not a fault: rows are still written, after `flush_ms`.
     if let (Some(flush), Some(queue)) = (number("store", "flush_decisions"), number("store", "queue_decisions"))
         && flush > queue
     {
@@ -101,6 +103,7 @@ fn fleet(root: &Value, environment: &[(OsString, OsString)], known: &Known<'_>, 
         let path = path::element("replica", index);
         if let Some(name) = text(replica, &["name"]) {
             let path = path::child(&path, "name");
+            // Header values and metric labels must not need escapes.
             if name.is_empty() || name.len() > LONGEST_NAME || !name.bytes().all(|byte| byte.is_ascii_graphic()) {
                 let message = format!(
                     "must be 1 to {LONGEST_NAME} visible ASCII characters, since it is sent in response headers"
@@ -114,6 +117,7 @@ fn fleet(root: &Value, environment: &[(OsString, OsString)], known: &Known<'_>, 
         engine(replica, &path, known, faults);
         api_key(replica, &path, environment, faults);
         cache_events(replica, &path, faults);
+        // Only a warning: one engine under two names is unusual, but works.
         if let Some(url) = text(replica, &["url"])
             && let Ok(endpoint) = Endpoint::parse(url)
             && let Some(first) = urls.insert(endpoint, index)
@@ -129,6 +133,7 @@ fn fleet(root: &Value, environment: &[(OsString, OsString)], known: &Known<'_>, 
             }
         }
     }
+    // Replica ids have 16 bits.
     if u16::try_from(replicas.len()).is_err() {
         faults.fault("replica", format!("{} replicas; at most {} are supported", replicas.len(), u16::MAX));
     }
@@ -151,6 +156,7 @@ fn engine(replica: &Value, path: &str, known: &Known<'_>, faults: &mut Faults) {
             );
         }
         if let Some(profile) = simulated.and_then(|table| text(table, &["profile"]))
+            // An empty list: the caller does not know the profiles.
             && !known.profiles.is_empty()
             && !known.profiles.contains(&profile)
         {
@@ -180,22 +186,25 @@ fn api_key(replica: &Value, path: &str, environment: &[(OsString, OsString)], fa
     if !secrets::is_variable_name(name) {
         // Not quoted: somebody may have written the key itself.
         faults.fault(path, "expected the name of an environment variable: letters, digits and `_`; not the key itself");
+    // Disabled replicas get no requests, so their keys may be absent.
     } else if replica.get("enabled") != Some(&Value::Bool(false)) && !environment.iter().any(|(set, _)| set == name) {
         faults.warn(path, format!("the environment variable {name} is not set; requests are sent without a key"));
     }
 }
 
-/// Where cache events come from.
+/// Checks the addresses of cache events.
 fn cache_events(replica: &Value, path: &str, faults: &mut Faults) {
     for key in ["kv_events", "kv_replay"] {
         let at = path::child(path, key);
         let Some(address) = text(replica, &[key]) else { continue };
+        // Better a fault than a key without effect.
         if !cfg!(feature = "kv-events") {
             let message = "this gorgo was built without cache events; build it with `--features kv-events`, or leave the \
                            key out";
             faults.fault(at, message);
         } else if let Err(message) = publisher(address) {
             faults.fault(at, message);
+        // With `*` gorgo would listen, but replays are requests, for which it must know the engine's address.
         } else if key == "kv_replay" && address.starts_with("tcp://*:") {
             faults.fault(at, "replays are requested from the engine; write its host instead of `*`");
         } else if key == "kv_replay" && replica.get("kv_events").is_none() {
@@ -206,7 +215,7 @@ fn cache_events(replica: &Value, path: &str, faults: &mut Faults) {
     }
 }
 
-/// Whether a ZeroMQ address can be one of an engine's.
+/// Checks a ZeroMQ address of an engine.
 fn publisher(address: &str) -> Result<(), &'static str> {
     const EXPECTED: &str = "write `tcp://host:port` or `ipc://path` to connect to the engine, `tcp://*:port` if the \
                             engine connects to gorgo";

@@ -1,24 +1,24 @@
-//! The address of a real engine: `http://host:port`, and nothing else.
+//! Address of a real engine: `http://host:port`, and nothing else.
 
 use std::fmt;
 use std::net::Ipv6Addr;
 
-/// Where an engine listens.
+/// Address of an engine.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Endpoint {
     /// Host name or IP address; an IPv6 address without its brackets.
     pub host: String,
     /// TCP port.
     pub port: u16,
-    /// Whether TLS is spoken. Always false for now: [`Endpoint::parse`] refuses `https`.
+    /// True if TLS is used. Always false for now: [`Endpoint::parse`] rejects `https`.
     pub tls: bool,
 }
 
 impl Endpoint {
-    /// Reads a replica's `url`.
+    /// Parses a replica's `url`.
     ///
     /// # Errors
-    /// What is wrong with it and what to write instead; the text never quotes credentials.
+    /// The fault and the correct form; the text never quotes credentials.
     pub fn parse(url: &str) -> Result<Self, String> {
         let (scheme, rest) =
             url.split_once("://").ok_or("no scheme; write `http://host:port`, such as `http://10.0.3.7:30000`")?;
@@ -33,6 +33,7 @@ impl Endpoint {
         }
         let cut = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (authority, tail) = rest.split_at(cut);
+        // Checked before anything of the authority is quoted, because it may contain a password.
         if authority.contains('@') {
             return Err("credentials do not belong in a url; name an environment variable in `api_key_env`".to_owned());
         }
@@ -51,6 +52,7 @@ impl Endpoint {
                 (host, port)
             }
             None => match authority.split_once(':') {
+                // A second colon without brackets is an IPv6 address, of which the port could not be told apart.
                 Some((_, port)) if port.contains(':') => return Err("write an IPv6 address in brackets".to_owned()),
                 Some((host, port)) => (host, Some(port)),
                 None => (authority, None),
@@ -67,6 +69,7 @@ impl Endpoint {
         let port = match port {
             None => 80,
             Some(port) => port
+                // `parse` alone would accept a sign, as in `+80`.
                 .bytes()
                 .all(|byte| byte.is_ascii_digit())
                 .then(|| port.parse().ok())
@@ -78,7 +81,7 @@ impl Endpoint {
     }
 }
 
-/// `host:port`, as the `host` header wants it.
+/// Writes `host:port` as the `host` header requires it.
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.host.contains(':') {

@@ -1,4 +1,4 @@
-//! The steps from a file to a configuration.
+//! Steps from a file to a configuration.
 
 use std::collections::HashMap;
 use std::fs;
@@ -13,7 +13,7 @@ use super::source::{Parsed, Source};
 use super::{Draft, Inputs, Known, Loaded, check, environment, schema, shape};
 use crate::model::{Faults, Value};
 
-/// Reads a configuration file. One that cannot be read is a fault like any other.
+/// Reads a configuration file. A file that cannot be read is a fault like any other.
 #[must_use]
 pub fn read(path: &Path, inputs: Inputs<'_>) -> Loaded {
     let name = path.display().to_string();
@@ -35,15 +35,16 @@ pub fn read(path: &Path, inputs: Inputs<'_>) -> Loaded {
     }
 }
 
-/// Where it was looked for is not plain from a relative path, once the process is a service.
+/// Message for a file that cannot be read. Shows the absolute path: from a relative one it is not clear where a service
+/// looked.
 fn unreadable(path: &Path, cause: &std::io::Error) -> String {
     let place = std::path::absolute(path).ok().filter(|place| place != path);
     let looked = place.map_or_else(String::new, |place| format!(" (looked for {})", place.display()));
     format!("this configuration file cannot be read: {cause}{looked}; create it, or pass another path with --config")
 }
 
-/// Makes a configuration of the text of a file. `name` is what reports call the file, `base` the folder that relative
-/// paths in it are relative to.
+/// Builds a configuration from the text of a file. `name` is used in reports, `base` is the folder to which paths in
+/// the file are relative.
 #[must_use]
 pub fn load(name: &str, text: &str, base: &Path, inputs: Inputs<'_>) -> Loaded {
     let Parsed { source, root, mut faults, readable } = Source::parse(name, text);
@@ -57,8 +58,10 @@ pub fn load(name: &str, text: &str, base: &Path, inputs: Inputs<'_>) -> Loaded {
             return unread(source, faults);
         }
     };
+    // Ascending precedence: defaults, file, environment, flags.
     layers.file(&root);
     let schema = schema::document();
+    // Found in the file before variables are read: an API key's variable may begin with `GORGO_` as well.
     let keys = api_key_variables(&root);
     for variable in environment::read(inputs.environment, &keys, &mut faults) {
         let origin = Origin::Environment(variable.name.clone());
@@ -80,21 +83,22 @@ pub fn load(name: &str, text: &str, base: &Path, inputs: Inputs<'_>) -> Loaded {
     let (root, nodes) = layers.merged(&source);
     let mut misshapen = Faults::default();
     shape::check(&schema, &schema, &root, "", &mut misshapen);
-    // What could not even be read as a value is reported already.
+    // Values that could not even be parsed are reported already.
     misshapen.list.retain(|fault| faults.list.iter().all(|before| before.path != fault.path));
     faults.extend(misshapen);
     check::check(&root, inputs.environment, &inputs.known, &mut faults);
     let draft = Draft::of(&root);
+    // Deserialization stops at its first fault, so it only runs on values that passed every check.
     let config = if faults.any() { None } else { config(&layers, &draft, base, &mut faults) };
     Loaded { config, draft, faults, origins: Origins::new(source, nodes) }
 }
 
-/// What comes of a file without values.
+/// Result for a file without values.
 fn unread(source: Source, faults: Faults) -> Loaded {
     Loaded { config: None, draft: Draft::default(), faults, origins: Origins::new(source, HashMap::new()) }
 }
 
-/// A value to set, from wherever.
+/// Override to apply, from a variable or a flag.
 struct Set<'a> {
     origin: Origin,
     parts: &'a [String],
@@ -114,7 +118,7 @@ impl Set<'_> {
         let by = self.origin.to_string();
         let (mut root, _) = layers.merged(source);
         let mut result = Ground { schema, root: &root, known }.resolve(self.parts, self.spelling);
-        // A key of a preset that the file does not have: the preset's table goes below it.
+        // A key of a preset that the file does not have: the preset's table is inserted below the override first.
         if let Ok(target) = &result
             && let [Step::Key(top), Step::Key(name), _, ..] = &target.steps[..]
             && top == "policy"
@@ -157,7 +161,7 @@ fn part_of(step: Step) -> String {
     }
 }
 
-/// The variables that the file's replicas take their keys from.
+/// Variables from which the file's replicas take their keys.
 fn api_key_variables(root: &Value) -> Vec<&str> {
     match root.get("replica") {
         Some(Value::List(list)) => {
@@ -167,7 +171,7 @@ fn api_key_variables(root: &Value) -> Vec<&str> {
     }
 }
 
-/// The sections out of figment; after `shape` this fails only where the two disagree, and then says so.
+/// Sections out of figment. After `shape` this only fails if the two disagree, which is then reported.
 fn config(layers: &Layers, draft: &Draft, base: &Path, faults: &mut Faults) -> Option<Config> {
     let document: Document = match layers.extract() {
         Ok(document) => document,

@@ -1,5 +1,6 @@
-//! The JSON schema of the file: for `shape`, which goes by that of the fixed sections, and for editors, which also get
-//! the kinds of policies. Both come from the sections' types and doc comments and from the kinds' declarations.
+//! JSON schema of the file: for `shape`, which uses the part for the fixed sections, and for editors, which also get
+//! the kinds of policies. Both are generated from the sections' types and doc comments and from the kinds'
+//! declarations.
 
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value as Json, json};
@@ -7,16 +8,17 @@ use serde_json::{Map, Value as Json, json};
 use super::sections::Document;
 use crate::model::{KindDoc, Param, ParamType, Unit};
 
-/// The `unit` of a kind whose unit the policy states.
+/// Value of `unit` in a kind whose unit the policy states.
 const STATED: &str = "stated";
 
-/// The schema of the fixed sections; policies are free tables in it.
+/// Schema of the fixed sections; policies are free tables in it.
 pub(super) fn document() -> Json {
+    // Inlined, so that `shape` can walk the schema without resolving references.
     let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
     settings.into_generator().into_root_schema_for::<Document>().to_value()
 }
 
-/// The schema of `policies.toml` for editors, with these kinds.
+/// Schema of `policies.toml` for editors, with these kinds.
 #[must_use]
 pub fn schema(kinds: &[KindDoc]) -> Json {
     let mut root = document();
@@ -29,7 +31,7 @@ pub fn schema(kinds: &[KindDoc]) -> Json {
     root
 }
 
-/// The schema of one policy.
+/// Schema of one policy.
 fn policy(kinds: &[KindDoc]) -> Json {
     let of = |family: &'static str| kinds.iter().filter(move |row| row.family == family);
     let constraints: Map<_, _> = of("constraint").map(|row| (row.kind.to_owned(), table(row, &[]))).collect();
@@ -89,7 +91,7 @@ fn policy(kinds: &[KindDoc]) -> Json {
     })
 }
 
-/// A kind by its name, or as a table with its parameters; anything where no kinds are known.
+/// Schema of a kind given by its name, or as a table with its parameters; unrestricted if no kinds are known.
 fn choice(kinds: Vec<&KindDoc>, description: &str) -> Json {
     if kinds.is_empty() {
         return json!({ "description": description });
@@ -100,7 +102,7 @@ fn choice(kinds: Vec<&KindDoc>, description: &str) -> Json {
     json!({ "description": description, "oneOf": ways })
 }
 
-/// The terms: what all have, and what each kind takes.
+/// Schema of the terms: common properties, and the parameters of each kind.
 fn terms(kinds: Vec<&KindDoc>) -> Json {
     let number = |help: &str| json!({ "description": help, "type": "number" });
     let weight = json!({
@@ -158,7 +160,7 @@ fn terms(kinds: Vec<&KindDoc>) -> Json {
     json!({ "oneOf": ways })
 }
 
-/// The table of a kind: its parameters and some more properties.
+/// Schema of the table of a kind: its parameters and further properties.
 fn table(row: &KindDoc, more: &[(&str, Json)]) -> Json {
     let declared = row.params.iter().map(|param| (param.name, parameter(param)));
     let all: Map<_, _> = more.iter().cloned().chain(declared).map(|(name, it)| (name.to_owned(), it)).collect();
@@ -179,6 +181,7 @@ fn parameter(param: &Param) -> Json {
         ParamType::TextList => json!({ "type": "array", "items": { "type": "string" } }),
         ParamType::Table => json!({ "type": "object" }),
     };
+    // schemars has no part in this one: parameters are declared at run time, and `null` would be a default of its own.
     if let Some(object) = schema.as_object_mut() {
         if object.get("default").is_some_and(Json::is_null) {
             object.remove("default");
