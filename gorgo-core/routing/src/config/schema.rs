@@ -40,7 +40,7 @@ fn policy(kinds: &[KindDoc]) -> Json {
         Json::Bool(true)
     } else {
         json!({
-            "description": "A constraint under a name of its own, so that there can be several of one kind.",
+            "description": "A constraint under a separate name, so that there can be several of one kind.",
             "type": "object", "required": ["kind"], "properties": { "kind": { "enum": names } }
         })
     };
@@ -67,23 +67,23 @@ fn policy(kinds: &[KindDoc]) -> Json {
                 "type": "array", "items": terms(of("term").collect())
             },
             "constraint": {
-                "description": "Who may not be picked.",
+                "description": "Constraints on the replicas that may be chosen.",
                 "type": "object", "properties": constraints, "additionalProperties": named
             },
             "tune": {
-                "description": "How its weights are tuned while it serves.",
+                "description": "Tuning of the weights while the policy serves.",
                 "type": "object",
                 "properties": {
-                    "enabled": { "description": "Whether they are tuned at all.", "type": "boolean", "default": true },
+                    "enabled": { "description": "Tune the weights.", "type": "boolean", "default": true },
                     "assignment": {
-                        "description": "How requests are given to incumbent and candidate.",
+                        "description": "Rule by which requests are assigned to incumbent and candidate.",
                         "enum": ["switchback", "session", "request"], "default": "switchback"
                     },
                     "blocks": { "description": "Sizes and limits of a trial: requests, washout_requests, min_pairs, max_pairs, accept_se, reject_se.", "type": "object" },
-                    "guard": { "description": "What no candidate may do: max_e2e_p95_ratio, max_error_share.", "type": "object" },
-                    "seed": { "description": "Seed of what is tried; from the policy's content where absent.", "type": "integer" },
-                    "objective": choice(of("objective").collect(), "What is minimised."),
-                    "optimizer": choice(of("optimizer").collect(), "How candidates are found.")
+                    "guard": { "description": "Limits on candidates: max_e2e_p95_ratio, max_error_share.", "type": "object" },
+                    "seed": { "description": "Seed of the search; default: from the content of the policy.", "type": "integer" },
+                    "objective": choice(of("objective").collect(), "Objective to minimise."),
+                    "optimizer": choice(of("optimizer").collect(), "Method that proposes candidates.")
                 }
             }
         },
@@ -118,14 +118,14 @@ fn terms(kinds: Vec<&KindDoc>) -> Json {
                               "enum": ["prefill", "queue", "decode"] },
                     "min": number("Smallest weight."),
                     "max": number("Largest weight."),
-                    "tune": { "description": "Whether the tuner may move it.", "type": "boolean" }
+                    "tune": { "description": "Allow the tuner to change it.", "type": "boolean" }
                 },
                 "additionalProperties": false
             }
         ]
     });
     let shared = [
-        ("name", json!({ "description": "Name in the history; the kind where absent.", "type": "string" })),
+        ("name", json!({ "description": "Name in the history; default: the kind.", "type": "string" })),
         ("weight", weight),
         (
             "unknown",
