@@ -88,7 +88,7 @@ impl Page<'_> {
         for (name, value) in members {
             let (path, key) = (path::child(path, name), path::child(key, name));
             match value {
-                // An empty table has no line of its own and no members, so it is written as a value.
+                // An empty table has no members that could represent it, so it is written as a value.
                 Value::Table(inner) if !inner.is_empty() => self.dotted(inner, &path, &key, later),
                 Value::List(list) if !list.is_empty() && list.iter().all(|item| matches!(item, Value::Table(_))) => {
                     later.push((key, list));

@@ -52,7 +52,7 @@ impl Endpoint {
                 (host, port)
             }
             None => match authority.split_once(':') {
-                // A second colon without brackets is an IPv6 address, of which the port could not be told apart.
+                // A second colon without brackets is an IPv6 address, whose port would be ambiguous.
                 Some((_, port)) if port.contains(':') => return Err("write an IPv6 address in brackets".to_owned()),
                 Some((host, port)) => (host, Some(port)),
                 None => (authority, None),
@@ -67,6 +67,7 @@ impl Endpoint {
             return Err(format!("`{}` is not a host name", host.escape_default()));
         }
         let port = match port {
+            // The default port of http.
             None => 80,
             Some(port) => port
                 // `parse` alone would accept a sign, as in `+80`.

@@ -111,6 +111,7 @@ impl Layers {
                 let unsigned = number.to_u128().and_then(|whole| i64::try_from(whole).ok());
                 Value::Integer(number.to_i128().and_then(|whole| i64::try_from(whole).ok()).or(unsigned)?)
             }
+            // An optional key that is not set.
             Merged::Empty(_, _) => return None,
             Merged::Array(_, list) => Value::List(
                 list.iter()

@@ -116,6 +116,7 @@ impl Set<'_> {
         faults: &mut Faults,
     ) {
         let by = self.origin.to_string();
+        // Resolved against all layers so far, because an earlier override may have created the table.
         let (mut root, _) = layers.merged(source);
         let mut result = Ground { schema, root: &root, known }.resolve(self.parts, self.spelling);
         // A key of a preset that the file does not have: the preset's table is inserted below the override first.

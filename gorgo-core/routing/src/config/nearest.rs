@@ -13,6 +13,7 @@ pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
             let other = folded(name);
             let begun = wanted.len() > 2 && other.starts_with(&wanted);
             let distance = strsim::damerau_levenshtein(&wanted, &other);
+            // A beginning may be many letters short of the name, so its distance is capped.
             (if begun || slipped(&wanted, &other) { distance.min(allowed) } else { distance }, name)
         })
         .filter(|(distance, _)| *distance <= allowed)

@@ -23,8 +23,10 @@ pub(super) fn document() -> Json {
 pub fn schema(kinds: &[KindDoc]) -> Json {
     let mut root = document();
     if let Some(object) = root.as_object_mut() {
+        // The generated title would be the name of the Rust type.
         object.insert("title".to_owned(), json!("policies.toml"));
     }
+    // The sections declare policies as free tables, because they do not know the kinds.
     if let Some(free) = root.pointer_mut("/properties/policy/additionalProperties") {
         *free = policy(kinds);
     }
@@ -36,6 +38,7 @@ fn policy(kinds: &[KindDoc]) -> Json {
     let of = |family: &'static str| kinds.iter().filter(move |row| row.family == family);
     let constraints: Map<_, _> = of("constraint").map(|row| (row.kind.to_owned(), table(row, &[]))).collect();
     let names: Vec<&str> = of("constraint").map(|row| row.kind).collect();
+    // Keys that are not a kind's name are names that the user chose; they must state their kind.
     let named = if kinds.is_empty() {
         Json::Bool(true)
     } else {
@@ -97,6 +100,7 @@ fn choice(kinds: Vec<&KindDoc>, description: &str) -> Json {
         return json!({ "description": description });
     }
     let names: Vec<_> = kinds.iter().map(|row| row.kind).collect();
+    // The short form: the name of the kind alone, with default parameters.
     let mut ways = vec![json!({ "enum": names })];
     ways.extend(kinds.into_iter().map(|row| table(row, &[("kind", json!({ "const": row.kind }))])));
     json!({ "description": description, "oneOf": ways })
@@ -145,6 +149,7 @@ fn terms(kinds: Vec<&KindDoc>) -> Json {
         .map(|row| {
             let mut properties = shared.to_vec();
             properties.insert(0, ("kind", json!({ "const": row.kind })));
+            // Other kinds have a fixed unit.
             if row.unit == STATED {
                 let help = "Unit of its signal.";
                 let units = Unit::ALL.map(Unit::name);
@@ -152,6 +157,7 @@ fn terms(kinds: Vec<&KindDoc>) -> Json {
             }
             let mut way = table(row, &properties);
             if let Some(object) = way.as_object_mut() {
+                // Without it a table that has no `kind` would match several alternatives of `oneOf`.
                 object.insert("required".to_owned(), json!(["kind"]));
             }
             way
@@ -181,8 +187,8 @@ fn parameter(param: &Param) -> Json {
         ParamType::TextList => json!({ "type": "array", "items": { "type": "string" } }),
         ParamType::Table => json!({ "type": "object" }),
     };
-    // schemars has no part in this one: parameters are declared at run time, and `null` would be a default of its own.
     if let Some(object) = schema.as_object_mut() {
+        // A parameter without a default has no `default`, since `null` would be a value.
         if object.get("default").is_some_and(Json::is_null) {
             object.remove("default");
         }

@@ -148,6 +148,8 @@ impl Default for Server {
             head_timeout_ms: 60_000,
             connect_timeout_ms: 2_000,
             spare_connections: 4,
+            // Shorter than the 5 s after which engines close idle connections, so that none is reused while it is being
+            // closed.
             keep_idle_ms: 4_000,
             congestion_control: String::new(),
             first_byte_timeout_ms: 120_000,
@@ -266,6 +268,7 @@ pub struct Index {
 
 impl Default for Index {
     fn default() -> Self {
+        // A block of 256 bytes is about 64 tokens of English.
         Self { block_bytes: 256, max_bytes: 512 << 20, snapshot_ms: 30_000, snapshot_max_age_secs: 3_600 }
     }
 }
@@ -287,6 +290,7 @@ pub struct Probe {
 
 impl Default for Probe {
     fn default() -> Self {
+        // With a half-life of two intervals, the last few probes dominate.
         Self { interval_ms: 2_000, timeout_ms: 2_000, half_life_ms: 4_000 }
     }
 }
@@ -305,6 +309,7 @@ pub struct Scrape {
 
 impl Default for Scrape {
     fn default() -> Self {
+        // Five intervals: a few lost pages do not make a replica unknown.
         Self { interval_ms: 2_000, stale_after_ms: 10_000 }
     }
 }

@@ -116,6 +116,7 @@ impl<'a> Ground<'a> {
     ) -> Result<usize, Missed> {
         let names = self.names(target);
         let rest = &parts[done..];
+        // Only in variables is `__` a separator, so only there can it be part of a name as well.
         let longest = if spelling == Spelling::Folded { rest.len() } else { 1 };
         for count in (1..=longest).rev() {
             let part = rest[..count].join("__");
@@ -149,6 +150,7 @@ impl<'a> Ground<'a> {
             };
             return Err(Missed { nearest: corrected, message });
         }
+        // A new key from a variable is written in lower case, like all keys.
         let key = if spelling == Spelling::Folded { part.to_ascii_lowercase() } else { part.clone() };
         target.enter(&key);
         Ok(1)

@@ -61,6 +61,7 @@ pub(super) fn check(schema: &Json, root: &Json, value: &Value, path: &str, fault
             };
             // `policy = "name"` is a likely mistake for `default_policy`.
             let hint = if path == "policy" { "; the policy that serves is `default_policy`" } else { "" };
+            // The number itself shows the problem, such as a fraction where a whole number is expected.
             let found = match found {
                 Value::Float(number) => format!("{number:?}"),
                 other => other.type_name().to_owned(),

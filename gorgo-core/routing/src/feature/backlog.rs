@@ -70,7 +70,9 @@ impl Backlog {
     pub fn dispatch(&mut self, at: At, replica: ReplicaId, rtt_ms: f64, work_ms: f64, streams: bool) -> Ticket {
         let number = self.next;
         self.next += 1;
+        // The way to the engine is taken to be half of the round trip.
         let half = rtt_ms / 2.0;
+        // `due_ms` depends on the queue, so `append` sets it.
         let waiting = Waiting { number, arrives_ms: millis(at) + half, work_ms, due_ms: 0.0, streams };
         self.lines[replica.index()].append(waiting, half);
         Ticket { replica, number }

@@ -119,11 +119,13 @@ impl Fleet {
         }
         // Draining replicas count as `known`: a model whose last replica drains is unavailable (503), not unknown
         // (404).
+        // Second pass. Replicas never heard from serve only while none is known to be up.
         let wanted = if up { ReplicaState::Up } else { ReplicaState::Untried };
         for (row, replica) in candidates.replica.iter().enumerate() {
             let member = &self.replicas[replica.index()];
             candidates.available[row] = member.open() == Some(wanted) && member.serves(model);
         }
+        // A model that no replica serves is the client's mistake; one whose replicas are down is not.
         match (up || untried, known) {
             (true, _) => Serves::Somebody,
             (false, true) => Serves::NoneAvailable,

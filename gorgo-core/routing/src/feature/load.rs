@@ -69,6 +69,7 @@ impl Load {
     /// Charges a request to a replica. `uncached_tokens`: prompt tokens that are not believed cached there.
     pub fn reserve(&mut self, replica: ReplicaId, prompt_tokens: u32, uncached_tokens: u32) -> Ticket {
         let counters = &mut self.replicas[replica.index()];
+        // Charged at the decision, before anything is sent, so that the next decision already sees it.
         counters.inflight += 1;
         for (queued, tokens) in [(&mut counters.prompt, prompt_tokens), (&mut counters.uncached, uncached_tokens)] {
             queued.until_completion += u64::from(tokens);
@@ -107,6 +108,7 @@ impl Load {
         match event {
             Event::Report { replica, .. } => {
                 let counters = &mut self.replicas[replica.index()];
+                // The figures on the page include what this router had in flight at that moment.
                 counters.inflight_at_report = Some(counters.inflight);
             }
             // The engine's last figures are discarded at the same events (`Reports`), so their baseline is, too.
@@ -127,6 +129,7 @@ impl Load {
             candidates.queued_uncached_tokens[row] = counters.uncached.until_first_token;
             candidates.inflight[row] = counters.inflight;
             candidates.decoding[row] = counters.decoding;
+            // Signed, because more requests may have finished than were sent since the page.
             candidates.inflight_since_report[row] =
                 counters.inflight_at_report.map_or(0, |then| i64::from(counters.inflight) - i64::from(then));
         }

@@ -89,6 +89,7 @@ impl Reports {
             let last = &self.replicas[replica.index()];
             let Some(age_ms) = last.at.map(|read_at| at.millis_since(read_at)) else { continue };
             candidates.report_age_ms[row] = Some(age_ms);
+            // All other columns keep their initial `None`: unknown.
             if age_ms > self.stale_after_ms {
                 continue;
             }

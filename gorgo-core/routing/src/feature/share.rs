@@ -83,6 +83,7 @@ impl Shares {
     /// Drops expired work, then fills as many `windows` and `window_decisions` as the candidates have.
     pub fn read(&mut self, at: At, candidates: &mut Candidates) {
         for (number, window) in self.windows.iter_mut().enumerate().take(candidates.windows.len()) {
+            // Work also leaves the window while no decisions are made.
             window.expire(at);
             candidates.window_decisions[number] = window.sum.decisions;
             for (amount, replica) in candidates.windows[number].iter_mut().zip(&candidates.replica) {
@@ -98,10 +99,12 @@ impl Window {
     fn record(&mut self, at: At, replica: ReplicaId, amount: u64) {
         // Before the amount is added: expired buckets must not share a window with it.
         self.expire(at);
+        // The sum is kept current, so that no decision has to add up the window.
         self.sum.amounts[replica.index()] += amount;
         self.sum.decisions += 1;
         match &mut self.span {
             Span::Decisions { most, each } => {
+                // The window is never longer than `most`, so exactly one decision leaves for each that enters.
                 each.push_back((replica, amount));
                 if each.len() > *most
                     && let Some((oldest, amount)) = each.pop_front()
@@ -114,6 +117,7 @@ impl Window {
                 // A clock that stops or steps back adds to the newest bucket, so that buckets stay in order.
                 let number = (at.0 / *bucket_us).max(buckets.back().map_or(0, |(newest, _)| *newest));
                 if buckets.back().is_none_or(|(newest, _)| *newest != number) {
+                    // Only buckets with work exist, so a quiet period costs no memory.
                     buckets.push_back((number, Work { amounts: vec![0; self.sum.amounts.len()], decisions: 0 }));
                 }
                 if let Some((_, work)) = buckets.back_mut() {

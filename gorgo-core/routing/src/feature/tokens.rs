@@ -102,6 +102,7 @@ impl TokenRates {
         let known = self.known(model);
         known.last_lesson.store(*lessons, Relaxed);
         let counted = f64::from(prompt_tokens);
+        // Only prompts without pictures teach the text rate: in others the two shares cannot be separated.
         if picture_bytes == 0 {
             known.text.learn(float(prompt_bytes), counted);
         } else {

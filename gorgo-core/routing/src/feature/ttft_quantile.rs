@@ -41,6 +41,7 @@ impl TtftQuantile {
             self.sorted.remove(place);
         }
         self.arrived.push_back(ttft_ms);
+        // Kept sorted at every insert, so that decisions read the quantile without sorting.
         let place = self.sorted.partition_point(|sample| *sample < ttft_ms);
         self.sorted.insert(place, ttft_ms);
     }

@@ -11,6 +11,7 @@ use super::json::{Element, Json, Kind, MemberList, spells};
 
 /// Writes the messages of a chat.
 pub(super) fn write_messages(messages: &Messages<'_>, out: &mut Writer<'_>) {
+    // Reused for all messages, so that a long conversation does not allocate for each.
     let mut parts = Vec::with_capacity(8);
     for members in messages.iter() {
         write_message(members, &mut parts, out);

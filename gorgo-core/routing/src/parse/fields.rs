@@ -111,6 +111,7 @@ impl<'a> Fields<'a> {
         let mut reader = serde_json::Deserializer::from_str(text);
         let fields = reader.deserialize_map(FieldsVisitor { with_messages, in_messages: &in_messages });
         let fields =
+            // Anything after the object makes the body invalid, too.
             fields.and_then(|fields| reader.end().map(|()| fields)).map_err(|error| match error.classify() {
                 // serde_json's own text for a wrong type quotes the value, which may be a prompt; these texts do not.
                 serde_json::error::Category::Data if in_messages.get() => {
@@ -159,6 +160,7 @@ impl<'de> Visitor<'de> for FieldsVisitor<'_> {
         while let Some(key) = map.next_key_seed(Key)? {
             match key {
                 Some(Field::Messages) if self.with_messages => {
+                    // Stays set on an error, which is how `read` knows that it happened in the messages.
                     self.in_messages.set(true);
                     fields.messages = map.next_value_seed(MessagesSeed)?;
                     self.in_messages.set(false);
@@ -166,6 +168,7 @@ impl<'de> Visitor<'de> for FieldsVisitor<'_> {
                 }
                 Some(field) if field != Field::Messages => fields.raw[field as usize] = Some(map.next_value()?),
                 _ => {
+                    // Validated, but not stored.
                     map.next_value::<IgnoredAny>()?;
                 }
             }
@@ -235,6 +238,7 @@ impl<'de> Visitor<'de> for MessageSeed<'_, 'de> {
                 messages.members.push((key, Json::of(value)));
             }
         }
+        // Empty messages have no members, and need a limit of their own.
         messages.too_many |= messages.ends.len() >= MAX_MEMBERS;
         if !messages.too_many {
             messages.ends.push(messages.members.len());
@@ -266,6 +270,7 @@ impl<'de> Visitor<'de> for MemberKey {
     }
 
     fn visit_bytes<E: Error>(self, key: &[u8]) -> Result<Self::Value, E> {
+        // A key with escapes is unescaped into a temporary buffer, so it cannot be borrowed.
         Ok(Cow::Owned(key.to_vec()))
     }
 }

@@ -37,6 +37,7 @@ fn write(fields: &Fields<'_>, out: &mut Writer<'_>) {
             out.media(field.name().as_bytes(), data, 0);
         }
     }
+    // Token ids take precedence over text, as in `check`.
     if let Some(prompt) = fields.get(Field::InputIds).or_else(|| fields.get(Field::Text)) {
         write_prompt(prompt, out);
     }

@@ -47,12 +47,14 @@ pub fn read(path: ApiPath, body: &[u8]) -> Result<Head<'_>, ParseError> {
     let format = FORMATS.iter().copied().find(|format| format.path == path).unwrap_or(&other::FORMAT);
     let fields = match Fields::read(body, format.messages) {
         Ok(fields) => fields,
+        // The body of an unknown path may be anything; it is passed on unread.
         Err(_) if format.any_body => Fields::none(),
         Err(error) => return Err(error),
     };
     let exact_tokens = (format.check)(&fields)?;
     let stream = fields.get(Field::Stream).is_some_and(Json::is_true);
     let model = match fields.get(Field::Model) {
+        // On an unknown path `model` may mean something else, so its type is not checked.
         Some(value) if format.any_body => value.string(),
         Some(value) => Some(value.string().ok_or(ParseError::WrongType { field: "model", expected: "a string" })?),
         None => None,
@@ -119,7 +121,7 @@ fn name<'a>(fields: &Fields<'a>, field: Field) -> Option<Cow<'a, str>> {
     let value = fields.get(field)?;
     match value.kind() {
         Kind::Text if value.text() == Some(b"") => None,
-        // Half a surrogate pair cannot be unescaped; its JSON text still tells it apart from other names.
+        // Half a surrogate pair cannot be unescaped; its JSON text still distinguishes it from other names.
         Kind::Text => value.string().or_else(|| Some(String::from_utf8_lossy(value.bytes()))),
         _ => Some(String::from_utf8_lossy(value.bytes())),
     }

@@ -136,6 +136,7 @@ impl<'a> Iterator for Members<'a> {
     fn next(&mut self) -> Option<Self::Item> {
         let open = skip_gap(self.bytes, self.at);
         self.at = open;
+        // The closing brace, or text that is not valid JSON.
         if self.bytes.get(open) != Some(&b'"') {
             return None;
         }
@@ -211,6 +212,7 @@ fn value_end(bytes: &[u8], start: usize) -> usize {
         Some(b'{' | b'[') => {}
         _ => {
             let rest = bytes.get(start..).unwrap_or_default();
+            // Numbers and literals end at the next separator.
             let end = rest.iter().position(|byte| matches!(byte, b',' | b']' | b'}' | b' ' | b'\n' | b'\r' | b'\t'));
             return end.map_or(bytes.len(), |end| start + end);
         }

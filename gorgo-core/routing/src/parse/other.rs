@@ -23,6 +23,7 @@ fn write(fields: &Fields<'_>, out: &mut Writer<'_>) {
         write_messages(messages, out);
         return;
     }
+    // Several of them may be present: a rerank has a query and documents.
     let prompts = [Field::Prompt, Field::Input, Field::Text, Field::Query, Field::Documents];
     for (index, prompt) in prompts.into_iter().filter_map(|field| fields.get(field)).enumerate() {
         if index > 0 {

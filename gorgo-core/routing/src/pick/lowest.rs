@@ -25,6 +25,7 @@ struct Lowest {
 impl Picker for Lowest {
     fn distribution(&self, costs: &[f64], allowed: &[usize], out: &mut [f64]) -> u32 {
         let limit = lowest_of(costs, allowed) + self.margin;
+        // The lowest row itself always counts, so this is never 0.
         let ties = count_up_to(costs, allowed, limit);
         out.fill(0.0);
         for row in allowed.iter().filter(|row| costs[**row] <= limit) {

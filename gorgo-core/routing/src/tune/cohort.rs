@@ -112,6 +112,7 @@ impl Statistic {
     #[must_use]
     pub const fn least_samples(self) -> usize {
         match self {
+            // By nearest rank, the 99th percentile of fewer than 100 samples is their maximum.
             Self::TtftP99 | Self::E2eP99 | Self::ItlP99 => 100,
             Self::TtftP95 | Self::E2eP95 => 20,
             _ => 2,
@@ -147,6 +148,7 @@ impl Common {
         ttfts.sort_by(f64::total_cmp);
         let mut itls: Vec<f64> = samples.iter().filter_map(|sample| sample.itl_ms).collect();
         itls.sort_by(f64::total_cmp);
+        // Only complete answers: the length of an aborted one says nothing about the usual length.
         let served = samples.iter().filter(|sample| sample.fate == Fate::Served);
         let tokens = served.clone().filter_map(|sample| sample.completion_tokens).map(f64::from);
         let (sum, count) = tokens.fold((0.0, 0.0), |(sum, count), tokens| (sum + tokens, count + 1.0));
@@ -255,6 +257,7 @@ impl<'a> Cohort<'a> {
         }
         let (value, influence) = self.influence(statistic);
         let n = count(influence.len());
+        // A single sample has no spread.
         if n < 2.0 {
             return Estimate { value, low: None, high: None };
         }
@@ -314,6 +317,7 @@ impl<'a> Cohort<'a> {
             }
             return most;
         }
+        // A single replica has everything by necessity, and the denominator below would be 0.
         if replicas == 1 || self.is_empty() {
             return 0.0;
         }
@@ -322,6 +326,7 @@ impl<'a> Cohort<'a> {
         let even = 1.0 / count(replicas);
         if let Some(influence) = influence {
             for (out, sample) in influence.iter_mut().zip(self.samples) {
+                // Derivative of the sum of squared shares with respect to one sample's weight.
                 *out = 2.0 * (of(sample) - squares) / (1.0 - even);
             }
         }
@@ -330,6 +335,7 @@ impl<'a> Cohort<'a> {
 
     fn tokens_per_second(&self, influence: Option<&mut Vec<f64>>) -> f64 {
         let tokens = |sample: &Sample| f64::from(sample.completion_tokens.unwrap_or(0));
+        // Failed requests count with their time but without tokens, so they lower the rate.
         let secs: f64 = self.samples.iter().map(|sample| sample.e2e_ms / 1e3).sum();
         if secs <= 0.0 {
             return 0.0;
@@ -372,6 +378,7 @@ fn quantile(column: &[Option<f64>], p: f64, influence: Option<&mut Vec<f64>>) ->
     let value = sorted[rank(p, sorted.len())];
     if let Some(influence) = influence {
         // Density at the quantile from the spacing around it, in logarithms, because tails are straighter there.
+        // A window around `p` that stays inside the distribution, also at the 99th percentile.
         let reach = 0.8 * (1.0 - p).min(p).min(0.25);
         let (low, high) = (sorted[rank(p - reach, sorted.len())], sorted[rank(p + reach, sorted.len())]);
         let spread = (high.max(1e-6).ln() - low.max(1e-6).ln()).max(1e-3);

@@ -52,6 +52,7 @@ pub(super) fn hacked(pairs: &[Pair], replicas: usize) -> Option<Hacked> {
 /// Difference in standard errors; `None` if an interval is unknown or there is no spread at all.
 fn errors(own: Estimate, reference: Estimate) -> Option<f64> {
     let error = |estimate: Estimate| Some((estimate.high? - estimate.low?) / (2.0 * HALF_WIDTH_SE));
+    // The arms are independent, so their variances add up.
     let spread = error(own)?.hypot(error(reference)?);
     let errors = (own.value - reference.value) / spread;
     errors.is_finite().then_some(errors)

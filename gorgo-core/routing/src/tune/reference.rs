@@ -89,6 +89,7 @@ impl Reference {
         self.fresh = 0;
         let mut sorted: Vec<f64> = self.window.iter().map(|(ttft, _)| *ttft).collect();
         sorted.sort_by(f64::total_cmp);
+        // By nearest rank; negative, because the reference maximises its score.
         let score = -sorted[(WINDOW * 95).div_ceil(100) - 1];
         let foreign = count(self.window.iter().filter(|(_, by)| *by != now).count()) / count(WINDOW);
         Some(self.scored(score, foreign))

@@ -170,6 +170,7 @@ impl Trial {
 
     /// Arm of a block: within each pair the order is random.
     fn arm(&self, block: usize) -> u8 {
+        // One draw per pair: its second block has the other arm.
         let first = randomness(self.seed, (block / 2) as u64).next_u64() & 1;
         u8::try_from((first + block as u64) & 1).unwrap_or(0)
     }
@@ -221,7 +222,7 @@ impl Trial {
             self.current += 2;
             (self.began, self.assigned, self.washing) = (at, 0, false);
         }
-        // A stream of its own (`u64::MAX`), apart from those that draw the order of pairs.
+        // A separate random stream (`u64::MAX`), apart from those that draw the order of pairs.
         let by = if self.assignment == Assignment::Session { session } else { lot };
         let arm = usize::from(randomness(self.seed ^ by, u64::MAX).next_u64() & 1 == 1);
         if self.current >= self.limit() {

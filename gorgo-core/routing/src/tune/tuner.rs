@@ -188,6 +188,7 @@ impl Tuner {
         if self.trial.is_none() && !self.idle && self.ended >= WARM_UP {
             self.begin(at);
         }
+        // Requests of the other arm have mostly ended after the 95th percentile of E2E.
         let washout = self.e2e_p95.min(MAX_WASHOUT);
         let Some(running) = &mut self.trial else {
             return Assigned { weights: Arc::clone(&self.incumbent), stamp: None };

@@ -306,6 +306,7 @@ impl PrefixIndex {
         let capacity = &self.capacity[replica.index()];
         let held = &self.held[replica.index()];
         let above = || held.load(Relaxed) > capacity.load(Relaxed);
+        // Another thread may evict at the same time, so the count is read again at every turn.
         while above() {
             // The oldest block is in the shard with the lowest limit, and so are all blocks up to the second-lowest
             // limit, so that one lock serves several evictions.

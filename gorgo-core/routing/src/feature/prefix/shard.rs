@@ -176,6 +176,7 @@ impl Shard {
                     None => break,
                 },
             };
+            // The next prompt most likely takes the same branch, and then finds it without hashing.
             self.move_to_front(found);
             let words = self.words;
             let node = self.node_mut(found);
@@ -232,6 +233,7 @@ impl Shard {
         let free = self.free;
         let node = self.node_mut(at);
         node.parent = NIL;
+        // The slot joins the list of free slots.
         node.next = free;
         self.free = at;
         self.live -= 1;

@@ -168,6 +168,7 @@ impl Rest<'_> {
             if blocks == 0 || blocks > left || blocks > self.0.len() / 8 {
                 return Err(SnapshotError::Damaged("wrong number of blocks"));
             }
+            // One limit for the whole snapshot, not one per use.
             left -= blocks;
             let blocks = (0..blocks).map(|_| self.number()).collect::<Result<_, _>>()?;
             all.push(Remembered { at: At(taken.0.saturating_sub(age)), decision, parent, blocks });

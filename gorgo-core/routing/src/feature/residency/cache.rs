@@ -83,12 +83,13 @@ impl EngineCache {
             self.exact = false;
             return Vec::new();
         };
+        // Only `empty` clears it: removals name blocks by id, which does not show what distinguished them.
         self.apart |= stored.apart.iter().any(|apart| *apart != 0);
         let (mut fresh, mut scratch) = (Vec::new(), Vec::new());
         for (place, (block, tokens)) in stored.blocks.iter().zip(stored.tokens.chunks_exact(size)).enumerate() {
             let apart = stored.apart.get(place).copied().unwrap_or(0);
             before = name(before, tokens, apart, &mut scratch);
-            // Every later block of the chain would be past the limit, too.
+            // Stops here, because a block that is not tracked cannot be the parent of tracked ones.
             if self.held.len() >= MOST_BLOCKS && !self.held.contains_key(&before) {
                 self.exact = false;
                 break;

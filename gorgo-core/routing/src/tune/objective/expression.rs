@@ -50,6 +50,7 @@ impl Value {
         }
         let mut statistics: Vec<Statistic> = Vec::new();
         for (statistic, _) in read {
+            // A statistic and its reference are computed together, so it is listed once.
             if !statistics.contains(&statistic) {
                 statistics.push(statistic);
             }

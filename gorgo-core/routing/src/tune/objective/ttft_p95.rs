@@ -1,7 +1,7 @@
 //! 95th percentile of time to first token, ms.
 //!
 //! Objective of the GORGO paper. Alone it is blind to saturation: prefer `ttft-e2e`, or add a concentration constraint.
-//! It takes 2,000 samples or more to detect a change of 20 %.
+//! At least 2,000 samples are needed to detect a change of 20 %.
 
 use super::{ObjectiveKind, single::Single};
 use crate::tune::cohort::Statistic;

@@ -137,6 +137,7 @@ impl Optimizer for Es {
         if self.space.dimensions.is_empty() {
             return None;
         }
+        // The mirror image of a clearly harmful step comes before a new random one.
         state.mirrored = std::mem::take(&mut state.mirror);
         if state.mirrored {
             state.step.iter_mut().for_each(|step| *step = -*step);
@@ -148,6 +149,7 @@ impl Optimizer for Es {
         state.mirrored = false;
         // A candidate that the box clips back onto the incumbent is no candidate: draw again.
         for _ in 0..100 {
+            // One stream per draw, so that a resumed search continues with the same numbers.
             let mut random = randomness(state.seed, state.asked);
             state.asked += 1;
             state.step.iter_mut().for_each(|step| *step = state.sigma * normal(&mut random));
@@ -173,6 +175,7 @@ impl Optimizer for Es {
         while state.won.len() > constants.window {
             state.won.pop_front();
         }
+        // With fewer results the rate is too coarse to act on.
         if state.won.len() == constants.window {
             let won = state.won.iter().filter(|won| **won).count();
             let rate = crate::tune::cohort::count(won) / crate::tune::cohort::count(constants.window);

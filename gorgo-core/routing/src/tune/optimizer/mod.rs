@@ -84,6 +84,7 @@ fn loaded<S: serde::de::DeserializeOwned>(
     sound: impl Fn(&S) -> bool,
 ) -> Result<S, String> {
     let state: S = serde_json::from_str(text).map_err(|cause| format!("not a state of this optimizer: {cause}"))?;
+    // The bounds may have been narrowed in the configuration since the state was saved.
     if let Some(point) = points(&state).into_iter().find(|point| !space.holds(point)) {
         return Err(format!("{point:?} is not a point within the bounds"));
     }
