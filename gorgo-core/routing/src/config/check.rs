@@ -1,5 +1,5 @@
-//! Whether values make sense together: what types and ranges cannot say. Reads the merged values, not the sections, so
-//! that one fault elsewhere does not hide the others; a value of a wrong type was reported by `shape` and is passed over.
+//! Consistency of values: rules that types and ranges cannot express. Reads the merged values, not the sections, so
+//! that a fault elsewhere does not hide others; a value of a wrong type was reported by `shape` and is skipped here.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -13,7 +13,7 @@ use super::{Known, path, secrets};
 use crate::model::engine::ENGINES;
 use crate::model::{EngineKind, Faults, Value};
 
-/// Longest name of a replica: it stands in response headers and in metric labels.
+/// Longest name of a replica: it is sent in response headers and used in metric labels.
 const LONGEST_NAME: usize = 128;
 
 /// Checks the whole configuration.
@@ -24,7 +24,7 @@ pub(super) fn check(root: &Value, environment: &[(OsString, OsString)], known: &
     if let Some(name) = text(root, &["default_policy"]) {
         let own = if let Some(Value::Table(members)) = root.get("policy") { &members[..] } else { &[] };
         let mut names: Vec<_> = own.iter().map(|(name, _)| name.as_str()).collect();
-        // A table of the file may stand for a preset of its name.
+        // A table of the file may replace a preset of the same name, which is then listed once.
         let presets = known.presets.iter().map(|(name, _)| name.as_str());
         names.extend(presets.filter(|preset| own.iter().all(|(name, _)| name != preset)));
         if !names.contains(&name) {
@@ -45,15 +45,19 @@ fn listeners(root: &Value, faults: &mut Faults) {
         read
     };
     if let (Some(server), Some(admin)) = (read("server"), read("admin")) {
+        // An unspecified address covers every interface. Port 0 is chosen by the system, and never clashes.
         let everywhere = server.ip().is_unspecified() || admin.ip().is_unspecified();
         if server.port() == admin.port() && server.port() != 0 && (server.ip() == admin.ip() || everywhere) {
-            faults.fault("admin.listen", format!("port {} is taken by server.listen", admin.port()));
+            faults.fault("admin.listen", format!("port {} is already used by server.listen", admin.port()));
         }
     }
     if let Some(header) = text(root, &["server", "session_header"])
         && http::HeaderName::from_bytes(header.as_bytes()).is_err()
     {
-        faults.fault("server.session_header", "is no header name; letters, digits and `-`, such as \"x-session-id\"");
+        faults.fault(
+            "server.session_header",
+            "is not a header name; use letters, digits and `-`, such as \"x-session-id\"",
+        );
     }
 }
 
@@ -62,17 +66,21 @@ fn limits(root: &Value, faults: &mut Faults) {
     if let (Some(body), Some(all)) = (number("server", "max_body_bytes"), number("server", "max_buffered_bytes"))
         && body > all
     {
-        faults.fault("server.max_buffered_bytes", format!("{all} is below max_body_bytes, {body}: no such body fits"));
+        faults.fault(
+            "server.max_buffered_bytes",
+            format!("{all} is below max_body_bytes, {body}: a body of that size would never fit"),
+        );
     }
+    // Not a fault: rows are still written, after `flush_ms`.
     if let (Some(flush), Some(queue)) = (number("store", "flush_decisions"), number("store", "queue_decisions"))
         && flush > queue
     {
-        faults.warn("store.flush_decisions", "is above queue_decisions, so that it never comes to that");
+        faults.warn("store.flush_decisions", "is above queue_decisions, so it is never reached");
     }
     if let (Some(every), Some(stale)) = (number("scrape", "interval_ms"), number("scrape", "stale_after_ms"))
         && stale <= every
     {
-        let message = "is not above interval_ms, so that reports are unknown before the next one comes";
+        let message = "is not above interval_ms, so reports expire before the next one arrives";
         faults.warn("scrape.stale_after_ms", message);
     }
     if text(root, &["store", "path"]).is_some_and(str::is_empty) {
@@ -81,7 +89,10 @@ fn limits(root: &Value, faults: &mut Faults) {
     if let Some(filter) = text(root, &["log", "filter"])
         && let Err(cause) = EnvFilter::builder().parse(filter)
     {
-        faults.fault("log.filter", format!("is no filter: {cause}; such as \"info\" or \"info,gorgo_observe=debug\""));
+        faults.fault(
+            "log.filter",
+            format!("is not a log filter: {cause}; write one such as \"info\" or \"info,gorgo_observe=debug\""),
+        );
     }
 }
 
@@ -93,25 +104,29 @@ fn fleet(root: &Value, environment: &[(OsString, OsString)], known: &Known<'_>, 
         let path = path::element("replica", index);
         if let Some(name) = text(replica, &["name"]) {
             let path = path::child(&path, "name");
+            // Header values and metric labels must not need escapes.
             if name.is_empty() || name.len() > LONGEST_NAME || !name.bytes().all(|byte| byte.is_ascii_graphic()) {
-                let message = format!("1 to {LONGEST_NAME} visible ASCII characters: it stands in response headers");
+                let message = format!(
+                    "must be 1 to {LONGEST_NAME} visible ASCII characters, since it is sent in response headers"
+                );
                 faults.fault(&path, message);
             }
             if let Some(first) = names.insert(name, index) {
-                faults.fault(path, format!("\"{name}\" is the name of replica[{first}] too"));
+                faults.fault(path, format!("\"{name}\" is already the name of replica[{first}]"));
             }
         }
         engine(replica, &path, known, faults);
         api_key(replica, &path, environment, faults);
         cache_events(replica, &path, faults);
+        // Only a warning: one engine under two names is unusual, but works.
         if let Some(url) = text(replica, &["url"])
             && let Ok(url) = EngineUrl::parse(url)
             && let Some(first) = urls.insert((url.host().to_owned(), url.port()), index)
         {
-            faults.warn(path::child(&path, "url"), format!("is the engine of replica[{first}] too"));
+            faults.warn(path::child(&path, "url"), format!("is also the engine of replica[{first}]"));
         }
         if text(replica, &["region"]).is_some_and(str::is_empty) {
-            faults.fault(path::child(&path, "region"), "is empty; leave it out, and the name stands for it");
+            faults.fault(path::child(&path, "region"), "is empty; leave it out to use the replica's name");
         }
         if let Some(Value::List(models)) = replica.get("models") {
             for (model, _) in models.iter().enumerate().filter(|(_, model)| model.text().is_some_and(str::is_empty)) {
@@ -119,12 +134,13 @@ fn fleet(root: &Value, environment: &[(OsString, OsString)], known: &Known<'_>, 
             }
         }
     }
+    // Replica ids have 16 bits.
     if u16::try_from(replicas.len()).is_err() {
-        faults.fault("replica", format!("{} replicas; at most {} can be told apart", replicas.len(), u16::MAX));
+        faults.fault("replica", format!("{} replicas; at most {} are supported", replicas.len(), u16::MAX));
     }
     if !replicas.iter().any(|replica| replica.get("enabled") != Some(&Value::Bool(false))) {
         let all = if replicas.is_empty() { "no [[replica]]" } else { "every [[replica]] has enabled = false" };
-        faults.fault("replica", format!("{all}; at least one must be there"));
+        faults.fault("replica", format!("{all}; at least one enabled replica is required"));
     }
 }
 
@@ -136,11 +152,12 @@ fn engine(replica: &Value, path: &str, known: &Known<'_>, faults: &mut Faults) {
         if url.is_some() {
             faults.fault(
                 at("url"),
-                "a simulated engine has no url: gorgo starts it itself; name a real engine or go \
+                "a simulated engine has no url, because gorgo starts it itself; name a real engine or go \
                                      without",
             );
         }
         if let Some(profile) = simulated.and_then(|table| text(table, &["profile"]))
+            // An empty list: the caller does not know the profiles.
             && !known.profiles.is_empty()
             && !known.profiles.contains(&profile)
         {
@@ -153,7 +170,9 @@ fn engine(replica: &Value, path: &str, known: &Known<'_>, faults: &mut Faults) {
         faults.fault(at("simulated"), format!("only for engine = \"simulated\"; this one is \"{}\"", engine.name()));
     }
     match url {
-        None => faults.fault(at("url"), format!("is required for engine = \"{}\"; `http://host:port`", engine.name())),
+        None => {
+            faults.fault(at("url"), format!("is required for engine = \"{}\"; write `http://host:port`", engine.name()))
+        }
         Some(url) => {
             if let Some(Err(message)) = url.text().map(EngineUrl::parse) {
                 faults.fault(at("url"), message);
@@ -168,26 +187,29 @@ fn api_key(replica: &Value, path: &str, environment: &[(OsString, OsString)], fa
     if !secrets::is_variable_name(name) {
         // Not quoted: somebody may have written the key itself.
         faults.fault(path, "expected the name of an environment variable: letters, digits and `_`; not the key itself");
+    // Disabled replicas get no requests, so their keys may be absent.
     } else if replica.get("enabled") != Some(&Value::Bool(false)) && !environment.iter().any(|(set, _)| set == name) {
-        faults.warn(path, format!("the environment variable {name} is not set; requests go without a key"));
+        faults.warn(path, format!("the environment variable {name} is not set; requests are sent without a key"));
     }
 }
 
-/// Where cache events come from.
+/// Checks the addresses of cache events.
 fn cache_events(replica: &Value, path: &str, faults: &mut Faults) {
     for key in ["kv_events", "kv_replay"] {
         let at = path::child(path, key);
         let Some(address) = text(replica, &[key]) else { continue };
+        // Better a fault than a key without effect.
         if !cfg!(feature = "kv-events") {
             let message = "this gorgo was built without cache events; build it with `--features kv-events`, or leave the \
                            key out";
             faults.fault(at, message);
         } else if let Err(message) = publisher(address) {
             faults.fault(at, message);
+        // With `*` gorgo would listen, but replays are requests, for which it must know the engine's address.
         } else if key == "kv_replay" && address.starts_with("tcp://*:") {
-            faults.fault(at, "replays are asked for at the engine; write its host in place of `*`");
+            faults.fault(at, "replays are requested from the engine; write its host instead of `*`");
         } else if key == "kv_replay" && replica.get("kv_events").is_none() {
-            faults.fault(at, "only with `kv_events`, which says where events are published");
+            faults.fault(at, "needs `kv_events`, the address at which events are published");
         } else if text(replica, &["engine"]).is_some_and(|engine| !publishing().any(|name| name == engine)) {
             let names: Vec<&str> = publishing().collect();
             faults.fault(at, format!("only {} publish cache events", names.join(" and ")));
@@ -200,9 +222,9 @@ fn publishing() -> impl Iterator<Item = &'static str> {
     ENGINES.iter().filter(|engine| engine.cache_events).map(|engine| engine.name)
 }
 
-/// Whether a ZeroMQ address can be one of an engine's.
+/// Checks a ZeroMQ address of an engine.
 fn publisher(address: &str) -> Result<(), &'static str> {
-    const EXPECTED: &str = "write `tcp://host:port` or `ipc://path` to connect to the engine, `tcp://*:port` where the \
+    const EXPECTED: &str = "write `tcp://host:port` or `ipc://path` to connect to the engine, `tcp://*:port` if the \
                             engine connects to gorgo";
     match address.split_once("://") {
         Some(("ipc", file)) if !file.is_empty() => Ok(()),

@@ -1,4 +1,4 @@
-//! The configuration that holds, every value with its origin: TOML that can be read back, comments beside it.
+//! Effective configuration, every value with its origin: TOML that can be read back, with comments beside it.
 
 use toml::Value as Toml;
 
@@ -7,22 +7,23 @@ use super::sections::{Config, Document};
 use super::{path, secrets};
 use crate::model::Value;
 
-/// Widest assignment whose comment still stands in the common column.
+/// Widest assignment whose comment is aligned with the common column.
 const WIDEST: usize = 48;
 
-/// A line: what is assigned, and where it came from; a header or nothing has no origin.
+/// One line: an assignment with its origin, or a header or blank line without one.
 struct Line {
     text: String,
     origin: Option<String>,
 }
 
-/// All values of `config`, defaults included, each with its origin. Secrets are not in it: keys stand in the
-/// environment, and what looks like one all the same is masked.
+/// All values of `config`, defaults included, each with its origin. Contains no secrets: keys are in the environment,
+/// and anything that nevertheless looks like one is masked.
 #[must_use]
 pub fn effective(config: &Config, origins: &Origins) -> String {
     let document = config.document();
     let mut page = Page { origins, lines: Vec::new() };
     if let Ok(Toml::Table(sections)) = Toml::try_from(&document) {
+        // TOML ends the top-level table at the first header, so plain keys must come first.
         let (tables, plain): (Vec<_>, Vec<_>) =
             sections.into_iter().partition(|(_, value)| matches!(value, Toml::Table(_)) || is_tables(value));
         for (key, value) in plain {
@@ -35,6 +36,7 @@ pub fn effective(config: &Config, origins: &Origins) -> String {
     for (name, policy) in &config.policies {
         page.section(policy, &path::child("policy", name));
     }
+    // Masked as text, like the file itself, so that one set of rules covers both.
     secrets::masked(&page.text())
 }
 
@@ -44,7 +46,7 @@ struct Page<'a> {
 }
 
 impl Page<'_> {
-    /// A table under a header, or an array of them under one each. What is nested in it is written with dotted keys,
+    /// Writes a table under a header, or an array of tables under one each. Nested values are written with dotted keys,
     /// so that every value has a line; arrays of tables come last, since they need headers.
     fn section(&mut self, value: &Value, path: &str) {
         match value {
@@ -57,7 +59,7 @@ impl Page<'_> {
         }
     }
 
-    /// `written` is the path as a header says it, without indices.
+    /// Writes an array of tables. `written` is the path as headers spell it, without indices.
     fn list(&mut self, list: &[Value], path: &str, written: &str) {
         for (index, item) in list.iter().enumerate() {
             if let Value::Table(members) = item {
@@ -75,7 +77,7 @@ impl Page<'_> {
         }
     }
 
-    /// Assignments of a table's members; `key` is the dotted key of the table within its header's table.
+    /// Writes the members of a table; `key` is the dotted key of the table within its header's table.
     fn dotted<'v>(
         &mut self,
         members: &'v [(String, Value)],
@@ -86,6 +88,7 @@ impl Page<'_> {
         for (name, value) in members {
             let (path, key) = (path::child(path, name), path::child(key, name));
             match value {
+                // An empty table has no members that could represent it, so it is written as a value.
                 Value::Table(inner) if !inner.is_empty() => self.dotted(inner, &path, &key, later),
                 Value::List(list) if !list.is_empty() && list.iter().all(|item| matches!(item, Value::Table(_))) => {
                     later.push((key, list));
@@ -105,6 +108,7 @@ impl Page<'_> {
     }
 
     fn text(&self) -> String {
+        // Very long assignments would push all comments far to the right, so they do not count.
         let widths = self.lines.iter().filter(|line| line.origin.is_some()).map(|line| line.text.chars().count());
         let column = widths.filter(|width| *width <= WIDEST).max().unwrap_or(0);
         self.lines.iter().fold(String::new(), |mut page, line| {
@@ -122,7 +126,7 @@ impl Page<'_> {
 }
 
 impl Config {
-    /// The fixed sections as the file has them.
+    /// Fixed sections in the form that the file has.
     fn document(&self) -> Document {
         Document {
             default_policy: self.default_policy.clone(),
@@ -158,7 +162,7 @@ fn value_of(value: &Toml) -> Value {
     }
 }
 
-/// The text of a file in which `table` stands at `path`: it can be read again with [`parse_toml`](super::parse_toml).
+/// Text of a file in which `table` is at `path`: it can be read again with [`parse_toml`](super::parse_toml).
 #[must_use]
 pub fn table_text(path: &[&str], table: &Value) -> String {
     let nested = path.iter().rev().fold(table.clone(), |inner, key| Value::Table(vec![((*key).to_owned(), inner)]));
@@ -168,7 +172,7 @@ pub fn table_text(path: &[&str], table: &Value) -> String {
     }
 }
 
-/// The same value with TOML's types.
+/// Same value with TOML's types.
 fn toml_of(value: &Value) -> Toml {
     match value {
         Value::Text(text) => Toml::String(text.clone()),

@@ -1,10 +1,10 @@
-//! The address of a real engine: `http://host:port`, and nothing else.
+//! Address of a real engine: `http://host:port`, and nothing else.
 
 use std::net::{Ipv6Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
-/// Address of a real engine as its replica's `url` has it. The configuration parses it, everyone else is handed it.
+/// Address of a real engine, from its replica's `url`. Parsed once, by the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct EngineUrl {
@@ -15,10 +15,10 @@ pub struct EngineUrl {
 }
 
 impl EngineUrl {
-    /// Reads a replica's `url`.
+    /// Parses a replica's `url`.
     ///
     /// # Errors
-    /// What is wrong with it and what to write instead; the text never quotes credentials.
+    /// The fault and the correct form; the text never quotes credentials.
     pub fn parse(url: &str) -> Result<Self, String> {
         let (scheme, rest) =
             url.split_once("://").ok_or("no scheme; write `http://host:port`, such as `http://10.0.3.7:30000`")?;
@@ -33,8 +33,9 @@ impl EngineUrl {
         }
         let cut = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (authority, tail) = rest.split_at(cut);
+        // Checked before anything of the authority is quoted, because it may contain a password.
         if authority.contains('@') {
-            return Err("credentials do not belong into a url; name a variable in `api_key_env`".to_owned());
+            return Err("credentials do not belong in a url; name an environment variable in `api_key_env`".to_owned());
         }
         if !matches!(tail, "" | "/") {
             return Err("write only `http://host:port`; the path of each request is added to it".to_owned());
@@ -42,7 +43,8 @@ impl EngineUrl {
         let (host, port) = match authority.strip_prefix('[') {
             Some(inside) => {
                 let (host, after) = inside.split_once(']').ok_or("no `]` after the IPv6 address")?;
-                host.parse::<Ipv6Addr>().map_err(|_| format!("`[{}]` is no IPv6 address", host.escape_default()))?;
+                host.parse::<Ipv6Addr>()
+                    .map_err(|_| format!("`[{}]` is not an IPv6 address", host.escape_default()))?;
                 let port = match after {
                     "" => None,
                     _ => Some(after.strip_prefix(':').ok_or("expected `:port` after the IPv6 address")?),
@@ -50,6 +52,7 @@ impl EngineUrl {
                 (host, port)
             }
             None => match authority.split_once(':') {
+                // A second colon without brackets is an IPv6 address, whose port would be ambiguous.
                 Some((_, port)) if port.contains(':') => return Err("write an IPv6 address in brackets".to_owned()),
                 Some((host, port)) => (host, Some(port)),
                 None => (authority, None),
@@ -61,17 +64,19 @@ impl EngineUrl {
         if !authority.starts_with('[')
             && !host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
         {
-            return Err(format!("`{}` is no host name", host.escape_default()));
+            return Err(format!("`{}` is not a host name", host.escape_default()));
         }
         let port = match port {
+            // The default port of http.
             None => 80,
             Some(port) => port
+                // `parse` alone would accept a sign, as in `+80`.
                 .bytes()
                 .all(|byte| byte.is_ascii_digit())
                 .then(|| port.parse().ok())
                 .flatten()
                 .filter(|port| *port != 0)
-                .ok_or_else(|| format!("`{}` is no port; allowed: 1 to 65535", port.escape_default()))?,
+                .ok_or_else(|| format!("`{}` is not a port; allowed: 1 to 65535", port.escape_default()))?,
         };
         Ok(Self { text: url.to_owned(), authority: authority.to_owned(), host: host.to_owned(), port })
     }
@@ -164,7 +169,7 @@ mod tests {
         for url in ["http://h:0", "http://h:65536", "http://h:", "http://h:+1"] {
             assert!(says(url).contains("is no port"), "{url}");
         }
-        assert!(says("http://a b").contains("is no host name"));
+        assert!(says("http://a b").contains("is not a host name"));
         let secret = says("http://user:hunter2@h:1");
         assert!(secret.contains("api_key_env") && !secret.contains("hunter2"));
     }

@@ -1,6 +1,6 @@
 //! Environment variables → settings. `GORGO_` + path, `__` between levels, any case, `_` for `-` and for every other
-//! sign: `GORGO_STORE__FLUSH_MS`, `GORGO_POLICY__GORGO__TERM__0__WEIGHT`, `GORGO_REPLICA__US_ASHBURN__URL` (an element
-//! of an array by its index or its name). A variable that names no key is a fault: a misspelt one would do nothing.
+//! special character: `GORGO_STORE__FLUSH_MS`, `GORGO_POLICY__GORGO__TERM__0__WEIGHT`, `GORGO_REPLICA__US_ASHBURN__URL`
+//! (array elements by index or name). A variable that names no key is a fault: a misspelt one would have no effect.
 
 use std::ffi::OsString;
 
@@ -9,26 +9,27 @@ use crate::model::Faults;
 
 const PREFIX: &str = "GORGO_";
 
-/// Variables with the prefix that are no keys: `GORGO_CONFIG` is the file (`--config`), `GORGO_SHARED` the folder with
-/// data that tests and benchmarks read where it is there.
+/// Variables with the prefix that are not keys: `GORGO_CONFIG` is the file (`--config`), `GORGO_SHARED` the folder of
+/// data that tests and benchmarks read if it exists.
 pub const NOT_CONFIGURATION: [&str; 2] = ["GORGO_CONFIG", "GORGO_SHARED"];
 
-/// A variable that should name a key.
+/// Variable that should name a key.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Variable {
-    /// Its name as it is set.
+    /// Name as it is set.
     pub(super) name: String,
-    /// Its levels.
+    /// Levels of the path.
     pub(super) parts: Vec<String>,
-    /// Its value.
+    /// Text of the value.
     pub(super) value: String,
 }
 
-/// The variables that mean keys, sorted by name, so that one for a table comes before those for what is in it.
-/// `keys`: variables that hold API keys, whatever they are called.
+/// Variables that name keys, sorted by name, so that one for a table precedes those for its members.
+/// `keys`: variables that hold API keys, whatever their names.
 pub(super) fn read(environment: &[(OsString, OsString)], keys: &[&str], faults: &mut Faults) -> Vec<Variable> {
     let mut found: Vec<Variable> = Vec::new();
     for (name, value) in environment {
+        // Names that are not UTF-8 cannot have the prefix.
         let Some(name) = name.to_str() else { continue };
         let Some((prefix, path)) = name.split_at_checked(PREFIX.len()) else { continue };
         let listed = |list: &[&str]| list.iter().any(|other| name.eq_ignore_ascii_case(other));
@@ -36,13 +37,14 @@ pub(super) fn read(environment: &[(OsString, OsString)], keys: &[&str], faults: 
             continue;
         }
         let Some(value) = value.to_str() else {
-            faults.fault(name, "its value is not UTF-8");
+            faults.fault(name, "the value is not UTF-8");
             continue;
         };
         let parts = path.split("__").map(str::to_owned).collect();
         found.push(Variable { name: name.to_owned(), parts, value: value.to_owned() });
     }
     found.sort_by_key(|variable| (variable.name.to_ascii_uppercase(), variable.name.clone()));
+    // Sorted without case, so two spellings of one name are neighbours.
     for pair in found.windows(2) {
         if let [one, other] = pair
             && one.name.eq_ignore_ascii_case(&other.name)
@@ -53,8 +55,9 @@ pub(super) fn read(environment: &[(OsString, OsString)], keys: &[&str], faults: 
     found
 }
 
-/// What Kubernetes sets in every pod of a namespace with a service called `gorgo` or `gorgo-…`: `GORGO_SERVICE_HOST`,
-/// `GORGO_PORT_8080_TCP_ADDR` and so on. They have one level, and no key is called like that.
+/// Returns true for variables that Kubernetes sets in every pod of a namespace with a service called `gorgo` or
+/// `gorgo-…`: `GORGO_SERVICE_HOST`, `GORGO_PORT_8080_TCP_ADDR` and so on. They have one level, and no key has such a
+/// name.
 fn is_link(path: &str) -> bool {
     let path = format!("_{}", path.to_ascii_uppercase());
     let service = path.ends_with("_SERVICE_HOST") || path.ends_with("_SERVICE_PORT") || path.contains("_SERVICE_PORT_");
@@ -62,7 +65,7 @@ fn is_link(path: &str) -> bool {
     !path.contains("__") && (service || port || path.ends_with("_PORT"))
 }
 
-/// The variable for a path.
+/// Variable for a path.
 pub(super) fn name_of(parts: &[String]) -> String {
     let parts: Vec<_> = parts.iter().map(|part| folded(part).to_ascii_uppercase()).collect();
     format!("{PREFIX}{}", parts.join("__"))

@@ -1,9 +1,9 @@
-//! The layers of a configuration, handed to figment, which merges them: defaults, the file, the environment, flags.
+//! Layers of a configuration, which figment merges: defaults, the file, the environment, flags.
 //!
-//! figment's own TOML reader is left off: it knows no lines and brings a second parser. Its own environment reader
-//! also: it cannot tell `_` from `-` and turns a string `0123` into a number. Each variable and each flag is a layer of
-//! its own, so that figment's tags tell who set what. figment keeps no order within tables; it is restored from where
-//! the keys stand in the file.
+//! figment's own TOML reader is not used: it knows no line numbers and adds a second parser. Its environment reader is
+//! not used either: it cannot tell `_` from `-` and turns a string `0123` into a number. Each variable and each flag is
+//! a separate layer, so that figment's tags show the origin of every value. figment keeps no order within tables; it is
+//! restored from the positions of the keys in the file.
 
 use std::collections::HashMap;
 
@@ -15,11 +15,11 @@ use super::path::{self, Step};
 use super::source::Source;
 use crate::model::Value;
 
-/// All layers so far.
+/// All layers added so far.
 #[derive(Debug)]
 pub(super) struct Layers {
     figment: Figment,
-    /// By the name a layer has in figment.
+    /// Origins by the name that a layer has in figment.
     origins: HashMap<String, Origin>,
 }
 
@@ -40,24 +40,25 @@ impl Provider for Layer {
 }
 
 impl Layers {
-    /// The lowest layer: what holds where nobody says anything.
+    /// Creates the lowest layer: the values that apply unless another layer sets them.
     pub(super) fn defaults(defaults: &impl serde::Serialize) -> Result<Self, Box<Error>> {
         let members = Merged::serialize(defaults)?.into_dict().unwrap_or_default();
         let layer = Layer { name: Origin::Default.to_string(), members };
         Ok(Self { figment: Figment::from(layer), origins: HashMap::new() })
     }
 
-    /// The file's values over what is there.
+    /// Merges the file's values.
     pub(super) fn file(&mut self, root: &Value) {
         let members = merged_of(root).into_dict().unwrap_or_default();
         self.merge(&Origin::File, members);
     }
 
-    /// Sets one value. What stood there goes, also where both are tables: a variable says all of its value.
+    /// Sets one value. The previous value is replaced, even if both are tables: a variable gives its complete value.
     pub(super) fn set(&mut self, origin: &Origin, steps: &[Step], value: &Value) -> Result<(), String> {
         let Some((Step::Key(top), below)) = steps.split_first() else {
             return Err("no key".to_owned());
         };
+        // Only the top-level member is patched and merged again; figment has no way to set a nested value.
         let now = self.members();
         let patched = patched(now.get(top), below, merged_of(value))?;
         // figment would merge two tables; an empty value between them makes the second replace the first.
@@ -76,12 +77,13 @@ impl Layers {
         self.figment.data().ok().and_then(|mut profiles| profiles.remove(&Profile::Default)).unwrap_or_default()
     }
 
-    /// All values as their type.
+    /// Deserializes all values.
     pub(super) fn extract<'de, T: serde::Deserialize<'de>>(&self) -> Result<T, Box<Error>> {
         self.figment.extract().map_err(Box::new)
     }
 
-    /// All values in the order of the file, what it does not have behind that; and who set what, by plain path.
+    /// All values in the order of the file, followed by those that it does not have, and the origin of each by plain
+    /// path.
     pub(super) fn merged(&self, source: &Source) -> (Value, HashMap<String, Origin>) {
         let mut nodes = HashMap::new();
         let members = Merged::Dict(Tag::Default, self.members());
@@ -105,9 +107,11 @@ impl Layers {
             Merged::Num(_, Num::F64(number)) => Value::Float(*number),
             Merged::Num(_, Num::F32(number)) => Value::Float(f64::from(*number)),
             Merged::Num(_, number) => {
+                // TOML integers are signed 64-bit; figment keeps whichever width the value came in.
                 let unsigned = number.to_u128().and_then(|whole| i64::try_from(whole).ok());
                 Value::Integer(number.to_i128().and_then(|whole| i64::try_from(whole).ok()).or(unsigned)?)
             }
+            // An optional key that is not set.
             Merged::Empty(_, _) => return None,
             Merged::Array(_, list) => Value::List(
                 list.iter()
@@ -120,6 +124,7 @@ impl Layers {
                     .iter()
                     .map(|(key, member)| {
                         let path = path::child(path, key);
+                        // Keys that are not in the file sort last; the sort is stable.
                         let place = source.place(&path::plain(&path)).map_or(usize::MAX, |place| place.key.start);
                         (place, key, path, member)
                     })
@@ -138,7 +143,7 @@ impl Layers {
     }
 }
 
-/// `base` with `value` at `steps` below it. What is copied keeps its tags, and so its origins.
+/// `base` with `value` at `steps` below it. Copied parts keep their tags, and with them their origins.
 fn patched(base: Option<&Merged>, steps: &[Step], value: Merged) -> Result<Merged, String> {
     match (steps.split_first(), base) {
         (None, _) => Ok(value),
@@ -154,12 +159,13 @@ fn patched(base: Option<&Merged>, steps: &[Step], value: Merged) -> Result<Merge
         (Some((Step::Index(index), below)), Some(Merged::Array(tag, list))) => {
             let mut list = list.clone();
             let count = list.len();
-            let item =
-                list.get_mut(*index).ok_or_else(|| format!("there is no element {index}, only {count}, from 0"))?;
+            let item = list
+                .get_mut(*index)
+                .ok_or_else(|| format!("there is no element {index}; the array has {count}, counted from 0"))?;
             *item = patched(Some(item), below, value)?;
             Ok(Merged::Array(*tag, list))
         }
-        (Some((Step::Index(index), _)), _) => Err(format!("there is no element {index}: it is no array")),
+        (Some((Step::Index(index), _)), _) => Err(format!("there is no element {index}: the value is not an array")),
     }
 }
 

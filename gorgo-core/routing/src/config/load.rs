@@ -1,4 +1,4 @@
-//! The steps from a file to a configuration.
+//! Steps from a file to a configuration.
 
 use std::collections::HashMap;
 use std::fs;
@@ -13,7 +13,7 @@ use super::source::{Parsed, Source};
 use super::{Draft, Inputs, Known, Loaded, check, environment, schema, shape};
 use crate::model::{Faults, Value};
 
-/// Reads a configuration file. One that cannot be read is a fault like any other.
+/// Reads a configuration file. A file that cannot be read is a fault like any other.
 #[must_use]
 pub fn read(path: &Path, inputs: Inputs<'_>) -> Loaded {
     let name = path.display().to_string();
@@ -21,7 +21,7 @@ pub fn read(path: &Path, inputs: Inputs<'_>) -> Loaded {
     let text = match fs::read(path) {
         Ok(bytes) => String::from_utf8(bytes).map_err(|cause| {
             let line = 1 + memchr::memchr_iter(b'\n', &cause.as_bytes()[..cause.utf8_error().valid_up_to()]).count();
-            format!("is not UTF-8, from line {line} on")
+            format!("is not UTF-8, starting at line {line} on")
         }),
         Err(cause) => Err(unreadable(path, &cause)),
     };
@@ -35,15 +35,16 @@ pub fn read(path: &Path, inputs: Inputs<'_>) -> Loaded {
     }
 }
 
-/// Where it was looked for is not plain from a relative path, once the process is a service.
+/// Message for a file that cannot be read. Shows the absolute path: from a relative one it is not clear where a service
+/// looked.
 fn unreadable(path: &Path, cause: &std::io::Error) -> String {
     let place = std::path::absolute(path).ok().filter(|place| place != path);
     let looked = place.map_or_else(String::new, |place| format!(" (looked for {})", place.display()));
-    format!("this configuration file cannot be read: {cause}{looked}; put it there, or start with another --config")
+    format!("this configuration file cannot be read: {cause}{looked}; create it, or pass another path with --config")
 }
 
-/// Makes a configuration of the text of a file. `name` is what reports call the file, `base` the folder that relative
-/// paths in it are relative to.
+/// Builds a configuration from the text of a file. `name` is used in reports, `base` is the folder to which paths in
+/// the file are relative.
 #[must_use]
 pub fn load(name: &str, text: &str, base: &Path, inputs: Inputs<'_>) -> Loaded {
     let Parsed { source, root, mut faults, readable } = Source::parse(name, text);
@@ -53,12 +54,14 @@ pub fn load(name: &str, text: &str, base: &Path, inputs: Inputs<'_>) -> Loaded {
     let mut layers = match Layers::defaults(&Document::default()) {
         Ok(layers) => layers,
         Err(cause) => {
-            faults.fault("", format!("defaults cannot be read: {cause}"));
+            faults.fault("", format!("the defaults cannot be read: {cause}"));
             return unread(source, faults);
         }
     };
+    // Ascending precedence: defaults, file, environment, flags.
     layers.file(&root);
     let schema = schema::document();
+    // Found in the file before variables are read: an API key's variable may begin with `GORGO_` as well.
     let keys = api_key_variables(&root);
     for variable in environment::read(inputs.environment, &keys, &mut faults) {
         let origin = Origin::Environment(variable.name.clone());
@@ -80,21 +83,22 @@ pub fn load(name: &str, text: &str, base: &Path, inputs: Inputs<'_>) -> Loaded {
     let (root, nodes) = layers.merged(&source);
     let mut misshapen = Faults::default();
     shape::check(&schema, &schema, &root, "", &mut misshapen);
-    // What could not even be read as a value is reported already.
+    // Values that could not even be parsed are reported already.
     misshapen.list.retain(|fault| faults.list.iter().all(|before| before.path != fault.path));
     faults.extend(misshapen);
     check::check(&root, inputs.environment, &inputs.known, &mut faults);
     let draft = Draft::of(&root);
+    // Deserialization stops at its first fault, so it only runs on values that passed every check.
     let config = if faults.any() { None } else { config(&layers, &draft, base, &mut faults) };
     Loaded { config, draft, faults, origins: Origins::new(source, nodes) }
 }
 
-/// What comes of a file without values.
+/// Result for a file without values.
 fn unread(source: Source, faults: Faults) -> Loaded {
     Loaded { config: None, draft: Draft::default(), faults, origins: Origins::new(source, HashMap::new()) }
 }
 
-/// A value to set, from wherever.
+/// Override to apply, from a variable or a flag.
 struct Set<'a> {
     origin: Origin,
     parts: &'a [String],
@@ -112,9 +116,10 @@ impl Set<'_> {
         faults: &mut Faults,
     ) {
         let by = self.origin.to_string();
+        // Resolved against all layers so far, because an earlier override may have created the table.
         let (mut root, _) = layers.merged(source);
         let mut result = Ground { schema, root: &root, known }.resolve(self.parts, self.spelling);
-        // A key of a preset that the file does not have: the preset's table goes below it.
+        // A key of a preset that the file does not have: the preset's table is inserted below the override first.
         if let Ok(target) = &result
             && let [Step::Key(top), Step::Key(name), _, ..] = &target.steps[..]
             && top == "policy"
@@ -157,7 +162,7 @@ fn part_of(step: Step) -> String {
     }
 }
 
-/// The variables that the file's replicas take their keys from.
+/// Variables from which the file's replicas take their keys.
 fn api_key_variables(root: &Value) -> Vec<&str> {
     match root.get("replica") {
         Some(Value::List(list)) => {
@@ -167,7 +172,7 @@ fn api_key_variables(root: &Value) -> Vec<&str> {
     }
 }
 
-/// The sections out of figment; after `shape` this fails only where the two disagree, and then says so.
+/// Sections out of figment. After `shape` this only fails if the two disagree, which is then reported.
 fn config(layers: &Layers, draft: &Draft, base: &Path, faults: &mut Faults) -> Option<Config> {
     let document: Document = match layers.extract() {
         Ok(document) => document,

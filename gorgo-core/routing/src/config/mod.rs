@@ -2,7 +2,8 @@
 //!
 //! [`read`] takes the file, [`load`] its text: `source` parses it and keeps key → line, `layers` merges file,
 //! environment and flags through figment, `shape` checks keys, types and ranges against the schema of the `sections`,
-//! `check` what they mean together. All faults are found at once; [`render`] shows them, [`effective`] shows what holds.
+//! `check` whether they are consistent. All faults are found at once; [`render`] shows them, [`effective`] shows the
+//! effective configuration.
 
 mod check;
 mod effective;
@@ -41,25 +42,25 @@ pub use source::{Source, parse_toml};
 
 use crate::model::{EngineKind, Faults, KindDoc, Replica, ReplicaId, Value};
 
-/// Names that other modules own and that a configuration may use.
+/// Names that belong to other modules and that a configuration may use.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Known<'a> {
     /// Built-in policies: name and table. A variable or a flag for a key of one of them changes a copy of it.
     pub presets: &'a [(String, Value)],
     /// Profiles of simulated engines; empty: not checked.
     pub profiles: &'a [&'a str],
-    /// Kinds; they tell which parameters are strings, and how names with `-` are spelled.
+    /// Kinds; they determine which parameters are strings, and how names with `-` are spelled.
     pub kinds: &'a [KindDoc],
 }
 
-/// A value that a flag sets.
+/// Override of one key by a flag.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
-    /// The flag as reports name it: `--set server.listen`, `--listen`.
+    /// Flag as reports name it: `--set server.listen`, `--listen`.
     pub flag: String,
-    /// The key's path.
+    /// Path of the key.
     pub path: String,
-    /// A string where the key takes one, else TOML text.
+    /// Text of the value: a string if the key takes one, otherwise TOML.
     pub value: String,
 }
 
@@ -67,7 +68,7 @@ impl Setting {
     /// Reads the argument of `--set`: `path=value`.
     ///
     /// # Errors
-    /// Where there is no `=`.
+    /// The argument has no `=`.
     pub fn parse(argument: &str) -> Result<Self, String> {
         let (path, value) = argument.split_once('=').ok_or("expected PATH=VALUE, such as server.listen=0.0.0.0:80")?;
         let (path, value) = (path.trim().to_owned(), value.trim().to_owned());
@@ -75,44 +76,46 @@ impl Setting {
     }
 }
 
-/// What a configuration is made of.
+/// Inputs of a configuration besides the file.
 #[derive(Debug, Clone, Copy)]
 pub struct Inputs<'a> {
-    /// The environment, all of it.
+    /// Complete environment of the process.
     pub environment: &'a [(OsString, OsString)],
-    /// What flags set, in their order: the last one wins.
+    /// Overrides by flags, in their order: the last one wins.
     pub settings: &'a [Setting],
-    /// Names of other modules.
+    /// Names that belong to other modules.
     pub known: Known<'a>,
 }
 
-/// What came of it.
+/// Result of loading.
 #[derive(Debug)]
 pub struct Loaded {
-    /// The configuration; only where there is no fault.
+    /// Configuration; present only without faults.
     pub config: Option<Config>,
-    /// What policies are built of; also there where the rest has faults, so that theirs are reported together with them.
+    /// Inputs of policies; also present if other parts have faults, so that faults in policies are reported with them.
     pub draft: Draft,
     /// Faults and warnings.
     pub faults: Faults,
-    /// The file, and who set what.
+    /// File, and origin of each value.
     pub origins: Origins,
 }
 
-/// The parts of a configuration that policies are built of, as far as they can be read.
+/// Parts of a configuration from which policies are built, as far as they can be read.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Draft {
-    /// The policy that serves.
+    /// Name of the policy that serves.
     pub default_policy: String,
     /// `[policy.NAME]` tables in file order.
     pub policies: Vec<(String, Value)>,
-    /// The enabled replicas; ids are positions.
+    /// Enabled replicas; ids are positions.
     pub fleet: Vec<Replica>,
 }
 
 impl Draft {
     fn of(root: &Value) -> Self {
+        // Defaults replace everything that cannot be read: `shape` has reported it, and policies can still be checked.
         let list = if let Some(Value::List(list)) = root.get("replica") { &list[..] } else { &[] };
+        // Ids count enabled replicas only, so that columns and bitmaps have no gaps.
         let enabled = list.iter().filter(|replica| replica.get("enabled") != Some(&Value::Bool(false)));
         let fleet = enabled.zip(0_u16..).map(|(replica, id)| {
             let text = |key: &str| replica.get(key).and_then(Value::text);

@@ -1,10 +1,11 @@
 //! "Did you mean": the known name nearest to one that is not known.
 
-/// The name in `known` that `given` is most likely a slip of: case, `-` against `_`, a letter or two missing, swapped
-/// or too many, the end left out. `None` where nothing is near.
+/// Name in `known` that `given` is most likely a misspelling of: case, `-` instead of `_`, one or two letters missing,
+/// swapped or added, the end left out. `None` if nothing is close.
 #[must_use]
 pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wanted = folded(given);
+    // One slip, and one more per four letters: short names would otherwise match anything.
     let allowed = 1 + wanted.chars().count().min(64) / 4;
     known
         .into_iter()
@@ -12,6 +13,7 @@ pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
             let other = folded(name);
             let begun = wanted.len() > 2 && other.starts_with(&wanted);
             let distance = strsim::damerau_levenshtein(&wanted, &other);
+            // A beginning may be many letters short of the name, so its distance is capped.
             (if begun || slipped(&wanted, &other) { distance.min(allowed) } else { distance }, name)
         })
         .filter(|(distance, _)| *distance <= allowed)
@@ -19,15 +21,16 @@ pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
         .map(|(_, name)| name)
 }
 
-/// Whether the first is the beginning of the second with one letter wrong; below six letters that would find anything.
+/// Returns true if the first is the beginning of the second with one wrong letter; below six letters that would match
+/// anything.
 fn slipped(wanted: &str, other: &str) -> bool {
     let letters = wanted.chars().count();
     let head: String = other.chars().take(letters).collect();
     letters >= 6 && head.len() < other.len() && strsim::damerau_levenshtein(wanted, &head) <= 1
 }
 
-/// How names are compared where their spelling may differ: lower case, everything but letters and digits an underscore,
-/// at most 64 characters (a longer one is no slip, and distances cost the product of the lengths).
+/// Form of names for comparison where spellings may differ: lower case, every character but letters and digits becomes
+/// an underscore, at most 64 characters (longer is no misspelling, and distances cost the product of the lengths).
 pub(super) fn folded(name: &str) -> String {
     name.chars()
         .take(64)

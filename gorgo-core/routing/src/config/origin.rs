@@ -1,4 +1,4 @@
-//! Where each value came from.
+//! Origin of each value.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,21 +8,21 @@ use super::path;
 use super::source::{Source, unmark};
 use crate::model::Fault;
 
-/// Begins the message of a fault that is in the key and not in its value.
+/// Start of messages about faults in a key, not in its value.
 pub(super) const UNKNOWN_KEY: &str = "unknown key";
 
-/// Who set a value.
+/// Source that set a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
-    /// Nobody.
+    /// Not set: the default.
     Default,
     /// A built-in policy that an environment variable or a flag changes.
     Preset,
-    /// The file.
+    /// Set in the file.
     File,
-    /// The environment variable of that name.
+    /// Set by the environment variable of that name.
     Environment(String),
-    /// A flag, as it was written: `--set server.listen`.
+    /// Set by a flag, as it was written: `--set server.listen`.
     Flag(String),
 }
 
@@ -37,22 +37,22 @@ impl fmt::Display for Origin {
     }
 }
 
-/// The file that was read, and who set each value.
+/// File that was read, and origin of each value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Origins {
     source: Source,
-    /// By plain path; values nobody set are not in it, or are there as [`Origin::Default`].
+    /// Origins by plain path; values that are not set are missing, or have [`Origin::Default`].
     nodes: HashMap<String, Origin>,
 }
 
-/// Where a finding is to be mended.
+/// Location at which a finding must be fixed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Spot<'a> {
-    /// In the file as a whole.
+    /// The file as a whole.
     Whole,
-    /// At bytes of the file, with the path as it is known.
+    /// Bytes of the file, with the path as far as it is known.
     File(Range<usize>, &'a str),
-    /// In a variable or a flag, and within its value at this path, which may be empty.
+    /// A variable or a flag, and the path within its value, which may be empty.
     Named(&'a str, &'a str),
 }
 
@@ -61,19 +61,20 @@ impl Origins {
         Self { source, nodes }
     }
 
-    /// The file.
+    /// File that was read.
     #[must_use]
     pub const fn source(&self) -> &Source {
         &self.source
     }
 
-    /// Who set the value at `path`.
+    /// Origin of the value at `path`.
     #[must_use]
     pub fn of(&self, path: &str) -> &Origin {
         self.nodes.get(&path::plain(path)).unwrap_or(&Origin::Default)
     }
 
-    /// `policies.toml:12`, `default`, `GORGO_SERVER__LISTEN`, `--set server.listen`: for the comment beside a value.
+    /// Text for the comment beside a value: `policies.toml:12`, `default`, `GORGO_SERVER__LISTEN`, `--set
+    /// server.listen`.
     #[must_use]
     pub fn describe(&self, path: &str) -> String {
         match self.of(path) {
@@ -85,8 +86,9 @@ impl Origins {
         }
     }
 
-    /// Where a fault is to be mended: at its path, or else at what is known of the way there.
+    /// Location at which a fault must be fixed: at its path, or else at the nearest known path around it.
     pub(super) fn locate<'a>(&'a self, fault: &'a Fault) -> Spot<'a> {
+        // Faults of syntax have bytes instead of a path.
         if let Some((span, rest)) = unmark(&fault.path) {
             return Spot::File(span, rest);
         }
@@ -95,6 +97,7 @@ impl Origins {
         for at in path::outwards(&plain) {
             match self.nodes.get(at) {
                 Some(Origin::File) => {
+                    // An unknown key, or a missing one within a table, is a matter of the key, not of the value.
                     let span = self.span(at, inner && !fault.message.starts_with(UNKNOWN_KEY));
                     return Spot::File(span, &fault.path);
                 }
@@ -106,6 +109,7 @@ impl Origins {
         }
         if plain.is_empty() {
             Spot::Whole
+        // Faults of variables and flags that name no key have their own name as the path.
         } else if plain.starts_with("GORGO_") || plain.starts_with("--") {
             Spot::Named(&fault.path, "")
         } else {
@@ -113,20 +117,20 @@ impl Origins {
         }
     }
 
-    /// The bytes to point at: the value, where it begins on the line of its key, or the key.
+    /// Bytes to point at: the value if it begins on the line of its key, otherwise the key.
     fn span(&self, plain: &str, value: bool) -> Range<usize> {
         let Some(place) = self.source.place(plain) else { return 0..0 };
         let beside = self.source.line(place.key.start) == self.source.line(place.value.start);
         if value && beside { place.value.clone() } else { place.key.clone() }
     }
 
-    /// What of a path lies within the value that `name` set: nothing, where it set just that value or a part of it.
+    /// Part of a path within the value that `name` set: empty if it set exactly that value or a part of it.
     fn within<'a>(&self, name: &str, plain: &str, path: &'a str) -> &'a str {
         let set = path::outwards(plain)
             .filter(|at| matches!(self.nodes.get(*at), Some(Origin::Environment(by) | Origin::Flag(by)) if by == name))
             .last()
             .unwrap_or(plain);
-        // An odd name has quotes in one and not in the other; then the whole path is shown.
+        // An odd name has quotes in one form and not in the other; then the whole path is shown.
         if path::plain(path) != path {
             return path;
         }

@@ -1,6 +1,6 @@
 //! Paths of keys as people read and write them: `policy.gorgo.term[0].weight.max`; a key that is not bare is quoted.
 
-/// The most steps a path may have; nothing in the file is nested that deep.
+/// Most steps in a path; nothing in the file is nested that deeply.
 pub(super) const DEEPEST: usize = 32;
 
 /// One step down into a value.
@@ -12,19 +12,19 @@ pub(super) enum Step {
     Index(usize),
 }
 
-/// The path of `key` in the table at `parent`.
+/// Path of `key` in the table at `parent`.
 pub(super) fn child(parent: &str, key: &str) -> String {
     let bare = !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-');
     let key = if bare { key.to_owned() } else { toml::Value::String(key.to_owned()).to_string() };
     if parent.is_empty() { key } else { format!("{parent}.{key}") }
 }
 
-/// The path of element `index` of the array at `parent`.
+/// Path of element `index` of the array at `parent`.
 pub(super) fn element(parent: &str, index: usize) -> String {
     format!("{parent}[{index}]")
 }
 
-/// The path of a sequence of steps.
+/// Path of a sequence of steps.
 pub(super) fn of(steps: &[Step]) -> String {
     steps.iter().fold(String::new(), |path, step| match step {
         Step::Key(key) => child(&path, key),
@@ -32,26 +32,27 @@ pub(super) fn of(steps: &[Step]) -> String {
     })
 }
 
-/// The path without quotes: what paths are looked up by, so that a check that does not quote an odd name still finds
+/// Path without quotes. Paths are looked up in this form, so that a check that does not quote an odd name still finds
 /// its line.
 pub(super) fn plain(path: &str) -> String {
     path.chars().filter(|char| !matches!(char, '"' | '\'')).collect()
 }
 
-/// The path itself and then the paths around it, innermost first; not the root. Takes and gives plain paths.
+/// The path itself, followed by the paths around it, innermost first; without the root. Takes and returns plain paths.
 pub(super) fn outwards(plain: &str) -> impl Iterator<Item = &str> {
     std::iter::successors((!plain.is_empty()).then_some(plain), |path| {
         path.rfind(['.', '[']).map(|cut| &path[..cut]).filter(|rest| !rest.is_empty())
     })
 }
 
-/// Reads a path. The error says what is wrong with it.
+/// Parses a path. The error describes the fault.
 pub(super) fn parse(text: &str) -> Result<Vec<Step>, String> {
     let mut steps = Vec::new();
     let mut rest = text;
     while !rest.is_empty() || steps.is_empty() {
         if let Some(inside) = rest.strip_prefix('[').filter(|_| !steps.is_empty()) {
             let (index, after) = inside.split_once(']').ok_or_else(|| format!("no `]` in `{text}`"))?;
+            // Elements may also be named, as in `replica[us-east].url`.
             match index.parse() {
                 Ok(index) => steps.push(Step::Index(index)),
                 Err(_) => steps.push(Step::Key(index.to_owned())),
@@ -66,6 +67,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<Step>, String> {
                     rest[1..].split_once(quote).ok_or_else(|| format!("no closing quote in `{text}`"))?
                 }
                 _ => rest.split_at(rest.find(['.', '[', '"', '\'']).unwrap_or(rest.len())),
+                // Bounded, because the text comes from the command line and each step becomes a level of recursion.
             };
             if key.is_empty() {
                 return Err(format!("an empty key in `{text}`"));

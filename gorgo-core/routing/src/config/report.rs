@@ -1,4 +1,4 @@
-//! Findings as people and programs read them: `FILE:LINE: PATH: MESSAGE`, on a terminal with the line and carets below.
+//! Findings for people and programs: `FILE:LINE: PATH: MESSAGE`; on a terminal with the line and carets below.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -8,23 +8,23 @@ use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 use super::origin::{Origins, Spot};
 use crate::model::{Fault, Faults, Severity};
 
-/// How a report looks.
+/// Style of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Look {
     /// One line per finding.
     Plain,
-    /// And below it the line of the file, with carets.
+    /// Plain, followed by the line of the file with carets.
     Carets,
     /// The same in colour.
     Colour,
 }
 
-/// The report: first what is in the file, by line, then variables, then flags. Each finding stands once.
+/// Renders the report: first findings in the file, by line, then variables, then flags. Each finding appears once.
 #[must_use]
 pub fn render(faults: &Faults, origins: &Origins, look: Look) -> String {
     let mut findings: Vec<_> = faults.list.iter().map(|fault| (order(origins.locate(fault)), fault)).collect();
     findings.sort_by(|(one, a), (other, b)| one.cmp(other).then_with(|| a.path.cmp(&b.path)));
-    // Two checks may find the same and advise differently.
+    // Two checks may find the same fault and give different advice.
     findings.dedup_by(|(_, a), (_, b)| a.path == b.path && found(a) == found(b));
     findings.iter().fold(String::new(), |mut report, (_, fault)| {
         line(fault, origins, look, &mut report);
@@ -32,7 +32,7 @@ pub fn render(faults: &Faults, origins: &Origins, look: Look) -> String {
     })
 }
 
-/// How many faults and warnings there are: `2 faults, 1 warning`.
+/// Number of faults and warnings: `2 faults, 1 warning`.
 #[must_use]
 pub fn summary(faults: &Faults) -> String {
     let count = |severity, word: &str| match faults.list.iter().filter(|fault| fault.severity == severity).count() {
@@ -44,12 +44,12 @@ pub fn summary(faults: &Faults) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// The message without the advice behind it.
+/// Message without the advice after it.
 fn found(fault: &Fault) -> &str {
     fault.message.split(';').next().unwrap_or_default()
 }
 
-/// File before variables before flags; within, by byte and by name.
+/// Sort key: file before variables before flags; within these, by byte and by name.
 fn order(spot: Spot<'_>) -> (u8, usize, &str) {
     match spot {
         Spot::Whole => (0, 0, ""),
@@ -75,6 +75,7 @@ fn line(fault: &Fault, origins: &Origins, look: Look, report: &mut String) {
     // Writing to a String cannot fail.
     let _ = writeln!(report, "{}: {warning}{}", printable(&place), printable(&fault.message));
     if let (Some(span), Look::Carets | Look::Colour) = (span, look) {
+        // The text with secrets masked has the same length, so spans fit.
         let text = source.text_without_secrets();
         let renderer = if look == Look::Colour { Renderer::styled() } else { Renderer::plain() };
         let level = if fault.severity == Severity::Warning { Level::WARNING } else { Level::ERROR };
@@ -84,9 +85,9 @@ fn line(fault: &Fault, origins: &Origins, look: Look, report: &mut String) {
     }
 }
 
-/// The place in a string that a message speaks of which begins `column 12: `: from there to the end of its word. `None`
-/// where the message does not, or where the string is written with escapes or over several lines, so that its columns
-/// are not the file's.
+/// Position in a string to which a message refers that begins `column 12: `, to the end of the word there. `None` if
+/// the message has no such beginning, or if the string is written with escapes or over several lines, so that its
+/// columns are not those of the file.
 fn within(text: &str, span: Range<usize>, message: &str) -> Option<Range<usize>> {
     let column: usize = message.strip_prefix("column ")?.split_once(':')?.0.parse().ok()?;
     let written = text.get(span.clone())?;
@@ -102,7 +103,7 @@ fn within(text: &str, span: Range<usize>, message: &str) -> Option<Range<usize>>
     Some(start..start + length.max(rest.chars().next().map_or(0, char::len_utf8)))
 }
 
-/// A span's part on its first line, on whole characters.
+/// Part of a span on its first line, on whole characters.
 fn on_one_line(text: &str, span: Range<usize>) -> Range<usize> {
     let start = (0..=span.start.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     let end = (start..=span.end.clamp(start, text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(start);
@@ -110,7 +111,7 @@ fn on_one_line(text: &str, span: Range<usize>) -> Range<usize> {
     start..first
 }
 
-/// Control characters would let a name in the file break the line or drive the terminal.
+/// Replaces control characters, with which a name in the file could break the line or control the terminal.
 fn printable(text: &str) -> String {
     text.chars().map(|char| if char.is_control() { '\u{fffd}' } else { char }).collect()
 }

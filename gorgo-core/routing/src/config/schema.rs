@@ -1,5 +1,6 @@
-//! The JSON schema of the file: for `shape`, which goes by that of the fixed sections, and for editors, which also get
-//! the kinds of policies. Both come from the sections' types and doc comments and from the kinds' declarations.
+//! JSON schema of the file: for `shape`, which uses the part for the fixed sections, and for editors, which also get
+//! the kinds of policies. Both are generated from the sections' types and doc comments and from the kinds'
+//! declarations.
 
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value as Json, json};
@@ -7,38 +8,42 @@ use serde_json::{Map, Value as Json, json};
 use super::sections::Document;
 use crate::model::{KindDoc, Param, ParamType, Unit};
 
-/// The `unit` of a kind whose unit the policy states.
+/// Value of `unit` in a kind whose unit the policy states.
 const STATED: &str = "stated";
 
-/// The schema of the fixed sections; policies are free tables in it.
+/// Schema of the fixed sections; policies are free tables in it.
 pub(super) fn document() -> Json {
+    // Inlined, so that `shape` can walk the schema without resolving references.
     let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
     settings.into_generator().into_root_schema_for::<Document>().to_value()
 }
 
-/// The schema of `policies.toml` for editors, with these kinds.
+/// Schema of `policies.toml` for editors, with these kinds.
 #[must_use]
 pub fn schema(kinds: &[KindDoc]) -> Json {
     let mut root = document();
     if let Some(object) = root.as_object_mut() {
+        // The generated title would be the name of the Rust type.
         object.insert("title".to_owned(), json!("policies.toml"));
     }
+    // The sections declare policies as free tables, because they do not know the kinds.
     if let Some(free) = root.pointer_mut("/properties/policy/additionalProperties") {
         *free = policy(kinds);
     }
     root
 }
 
-/// The schema of one policy.
+/// Schema of one policy.
 fn policy(kinds: &[KindDoc]) -> Json {
     let of = |family: &'static str| kinds.iter().filter(move |row| row.family == family);
     let constraints: Map<_, _> = of("constraint").map(|row| (row.kind.to_owned(), table(row, &[]))).collect();
     let names: Vec<&str> = of("constraint").map(|row| row.kind).collect();
+    // Keys that are not a kind's name are names that the user chose; they must state their kind.
     let named = if kinds.is_empty() {
         Json::Bool(true)
     } else {
         json!({
-            "description": "A constraint under a name of its own, so that there can be several of one kind.",
+            "description": "A constraint under a separate name, so that there can be several of one kind.",
             "type": "object", "required": ["kind"], "properties": { "kind": { "enum": names } }
         })
     };
@@ -66,24 +71,24 @@ fn policy(kinds: &[KindDoc]) -> Json {
                 "type": "array", "items": terms(of("term").collect())
             },
             "constraint": {
-                "description": "Who may not be picked.",
+                "description": "Constraints on the replicas that may be chosen.",
                 "type": "object", "properties": constraints, "additionalProperties": named
             },
             "admission": admission,
             "tune": {
-                "description": "How its weights are tuned while it serves.",
+                "description": "Tuning of the weights while the policy serves.",
                 "type": "object",
                 "properties": {
-                    "enabled": { "description": "Whether they are tuned at all.", "type": "boolean", "default": true },
+                    "enabled": { "description": "Tune the weights.", "type": "boolean", "default": true },
                     "assignment": {
-                        "description": "How requests are given to incumbent and candidate.",
+                        "description": "Rule by which requests are assigned to incumbent and candidate.",
                         "enum": ["switchback", "session", "request"], "default": "switchback"
                     },
                     "blocks": { "description": "Sizes and limits of a trial: requests, washout_requests, min_pairs, max_pairs, accept_se, reject_se.", "type": "object" },
-                    "guard": { "description": "What no candidate may do: max_e2e_p95_ratio, max_error_share.", "type": "object" },
-                    "seed": { "description": "Seed of what is tried; from the policy's content where absent.", "type": "integer" },
-                    "objective": choice(of("objective").collect(), "What is minimised."),
-                    "optimizer": choice(of("optimizer").collect(), "How candidates are found.")
+                    "guard": { "description": "Limits on candidates: max_e2e_p95_ratio, max_error_share.", "type": "object" },
+                    "seed": { "description": "Seed of the search; default: from the content of the policy.", "type": "integer" },
+                    "objective": choice(of("objective").collect(), "Objective to minimise."),
+                    "optimizer": choice(of("optimizer").collect(), "Method that proposes candidates.")
                 }
             }
         },
@@ -91,18 +96,19 @@ fn policy(kinds: &[KindDoc]) -> Json {
     })
 }
 
-/// A kind by its name, or as a table with its parameters; anything where no kinds are known.
+/// Schema of a kind given by its name, or as a table with its parameters; unrestricted if no kinds are known.
 fn choice(kinds: Vec<&KindDoc>, description: &str) -> Json {
     if kinds.is_empty() {
         return json!({ "description": description });
     }
     let names: Vec<_> = kinds.iter().map(|row| row.kind).collect();
+    // The short form: the name of the kind alone, with default parameters.
     let mut ways = vec![json!({ "enum": names })];
     ways.extend(kinds.into_iter().map(|row| table(row, &[("kind", json!({ "const": row.kind }))])));
     json!({ "description": description, "oneOf": ways })
 }
 
-/// The terms: what all have, and what each kind takes.
+/// Schema of the terms: common properties, and the parameters of each kind.
 fn terms(kinds: Vec<&KindDoc>) -> Json {
     let number = |help: &str| json!({ "description": help, "type": "number" });
     let weight = json!({
@@ -118,14 +124,14 @@ fn terms(kinds: Vec<&KindDoc>) -> Json {
                               "enum": ["prefill", "queue", "decode"] },
                     "min": number("Smallest weight."),
                     "max": number("Largest weight."),
-                    "tune": { "description": "Whether the tuner may move it.", "type": "boolean" }
+                    "tune": { "description": "Allow the tuner to change it.", "type": "boolean" }
                 },
                 "additionalProperties": false
             }
         ]
     });
     let shared = [
-        ("name", json!({ "description": "Name in the history; the kind where absent.", "type": "string" })),
+        ("name", json!({ "description": "Name in the history; default: the kind.", "type": "string" })),
         ("weight", weight),
         (
             "unknown",
@@ -145,6 +151,7 @@ fn terms(kinds: Vec<&KindDoc>) -> Json {
         .map(|row| {
             let mut properties = shared.to_vec();
             properties.insert(0, ("kind", json!({ "const": row.kind })));
+            // Other kinds have a fixed unit.
             if row.unit == STATED {
                 let help = "Unit of its signal.";
                 let units = Unit::ALL.map(Unit::name);
@@ -152,6 +159,7 @@ fn terms(kinds: Vec<&KindDoc>) -> Json {
             }
             let mut way = table(row, &properties);
             if let Some(object) = way.as_object_mut() {
+                // Without it a table that has no `kind` would match several alternatives of `oneOf`.
                 object.insert("required".to_owned(), json!(["kind"]));
             }
             way
@@ -160,7 +168,7 @@ fn terms(kinds: Vec<&KindDoc>) -> Json {
     json!({ "oneOf": ways })
 }
 
-/// The table of a kind: its parameters and some more properties.
+/// Schema of the table of a kind: its parameters and further properties.
 fn table(row: &KindDoc, more: &[(&str, Json)]) -> Json {
     let declared = row.params.iter().map(|param| (param.name, parameter(param)));
     let all: Map<_, _> = more.iter().cloned().chain(declared).map(|(name, it)| (name.to_owned(), it)).collect();
@@ -182,6 +190,7 @@ fn parameter(param: &Param) -> Json {
         ParamType::Table => json!({ "type": "object" }),
     };
     if let Some(object) = schema.as_object_mut() {
+        // A parameter without a default has no `default`, since `null` would be a value.
         if object.get("default").is_some_and(Json::is_null) {
             object.remove("default");
         }

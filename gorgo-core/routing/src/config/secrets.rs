@@ -1,30 +1,30 @@
-//! Secrets never leave a configuration file: they are masked in every text of it that is shown or kept.
+//! Secrets never leave a configuration file: they are masked in every text of it that is shown or stored.
 //!
-//! gorgo takes keys from environment variables (`api_key_env` names one), so a correct file holds none. This is for the
-//! incorrect ones: a password in a URL, a key where a variable's name belongs, a key under a name gorgo does not know.
-//! The mask has the length of what it hides, so that spans stay true. The masked text is what reports quote and what
-//! the database keeps.
+//! gorgo takes keys from environment variables (`api_key_env` names one), so a correct file contains none. This is for
+//! incorrect files: a password in a URL, a key instead of a variable's name, a key under a name that gorgo does not
+//! know. The mask has the same length as the secret, so that spans stay valid. The masked text is what reports quote
+//! and what the database stores.
 
 use std::ops::Range;
 
 use memchr::memmem;
 
-/// Keys (folded: lower case, `-` as `_`) whose strings are masked, since people put secrets there.
+/// Keys (folded: lower case, `-` as `_`) whose strings are masked, because people put secrets there.
 const SECRET_KEYS: [&str; 9] =
     ["api_key", "apikey", "key", "password", "passwd", "secret", "token", "auth_token", "authorization"];
 
-/// The text with every secret that can be told from its place overwritten with `*`.
+/// Text in which every secret that its position reveals is overwritten with `*`.
 pub(super) fn masked(text: &str) -> String {
     let mut bytes = text.as_bytes().to_vec();
     for range in passwords(text).chain(values(text)) {
         // Line breaks stay, so that lines keep their numbers.
         bytes[range].iter_mut().filter(|byte| **byte != b'\n').for_each(|byte| *byte = b'*');
     }
-    // The ranges begin and end beside ASCII characters, so whole characters were replaced.
+    // The ranges begin and end at ASCII characters, so whole characters were replaced.
     String::from_utf8(bytes).unwrap_or_default()
 }
 
-/// What stands between `//` and the last `@` of the same authority.
+/// Ranges between `://` and the last `@` of the same authority.
 fn passwords(text: &str) -> impl Iterator<Item = Range<usize>> {
     memmem::find_iter(text.as_bytes(), "://").filter_map(|at| {
         let start = at + 3;
@@ -36,8 +36,8 @@ fn passwords(text: &str) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// The strings behind secret keys, and behind `api_key_env` where they cannot be a variable's name. Line by line, also
-/// within inline tables, and inside a comment: this reads text, not TOML, so that it works on broken files too.
+/// Strings after secret keys, and after `api_key_env` if they cannot be a variable's name. Works line by line, also
+/// within inline tables and comments: this reads text, not TOML, so that it works on broken files too.
 fn values(text: &str) -> impl Iterator<Item = Range<usize>> {
     memchr::memchr_iter(b'=', text.as_bytes()).filter_map(|equals| {
         let before = text[..equals].trim_end_matches([' ', '\t', '"', '\'']);
@@ -59,13 +59,14 @@ fn values(text: &str) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// Bytes up to the `close` quotes that end a string, or to the end of the line or text that should have held them.
+/// Bytes up to the `close` quotes that end a string, or to the end of the line or text if they are missing.
 fn string_length(text: &str, quote: char, close: usize) -> usize {
     let end = quote.to_string().repeat(close);
     let mut escaped = false;
     for (at, char) in text.char_indices() {
         if escaped {
             escaped = false;
+        // Only basic strings have escapes; literal ones in single quotes have none.
         } else if char == '\\' && quote == '"' {
             escaped = true;
         } else if text[at..].starts_with(&end) || (char == '\n' && close == 1) {
@@ -75,7 +76,7 @@ fn string_length(text: &str, quote: char, close: usize) -> usize {
     text.len()
 }
 
-/// Whether the text can name an environment variable, as shells see it.
+/// Returns true if the text can be the name of an environment variable in a shell.
 pub(super) fn is_variable_name(text: &str) -> bool {
     text.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_')
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')

@@ -1,9 +1,9 @@
-//! The sections of `policies.toml`: every fixed key with its default, unit and range, documented where it stands.
-//! The doc comments become the descriptions in the JSON schema. Policies stay raw values here; `policy::build`
-//! turns them into policies, since only it knows the kinds.
+//! Sections of `policies.toml`: every fixed key with its default, unit and range, documented at its field. The doc
+//! comments become the descriptions in the JSON schema. Policies remain raw values here; `policy::build` turns them
+//! into policies, because only it knows the kinds.
 //!
-//! Ranges and closed lists stand here once, as schema attributes: `shape` checks values against the schema that editors
-//! get, so the two cannot differ.
+//! Ranges and closed lists are defined only here, as schema attributes: `shape` checks values against the schema that
+//! editors get, so the two cannot differ.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::endpoint::EngineUrl;
 use crate::model::Value;
 
-/// The whole configuration, all layers merged and checked.
+/// Complete configuration, all layers merged and checked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// `[server]`
@@ -33,17 +33,17 @@ pub struct Config {
     pub scrape: Scrape,
     /// `[failover]`
     pub failover: Failover,
-    /// `[[replica]]`, also the disabled ones.
+    /// `[[replica]]`, including disabled ones.
     pub replicas: Vec<ReplicaSection>,
-    /// The policy that serves.
+    /// Name of the policy that serves.
     pub default_policy: String,
     /// `[policy.NAME]` tables of the file, in file order; of the presets only those that a variable or a flag changes.
     pub policies: Vec<(String, Value)>,
-    /// The folder that relative paths are relative to: that of the file.
+    /// Folder to which relative paths are relative: that of the file.
     pub base: PathBuf,
 }
 
-/// The configuration of gorgo: where it listens, which replicas there are, and the policies that choose among them.
+/// The configuration of gorgo: listeners, replicas, and the policies that choose among them.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Document {
@@ -63,7 +63,7 @@ pub(super) struct Document {
     pub(super) probe: Probe,
     /// Reading the engines' metrics pages.
     pub(super) scrape: Scrape,
-    /// Retries before the client got a byte.
+    /// Retries before the client has received a byte.
     pub(super) failover: Failover,
     /// The fleet.
     pub(super) replica: Vec<ReplicaSection>,
@@ -97,41 +97,42 @@ pub struct Server {
     pub listen: String,
     /// Send `x-gorgo-replica` (name) and `x-gorgo-decision` (decimal id) with every answer.
     pub headers: bool,
-    /// Header that names the session; else the body's `user`, else a hash of the API key, else of the prompt's head.
+    /// Header that names the session. Without it: the body's `user`, then a hash of the API key, then of the prompt's
+    /// head.
     pub session_header: String,
-    /// Pass on paths outside `/v1`, such as an engine's own `/metrics` or `/flush_cache`; false: 404. Paths of the
-    /// inference APIs and those under `/v1` are always served.
+    /// Pass on paths outside `/v1`, such as an engine's own `/metrics` or `/flush_cache`; false: answer 404. Paths of
+    /// the inference APIs and those under `/v1` are always served.
     pub pass_engine_paths: bool,
     /// Largest request body, bytes; 413 above.
     #[schemars(range(min = 1_024, max = 17_179_869_184_i64))]
     pub max_body_bytes: u64,
-    /// All request bodies held at once, bytes; 503 above.
+    /// Limit on all request bodies held in memory at the same time, bytes; 503 above.
     #[schemars(range(min = 1_024, max = 1_099_511_627_776_i64))]
     pub max_buffered_bytes: u64,
-    /// How long a client has for a request's head, and may be idle between two requests, ms.
+    /// Time that a client has to send a request's head, and may be idle between two requests, ms.
     #[schemars(range(min = 100, max = 86_400_000))]
     pub head_timeout_ms: u64,
     /// Time to connect to a replica, ms.
     #[schemars(range(min = 1, max = 600_000))]
     pub connect_timeout_ms: u64,
-    /// Connections to each replica that are open beyond those lately busy at once, so that a request need not dial and
-    /// pay a round trip more; 0: none is opened ahead.
+    /// Number of open connections to each replica beyond those recently busy at the same time, so that a request need
+    /// not dial and pay another round trip; 0: none is opened ahead.
     #[schemars(range(min = 0, max = 256))]
     pub spare_connections: u64,
-    /// A connection to a replica that carried nothing for so long is not used again, ms. Engines close theirs after 5 s
-    /// unless told otherwise; one that says how long it keeps them (`Keep-Alive: timeout`) is believed where that is less.
+    /// Idle time after which a connection to a replica is not reused, ms. Engines close theirs after 5 s by default; if
+    /// an engine announces a shorter time (`Keep-Alive: timeout`), that applies.
     #[schemars(range(min = 100, max = 86_400_000))]
     pub keep_idle_ms: u64,
-    /// Congestion control of the connections to replicas, such as `cubic`, on Linux; empty: the system's choice.
+    /// Congestion control of the connections to replicas, such as `cubic`, on Linux; empty: the system's default.
     #[schemars(length(max = 15))]
     pub congestion_control: String,
     /// Hard limit until the first byte of the answer's body, ms.
     #[schemars(range(min = 1, max = 86_400_000))]
     pub first_byte_timeout_ms: u64,
-    /// Longest silence between two reads of a response, ms; there is no limit on the whole.
+    /// Longest silence between two reads of a response, ms; the total time is not limited.
     #[schemars(range(min = 1, max = 86_400_000))]
     pub idle_timeout_ms: u64,
-    /// How long a shutdown waits for running requests, s.
+    /// Time that a shutdown waits for running requests, s.
     #[schemars(range(min = 0, max = 86_400))]
     pub drain_secs: u64,
 }
@@ -148,6 +149,8 @@ impl Default for Server {
             head_timeout_ms: 60_000,
             connect_timeout_ms: 2_000,
             spare_connections: 4,
+            // Shorter than the 5 s after which engines close idle connections, so that none is reused while it is being
+            // closed.
             keep_idle_ms: 4_000,
             congestion_control: String::new(),
             first_byte_timeout_ms: 120_000,
@@ -175,7 +178,7 @@ impl Default for Admin {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Log {
-    /// What to log: a tracing filter such as `info` or `info,gorgo_observe=debug`.
+    /// Filter of log lines: a tracing filter such as `info` or `info,gorgo_observe=debug`.
     pub filter: String,
     /// `text` or `json`.
     pub format: LogFormat,
@@ -187,7 +190,7 @@ impl Default for Log {
     }
 }
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogFormat {
@@ -201,18 +204,18 @@ pub enum LogFormat {
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Store {
-    /// SQLite file, relative to this file.
+    /// SQLite file, relative to the folder of this file.
     pub path: PathBuf,
-    /// Longest time a row waits to be written, ms.
+    /// Longest time that a row waits to be written, ms.
     #[schemars(range(min = 1, max = 60_000))]
     pub flush_ms: u64,
-    /// Rows of decisions that are written together, whichever comes first.
+    /// Number of decisions that are written together; they are written when this or `flush_ms` is reached.
     #[schemars(range(min = 1, max = 100_000))]
     pub flush_decisions: u64,
-    /// Decisions that may wait for the disk; beyond it rows are dropped and counted in `gaps`.
+    /// Number of decisions that may wait for the disk; beyond, rows are dropped and counted in `gaps`.
     #[schemars(range(min = 1, max = 10_000_000))]
     pub queue_decisions: u64,
-    /// What is kept.
+    /// Limits on what is kept.
     pub retention: Retention,
 }
 
@@ -228,14 +231,14 @@ impl Default for Store {
     }
 }
 
-/// What the history database keeps; pruned in small steps.
+/// Limits on what the history database keeps; pruned in small steps.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Retention {
-    /// Rows older than this go, days.
+    /// Age beyond which rows are deleted, days.
     #[schemars(range(min = 0.001, max = 36_500.0))]
     pub max_age_days: f64,
-    /// The oldest rows go when the file is larger than this, MiB.
+    /// Size of the file beyond which the oldest rows are deleted, MiB.
     #[schemars(range(min = 1, max = 1_073_741_824))]
     pub max_size_mb: u64,
 }
@@ -253,19 +256,20 @@ pub struct Index {
     /// Prompt bytes per hashed block.
     #[schemars(range(min = 16, max = 65_536))]
     pub block_bytes: u64,
-    /// Memory the index may use, bytes.
+    /// Memory that the index may use, bytes.
     #[schemars(range(min = 1_048_576, max = 1_099_511_627_776_i64))]
     pub max_bytes: u64,
-    /// Time between two snapshots for a restart, ms: what a killed router forgets of its index.
+    /// Time between two snapshots for a restart, ms: the part of the index that a killed router loses.
     #[schemars(range(min = 100, max = 86_400_000))]
     pub snapshot_ms: u64,
-    /// An older snapshot is not used at a start, seconds: engines evict, and other routers use them too.
+    /// Greatest age of a snapshot that is used at a start, seconds: engines evict, and serve other routers as well.
     #[schemars(range(min = 1, max = 2_592_000))]
     pub snapshot_max_age_secs: u64,
 }
 
 impl Default for Index {
     fn default() -> Self {
+        // A block of 256 bytes is about 64 tokens of English.
         Self { block_bytes: 256, max_bytes: 512 << 20, snapshot_ms: 30_000, snapshot_max_age_secs: 3_600 }
     }
 }
@@ -277,7 +281,7 @@ pub struct Probe {
     /// Time between probes, ms; ± 10 % jitter.
     #[schemars(range(min = 10, max = 3_600_000))]
     pub interval_ms: u64,
-    /// A probe without an answer by then is lost, and counts as this long, ms.
+    /// Time after which a probe without an answer is lost, and the value it then counts as, ms.
     #[schemars(range(min = 1, max = 600_000))]
     pub timeout_ms: u64,
     /// Age at which a measurement counts half, ms.
@@ -287,6 +291,7 @@ pub struct Probe {
 
 impl Default for Probe {
     fn default() -> Self {
+        // With a half-life of two intervals, the last few probes dominate.
         Self { interval_ms: 2_000, timeout_ms: 2_000, half_life_ms: 4_000 }
     }
 }
@@ -298,28 +303,29 @@ pub struct Scrape {
     /// Time between reads, ms.
     #[schemars(range(min = 10, max = 3_600_000))]
     pub interval_ms: u64,
-    /// A report older than this is unknown, never idle, ms.
+    /// Age beyond which a report is unknown (never idle), ms.
     #[schemars(range(min = 10, max = 86_400_000))]
     pub stale_after_ms: u64,
 }
 
 impl Default for Scrape {
     fn default() -> Self {
+        // Five intervals: a few lost pages do not make a replica unknown.
         Self { interval_ms: 2_000, stale_after_ms: 10_000 }
     }
 }
 
-/// Retries before the client got a byte.
+/// Retries before the client has received a byte.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Failover {
-    /// Attempts per request, the first included; those whose connection failed are not counted, but where it is 1.
+    /// Attempts per request, including the first; failed connections are not counted, unless the limit is 1.
     #[schemars(range(min = 1, max = 10))]
     pub max_attempts: u32,
-    /// (Retries + raced attempts) / requests over 10 s, 0 to 1; ten in 10 s are always allowed.
+    /// Budget: (retries + hedged attempts) / requests over 10 s, 0 to 1; ten in 10 s are always allowed.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub budget_share: f64,
-    /// When a second replica is raced.
+    /// Delay before a second replica is tried in parallel.
     pub hedge: Hedge,
 }
 
@@ -329,14 +335,14 @@ impl Default for Failover {
     }
 }
 
-/// When a second replica is raced against one that is late with its first byte.
+/// Delay before a second replica is tried in parallel with one that is late with its first byte.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Hedge {
-    /// × the predicted p99 to the first byte. Only streams are raced.
+    /// Delay as a multiple of the predicted p99 time to the first byte. Only streams are hedged.
     #[schemars(range(min = 0.1, max = 1_000.0))]
     pub after: f64,
-    /// Never before this, ms.
+    /// Shortest delay, ms.
     #[schemars(range(min = 0, max = 600_000))]
     pub min_ms: u64,
 }
@@ -353,10 +359,10 @@ impl Default for Hedge {
 pub struct ReplicaSection {
     /// Unique name.
     pub name: String,
-    /// Whether it is used at all.
+    /// Use this replica; false: ignore it.
     #[serde(default = "yes")]
     pub enabled: bool,
-    /// Region; the replica's name where absent.
+    /// Region; default: the replica's name.
     #[serde(default)]
     pub region: Option<String>,
     /// Its engine; `gorgo kinds` has a line for each.
@@ -369,29 +375,29 @@ pub struct ReplicaSection {
     /// Protocol towards the engine: `1.1` or `2`.
     #[serde(default)]
     pub http: HttpVersion,
-    /// Models it serves; empty: learned from its `/v1/models`.
+    /// Models that it serves; empty: learned from its `/v1/models`.
     #[serde(default)]
     pub models: Vec<String>,
     /// Environment variable that holds the engine's API key.
     #[serde(default)]
     pub api_key_env: Option<String>,
-    /// KV cache capacity, tokens; else learned from the engine.
+    /// KV cache capacity, tokens; default: learned from the engine.
     #[serde(default)]
     #[schemars(range(min = 1, max = 1_000_000_000_000_i64))]
     pub kv_capacity_tokens: Option<u64>,
-    /// Largest batch that the engine decodes cheaply (its largest CUDA graph), requests: what `[policy.NAME.admission]` goes
-    /// by; else learned from the engine, where that says it.
+    /// Largest batch that the engine decodes cheaply (its largest CUDA graph), requests: the basis of
+    /// `[policy.NAME.admission]`; default: learned from the engine, if it reports one.
     #[serde(default)]
     #[schemars(range(min = 1, max = 100_000))]
     pub decode_batch: Option<u32>,
-    /// Where the engine publishes its cache events (ZeroMQ): `tcp://host:port` or `ipc://path` to connect to,
-    /// `tcp://*:port` to be connected to. The index then knows what the engine holds.
+    /// Address at which the engine publishes its cache events (ZeroMQ): `tcp://host:port` or `ipc://path` to connect to
+    /// it, `tcp://*:port` if it connects to gorgo. The index then knows what the engine holds.
     #[serde(default)]
     pub kv_events: Option<String>,
-    /// Where it is asked for events that were missed; only with `kv_events`.
+    /// Address at which missed events can be requested; only with `kv_events`.
     #[serde(default)]
     pub kv_replay: Option<String>,
-    /// The simulated engine's settings; only with `engine = "simulated"`.
+    /// Settings of the simulated engine; only with `engine = "simulated"`.
     #[serde(default)]
     pub simulated: Option<Simulated>,
 }
@@ -421,7 +427,7 @@ pub struct Simulated {
     pub rtt_ms: f64,
     /// GPU profile, e.g. `l40s-qwen3.5-35b`.
     pub profile: String,
-    /// Divides all times of the engine (not the network's).
+    /// Divisor of all times of the engine (not of the network).
     #[schemars(range(min = 0.001, max = 100_000.0))]
     pub speed: f64,
 }

@@ -1,4 +1,5 @@
-//! One value that an environment variable or a flag sets: which key it means, and what its text is there.
+//! Override of one value by an environment variable or a flag: the key that it names, and the meaning of its text
+//! there.
 
 use serde_json::Value as Json;
 
@@ -9,31 +10,31 @@ use super::shape;
 use super::source::value_of;
 use crate::model::{ParamType, Value};
 
-/// Keys of policy tables whose values are strings and that no kind declares. Only there must this be known: elsewhere
-/// the schema tells.
+/// Keys of policy tables that take strings and that no kind declares. Needed only there: elsewhere the schema has the
+/// type.
 const POLICY_TEXTS: [&str; 5] = ["unit", "cost", "kind", "name", "assignment"];
 
-/// What a value is set in: all that is known of the file's shape and content so far.
+/// Context of an override: the file's schema and its content so far.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ground<'a> {
     /// Schema of the whole file.
     pub(super) schema: &'a Json,
-    /// The values so far.
+    /// Values so far.
     pub(super) root: &'a Value,
-    /// Names that only the caller knows.
+    /// Names that belong to other modules.
     pub(super) known: &'a Known<'a>,
 }
 
-/// How a path is spelled.
+/// Spelling of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Spelling {
-    /// Letter for letter.
+    /// Letter by letter.
     Exact,
-    /// As in a variable's name: any case, `_` for what is no letter or digit, `__` between levels.
+    /// As in the name of a variable: any case, `_` for anything but letters and digits, `__` between levels.
     Folded,
 }
 
-/// A key that was found.
+/// Key that was found.
 #[derive(Debug)]
 pub(super) struct Target<'a> {
     pub(super) steps: Vec<Step>,
@@ -41,7 +42,7 @@ pub(super) struct Target<'a> {
     now: Option<&'a Value>,
 }
 
-/// A key that was not found: the known path nearest to it, if there is one, and what to say otherwise.
+/// Key that was not found: the nearest known path, if there is one, and otherwise the message.
 #[derive(Debug)]
 pub(super) struct Missed {
     pub(super) nearest: Option<Vec<String>>,
@@ -49,7 +50,7 @@ pub(super) struct Missed {
 }
 
 impl<'a> Ground<'a> {
-    /// Finds the key that `parts` name, level by level.
+    /// Resolves the key that `parts` name, level by level.
     pub(super) fn resolve(&self, parts: &[String], spelling: Spelling) -> Result<Target<'a>, Missed> {
         if parts.len() > path::DEEPEST {
             let message = format!("more than {} levels deep", path::DEEPEST);
@@ -66,7 +67,7 @@ impl<'a> Ground<'a> {
         Ok(target)
     }
 
-    /// One step into an array: by index, or by the name of an element.
+    /// Takes one step into an array: by index, or by the name of an element.
     fn step_into_list(
         &self,
         list: &'a [Value],
@@ -77,6 +78,7 @@ impl<'a> Ground<'a> {
     ) -> Result<usize, Missed> {
         let parts = &all[done..];
         let named = |value: &'a Value| value.get("name").or_else(|| value.get("kind")).and_then(Value::text);
+        // The longest match first: a name may contain `__` itself.
         let found = (1..=parts.len()).rev().find_map(|count| {
             let part = parts[..count].join("__");
             let by_name = || list.iter().position(|item| named(item).is_some_and(|name| same(name, &part, spelling)));
@@ -90,6 +92,7 @@ impl<'a> Ground<'a> {
                 target.now = list.get(index);
                 Ok(count)
             }
+            // Only the first part is corrected; the rest is kept for the suggestion.
             _ => {
                 let names: Vec<_> = list.iter().filter_map(named).collect();
                 let slip = parts.first().and_then(|part| nearest(part, names.iter().copied()));
@@ -103,7 +106,7 @@ impl<'a> Ground<'a> {
         }
     }
 
-    /// One step into a table. As many parts as possible are one key: a name may hold `__` itself.
+    /// Takes one step into a table. As many parts as possible form one key, because a name may contain `__` itself.
     fn step_into_table(
         &self,
         parts: &[String],
@@ -113,6 +116,7 @@ impl<'a> Ground<'a> {
     ) -> Result<usize, Missed> {
         let names = self.names(target);
         let rest = &parts[done..];
+        // Only in variables is `__` a separator, so only there can it be part of a name as well.
         let longest = if spelling == Spelling::Folded { rest.len() } else { 1 };
         for count in (1..=longest).rev() {
             let part = rest[..count].join("__");
@@ -132,7 +136,7 @@ impl<'a> Ground<'a> {
         let part = &rest[0];
         let within_policies = matches!(target.steps[..], [Step::Key(ref top)] if top == "policy");
         let free = target.schema.is_none_or(|schema| shape::member(schema, part).is_some());
-        // A policy can be made by one value that says all of it, but not by one of its keys.
+        // A policy can be created by one value with all its content, but not by one of its keys.
         if part.is_empty() || !free || (within_policies && rest.len() > 1) {
             let slip = nearest(part, names.iter().copied());
             let corrected = slip.map(|name| {
@@ -141,17 +145,18 @@ impl<'a> Ground<'a> {
                 corrected
             });
             let message = match names[..] {
-                [] => format!("`{}` is no table", path::of(&target.steps)),
+                [] => format!("`{}` is not a table", path::of(&target.steps)),
                 _ => format!("known here: {}", names.join(", ")),
             };
             return Err(Missed { nearest: corrected, message });
         }
+        // A new key from a variable is written in lower case, like all keys.
         let key = if spelling == Spelling::Folded { part.to_ascii_lowercase() } else { part.clone() };
         target.enter(&key);
         Ok(1)
     }
 
-    /// The keys that may stand where `target` is, sorted: declared ones, those there, and those that kinds bring.
+    /// Keys that are possible at `target`, sorted: declared ones, existing ones, and those that kinds add.
     fn names(&self, target: &Target<'a>) -> Vec<&'a str> {
         let mut names: Vec<_> = target.schema.into_iter().flat_map(shape::names).collect();
         if let Some(Value::Table(members)) = target.now {
@@ -170,11 +175,12 @@ impl<'a> Ground<'a> {
         names
     }
 
-    /// What the text is at the key: a string where the key takes strings, else TOML. A text that is no TOML is a
-    /// string; whether one fits there is for the checks to say.
+    /// Value of the text at the key: a string if the key takes strings, otherwise TOML. Text that is not TOML is a
+    /// string; the checks decide whether one fits there.
     pub(super) fn typed(&self, target: &Target<'_>, text: &str) -> Result<Value, String> {
         let plain = || Ok(Value::Text(text.to_owned()));
         let in_policy = matches!(target.steps.first(), Some(Step::Key(top)) if top == "policy");
+        // Schema first, then the present value, then the kinds: within policies the schema knows no types.
         let is_text = match (target.schema.filter(|_| !in_policy), target.now) {
             (Some(schema), _) => shape::is_text(schema),
             (None, Some(Value::Text(_))) => true,
@@ -185,12 +191,12 @@ impl<'a> Ground<'a> {
         }
         match value_of(text) {
             Ok(value) => Ok(value),
-            Err(cause) if text.trim_start().starts_with(['[', '{']) => Err(format!("no TOML: {cause}")),
+            Err(cause) if text.trim_start().starts_with(['[', '{']) => Err(format!("invalid TOML: {cause}")),
             Err(_) => plain(),
         }
     }
 
-    /// Whether a key in a policy's table takes a string, as far as the kinds tell.
+    /// Returns true if a key in a policy's table takes a string, as far as the kinds show.
     fn is_policy_text(&self, key: &str) -> bool {
         let mut params = self.known.kinds.iter().flat_map(|row| row.params).filter(|param| param.name == key);
         POLICY_TEXTS.contains(&key) || params.any(|param| matches!(param.ty, ParamType::Text { .. }))
@@ -200,7 +206,7 @@ impl<'a> Ground<'a> {
 impl<'a> Target<'a> {
     fn enter(&mut self, key: &str) {
         self.steps.push(Step::Key(key.to_owned()));
-        // `true` allows anything, and so says nothing.
+        // `true` allows anything and contains no information.
         self.schema = self.schema.and_then(|schema| shape::member(schema, key)).filter(|schema| !schema.is_boolean());
         self.now = self.now.and_then(|value| value.get(key));
     }

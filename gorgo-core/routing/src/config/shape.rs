@@ -1,5 +1,5 @@
-//! Whether values have the shape that the sections declare: known keys, types, ranges, closed lists. What it goes by is
-//! the JSON schema of the sections, the one that editors get, so that each rule stands once: at its field.
+//! Shape of values as the sections declare it: known keys, types, ranges, closed lists. Based on the JSON schema of the
+//! sections, the same that editors get, so that each rule exists once: at its field.
 
 use serde_json::Value as Json;
 
@@ -8,8 +8,9 @@ use super::origin::UNKNOWN_KEY;
 use super::path;
 use crate::model::{Faults, Value};
 
-/// Checks `value`, which stands at `path`, against `schema`; `root` is the schema of the whole file.
+/// Checks `value`, located at `path`, against `schema`; `root` is the schema of the whole file.
 pub(super) fn check(schema: &Json, root: &Json, value: &Value, path: &str, faults: &mut Faults) {
+    // First, because closed lists of schemars have no `type` if their variants are documented.
     if let Some(choices) = choices(schema) {
         match value {
             Value::Text(text) if choices.contains(&text.as_str()) => {}
@@ -58,7 +59,9 @@ pub(super) fn check(schema: &Json, root: &Json, value: &Value, path: &str, fault
                 "array" => "an array",
                 _ => "a table",
             };
+            // `policy = "name"` is a likely mistake for `default_policy`.
             let hint = if path == "policy" { "; the policy that serves is `default_policy`" } else { "" };
+            // The number itself shows the problem, such as a fraction where a whole number is expected.
             let found = match found {
                 Value::Float(number) => format!("{number:?}"),
                 other => other.type_name().to_owned(),
@@ -83,18 +86,18 @@ fn table(schema: &Json, root: &Json, members: &[(String, Value)], path: &str, fa
     }
 }
 
-/// The schema of a table's member: a declared one, or that of a table whose keys are free.
+/// Schema of a table's member: a declared one, or that of a table whose keys are free.
 pub(super) fn member<'s>(schema: &'s Json, key: &str) -> Option<&'s Json> {
     let free = || schema.get("additionalProperties").filter(|rest| **rest != Json::Bool(false));
     schema.get("properties").and_then(|known| known.get(key)).or_else(free)
 }
 
-/// The names that a table declares.
+/// Names that a table declares.
 pub(super) fn names(schema: &Json) -> impl Iterator<Item = &str> {
     schema.get("properties").and_then(Json::as_object).into_iter().flatten().map(|(name, _)| name.as_str())
 }
 
-/// The type, where the schema says one; absent values do not reach a schema, so `null` is no type of theirs.
+/// Type, if the schema has one. Absent values are never checked, so `null` is not considered.
 pub(super) fn type_of(schema: &Json) -> Option<&str> {
     match schema.get("type")? {
         Json::String(ty) => Some(ty),
@@ -103,7 +106,7 @@ pub(super) fn type_of(schema: &Json) -> Option<&str> {
     }
 }
 
-/// The closed list of a string, where it has one.
+/// Closed list of a string, if it has one.
 fn choices(schema: &Json) -> Option<Vec<&str>> {
     if let Some(list) = schema.get("enum").and_then(Json::as_array) {
         return Some(list.iter().filter_map(Json::as_str).collect());
@@ -112,16 +115,17 @@ fn choices(schema: &Json) -> Option<Vec<&str>> {
     Some(list.iter().filter_map(|choice| choice.get("const").and_then(Json::as_str)).collect())
 }
 
-/// Whether a schema wants a string.
+/// Returns true if a schema requires a string.
 pub(super) fn is_text(schema: &Json) -> bool {
     choices(schema).is_some() || type_of(schema) == Some("string")
 }
 
-/// What to say of a key that a table does not have.
+/// Message for a key that a table does not have.
 pub(super) fn unknown_key(schema: &Json, root: &Json, key: &str) -> String {
     if let Some(name) = nearest(key, names(schema)) {
         return format!("{UNKNOWN_KEY}; did you mean `{name}`?");
     }
+    // A key that exists in another section is most likely in the wrong place.
     let elsewhere: Vec<_> = root
         .get("properties")
         .and_then(Json::as_object)
@@ -131,13 +135,13 @@ pub(super) fn unknown_key(schema: &Json, root: &Json, key: &str) -> String {
         .map(|(section, _)| format!("[{section}]"))
         .collect();
     if !elsewhere.is_empty() {
-        return format!("{UNKNOWN_KEY}; it belongs into {}", elsewhere.join(" or "));
+        return format!("{UNKNOWN_KEY}; it belongs in {}", elsewhere.join(" or "));
     }
     let known: Vec<_> = names(schema).collect();
     format!("{UNKNOWN_KEY}; known: {}", known.join(", "))
 }
 
-/// "did you mean", or else all there is.
+/// Suggestion after an unknown name: "did you mean", or else all known names.
 pub(super) fn suggestion(given: &str, known: &[&str]) -> String {
     match nearest(given, known.iter().copied()) {
         Some(name) => format!("did you mean `{name}`?"),
@@ -146,7 +150,7 @@ pub(super) fn suggestion(given: &str, known: &[&str]) -> String {
     }
 }
 
-/// Whether a number is within its bounds; written so that NaN is not.
+/// Checks that a number is within its bounds; NaN is not.
 fn in_range(number: f64, min: f64, max: f64) -> Result<(), String> {
     if number >= min && number <= max {
         Ok(())

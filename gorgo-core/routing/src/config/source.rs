@@ -1,4 +1,4 @@
-//! One TOML text, read once: its values in the order of the file, and for every key path the bytes it stands at.
+//! One TOML text, parsed once: its values in the order of the file, and the bytes of every key path.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -10,31 +10,32 @@ use toml::de::{DeTable, DeValue};
 use super::{path, secrets};
 use crate::model::{Faults, Value};
 
-/// Where a key stands, in bytes of the text.
+/// Position of a key, in bytes of the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place {
-    /// The key; for an element of an array, the element.
+    /// Range of the key; for an element of an array, of the element.
     pub(super) key: Range<usize>,
-    /// Its value; for a table with a header, the header.
+    /// Range of its value; for a table with a header, of the header.
     pub(super) value: Range<usize>,
 }
 
-/// A configuration file that was read.
+/// Configuration file that was read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Source {
     name: String,
     text: String,
     sha256: String,
-    /// By plain path.
+    /// Positions by plain path.
     places: HashMap<String, Place>,
     /// Byte at which each line begins.
     lines: Vec<usize>,
 }
 
 impl Source {
-    /// Reads a text. `name` is what reports call it. The faults are those of the syntax: where there are any but double
-    /// keys, the values are not worth a look.
+    /// Parses a text. `name` is used in reports. The faults are those of the syntax: if there are any except for
+    /// duplicate keys, the values are unusable.
     pub(super) fn parse(name: &str, text: &str) -> Parsed {
+        // Of the text as read, not of the masked one: it identifies the file.
         let sha256 = Sha256::digest(text.as_bytes()).iter().fold(String::with_capacity(64), |mut hex, byte| {
             // Writing to a String cannot fail.
             let _ = write!(hex, "{byte:02x}");
@@ -50,12 +51,13 @@ impl Source {
         let mut misplaced = None;
         for error in errors {
             let span = error.span().unwrap_or(0..0);
+            // Consequences of a header that the parser ignored are no faults of their own.
             if misplaced.as_ref().is_some_and(|table: &Range<usize>| table.contains(&span.start)) {
                 continue;
             }
             if error.message().starts_with("duplicate key") {
                 if let Some((path, message)) = source.header_again(text, &span) {
-                    // The parser reads on as if the header were not there: what follows lands in the table above.
+                    // The parser continues as if the header were not there: its keys end up in the table above.
                     misplaced = Some(span.start..next_header(text, span.end));
                     readable = false;
                     faults.fault(mark(&span, &path), message);
@@ -65,13 +67,13 @@ impl Source {
                 faults.fault(mark(&span, &path), message);
             } else {
                 if readable {
-                    // What was read of a broken text is guesswork.
+                    // Values read from a broken text are guesswork, and so are faults in them.
                     faults.list.clear();
                 }
                 readable = false;
-                // What a TOML parser makes of `listen = 127.0.0.1:8080`.
+                // This is how a TOML parser reports `listen = 127.0.0.1:8080`.
                 let bare = error.message().starts_with("invalid") && error.message().ends_with("expected nothing");
-                let hint = if bare { "; text stands in quotes, as in listen = \"127.0.0.1:8080\"" } else { "" };
+                let hint = if bare { "; text needs quotes, as in listen = \"127.0.0.1:8080\"" } else { "" };
                 faults.fault(mark(&span, ""), format!("{}{hint}", error.message()));
             }
         }
@@ -80,6 +82,7 @@ impl Source {
 
     fn table(&mut self, table: DeTable<'_>, parent: &str, faults: &mut Faults) -> Value {
         let mut members: Vec<_> = table.into_iter().collect();
+        // The parser sorts keys by name; positions restore the order of the file.
         members.sort_by_key(|(key, _)| key.span().start);
         let members = members.into_iter().map(|(key, value)| {
             let path = path::child(parent, key.get_ref());
@@ -96,12 +99,12 @@ impl Source {
             DeValue::Boolean(truth) => Value::Bool(truth),
             DeValue::Integer(digits) => i64::from_str_radix(digits.as_str(), digits.radix()).map_or_else(
                 |_| {
-                    faults.fault(path, format!("{digits} does not fit into 64 bits"));
+                    faults.fault(path, format!("{digits} does not fit in 64 bits"));
                     Value::Integer(0)
                 },
                 Value::Integer,
             ),
-            // A float that is too large reads as infinite; range checks refuse it.
+            // A float that is too large reads as infinite; range checks reject it.
             DeValue::Float(digits) => Value::Float(digits.as_str().parse().unwrap_or(f64::NAN)),
             DeValue::Datetime(date) => {
                 faults.fault(path, "no key takes a date; write a string");
@@ -119,8 +122,8 @@ impl Source {
         }
     }
 
-    /// The path and the message of a key that stands twice. The parser tells where the second stands, not in which
-    /// table; that is the table of the nearest key of that name above it.
+    /// Path and message of a duplicate key. The parser reports the position of the second one, not its table; that is
+    /// the table of the nearest preceding key of the same name.
     fn duplicate(&self, span: &Range<usize>) -> (String, String) {
         let key = path::plain(self.text.get(span.clone()).unwrap_or_default());
         let first = self
@@ -133,32 +136,35 @@ impl Source {
             .max_by_key(|(_, place)| place.key.start);
         match first {
             Some((path, place)) => {
-                (path.clone(), format!("stands twice; first on line {}", self.line(place.key.start)))
+                (path.clone(), format!("is defined twice; first on line {}", self.line(place.key.start)))
             }
-            None => (key, "stands twice".to_owned()),
+            None => (key, "is defined twice".to_owned()),
         }
     }
 
-    /// The same for the header of a table that stands twice, where the key at `span` belongs to one.
+    /// Path and message of a duplicate table header, if the key at `span` belongs to one.
     fn header_again(&self, text: &str, span: &Range<usize>) -> Option<(String, String)> {
         let path = header(text, line_start(text, span.start))?;
         let mut at = 0;
         while at < line_start(text, span.start) {
             if header(text, at).as_ref() == Some(&path) {
-                return Some((path, format!("stands twice; first on line {}; merge the two tables", self.line(at))));
+                return Some((
+                    path,
+                    format!("is defined twice; first on line {}; merge the two tables", self.line(at)),
+                ));
             }
             at = next_line(text, at);
         }
-        Some((path, "stands twice; a table has one header, or is written as a value, not both".to_owned()))
+        Some((path, "is defined twice; write a table under one header or as a value, not both".to_owned()))
     }
 
-    /// What reports call the file.
+    /// Name of the file in reports.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The text with secrets masked: what the database may keep.
+    /// Text with secrets masked: the form that the database may store.
     #[must_use]
     pub fn text_without_secrets(&self) -> &str {
         &self.text
@@ -170,30 +176,30 @@ impl Source {
         &self.sha256
     }
 
-    /// Where the key at a plain path stands.
+    /// Position of the key at a plain path.
     pub(super) fn place(&self, plain: &str) -> Option<&Place> {
         self.places.get(plain)
     }
 
-    /// The line, from 1, that a byte stands on.
+    /// Line of a byte, from 1.
     pub(super) fn line(&self, byte: usize) -> usize {
         self.lines.partition_point(|start| *start <= byte).max(1)
     }
 
-    /// The column, from 1 and in characters, that a byte stands at.
+    /// Column of a byte, from 1 and in characters.
     pub(super) fn column(&self, byte: usize) -> usize {
         let start = self.lines.get(self.line(byte) - 1).copied().unwrap_or(0);
         self.text.get(start..byte).map_or(1, |before| before.chars().count() + 1)
     }
 
-    /// How many lines there are; a text that ends with a line break does not begin another, but every text has one.
+    /// Number of lines; a final line break does not begin another, but every text has at least one.
     #[cfg(test)]
     pub(super) fn line_count(&self) -> usize {
         self.lines.len()
     }
 }
 
-/// The path that the line beginning at `start` is the header `[…]` of, if it is one; not of `[[…]]`.
+/// Path of the header `[…]` on the line that begins at `start`, if it is one; not for `[[…]]`.
 fn header(text: &str, start: usize) -> Option<String> {
     let line = text.get(start..next_line(text, start))?.trim();
     if !line.starts_with('[') || line.starts_with("[[") {
@@ -209,7 +215,7 @@ fn header(text: &str, start: usize) -> Option<String> {
     Some(path)
 }
 
-/// Where the next header, also of `[[…]]`, begins; the end of the text where there is none.
+/// Start of the next header, including `[[…]]`; the end of the text if there is none.
 fn next_header(text: &str, from: usize) -> usize {
     let mut at = next_line(text, from);
     while at < text.len() && !text.get(at..).is_some_and(|rest| rest.trim_start_matches([' ', '\t']).starts_with('[')) {
@@ -226,7 +232,7 @@ fn next_line(text: &str, at: usize) -> usize {
     text.get(at..).and_then(|rest| rest.find('\n')).map_or(text.len(), |end| at + end + 1)
 }
 
-/// Reads the TOML text of one value, as environment variables and flags carry it.
+/// Parses the TOML text of one value, as given by environment variables and flags.
 pub(super) fn value_of(text: &str) -> Result<Value, String> {
     let value = DeValue::parse(text).map_err(|error| error.message().to_owned())?;
     let mut faults = Faults::default();
@@ -234,7 +240,7 @@ pub(super) fn value_of(text: &str) -> Result<Value, String> {
     faults.list.into_iter().next().map_or(Ok(value), |fault| Err(fault.message))
 }
 
-/// Reads a whole TOML text that is no file of the user's, such as that of a preset.
+/// Parses a complete TOML text that is not the user's file, such as that of a preset.
 ///
 /// # Errors
 /// The first fault of its syntax, with its line.
@@ -249,26 +255,26 @@ pub fn parse_toml(text: &str) -> Result<Value, String> {
     }
 }
 
-/// A text and what was read of it.
+/// Text with its parsed contents.
 #[derive(Debug)]
 pub(super) struct Parsed {
-    /// Places and lines.
+    /// Positions and lines.
     pub(super) source: Source,
-    /// Its values.
+    /// Values of the text.
     pub(super) root: Value,
     /// Faults of syntax.
     pub(super) faults: Faults,
-    /// Whether the values mean anything.
+    /// True if the values can be used.
     pub(super) readable: bool,
 }
 
-/// The path of a fault that stands at bytes of the file and not at a key: `@start..end` and, after a blank, what is
-/// known of the path. [`unmark`] takes it apart.
+/// Path of a fault at bytes of the file instead of a key: `@start..end` and, after a blank, the path as far as it is
+/// known. [`unmark`] takes it apart.
 fn mark(span: &Range<usize>, path: &str) -> String {
     format!("@{}..{} {path}", span.start, span.end)
 }
 
-/// The bytes and the rest of a path that `mark` made.
+/// Bytes, and the rest of a path that `mark` made.
 pub(super) fn unmark(path: &str) -> Option<(Range<usize>, &str)> {
     let (span, rest) = path.strip_prefix('@')?.split_once(' ')?;
     let (start, end) = span.split_once("..")?;

@@ -169,7 +169,7 @@ fn double_keys_and_tables_are_faults_beside_others() {
     );
     let said = report(&twice, &[], &[]);
     assert_eq!(said.lines().count(), 1, "{said}");
-    assert!(said.contains("policy.mine: stands twice; first on line"), "{said}");
+    assert!(said.contains("policy.mine: is defined twice; first on line"), "{said}");
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn a_file_that_is_not_there_says_so() {
     let file = folder.path().join("x.toml");
     std::fs::write(&file, b"a = 1\nb = \"\xff\"\n").unwrap();
     let loaded = read(&file, inputs);
-    assert!(loaded.faults.list[0].message.contains("not UTF-8, from line 2 on"));
+    assert!(loaded.faults.list[0].message.contains("not UTF-8, starting at line 2 on"));
 }
 
 #[test]
@@ -344,7 +344,7 @@ fn cache_events_are_told_at_an_address_of_zeromq() {
     let both = |replay: &str| with(&format!("kv_events = \"tcp://*:5557\"\nkv_replay = \"{replay}\""));
     assert_eq!(both("tcp://10.0.0.1:5558"), "");
     assert!(
-        both("tcp://*:5558").contains("kv_replay: replays are asked for at the engine"),
+        both("tcp://*:5558").contains("kv_replay: replays are requested from the engine"),
         "{}",
         both("tcp://*:5558")
     );
@@ -356,7 +356,7 @@ fn cache_events_are_told_at_an_address_of_zeromq() {
 #[test]
 fn ports_must_differ() {
     let flags = |admin: &str| report(SMALL, &[], &["server.listen=0.0.0.0:9090", &format!("admin.listen={admin}")]);
-    assert_eq!(flags("127.0.0.1:9090"), "--set admin.listen: port 9090 is taken by server.listen\n");
+    assert_eq!(flags("127.0.0.1:9090"), "--set admin.listen: port 9090 is already used by server.listen\n");
     assert_eq!(flags("127.0.0.1:9091"), "");
 }
 

@@ -1,5 +1,5 @@
-//! The admission gate: who waits at the router because the chosen replica has as many requests in flight as its engine
-//! decodes cheaply. A state machine without clock and without tasks; `edge` and `sim` drive the same one.
+//! The admission gate: requests wait at the router while the chosen replica has as many requests in flight as its engine
+//! decodes cheaply. A state machine without clock or tasks, driven by `edge` and by `sim` alike.
 //!
 //! ```text
 //! admit:    room at the chosen replica? ──yes──▶ Pass, given back by `release`
@@ -7,17 +7,17 @@
 //!                                       └yes─▶ shed
 //! ```
 //!
-//! A replica's room is G − 2 requests, G being the largest batch with a captured CUDA graph, by its engine or by
-//! configuration; beyond G each decode step is so much dearer that saturation feeds itself. Nobody is forced through
-//! after a time, and nobody is sent to another replica for its room alone: both bring the collapse back, or throw caches
-//! away. A request that is called is decided anew, seeing as load those who wait ahead of it; where it then prefers
-//! another full replica it waits there, but only [`MOST_MOVES`] times, after that it takes the place it is called to.
+//! A replica's limit is G − 2 requests, G being the largest batch with a captured CUDA graph, reported by its engine or
+//! configured. Beyond G each decode step costs so much more that saturation feeds itself. No request is forced through
+//! after a time, and none is sent to another replica merely because there is room: the first brings the collapse back,
+//! the second throws caches away. A request that is called is decided again, with those who wait ahead of it counted as
+//! load. If it then prefers another full replica it waits there, but at most [`MOST_MOVES`] times; after that it takes
+//! the slot it is called to.
 //!
-//! Cold prompts (much to prefill) also wait while the replica still has much to prefill, so that the order of those who
-//! wait can matter: largest gap between the best and the second-best cost first, older before younger by `ageing`.
+//! Cold prompts (much to prefill) also wait while the replica still has much to prefill, so that the order of the queue
+//! can matter: largest gap between the best and the second-best cost first, older before younger by `ageing`.
 //!
-//! The count is held against the engine's own: see `room`. Source: design study, "Late binding, a decode
-//! gate", sections 2, 3, 6.
+//! The count is checked against the engine's own: see [`room`](self::room).
 
 mod room;
 
@@ -27,35 +27,35 @@ use self::room::{Order, Room};
 use super::backlog::BATCH_MS;
 use crate::model::{AdmissionRule, At, Candidates, Event, Replica, ReplicaId};
 
-/// How often a request may change the replica it waits for; afterwards it takes the place it is called to, so that
-/// nobody wanders for ever.
+/// Most times that a request may change the replica it waits for. After that it takes the slot it is called to, so
+/// that no request moves around forever.
 pub const MOST_MOVES: u16 = 3;
-/// A request that waits is decided anew after this, whatever happened: its replica may have been held back meanwhile.
+/// Interval after which a waiting request is decided again in any case: its replica may have become unusable.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// A cost gap counts as at most this, ms, so that `ageing` bounds how many may overtake.
+/// Upper limit of a cost gap, ms, so that `ageing` bounds how many requests may overtake.
 const MOST_GAP_MS: f64 = 10_000.0;
 
-/// Longest that a client is told to stay away, s: queues change faster than that.
+/// Longest `Retry-After` sent to a client, s: queues change faster than that.
 const MOST_PATIENCE_SECS: f64 = 60.0;
 
-/// What is known of a request that is to be admitted at a replica.
+/// Facts about a request that asks for admission at a replica.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Wish {
-    /// Its prompt, tokens.
+    /// Tokens of its prompt.
     pub prompt_tokens: u32,
-    /// Of them not believed cached there.
+    /// Prompt tokens that are not believed cached there.
     pub uncached_tokens: u32,
-    /// Prefill time of these, ms.
+    /// Prefill time of the uncached tokens, ms.
     pub work_ms: f64,
-    /// What the replica has to prefill before it, those who wait ahead included, ms.
+    /// Prefill that the replica has to do before it, requests waiting ahead included, ms.
     pub backlog_ms: f64,
-    /// By how much the second-best replica is dearer, ms.
+    /// Cost of the second-best replica minus that of the best, ms.
     pub gap_ms: f64,
 }
 
-/// A place in a replica's queue. Give it back with [`AdmissionGate::withdraw`].
+/// Entry in a replica's queue. Return it with [`AdmissionGate::withdraw`].
 #[derive(Debug, PartialEq, Eq)]
-#[must_use = "a place that is never given back blocks those behind it"]
+#[must_use = "an entry that is never withdrawn blocks those behind it"]
 pub struct Ticket {
     replica: ReplicaId,
     number: u64,
@@ -64,52 +64,52 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// For whom it waits.
+    /// Replica that it waits for.
     #[must_use]
     pub const fn replica(&self) -> ReplicaId {
         self.replica
     }
 
-    /// What it is called by; kept when it is decided anew.
+    /// Number by which it is called; kept when the request is decided again.
     #[must_use]
     pub const fn number(&self) -> u64 {
         self.number
     }
 
-    /// How often it changed the replica it waits for.
+    /// Number of times that it has changed the replica it waits for.
     #[must_use]
     pub const fn moves(&self) -> u16 {
         self.moves
     }
 
-    /// When it is to be decided anew, called or not.
+    /// Time at which it must be decided again, called or not.
     #[must_use]
     pub const fn look(&self) -> At {
         self.look
     }
 }
 
-/// The right to be in flight at a replica. Give it back with [`AdmissionGate::release`].
+/// Right to be in flight at a replica. Return it with [`AdmissionGate::release`].
 #[derive(Debug, PartialEq, Eq)]
-#[must_use = "a pass that is never given back narrows the gate until the engine's own count says so"]
+#[must_use = "a pass that is never released narrows the gate until the engine's own count corrects it"]
 pub struct Pass {
     replica: ReplicaId,
     number: u64,
 }
 
-/// What became of a request at the gate.
+/// Result of asking for admission.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Admission {
-    /// It may go.
+    /// Admitted: the request may be sent.
     Pass(Pass),
-    /// It waits.
+    /// Queued: the request waits.
     Wait(Ticket),
-    /// As many wait as may.
+    /// Rejected: the queue is full.
     Full,
 }
 
-/// A request that was taken out of its queue to be decided anew; it keeps its age and its number.
+/// Request that was taken out of its queue to be decided again; it keeps its age and its number.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Withdrawn {
     replica: ReplicaId,
@@ -117,60 +117,60 @@ pub struct Withdrawn {
     entered: At,
     moves: u16,
     order: Order,
-    /// Whether a place at its replica had been set aside for it.
+    /// True when a slot at its replica had been reserved for it.
     promised: bool,
 }
 
 impl Withdrawn {
-    /// The replica that it must take now: it was called there, and has wandered enough.
+    /// Replica that it must take now, because it was called there and has moved often enough.
     #[must_use]
     pub fn settled(&self) -> Option<ReplicaId> {
         (self.promised && self.moves >= MOST_MOVES).then_some(self.replica)
     }
 
-    /// For whom it waited.
+    /// Replica that it waited for.
     #[must_use]
     pub const fn replica(&self) -> ReplicaId {
         self.replica
     }
 }
 
-/// Work that waits at the gate for one replica.
+/// Work that waits at the gate of one replica.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Ahead {
-    /// Requests.
+    /// Number of requests.
     pub requests: u32,
-    /// Their prompt tokens.
+    /// Prompt tokens of these requests.
     pub prompt_tokens: u64,
-    /// Of them not believed cached there.
+    /// Prompt tokens of them that are not believed cached there.
     pub uncached_tokens: u64,
-    /// Their prefill time, ms.
+    /// Prefill time of them, ms.
     pub work_ms: f64,
 }
 
-/// A replica's count was set right by its engine's.
+/// Correction of a replica's count by its engine's own.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Resync {
-    /// Whose.
+    /// Replica whose count was corrected.
     pub replica: ReplicaId,
-    /// Requests written off.
+    /// Number of requests that were written off.
     pub written_off: u32,
-    /// Requests that the engine says it has.
+    /// Number of requests that the engine reports.
     pub engine_has: f64,
 }
 
-/// The gates of all replicas.
+/// Gates of all replicas.
 #[derive(Debug, Clone)]
 pub struct AdmissionGate {
     rule: Option<AdmissionRule>,
     rooms: Vec<Room>,
     next: u64,
-    /// Those called since somebody asked.
+    /// Requests called since `take_called` was last used.
     called: Vec<u64>,
 }
 
 impl AdmissionGate {
-    /// For this fleet, all open.
+    /// Creates the gates of a fleet, all open.
     #[must_use]
     pub fn new(fleet: &[Replica]) -> Self {
         let rooms = fleet.iter().map(|replica| Room::new(replica.decode_batch)).collect();
@@ -183,37 +183,39 @@ impl AdmissionGate {
         self.rooms[replica.index()].limit(rule)
     }
 
-    /// Whether a request that will not wait finds no room there.
+    /// Returns true when a request that will not wait finds no slot there.
     #[must_use]
     pub fn is_closed(&self, rule: &AdmissionRule, replica: ReplicaId) -> bool {
         let room = &self.rooms[replica.index()];
         room.limit(rule).is_some_and(|limit| room.taken() + room.waiting() >= limit)
     }
 
-    /// Requests in flight there by the gate's count, and those that wait.
+    /// Number of requests in flight there by the gate's count, and number of those that wait.
     #[must_use]
     pub fn counts(&self, replica: ReplicaId) -> (u32, u32) {
         let room = &self.rooms[replica.index()];
         (room.inside(), room.queued())
     }
 
-    /// Whether anybody waits for this replica.
+    /// Returns true when a request waits for this replica.
     #[must_use]
     pub fn is_waited_for(&self, replica: ReplicaId) -> bool {
         self.rooms[replica.index()].queued() > 0
     }
 
-    /// What waits for a replica ahead of a request; `None`: ahead of one that comes now.
+    /// Work that waits for a replica ahead of a request; `None`: ahead of one that arrives now.
     #[must_use]
     pub fn ahead(&self, replica: ReplicaId, before: Option<&Withdrawn>) -> Ahead {
         self.rooms[replica.index()].ahead(before.map(|before| before.order))
     }
 
-    /// Adds what waits ahead of a request to the load that its decision sees.
+    /// Adds the work that waits ahead of a request to the load that its decision sees.
     pub fn read(&self, before: Option<&Withdrawn>, candidates: &mut Candidates) {
         for row in 0..candidates.len() {
             let ahead = self.ahead(candidates.replica[row], before);
             if ahead.requests > 0 {
+                // A waiting request has reserved nothing at the replica yet, but it goes first, so it counts as load
+                // in every column that `Load` and `Backlog` fill.
                 candidates.queued_tokens[row] += ahead.prompt_tokens;
                 candidates.queued_tokens_first[row] += ahead.prompt_tokens;
                 candidates.queued_uncached_tokens_completion[row] += ahead.uncached_tokens;
@@ -225,16 +227,16 @@ impl AdmissionGate {
         }
     }
 
-    /// Takes a request out of its queue: it is decided anew, or its client left. [`AdmissionGate::call`] says who gets the place
-    /// that was set aside for it.
+    /// Takes a request out of its queue, because it is decided again or its client has left. [`AdmissionGate::call`]
+    /// then passes on the slot that was reserved for it.
     pub fn withdraw(&mut self, ticket: Ticket) -> Withdrawn {
         let Ticket { replica, number, moves, .. } = ticket;
         let (entered, order, promised) = self.rooms[replica.index()].remove(number);
         Withdrawn { replica, number, entered, moves, order, promised }
     }
 
-    /// Admits a request at the replica that was chosen for it. `again`: it waited already; where the queue there is full
-    /// it then stays where it was, if `stay`, else it is shed.
+    /// Admits a request at the replica that was chosen for it. `again`: the request has waited before. If the queue is
+    /// full, such a request returns to its old position if `stay` is true, otherwise it is rejected.
     pub fn admit(
         &mut self,
         rule: &AdmissionRule,
@@ -243,7 +245,9 @@ impl AdmissionGate {
         wish: &Wish,
         again: Option<(Withdrawn, bool)>,
     ) -> Admission {
+        // `call` has no rule at hand: it runs when a request ends, outside any decision.
         self.rule = Some(*rule);
+        // Number and time of entry survive a second decision: both determine the order, so age is never lost.
         let number = again.map_or(self.next, |(before, _)| before.number);
         self.next += u64::from(again.is_none());
         let entered = again.map_or(at, |(before, _)| before.entered);
@@ -251,15 +255,19 @@ impl AdmissionGate {
         let room = &mut self.rooms[replica.index()];
         let Some(limit) = room.limit(rule) else { return room.enter(at, replica, number) };
         let waited = again.is_some();
+        // How much prefill must drain before a cold prompt may go; 0 or less: it need not wait for that.
         let over_ms =
             if rule.hold_cold && wish.work_ms > rule.cold_ms { wish.backlog_ms - rule.backlog_ms } else { 0.0 };
+        // Promised slots count as taken, and everybody ahead has a claim to one: a free slot is no way to overtake.
         let full = room.taken() + room.waiting_ahead(order) >= limit;
         if !full && over_ms <= 0.0 {
             room.went(at, waited);
             return room.enter(at, replica, number);
         }
+        // A full replica calls when a slot is free; prefill drains without any event, so the timer must wake this one.
         let look = at.plus(if full { LOOK_AGAIN } else { millis(over_ms).min(LOOK_AGAIN) });
         let mut moves = again.map_or(0, |(before, _)| before.moves);
+        // Before the entry is queued: `begin_to_wait` starts the drain clock only at an empty queue.
         if again.is_none() {
             room.begin_to_wait(at);
         }
@@ -269,7 +277,7 @@ impl AdmissionGate {
             return Admission::Wait(Ticket { replica, number, moves, look });
         }
         match again {
-            // Its old place is free: it just left it.
+            // Its old slot in the queue is free, because `withdraw` has just taken it out.
             Some((before, true)) => {
                 moves = moves.saturating_add(1);
                 self.rooms[before.replica.index()].queue(before.order, entered, wish);
@@ -279,39 +287,41 @@ impl AdmissionGate {
         }
     }
 
-    /// When those who wait for a replica now will have gone, by how fast they went since the queue formed, at most the last
-    /// `room::WENT` of them: seconds, 1 to `MOST_PATIENCE_SECS`. Those who are shed should not come back sooner, or they
-    /// would only be shed again.
+    /// Expected time until those who wait for a replica now are gone, judged by how fast the queue has moved since it
+    /// formed (at most the last `room::WENT` departures): seconds, 1 to `MOST_PATIENCE_SECS`. A rejected client
+    /// that returns sooner would only be rejected again.
     #[must_use]
     pub fn patience_secs(&self, replica: ReplicaId, at: At) -> u64 {
         let secs = self.rooms[replica.index()].drain_secs(at).ceil().clamp(1.0, MOST_PATIENCE_SECS);
         Duration::try_from_secs_f64(secs).map_or(1, |span| span.as_secs())
     }
 
-    /// A request is no longer in flight. One that was written off meanwhile changes nothing.
+    /// Ends a request's time in flight. One that was written off meanwhile changes nothing.
     pub fn release(&mut self, pass: Pass) {
         self.rooms[pass.replica.index()].leave(pass.number);
     }
 
-    /// Sets places aside for those who are next, and calls them. `backlog_ms`: what the replica has to prefill now.
+    /// Reserves slots for the next in line and calls them. `backlog_ms`: prefill that the replica has to do now.
     pub fn call(&mut self, replica: ReplicaId, backlog_ms: f64) {
         if let Some(rule) = &self.rule {
             self.rooms[replica.index()].call(rule, backlog_ms, &mut self.called);
         }
     }
 
-    /// Takes in what an engine says of itself, and what becomes of replicas.
+    /// Applies an engine's report, or a change of a replica's state.
     pub fn apply(&mut self, event: &Event) -> Option<Resync> {
         match event {
             Event::Report { replica, at, report } => self.rooms[replica.index()]
                 .report(*at, report)
                 .map(|(written_off, engine_has)| Resync { replica: *replica, written_off, engine_has }),
+            // Nobody may wait for a replica that is gone: all are decided again, and choose another.
             Event::Down { replica } => {
                 let room = &mut self.rooms[replica.index()];
                 room.forget_pages();
                 room.call_all(&mut self.called);
                 None
             }
+            // Old pages describe the process that is gone, not the requests sent to the new one.
             Event::Restarted { replica } => {
                 self.rooms[replica.index()].forget_pages();
                 None
@@ -320,15 +330,16 @@ impl AdmissionGate {
         }
     }
 
-    /// Those who were called since this was asked last; to be decided anew.
+    /// Takes the numbers of the requests called since the last call; each must be decided again.
     pub fn take_called(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.called)
     }
 }
 
-/// Who comes first: the largest gap plus age; of two the one that came first.
+/// Order of the queue: the largest gap plus age first; of two equal ones the one that arrived first.
 #[expect(clippy::cast_precision_loss, reason = "µs since the epoch stay below 2^53 for two centuries")]
 fn order(rule: &AdmissionRule, wish: &Wish, entered: At, number: u64) -> Order {
+    // Age enters as minus the time of entry: ranks need not be recomputed while requests wait.
     let gap_ms = if rule.hold_cold && wish.gap_ms.is_finite() { wish.gap_ms.clamp(0.0, MOST_GAP_MS) } else { 0.0 };
     Order { rank: gap_ms - rule.ageing * (entered.0 as f64 / 1e3), number }
 }

@@ -1,38 +1,39 @@
-//! What answers cost while they are written: their mean length (tokens, whole fleet) and, per replica, the time between
-//! two tokens as `a + b·D`, ms, with D the requests in flight there when the request was dispatched.
+//! Length and speed of answers: their mean length (tokens, whole fleet) and, per replica, the time between two
+//! tokens as `a + b·D`, ms, with D the requests in flight there when the request was dispatched.
 //!
-//! The mean is exponential, each answer weighs 2 %. The line is least squares with forgetting 0.998 per answer, drawn
-//! to the prior by as much as ten samples of it weigh, and never negative. Source: design study, section 3, "Learning".
+//! The mean is exponential, and each answer has a weight of 2 %. The line is fitted by least squares with forgetting
+//! factor 0.998 per answer. Ten pseudo-samples pull it towards the prior, and neither coefficient becomes negative.
 
 use serde::{Deserialize, Serialize};
 
 use crate::model::{Candidates, ReplicaId};
 
-/// What a new answer weighs in the mean length.
+/// Weight of a new answer in the mean length.
 const LENGTH_WEIGHT: f64 = 0.02;
-/// Mean length before any answer, tokens: the limit of the study's clients.
+/// Mean length before any answer, tokens.
 const PRIOR_TOKENS: f64 = 128.0;
-/// What a sample's weight falls to with each later one of its replica.
+/// Factor on a sample's weight with each later sample of the same replica.
 const FORGETTING: f64 = 0.998;
-/// Before any answer, ms: calibrated on two L40S.
+/// Intercept and slope before any answer, ms: calibrated on two L40S.
 const PRIOR_ALONE_MS: f64 = 7.7;
 const PRIOR_PER_REQUEST_MS: f64 = 0.6;
-/// The prior is worth this many samples at each of the two points.
+/// Weight of the prior at each of the two points of `PRIOR_AT`, samples.
 const PRIOR_SAMPLES: f64 = 5.0;
 const PRIOR_AT: [f64; 2] = [0.0, 10.0];
-/// A gap above this many times the predicted one (and 50 ms) counts as that: one stalled stream must not teach.
+/// Upper limit of a gap: this multiple of the predicted one, but at least 50 ms. One stalled stream must not distort
+/// the fit.
 const CLIP_RATIO: f64 = 5.0;
 const CLIP_MS: f64 = 50.0;
 
-/// What was learned of one replica's answers, for the next run.
+/// Learned state of one replica's answers, saved for the next run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct LearnedAnswers {
-    /// Of the whole fleet.
+    /// Mean length over the whole fleet, tokens.
     mean_tokens: f64,
     sums: Sums,
 }
 
-/// Σ weight of 1, D, D², gap, D·gap.
+/// Weighted sums of 1, D, D², gap and D·gap.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 struct Sums {
     one: f64,
@@ -57,13 +58,15 @@ impl Sums {
         }
     }
 
-    /// `a` and `b` of the line, the prior's samples included.
+    /// Intercept `a` and slope `b` of the line, with the prior's samples included.
     fn line(mut self) -> (f64, f64) {
+        // The prior is added at every reading, not once: stored sums fade, and the prior must not fade with them.
         for d in PRIOR_AT {
             self.add(PRIOR_SAMPLES, d, PRIOR_ALONE_MS + PRIOR_PER_REQUEST_MS * d);
         }
-        // Positive, since the prior has two points.
+        // Positive, because the prior has samples at two different points.
         let spread = self.one * self.dd - self.d * self.d;
+        // Both are clamped: a token gap that is negative, or that shrinks under load, is noise.
         let slope = ((self.one * self.d_gap - self.d * self.gap) / spread).max(0.0);
         (((self.gap - slope * self.d) / self.one).max(0.0), slope)
     }
@@ -77,49 +80,51 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// For a fleet of `replicas`, no answer seen.
+    /// Creates the statistics of a fleet of `replicas`, without any answer.
     #[must_use]
     pub fn new(replicas: usize) -> Self {
         Self { mean_tokens: PRIOR_TOKENS, replicas: vec![Sums::default(); replicas] }
     }
 
-    /// An answer of `tokens` was written at a replica in `decode_ms` after its first token; `inflight` were there when
-    /// it was dispatched. `None` where the time is not known.
+    /// Records an answer of `tokens` that a replica wrote in `decode_ms` after its first token, with `inflight`
+    /// requests there at its dispatch. `decode_ms` is `None` when the time is unknown; then only the length counts.
     pub fn record(&mut self, replica: ReplicaId, inflight: u32, tokens: u32, decode_ms: Option<f64>) {
         self.mean_tokens += (f64::from(tokens) - self.mean_tokens) * LENGTH_WEIGHT;
+        // One token has no gap, and would divide by zero below.
         let Some(decode_ms) = decode_ms.filter(|ms| tokens > 1 && ms.is_finite() && *ms >= 0.0) else { return };
         let gap = decode_ms / f64::from(tokens - 1);
         let sums = &mut self.replicas[replica.index()];
         let (alone, slope) = sums.line();
         let d = f64::from(inflight);
+        // The limit comes from the line before this sample, so that an outlier cannot raise its own limit.
         let most = (CLIP_RATIO * (alone + slope * d)).max(CLIP_MS);
         sums.fade(FORGETTING);
         sums.add(1.0, d, gap.min(most));
     }
 
-    /// What was learned of a replica, and of the fleet.
+    /// Learned state of a replica, together with the fleet's mean length.
     #[must_use]
     pub fn learned(&self, replica: ReplicaId) -> Option<LearnedAnswers> {
         Some(LearnedAnswers { mean_tokens: self.mean_tokens, sums: *self.replicas.get(replica.index())? })
     }
 
-    /// Goes on from what an earlier run learned.
+    /// Resumes from the state that an earlier run learned.
     ///
     /// # Errors
-    /// What cannot be in it; nothing changes then.
+    /// A figure is out of its range, or the fleet has no such replica; nothing changes then.
     pub fn go_on_from(&mut self, replica: ReplicaId, learned: &LearnedAnswers) -> Result<(), &'static str> {
         let LearnedAnswers { mean_tokens, sums } = *learned;
         let all = [mean_tokens, sums.one, sums.d, sums.dd, sums.gap, sums.d_gap];
-        // Weights fade, so no sum can be that large.
+        // Weights fade, so no sum can become that large: a figure beyond this is from a damaged row.
         if !all.iter().all(|figure| (0.0..=1e12).contains(figure)) {
             return Err("a figure is out of its range");
         }
-        *self.replicas.get_mut(replica.index()).ok_or("it is of a replica that is not there")? = sums;
+        *self.replicas.get_mut(replica.index()).ok_or("it belongs to a replica that does not exist")? = sums;
         self.mean_tokens = mean_tokens;
         Ok(())
     }
 
-    /// Fills `answer_tokens`, `itl_alone_ms`, `itl_ms_per_request`.
+    /// Fills `answer_tokens`, `itl_alone_ms` and `itl_ms_per_request`.
     pub fn read(&self, candidates: &mut Candidates) {
         candidates.answer_tokens = self.mean_tokens;
         for row in 0..candidates.len() {

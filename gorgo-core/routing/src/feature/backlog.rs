@@ -1,4 +1,4 @@
-//! The prefill work waiting at each replica, ms, by a virtual clock that this router keeps for it.
+//! Prefill work that waits at each replica, ms, tracked by a virtual clock.
 //!
 //! ```text
 //! dispatch at t:       V = max(V, t + RTT/2) + 40 ms + work
@@ -6,22 +6,22 @@
 //! read at t:           max(0, V − t − RTT/2); a request overdue by o makes it at least min(o, 3 s)
 //! ```
 //!
-//! V is the moment the engine will have nothing left to prefill. Each first token sets it right, since the engine serves
-//! in order; a straggler is assumed to stay one. Work is what was predicted at dispatch, ms. Only this router's requests
-//! are in it. Source: design study, section 3, "Virtual clock".
+//! V is the time at which the engine will have nothing left to prefill. Each first token corrects it, because engines
+//! prefill in order of arrival; a request that is late is assumed to delay all requests behind it. Work is the prefill
+//! time predicted at dispatch, ms. Only requests of this router are included.
 
 use std::collections::VecDeque;
 
 use crate::model::{At, Candidates, ReplicaId};
 
-/// Fixed time of a prefill batch that a waiting request sees of the one before it, ms (0.04 s in the study).
+/// Fixed time of a prefill batch, which a waiting request pays for every request ahead of it, ms.
 pub(crate) const BATCH_MS: f64 = 40.0;
-/// A straggler is not believed to take longer than this, ms.
+/// Upper limit of the delay that an overdue request adds to the backlog, ms.
 const MOST_OVERDUE_MS: f64 = 3_000.0;
 
-/// One request's place in line. Give it back with [`Backlog::first_token`] or [`Backlog::release`]; else it stays there.
+/// Entry of one request in a replica's backlog. Return it with [`Backlog::first_token`] or [`Backlog::release`].
 #[derive(Debug, PartialEq, Eq)]
-#[must_use = "a request that is never released stands in line for ever"]
+#[must_use = "a request that is never released stays in the backlog forever"]
 pub struct Ticket {
     replica: ReplicaId,
     number: u64,
@@ -31,27 +31,27 @@ pub struct Ticket {
 #[derive(Debug, Clone, Copy)]
 struct Waiting {
     number: u64,
-    /// When it reaches the engine, ms since the epoch.
+    /// Time at which it reaches the engine, ms since the epoch.
     arrives_ms: f64,
-    /// Prefill time of what is not cached, ms.
+    /// Prefill time of its uncached tokens, ms.
     work_ms: f64,
-    /// When its first token is due at the router, ms since the epoch.
+    /// Time at which its first token is due at the router, ms since the epoch.
     due_ms: f64,
-    /// Whether its first token will be seen: not where the answer comes in one piece.
+    /// True when its first token will be seen; false when the answer comes in one piece.
     streams: bool,
 }
 
 #[derive(Debug, Clone, Default)]
 struct Line {
-    /// When the engine began on what is waiting, as far as first tokens tell, ms since the epoch.
+    /// Time at which the engine began with the waiting requests, judged by first tokens, ms since the epoch.
     begun_ms: f64,
-    /// When the engine is done with all of it, ms since the epoch.
+    /// Time at which the engine will have prefilled all of them, ms since the epoch.
     idle_ms: f64,
-    /// In order of dispatch.
+    /// Requests without a first token, in order of dispatch.
     waiting: VecDeque<Waiting>,
 }
 
-/// The lines of all replicas.
+/// Backlogs of all replicas.
 #[derive(Debug, Clone)]
 pub struct Backlog {
     lines: Vec<Line>,
@@ -59,42 +59,47 @@ pub struct Backlog {
 }
 
 impl Backlog {
-    /// For a fleet of `replicas`, nothing waiting.
+    /// Creates empty backlogs for a fleet of `replicas`.
     #[must_use]
     pub fn new(replicas: usize) -> Self {
         Self { lines: vec![Line::default(); replicas], next: 0 }
     }
 
-    /// A request with `work_ms` of prefill goes to a replica `rtt_ms` away. `streams`: its first token will be seen;
-    /// else it is believed to be on time, and gone when a later request has its first token.
+    /// Adds a request with `work_ms` of prefill at a replica `rtt_ms` away. `streams`: its first token will be seen.
+    /// Otherwise it is assumed to be on time, and leaves the backlog when a later request gets its first token.
     pub fn dispatch(&mut self, at: At, replica: ReplicaId, rtt_ms: f64, work_ms: f64, streams: bool) -> Ticket {
         let number = self.next;
         self.next += 1;
+        // The way to the engine is taken to be half of the round trip.
         let half = rtt_ms / 2.0;
+        // `due_ms` depends on the queue, so `append` sets it.
         let waiting = Waiting { number, arrives_ms: millis(at) + half, work_ms, due_ms: 0.0, streams };
         self.lines[replica.index()].append(waiting, half);
         Ticket { replica, number }
     }
 
-    /// The request's first token arrived at the router.
+    /// Corrects the clock by a request's first token, which has just arrived at the router.
     pub fn first_token(&mut self, at: At, ticket: &Ticket, rtt_ms: f64) {
         let line = &mut self.lines[ticket.replica.index()];
         if line.take(ticket.number) {
+            // Engines prefill in order: this token proves that everything dispatched earlier without streaming is done.
             line.waiting.retain(|waiting| waiting.streams || waiting.number > ticket.number);
+            // The engine wrote the token half a round trip ago and has been on the next request since.
             line.replay(millis(at) - rtt_ms / 2.0, rtt_ms / 2.0);
         }
     }
 
-    /// The request is over. Without a first token nothing is known of the engine but that this work is gone from it.
+    /// Removes a request that has ended. Without a first token, all that is known is that its work is gone.
     pub fn release(&mut self, ticket: Ticket, rtt_ms: f64) {
         let Ticket { replica, number } = ticket;
         let line = &mut self.lines[replica.index()];
         if line.take(number) {
+            // The end shows nothing about the engine's progress, so the clock restarts from the last known begin.
             line.replay(line.begun_ms, rtt_ms / 2.0);
         }
     }
 
-    /// Fills `backlog_ms`; reads `rtt_ms`.
+    /// Fills `backlog_ms`. Reads `rtt_ms`.
     pub fn read(&self, at: At, candidates: &mut Candidates) {
         for row in 0..candidates.len() {
             let rtt_ms = candidates.rtt_ms[row].unwrap_or(0.0);
@@ -102,11 +107,13 @@ impl Backlog {
         }
     }
 
-    /// What a request sent to a replica now would wait for, ms.
+    /// Time that a request sent to a replica now would wait there, ms.
     #[must_use]
     pub fn wait_ms(&self, at: At, replica: ReplicaId, rtt_ms: f64) -> f64 {
         let (line, now) = (&self.lines[replica.index()], millis(at));
+        // Only a streaming request can be seen to be overdue.
         let first = line.waiting.iter().find(|waiting| waiting.streams);
+        // Capped: a stuck or lost request must not ban its replica for minutes.
         let overdue = first.map_or(0.0, |first| (now - first.due_ms).min(MOST_OVERDUE_MS));
         (line.idle_ms - now - rtt_ms / 2.0).max(overdue).max(0.0)
     }
@@ -124,9 +131,10 @@ impl Line {
         place.and_then(|place| self.waiting.remove(place)).is_some()
     }
 
-    /// The engine begins on the oldest request at `start_ms`.
+    /// Recomputes the line, assuming that the engine begins with the oldest request at `start_ms`.
     fn replay(&mut self, start_ms: f64, half_rtt_ms: f64) {
         (self.begun_ms, self.idle_ms) = (start_ms, start_ms);
+        // Same recurrence as in `append`: an engine cannot begin with a request before it arrives.
         for waiting in &mut self.waiting {
             self.idle_ms = self.idle_ms.max(waiting.arrives_ms) + BATCH_MS + waiting.work_ms;
             waiting.due_ms = self.idle_ms + half_rtt_ms;

@@ -1,9 +1,9 @@
-//! A mean in which a sample counts half after each half-life of *time*, not after a number of samples: a burst of
-//! samples moves it no further than their number deserves, and a pause does not keep the past young.
+//! Mean in which a sample's weight halves with each half-life of *time*, not after a number of samples: a burst moves
+//! it no further than its samples deserve, and old samples do not stay fresh during a pause.
 
 use crate::model::At;
 
-/// Σ wᵢ·xᵢ / Σ wᵢ with wᵢ = 2^(−age / half-life). Weights are relative, so only samples make it move.
+/// Σ wᵢ·xᵢ / Σ wᵢ with wᵢ = 2^(−age / half-life). Weights are relative, so the mean moves only with samples.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct DecayingMean {
     mean: f64,
@@ -12,27 +12,30 @@ pub(super) struct DecayingMean {
 }
 
 impl DecayingMean {
-    /// Takes one sample. A sample older than the newest counts by its age, so order does not matter much.
+    /// Adds one sample. A late sample is weighted by its age, so arrival order hardly matters.
     pub(super) fn push(&mut self, at: At, value: f64, half_life_ms: f64) {
         let mut weight = 1.0;
+        // `weight` is kept relative to the newest sample, so a newer one fades what is there …
         if at >= self.newest {
             self.weight *= decay(at.millis_since(self.newest), half_life_ms);
             self.newest = at;
+        // … and an older one enters already faded.
         } else {
             weight = decay(self.newest.millis_since(at), half_life_ms);
         }
         self.weight += weight;
+        // The weight underflows to 0 only for a very old sample into an empty mean; dividing would give NaN.
         if self.weight > 0.0 {
             self.mean += (value - self.mean) * weight / self.weight;
         }
     }
 
-    /// The mean, in the samples' unit; `None` before the first sample.
+    /// Mean in the samples' unit; `None` before the first sample.
     pub(super) fn mean(&self) -> Option<f64> {
         (self.weight > 0.0).then_some(self.mean)
     }
 
-    /// When the newest sample was taken.
+    /// Time of the newest sample.
     pub(super) const fn newest(&self) -> At {
         self.newest
     }

@@ -1,9 +1,9 @@
-//! Which replicas may be used now, and for which model.
+//! Replicas that may be used now, and the models that each serves.
 //!
 //! A replica begins *untried*. Untried replicas are used only while no replica that serves the model is known to be
-//! up: so a router takes requests from its first millisecond on, and a replica that is down from the start gets none
-//! once another answered. Any sign of life (a probe that came back, a metrics page) makes an untried replica up; one
-//! that is down comes back only by [`Event::Up`], since health asks for more than one good sign then.
+//! up. So a router takes requests from its first millisecond on, and a replica that is down from the start gets none
+//! once another has answered. Any sign of life (a probe that came back, a metrics page) makes an untried replica up.
+//! A replica that is down comes back only by [`Event::Up`], because health checks then require several good signs.
 //!
 //! A replica whose models are neither configured nor learned yet accepts any model.
 
@@ -11,37 +11,37 @@ use std::sync::Arc;
 
 use crate::model::{Candidates, Event, Replica, ReplicaId};
 
-/// Whether a replica can be used.
+/// Availability of a replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ReplicaState {
-    /// Nothing was heard of it yet.
+    /// Neither up nor down so far: nothing has been heard from it.
     Untried,
-    /// It can be used.
+    /// Usable.
     Up,
-    /// It cannot.
+    /// Not usable.
     Down,
 }
 
 impl ReplicaState {
-    /// Whether it is known to be usable.
+    /// Returns true when the replica is known to be usable.
     #[must_use]
     pub const fn is_up(self) -> bool {
         matches!(self, Self::Up)
     }
 }
 
-/// Who could take a request for a model.
+/// Availability of a model over the fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Serves {
     /// At least one row is available.
     Somebody,
-    /// Replicas serve the model, none of them is up: 503.
+    /// Replicas serve the model, but none of them is up: 503.
     NoneAvailable,
-    /// No replica serves it: 404.
+    /// No replica serves the model: 404.
     UnknownModel,
 }
 
-/// State and models of all replicas.
+/// States and models of all replicas.
 #[derive(Debug, Clone)]
 pub struct Fleet {
     replicas: Vec<Member>,
@@ -50,20 +50,20 @@ pub struct Fleet {
 #[derive(Debug, Clone)]
 struct Member {
     state: ReplicaState,
-    /// Configured, or learned; empty: not known.
+    /// Models, configured or learned; empty: unknown.
     models: Vec<Arc<str>>,
     configured: bool,
-    /// An operator takes it out: it gets nothing new.
+    /// True while an operator drains it: it gets no new requests.
     draining: bool,
 }
 
 impl Member {
-    /// `None`: the request names no model, so any replica will do.
+    /// Returns true when the replica serves `model`. `None`: the request names no model, so any replica will do.
     fn serves(&self, model: Option<&str>) -> bool {
         model.is_none_or(|model| self.models.is_empty() || self.models.iter().any(|served| **served == *model))
     }
 
-    /// Its state as far as new requests go; `None`: none are sent there.
+    /// State as far as new requests are concerned; `None`: the replica takes none.
     fn open(&self) -> Option<ReplicaState> {
         (!self.draining).then_some(self.state)
     }
@@ -76,7 +76,7 @@ impl Member {
 }
 
 impl Fleet {
-    /// This fleet; `models[i]` are those configured for replica *i* (none: learned from [`Event::Models`]).
+    /// Creates a fleet; `models[i]` are configured for replica *i* (empty: learned from [`Event::Models`]).
     #[must_use]
     pub fn new(fleet: &[Replica], models: &[Vec<Arc<str>>]) -> Self {
         let member = |(place, _): (usize, &Replica)| {
@@ -86,7 +86,7 @@ impl Fleet {
         Self { replicas: fleet.iter().enumerate().map(member).collect() }
     }
 
-    /// Takes in what was seen of a replica. Configured models are never overruled.
+    /// Applies an event of a replica. Learned models never replace configured ones.
     pub fn apply(&mut self, event: &Event) {
         match event {
             Event::Up { replica } => self.replicas[replica.index()].state = ReplicaState::Up,
@@ -100,13 +100,15 @@ impl Fleet {
             Event::Probe { replica, rtt_ms: Some(_), .. } | Event::Report { replica, .. } => {
                 self.replicas[replica.index()].seen();
             }
+            // A lost probe is for health checks to judge: one loss is not yet `Down`.
             Event::Probe { rtt_ms: None, .. } | Event::KernelRtt { .. } | Event::Restarted { .. } => {}
         }
     }
 
-    /// Fills `available`: rows whose replica serves the model and can be used.
+    /// Fills `available`: true for rows whose replica serves the model and is usable.
     pub fn mark_available(&self, model: Option<&str>, candidates: &mut Candidates) -> Serves {
         let (mut up, mut untried, mut known) = (false, false, false);
+        // First pass: learn whether anybody is up, which decides whether untried replicas are candidates at all.
         for replica in &candidates.replica {
             let member = &self.replicas[replica.index()];
             if member.serves(model) {
@@ -115,11 +117,15 @@ impl Fleet {
                 untried |= member.open() == Some(ReplicaState::Untried);
             }
         }
+        // Draining replicas count as `known`: a model whose last replica drains is unavailable (503), not unknown
+        // (404).
+        // Second pass. Replicas never heard from serve only while none is known to be up.
         let wanted = if up { ReplicaState::Up } else { ReplicaState::Untried };
         for (row, replica) in candidates.replica.iter().enumerate() {
             let member = &self.replicas[replica.index()];
             candidates.available[row] = member.open() == Some(wanted) && member.serves(model);
         }
+        // A model that no replica serves is the client's mistake; one whose replicas are down is not.
         match (up || untried, known) {
             (true, _) => Serves::Somebody,
             (false, true) => Serves::NoneAvailable,
@@ -127,24 +133,24 @@ impl Fleet {
         }
     }
 
-    /// Takes a replica out for new requests, or lets it back. Whether that is news.
+    /// Starts or ends the draining of a replica. Returns true when that is a change.
     pub fn set_draining(&mut self, replica: ReplicaId, draining: bool) -> bool {
         std::mem::replace(&mut self.replicas[replica.index()].draining, draining) != draining
     }
 
-    /// Whether an operator took it out.
+    /// Returns true while an operator drains the replica.
     #[must_use]
     pub fn is_draining(&self, replica: ReplicaId) -> bool {
         self.replicas[replica.index()].draining
     }
 
-    /// The state of a replica.
+    /// State of a replica.
     #[must_use]
     pub fn state(&self, replica: ReplicaId) -> ReplicaState {
         self.replicas[replica.index()].state
     }
 
-    /// The models of a replica; empty: not known yet.
+    /// Models of a replica; empty: not known yet.
     #[must_use]
     pub fn models(&self, replica: ReplicaId) -> &[Arc<str>] {
         &self.replicas[replica.index()].models

@@ -1,69 +1,70 @@
-//! How much of what the prefix index promises an engine really has: per replica a running mean of actual ÷ predicted
+//! Reliability of the prefix index: per replica a running mean of actual ÷ predicted cached tokens, 0 to 1.
 //! cached tokens, 0 to 1.
-//!
-//! Kept apart for prompts that continue a known one and prompts that share only part of one, since engines with hybrid
-//! attention keep state only where a prompt ended and give nothing for the latter. A match of at least half the prompt
-//! counts as continuing: the index does not know where prompts ended. Source: design study, section 3, "h_r".
+//! Prompts that continue a known one and prompts that share only part of one are counted separately, because engines
+//! with hybrid attention keep state only where a prompt ended and reuse nothing for the latter. A match of at least
+//! half the prompt counts as continuing: the index does not know where prompts ended.
 
 use crate::model::{Candidates, ReplicaId, RequestView};
 
-/// What a new ratio weighs in the mean.
+/// Weight of a new ratio in the mean.
 const WEIGHT: f64 = 0.05;
-/// Shorter promises say nothing: a chat template is cached everywhere.
+/// Fewest predicted tokens that count: a chat template is cached everywhere, so short matches prove nothing.
 const LEAST_TOKENS: u32 = 256;
 
-/// The means of all replicas: `[shares part, continues]`.
+/// Means of all replicas: `[shares part, continues]`.
 #[derive(Debug, Clone)]
 pub struct Hits {
     replicas: Vec<[f64; 2]>,
 }
 
 impl Hits {
-    /// For a fleet of `replicas`; the index is believed until it is found wrong.
+    /// Creates the means of a fleet of `replicas`; the index is trusted until it is found wrong.
     #[must_use]
     pub fn new(replicas: usize) -> Self {
         Self { replicas: vec![[1.0; 2]; replicas] }
     }
 
-    /// The engine had `actual` tokens where `predicted` of `prompt` were believed cached.
+    /// Records that the engine had `actual` tokens cached where `predicted` of `prompt` were expected.
     pub fn record(&mut self, replica: ReplicaId, prompt: u32, predicted: u32, actual: u32) {
         if predicted >= LEAST_TOKENS {
             let mean = &mut self.replicas[replica.index()][continues(prompt, predicted)];
+            // An engine may have more than predicted; a ratio above 1 would promise tokens that the index does not know.
             let ratio = (f64::from(actual) / f64::from(predicted)).min(1.0);
             *mean += (ratio - *mean) * WEIGHT;
         }
     }
 
-    /// The means of a replica: of prompts that share part of a known one, of those that continue one.
+    /// Means of a replica: for prompts that share part of a known one, and for those that continue one.
     #[must_use]
     pub fn learned(&self, replica: ReplicaId) -> [f64; 2] {
         self.replicas.get(replica.index()).copied().unwrap_or([1.0; 2])
     }
 
-    /// Goes on from the means of an earlier run.
+    /// Resumes from the means of an earlier run.
     ///
     /// # Errors
-    /// What cannot be in them; nothing changes then.
+    /// A mean is out of its range, or the fleet has no such replica; nothing changes then.
     pub fn go_on_from(&mut self, replica: ReplicaId, means: [f64; 2]) -> Result<(), &'static str> {
         if !means.iter().all(|mean| (0.0..=1.0).contains(mean)) {
             return Err("a share is not between 0 and 1");
         }
-        *self.replicas.get_mut(replica.index()).ok_or("it is of a replica that is not there")? = means;
+        *self.replicas.get_mut(replica.index()).ok_or("it belongs to a replica that does not exist")? = means;
         Ok(())
     }
 
-    /// Fills `likely_uncached_tokens`; reads `cached_tokens`.
+    /// Fills `likely_uncached_tokens`. Reads `cached_tokens`.
     pub fn read(&self, request: &RequestView, candidates: &mut Candidates) {
         for row in 0..candidates.len() {
             let cached = candidates.cached_tokens[row].min(request.prompt_tokens);
             let hits = self.replicas[candidates.replica[row].index()][continues(request.prompt_tokens, cached)];
             let uncached = f64::from(request.prompt_tokens) - hits * f64::from(cached);
+            // Engines always compute the last token, whatever is cached.
             candidates.likely_uncached_tokens[row] = uncached.max(1.0);
         }
     }
 }
 
-/// Which of the two means.
+/// Index of the mean that applies.
 fn continues(prompt: u32, cached: u32) -> usize {
     usize::from(u64::from(cached) * 2 >= u64::from(prompt))
 }

@@ -1,16 +1,16 @@
 //! Smoothed TTFT observed at each replica, ms (the `latency` term, `least-latency`).
 //!
-//! Only requests that ended well with a token count: an engine that refuses everything in 2 ms must not look fast.
-//! That it fails is for health to decide. Before the first sample, and when the last is too old to say anything, it is
-//! unknown, and the term's `unknown` rule decides: so a replica that was slow once is not avoided for ever.
+//! Only requests that ended well with a token count: an engine that rejects everything in 2 ms must not look fast.
+//! Failures are for health checks to judge. Before the first sample, and when the last one is too old, the value is
+//! unknown and the term's `unknown` rule decides, so that a replica that was slow once is not avoided forever.
 
 use super::decay::DecayingMean;
 use crate::model::{At, Candidates, Ending, ReplicaId};
 
-/// A mean whose newest sample is older than this many half-lives is unknown.
+/// Age in half-lives beyond which the newest sample no longer counts and the mean is unknown.
 const FORGOTTEN_HALF_LIVES: f64 = 16.0;
 
-/// TTFT of all replicas.
+/// Smoothed TTFT of all replicas.
 #[derive(Debug, Clone)]
 pub struct Latency {
     replicas: Vec<DecayingMean>,
@@ -18,13 +18,13 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// For a fleet of `replicas`. `half_life_ms`: age at which a sample counts half.
+    /// Creates the means of a fleet of `replicas`. `half_life_ms`: age at which a sample counts half.
     #[must_use]
     pub fn new(replicas: usize, half_life_ms: f64) -> Self {
         Self { replicas: vec![DecayingMean::default(); replicas], half_life_ms }
     }
 
-    /// Takes in how a request ended at a replica.
+    /// Records how a request ended at a replica.
     pub fn record(&mut self, at: At, replica: ReplicaId, ending: &Ending) {
         if let Some(ttft_ms) = ending.ttft_ms.filter(|ms| ending.completed && ms.is_finite() && *ms >= 0.0) {
             self.replicas[replica.index()].push(at, ttft_ms, self.half_life_ms);
@@ -35,6 +35,7 @@ impl Latency {
     pub fn read(&self, at: At, candidates: &mut Candidates) {
         for (row, replica) in candidates.replica.iter().enumerate() {
             let observed = &self.replicas[replica.index()];
+            // The decaying mean itself never changes with time, only by samples, so its age is checked here.
             let remembered = at.millis_since(observed.newest()) <= FORGOTTEN_HALF_LIVES * self.half_life_ms;
             candidates.latency_ms[row] = observed.mean().filter(|_| remembered);
         }

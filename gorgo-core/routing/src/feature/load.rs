@@ -1,19 +1,20 @@
-//! This router's own work at each replica, in requests and prompt tokens: counted up in the step that selects,
-//! counted down exactly once.
+//! Load that this router has put on each replica, in requests and prompt tokens: incremented in the step that selects,
+//! decremented exactly once.
 //!
-//! A reservation hands out a [`Ticket`]. It cannot be copied and [`Load::release`] consumes it, so that releasing
-//! twice does not compile. Nothing else lowers a counter: no health check, no metrics page, no restart of an engine
-//! (its requests fail, and each failure releases its own ticket).
+//! A reservation returns a [`Ticket`]. It cannot be copied and [`Load::release`] consumes it, so that releasing twice
+//! does not compile. Nothing else lowers a counter: no health check, no metrics page, no restart of an engine (its
+//! requests fail, and each failure releases its own ticket).
 //!
-//! Queued tokens are kept four ways, since policies differ in what they count (all prompt tokens, or only those not
-//! believed cached) and until when (first token, or completion). The prefill still to be done is "uncached, until
+//! Queued tokens are kept in four variants, because policies differ in the tokens they count (all prompt tokens, or
+//! only those not believed cached) and in the end they count to (first token, or completion). The prefill still to be
+//! done is
 //! the first token". Source: GORGO paper, `Q_i` and its two variants.
 
 use crate::model::{Candidates, Event, ReplicaId};
 
-/// One request's work at one replica. Give it back with [`Load::release`]; dropped otherwise, it counts for ever.
+/// Load of one request at one replica. Return it with [`Load::release`]; a ticket that is dropped counts forever.
 #[derive(Debug, PartialEq, Eq)]
-#[must_use = "work that is never released counts as load for ever"]
+#[must_use = "load that is never released counts forever"]
 pub struct Ticket {
     replica: ReplicaId,
     prompt_tokens: u32,
@@ -22,27 +23,27 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// Where the work is.
+    /// Replica that has the load.
     #[must_use]
     pub const fn replica(&self) -> ReplicaId {
         self.replica
     }
 
-    /// Whether its first token came.
+    /// Returns true once the first token has arrived.
     #[must_use]
     pub const fn prefilled(&self) -> bool {
         self.prefilled
     }
 }
 
-/// Tokens of one kind, by when they are released.
+/// Tokens of one kind, by the event that releases them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Queued {
     until_completion: u64,
     until_first_token: u64,
 }
 
-/// One replica's counters.
+/// Counters of one replica.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Counters {
     prompt: Queued,
@@ -52,22 +53,23 @@ struct Counters {
     inflight_at_report: Option<u32>,
 }
 
-/// The counters of all replicas.
+/// Counters of all replicas.
 #[derive(Debug, Clone)]
 pub struct Load {
     replicas: Vec<Counters>,
 }
 
 impl Load {
-    /// For a fleet of `replicas`, all idle.
+    /// Creates the counters of a fleet of `replicas`, all idle.
     #[must_use]
     pub fn new(replicas: usize) -> Self {
         Self { replicas: vec![Counters::default(); replicas] }
     }
 
-    /// Charges a request to a replica. `uncached_tokens`: those of its prompt that are not believed cached there.
+    /// Charges a request to a replica. `uncached_tokens`: prompt tokens that are not believed cached there.
     pub fn reserve(&mut self, replica: ReplicaId, prompt_tokens: u32, uncached_tokens: u32) -> Ticket {
         let counters = &mut self.replicas[replica.index()];
+        // Charged at the decision, before anything is sent, so that the next decision already sees it.
         counters.inflight += 1;
         for (queued, tokens) in [(&mut counters.prompt, prompt_tokens), (&mut counters.uncached, uncached_tokens)] {
             queued.until_completion += u64::from(tokens);
@@ -76,8 +78,9 @@ impl Load {
         Ticket { replica, prompt_tokens, uncached_tokens, prefilled: false }
     }
 
-    /// The request's prefill is done: from here on it decodes. A second call changes nothing.
+    /// Marks the request's prefill as done: from now on it decodes. A second call changes nothing.
     pub fn first_token(&mut self, ticket: &mut Ticket) {
+        // Idempotent because `release` calls it too, for requests that end without a token.
         if ticket.prefilled {
             return;
         }
@@ -88,8 +91,9 @@ impl Load {
         counters.decoding += 1;
     }
 
-    /// The request is over, however it ended.
+    /// Ends a request's load, however it ended.
     pub fn release(&mut self, mut ticket: Ticket) {
+        // Brings a request that never had a token to the same state, so that every counter below is decremented alike.
         self.first_token(&mut ticket);
         let counters = &mut self.replicas[ticket.replica.index()];
         counters.prompt.until_completion -= u64::from(ticket.prompt_tokens);
@@ -98,14 +102,16 @@ impl Load {
         counters.inflight -= 1;
     }
 
-    /// Remembers the own load at each metrics page, so that between two pages the engine's figures can be carried
-    /// on with what this router sent and finished since (else a whole burst sees the same old numbers).
+    /// Remembers this router's load at each metrics page, so that between two pages the engine's figures can be
+    /// adjusted by what was sent and finished since. Otherwise a whole burst would see the same old numbers.
     pub fn apply(&mut self, event: &Event) {
         match event {
             Event::Report { replica, .. } => {
                 let counters = &mut self.replicas[replica.index()];
+                // The figures on the page include what this router had in flight at that moment.
                 counters.inflight_at_report = Some(counters.inflight);
             }
+            // The engine's last figures are discarded at the same events (`Reports`), so their baseline is, too.
             Event::Down { replica } | Event::Restarted { replica } => {
                 self.replicas[replica.index()].inflight_at_report = None;
             }
@@ -123,12 +129,13 @@ impl Load {
             candidates.queued_uncached_tokens[row] = counters.uncached.until_first_token;
             candidates.inflight[row] = counters.inflight;
             candidates.decoding[row] = counters.decoding;
+            // Signed, because more requests may have finished than were sent since the page.
             candidates.inflight_since_report[row] =
                 counters.inflight_at_report.map_or(0, |then| i64::from(counters.inflight) - i64::from(then));
         }
     }
 
-    /// Requests in flight, prompt tokens until completion, uncached tokens until the first token: the gauges.
+    /// Requests in flight, prompt tokens until completion, uncached tokens until the first token: the exported gauges.
     #[must_use]
     pub fn totals(&self, replica: ReplicaId) -> (u32, u64, u64) {
         let counters = &self.replicas[replica.index()];

@@ -1,24 +1,24 @@
-//! How large each replica's cache really is, as a multiple of what is believed: the index is a mirror of it, and one of
-//! the wrong size promises what was evicted, or does not know what is there.
+//! Real cache size of each replica, as a multiple of what is believed. The index mirrors the cache, and a mirror of the
+//! wrong size either promises what was evicted or does not know what is there.
 //!
-//! ×0.97 whenever the engine had less than 70 % of a predicted hit that was at least half the prompt and had long not
-//! been used; ×1.01 whenever a hit among the least recently used of a full mirror was confirmed. Other misses say nothing
-//! of size: an engine with hybrid attention has nothing of a prompt that merely begins like another, and no engine evicts
-//! what was used a moment ago; taken for evictions, they would shrink the mirror until hits are lost. Where no capacity is known at all, the steps start from what the mirror holds at the
-//! first miss. Source: design study, section 3, "Mirror capacity".
+//! ×0.97 whenever the engine had less than 70 % of a predicted hit that was at least half the prompt and had not been
+//! used for long; ×1.01 whenever a hit among the least recently used blocks of a full mirror was confirmed. Other
+//! misses show nothing about size: an engine with hybrid attention reuses nothing of a prompt that merely begins like
+//! another, and no engine evicts what was used a moment ago. Counted as evictions, they would shrink the mirror until
+//! hits are lost. Where no capacity is known at all, the steps start from what the mirror holds at the first miss.
 
 use crate::model::ReplicaId;
 
 const SHRINK: f64 = 0.97;
 const GROW: f64 = 1.01;
-/// Below this share of what was predicted it was a miss.
+/// Share of the predicted tokens below which a hit counts as missed.
 const MISSED: f64 = 0.7;
-/// Shorter promises say nothing: a chat template is cached everywhere.
+/// Fewest predicted tokens that count: a chat template is cached everywhere, so short matches prove nothing.
 const LEAST_TOKENS: u32 = 256;
-/// The engine's own figure is never that wrong.
+/// Range of the multiple: the engine's own figure is never further off.
 const FACTORS: [f64; 2] = [0.05, 4.0];
 
-/// One finding.
+/// Outcome of one predicted hit.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Finding {
     /// Tokens of the prompt.
@@ -27,26 +27,26 @@ pub struct Finding {
     pub predicted: u32,
     /// Tokens that the engine had.
     pub actual: u32,
-    /// Whether they had not been used for at least half the time that the mirror reaches back.
+    /// True when they had not been used for at least half the time that the mirror reaches back.
     pub old: bool,
-    /// Whether they were among the least recently used of a full mirror.
+    /// True when they were among the least recently used of a full mirror.
     pub near_tail: bool,
 }
 
-/// The multiples of all replicas.
+/// Multiples of all replicas.
 #[derive(Debug, Clone)]
 pub struct Mirror {
     factors: Vec<f64>,
 }
 
 impl Mirror {
-    /// For a fleet of `replicas`: sizes are believed.
+    /// Creates the multiples of a fleet of `replicas`, all 1.
     #[must_use]
     pub fn new(replicas: usize) -> Self {
         Self { factors: vec![1.0; replicas] }
     }
 
-    /// Takes in a finding. Gives back the step to take, if any: the mirror becomes so many times as large.
+    /// Records an observation. Returns the factor by which the mirror must be scaled, if any.
     pub fn record(&mut self, replica: ReplicaId, finding: Finding) -> Option<f64> {
         if finding.predicted < LEAST_TOKENS {
             return None;
@@ -54,29 +54,31 @@ impl Mirror {
         let missed = f64::from(finding.actual) < MISSED * f64::from(finding.predicted);
         let continues = u64::from(finding.predicted) * 2 >= u64::from(finding.prompt);
         let step = match missed {
+            // Shrinking needs evidence of eviction, growing needs evidence at the tail; all else is ambiguous.
             true if finding.old && continues => SHRINK,
             false if finding.near_tail => GROW,
             _ => return None,
         };
         let factor = &mut self.factors[replica.index()];
+        // At the end of the range nothing changes, and the caller must not scale the index either.
         let before = *factor;
         *factor = (before * step).clamp(FACTORS[0], FACTORS[1]);
         (*factor != before).then_some(step)
     }
 
-    /// Goes on from the multiple that an earlier run found.
+    /// Resumes from the multiple that an earlier run found.
     ///
     /// # Errors
-    /// What cannot be; nothing changes then.
+    /// The multiple is out of its range, or the fleet has no such replica; nothing changes then.
     pub fn go_on_from(&mut self, replica: ReplicaId, factor: f64) -> Result<(), &'static str> {
         if !(FACTORS[0]..=FACTORS[1]).contains(&factor) {
             return Err("a multiple of the cache's size is out of its range");
         }
-        *self.factors.get_mut(replica.index()).ok_or("it is of a replica that is not there")? = factor;
+        *self.factors.get_mut(replica.index()).ok_or("it belongs to a replica that does not exist")? = factor;
         Ok(())
     }
 
-    /// How many times as large as believed.
+    /// Real cache size as a multiple of the believed one.
     #[must_use]
     pub fn factor(&self, replica: ReplicaId) -> f64 {
         self.factors[replica.index()]

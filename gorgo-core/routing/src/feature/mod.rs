@@ -1,5 +1,5 @@
-//! Ring 1: facts per replica. Each file is one state machine, pure: it is fed with events and a time argument, and
-//! fills its columns of [`Candidates`](crate::model::Candidates). Whoever holds them decides about locks.
+//! Ring 1: facts per replica. Each file is one pure state machine: it is fed with events and a time argument, and
+//! fills its columns of [`Candidates`](crate::model::Candidates). Locking is left to the code that owns them.
 
 pub mod admission;
 pub mod answer;

@@ -1,68 +1,68 @@
-//! What a replica's time to first token is made of, learned per replica from what was observed there:
+//! Parts of a replica's time to first token, learned per replica from observations:
 //!
 //! `ttft − rtt ≈ intercept + P·uncached + Q·queued uncached + D·decoding`   (ms)
 //!
-//! by recursive least squares with forgetting 0.998 per sample; residuals are clipped at 3 standard deviations (one
-//! straggler must not teach), coefficients keep their physical sign. Source: design study, "Learning"; GORGO paper,
-//! `prefill_rate` and `queue_rate`.
+//! by recursive least squares with forgetting 0.998 per sample. Residuals are clipped at 3 standard deviations, so that
+//! one straggler does not distort the fit, and coefficients keep their physical sign. `P` and `Q` are `prefill_rate`
+//! and `queue_rate` of the GORGO paper.
 //!
-//! A replica never tried yet reads the median of those that have learned, else the priors below: a newcomer is
-//! neither free nor forbidden.
+//! A replica without samples reads the median of those that have learned, or the priors below while there is none: a
+//! newcomer is neither free nor forbidden.
 
 use serde::{Deserialize, Serialize};
 
 use crate::model::{At, Candidates, RateKind, RateRecord, ReplicaId};
 
-/// Samples until a replica's prediction is believed, and until it may lend its rates to newcomers.
+/// Samples until a replica's prediction is trusted, and until its rates count for newcomers.
 pub const MIN_SAMPLES: u64 = 30;
-/// What a sample's weight falls to with each later sample of its replica.
+/// Factor on a sample's weight with each later sample of its replica.
 const FORGETTING: f64 = 0.998;
-/// Residuals beyond this many standard deviations count as this many.
+/// Limit of residuals, standard deviations.
 const CLIP_SIGMAS: f64 = 3.0;
-/// Standard deviation of TTFT around the model before any sample, ms, and how many samples that belief is worth.
+/// Standard deviation of TTFT around the model before any sample, ms, and the weight of that prior, samples.
 const PRIOR_SIGMA_MS: f64 = 100.0;
 const PRIOR_SIGMA_SAMPLES: f64 = 10.0;
-/// 95 % of a normal distribution.
+/// Quantile of the normal distribution for a 95 % interval.
 const NORMAL_95: f64 = 1.96;
-/// Beyond these a sample is an error, not a fact: ms, and thousands of tokens (or requests).
+/// Limits beyond which a sample is taken for an error: ms, and thousands of tokens (or requests).
 const MOST_MS: f64 = 3_600_000.0;
 const MOST_SCALED: f64 = 100_000.0;
 
 const DIMENSIONS: usize = 4;
-/// The coefficients, in the order of the vectors here.
+/// Coefficients, in the order of the vectors in this file.
 const KINDS: [RateKind; DIMENSIONS] = [RateKind::Intercept, RateKind::Prefill, RateKind::Queue, RateKind::Decode];
-/// Tokens enter in thousands, so that the four columns are of like size.
+/// Unit of each column: tokens enter in thousands, so that the four columns have similar magnitudes.
 const SCALE: [f64; DIMENSIONS] = [1.0, 1e-3, 1e-3, 1.0];
-/// Value before any sample, in scaled units: 50 ms (20 to 80 ms per prefill batch and 34 ms outside the GPU,
+/// Values before any sample, in scaled units: 50 ms (20 to 80 ms per prefill batch and 34 ms outside the GPU,
 /// calibrated), 0.08 ms per token (0.069 to 0.083 measured on H100, 0.062 fitted on L40S), 0.005 ms per queued token
 /// (measured), 1 ms per decoding request (0.12 to 0.6 ms per step, and a prefill spans several).
 const PRIOR: [f64; DIMENSIONS] = [50.0, 80.0, 5.0, 1.0];
-/// How far the truth may lie from it, one standard deviation, same units.
+/// Standard deviation of the truth around the prior, same units.
 const PRIOR_SD: [f64; DIMENSIONS] = [200.0, 150.0, 50.0, 10.0];
-/// Smallest value, same units. Prefill is never free: a cost of nothing would make it so.
+/// Smallest values, same units. Prefill is never free: a cost of 0 would make it so.
 const LEAST: [f64; DIMENSIONS] = [0.0, 0.1, 0.0, 0.0];
 
 type Vector = [f64; DIMENSIONS];
 
-/// One request that got a first token: the facts at its decision, and what came of it.
+/// Request that got a first token: the facts at its decision, and its TTFT.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sample {
-    /// The facts at its decision, with the uncached tokens as the engine counted them where it said so.
+    /// Facts at its decision, with the uncached tokens as counted by the engine where it reports them.
     pub facts: RateFacts,
-    /// Dispatch to first generated content, ms.
+    /// Time from dispatch to the first generated content, ms.
     pub ttft_ms: f64,
 }
 
-/// What the model predicts from.
+/// Inputs of the model.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RateFacts {
     /// Round trip, ms.
     pub rtt_ms: f64,
-    /// Prompt tokens to prefill.
+    /// Prompt tokens that need prefill.
     pub uncached_tokens: u32,
-    /// Uncached tokens of requests there without a first token yet, this one not counted.
+    /// Uncached tokens of requests there that have no first token yet, this request excluded.
     pub queued_uncached_tokens: u64,
-    /// Requests there past their first token.
+    /// Requests there that have had their first token.
     pub decoding: u32,
 }
 
@@ -74,15 +74,15 @@ impl RateFacts {
     }
 }
 
-/// The learned rates of all replicas.
+/// Learned rates of all replicas.
 #[derive(Debug, Clone)]
 pub struct Rates {
     replicas: Vec<Fit>,
-    /// What a replica without samples reads, scaled.
+    /// Coefficients that a replica without samples reads, scaled.
     newcomer: Vector,
 }
 
-/// What was learned of one replica, for the next run.
+/// Learned state of one replica, saved for the next run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct LearnedRates {
     coefficients: Vector,
@@ -102,33 +102,36 @@ struct Fit {
 }
 
 impl Rates {
-    /// For a fleet of `replicas`, nothing learned.
+    /// Creates the rates of a fleet of `replicas`, with nothing learned.
     #[must_use]
     pub fn new(replicas: usize) -> Self {
         Self { replicas: vec![Fit::new(PRIOR); replicas], newcomer: PRIOR }
     }
 
-    /// Learns from a request that ended well. Numbers that cannot be (not finite, an hour to the first token, a
-    /// hundred million queued tokens) teach nothing.
+    /// Learns from a request that ended well. Implausible samples (not finite, an hour to the first token, a hundred
+    /// million queued tokens) are ignored.
     pub fn learn(&mut self, replica: ReplicaId, sample: &Sample) {
         let observed = sample.ttft_ms - sample.facts.rtt_ms;
         let x = sample.facts.vector();
+        // Written so that NaN fails the comparison and is ignored as well.
         if !(observed.abs() <= MOST_MS && x.iter().all(|value| *value <= MOST_SCALED)) {
             return;
         }
         let newcomer = self.newcomer;
         let fit = &mut self.replicas[replica.index()];
+        // The first sample starts from the fleet's median, not from the prior that the slot was created with.
         if fit.samples == 0 {
             *fit = Fit::new(newcomer);
         }
         fit.learn(x, observed);
+        // The median costs a sort over the fleet, so it is not renewed at every sample.
         if fit.samples.is_multiple_of(MIN_SAMPLES) {
             self.newcomer = median(&self.replicas);
         }
     }
 
-    /// Fills `prefill_ms_per_token`, `queue_ms_per_token`, `decode_ms_per_request`, `intercept_ms`. Never unknown:
-    /// before the first sample it is what a newcomer reads.
+    /// Fills `prefill_ms_per_token`, `queue_ms_per_token`, `decode_ms_per_request` and `intercept_ms`. Never unknown:
+    /// before the first sample a replica reads a newcomer's rates.
     pub fn read(&self, candidates: &mut Candidates) {
         for row in 0..candidates.len() {
             let fit = &self.replicas[candidates.replica[row].index()];
@@ -140,8 +143,8 @@ impl Rates {
         }
     }
 
-    /// Fills `service_fixed_ms`, `service_ms_per_token`, `service_ms_per_decoding`: of rates that were only taught by
-    /// requests which waited for nobody, each with a queue of 0.
+    /// Fills `service_fixed_ms`, `service_ms_per_token` and `service_ms_per_decoding`, from rates that learn only from
+    /// requests which waited behind none, each with a queue of 0.
     pub fn read_service(&self, candidates: &mut Candidates) {
         for row in 0..candidates.len() {
             let fit = &self.replicas[candidates.replica[row].index()];
@@ -159,7 +162,7 @@ impl Rates {
         (fit.samples >= MIN_SAMPLES).then(|| facts.rtt_ms + dot(&fit.theta, &facts.vector()))
     }
 
-    /// What was learned of a replica; `None` before its first sample.
+    /// Learned state of a replica; `None` before its first sample.
     #[must_use]
     pub fn learned(&self, replica: ReplicaId) -> Option<LearnedRates> {
         let fit = self.replicas.get(replica.index()).filter(|fit| fit.samples > 0)?;
@@ -167,34 +170,34 @@ impl Rates {
         Some(LearnedRates { coefficients: theta, inverse, variance, samples })
     }
 
-    /// Goes on from what an earlier run learned of a replica.
+    /// Resumes from the state that an earlier run learned.
     ///
     /// # Errors
-    /// What cannot be in it; nothing changes then.
+    /// A figure is out of its range, or the fleet has no such replica; nothing changes then.
     pub fn go_on_from(&mut self, replica: ReplicaId, learned: &LearnedRates) -> Result<(), &'static str> {
         let LearnedRates { coefficients, inverse, variance, samples } = *learned;
         let within = |k: usize| coefficients[k] >= LEAST[k] && coefficients[k] <= MOST_MS;
         if !(0..DIMENSIONS).all(within) {
             return Err("a rate is out of its range");
         }
-        // As after any sample: see `bound_inverse`.
+        // The same bounds as after any sample, see `bound_inverse`; 0.1 % more, because text loses the last digits.
         let sound = (0..DIMENSIONS).all(|i| {
             let most = prior_inverse(i) * 1.001;
             inverse[i][i] > 0.0 && inverse[i][i] <= most && inverse[i].iter().all(|entry| entry.abs() <= MOST_SCALED)
         });
         if !(sound && variance > 0.0 && variance <= MOST_MS * MOST_MS) {
-            return Err("its uncertainty is none");
+            return Err("the uncertainty of its rates is out of range");
         }
         if samples == 0 {
             return Err("it has no samples");
         }
-        let fit = self.replicas.get_mut(replica.index()).ok_or("it is of a replica that is not there")?;
+        let fit = self.replicas.get_mut(replica.index()).ok_or("it belongs to a replica that does not exist")?;
         *fit = Fit { theta: coefficients, inverse, variance, samples };
         self.newcomer = median(&self.replicas);
         Ok(())
     }
 
-    /// Rows for the store: each learned rate with its 95 % interval. Replicas without samples have none.
+    /// Rows for the store: each learned rate with its 95 % interval. Replicas without samples have no rows.
     #[must_use]
     pub fn snapshot(&self, at: At) -> Vec<RateRecord> {
         let mut rows = Vec::new();
@@ -207,6 +210,7 @@ impl Rates {
                     kind,
                     at,
                     value: fit.theta[k] * SCALE[k],
+                    // A rate cannot be negative, so neither can the lower end of its interval.
                     low: (fit.theta[k] - reach).max(0.0) * SCALE[k],
                     high: (fit.theta[k] + reach) * SCALE[k],
                     samples: fit.samples,
@@ -226,16 +230,18 @@ impl Fit {
     fn learn(&mut self, x: Vector, observed: f64) {
         let residual = observed - dot(&self.theta, &x);
         let sigma = self.variance.sqrt();
+        // One step of recursive least squares; `gain_raw / denominator` is the gain vector.
         let gain_raw: Vector = std::array::from_fn(|i| dot(&self.inverse[i], &x));
         let leverage = dot(&gain_raw, &x).max(0.0);
         // While the coefficients are uncertain a large residual is no straggler, so the limit grows with the
         // uncertainty of this very prediction.
         let limit = CLIP_SIGMAS * sigma * (1.0 + leverage).sqrt();
         let clipped = residual.clamp(-limit, limit);
-        // A clipped sample also counts less as information, else the fit would think it knows what it was not told.
+        // A clipped sample also counts less as information, else the fit would be more certain than its data allow.
         let trust = if residual == 0.0 { 1.0 } else { clipped / residual };
         let denominator = FORGETTING / trust + leverage;
         for i in 0..DIMENSIONS {
+            // Projected onto the allowed range at every step, so that no prediction is ever based on a negative rate.
             self.theta[i] = (self.theta[i] + gain_raw[i] / denominator * residual).max(LEAST[i]);
         }
         for i in 0..DIMENSIONS {
@@ -247,21 +253,25 @@ impl Fit {
         self.samples += 1;
         #[expect(clippy::cast_precision_loss, reason = "the weight is at most 1 / (1 − forgetting)")]
         let weight = (self.samples as f64 + PRIOR_SIGMA_SAMPLES).min(1.0 / (1.0 - FORGETTING));
+        // The leverage is the part of the residual's variance that comes from the coefficients' own uncertainty.
         self.variance += (clipped * clipped / (1.0 + leverage) - self.variance) / weight;
+        // Never 0: `sigma` would be 0, and every later residual would be clipped to nothing.
         self.variance = self.variance.max(1e-6);
     }
 
-    /// What no sample speaks of is forgotten without end (an idle replica never sees a queue): its uncertainty
-    /// would grow until one odd sample threw it anywhere. It stays at what it was before any sample.
+    /// Bounds the uncertainty. Forgetting would let the variance of a coefficient without data (an idle replica never
+    /// sees a queue) grow without limit, until one odd sample moved it anywhere; here it never exceeds that of the
+    /// prior.
     ///
-    /// Rounding can cost the matrix its sign after extreme samples; then the coefficients stay and their uncertainty
-    /// begins anew.
+    /// Rounding can make the matrix lose its sign after extreme samples; then the coefficients stay and their
+    /// uncertainty is reset.
     fn bound_inverse(&mut self) {
         if !(0..DIMENSIONS).all(|i| self.inverse[i][i] > 0.0 && self.inverse[i][i].is_finite()) {
             self.inverse = Self::new(self.theta).inverse;
         }
         for i in 0..DIMENSIONS {
             let most = prior_inverse(i);
+            // Scaling row and column alike keeps the matrix symmetric and its correlations unchanged.
             if self.inverse[i][i] > most {
                 let shrink = (most / self.inverse[i][i]).sqrt();
                 for k in 0..DIMENSIONS {
@@ -281,7 +291,7 @@ fn dot(a: &Vector, b: &Vector) -> f64 {
     a.iter().zip(b).map(|(x, y)| x * y).sum()
 }
 
-/// Coefficient by coefficient, of the replicas that have learned.
+/// Median of each coefficient over the replicas that have learned.
 fn median(replicas: &[Fit]) -> Vector {
     let learned: Vec<&Fit> = replicas.iter().filter(|fit| fit.samples >= MIN_SAMPLES).collect();
     std::array::from_fn(|k| {

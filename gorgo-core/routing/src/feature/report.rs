@@ -1,22 +1,22 @@
-//! What each engine last said of itself (its metrics page), with the age of every reading.
+//! Last report of each engine (its metrics page), with the age of every reading.
 //!
 //! A reading older than `stale_after_ms` is unknown, never idle; so is one from before the engine went down or
-//! restarted. The page's age stays readable then, so that a decision's row shows why the figures are missing.
-//! A replica without metrics has unknown readings for ever and disables nothing.
+//! restarted. The page's age remains readable, so that a decision's row shows why the figures are missing.
+//! A replica without metrics has unknown readings forever, which disables nothing.
 
 use crate::model::{At, Candidates, EngineReport, Event, Replica, ReplicaId};
 
-/// Start times closer than this are the same start, seconds: some exporters round, some add the clock's steps.
+/// Difference up to which two start times are the same, seconds: some exporters round, some add steps of the clock.
 const SAME_START_SECS: f64 = 1.0;
 
-/// The last reports of all replicas.
+/// Last reports of all replicas.
 #[derive(Debug, Clone)]
 pub struct Reports {
     replicas: Vec<Last>,
     stale_after_ms: f64,
 }
 
-/// An engine that restarted in place, seen by its start time: its cache is empty.
+/// Engine that has restarted in place, noticed by its start time: its cache is empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "the prefix index still promises what this engine has forgotten"]
 pub struct Restarted(pub ReplicaId);
@@ -24,7 +24,7 @@ pub struct Restarted(pub ReplicaId);
 #[derive(Debug, Clone, Default)]
 struct Last {
     at: Option<At>,
-    /// Readings of a replica that went down or restarted are gone; the age of the page is not.
+    /// Readings; cleared when the replica goes down or restarts, while the age of the page is kept.
     report: EngineReport,
     started_secs: Option<f64>,
     configured_capacity: Option<u64>,
@@ -32,7 +32,7 @@ struct Last {
 }
 
 impl Reports {
-    /// For this fleet; a KV capacity that is configured there is never overruled by the engine's own.
+    /// Creates the reports of a fleet; a configured KV capacity is never replaced by the engine's own.
     #[must_use]
     pub fn new(fleet: &[Replica], stale_after_ms: f64) -> Self {
         let replicas = fleet
@@ -42,13 +42,15 @@ impl Reports {
         Self { replicas, stale_after_ms }
     }
 
-    /// Takes in a metrics page. Answers with the replica when its start time says that it restarted since the page
+    /// Applies a metrics page. Returns the replica if its start time shows a restart since the page before.
     /// before.
     pub fn apply(&mut self, event: &Event) -> Option<Restarted> {
         match *event {
             Event::Report { replica, at, report } => {
                 let last = &mut self.replicas[replica.index()];
                 last.at = Some(at);
+                // Unlike the readings, capacity survives `Down` and pages without it: it is a property of the
+                // deployment.
                 last.report = sound(report);
                 last.learned_capacity =
                     report.kv_capacity_tokens.filter(|&tokens| tokens > 0).or(last.learned_capacity);
@@ -56,10 +58,14 @@ impl Reports {
                     (last.started_secs, last.report.started_secs),
                     (Some(before), Some(now)) if (now - before).abs() > SAME_START_SECS
                 );
+                // A page may lack the start time (a partial scrape); the known one is kept, so that a restart is still
+                // noticed.
                 last.started_secs = last.report.started_secs.or(last.started_secs);
                 restarted.then_some(Restarted(replica))
             }
             Event::Down { replica } | Event::Restarted { replica } => {
+                // Readings from before are of another state of the engine; unknown is honest, idle would attract
+                // everybody.
                 self.replicas[replica.index()].report = EngineReport::default();
                 None
             }
@@ -67,8 +73,8 @@ impl Reports {
         }
     }
 
-    /// KV capacity in tokens: as configured, else as the engine last said, else unknown. Bounds the replica's part of
-    /// the prefix index.
+    /// KV capacity in tokens: as configured, else as last reported by the engine, else unknown. Limits the replica's
+    /// part of the prefix index.
     #[must_use]
     pub fn capacity_tokens(&self, replica: ReplicaId) -> Option<u64> {
         let last = &self.replicas[replica.index()];
@@ -83,6 +89,7 @@ impl Reports {
             let last = &self.replicas[replica.index()];
             let Some(age_ms) = last.at.map(|read_at| at.millis_since(read_at)) else { continue };
             candidates.report_age_ms[row] = Some(age_ms);
+            // All other columns keep their initial `None`: unknown.
             if age_ms > self.stale_after_ms {
                 continue;
             }
@@ -95,7 +102,7 @@ impl Reports {
     }
 }
 
-/// The report without figures that cannot be: not finite, negative.
+/// Removes figures that are impossible: negative or not finite.
 fn sound(report: EngineReport) -> EngineReport {
     let keep = |figure: Option<f64>| figure.filter(|value| value.is_finite() && *value >= 0.0);
     EngineReport {

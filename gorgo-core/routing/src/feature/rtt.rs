@@ -1,23 +1,22 @@
-//! Round trip between the router and each replica, ms: what a request on a warm connection pays.
+//! Round trip between the router and each replica, ms, as a request on a warm connection sees it.
 //!
-//! The probe on its own warm connection is the truth. The kernel's estimate for live connections (`TCP_INFO`) is
-//! fresher and free, but is believed only where its minimum lies within 20 % + 2 ms of the probe's minimum: else
-//! something between (a proxy, a load balancer, a simulated link) terminates TCP, and the kernel measures the way to
-//! that. A lost probe counts as the time-out, since leaving losses out would make a dying link look good.
-//! Source: contract, "RTT"; the reference left time-outs out and averaged per sample.
+//! The probe on its own warm connection is the reference. The kernel's estimate for live connections (`TCP_INFO`) is
+//! fresher and free, but is used only if its minimum lies within 20 % + 2 ms of the probe's minimum. Otherwise
+//! something in between (a proxy, a load balancer, a simulated link) terminates TCP, and the kernel measures the way to
+//! that. A lost probe counts as the timeout, since leaving losses out would make a dying link look good.
 
 use std::collections::VecDeque;
 
 use super::decay::DecayingMean;
 use crate::model::{At, Candidates, Event, ReplicaId, RttSource, quantile};
 
-/// Probes the quantile and the minimum look back over: about a minute at the default interval of 2 s.
+/// Number of probes for the quantile and the minimum: about a minute at the default interval of 2 s.
 const WINDOW_PROBES: usize = 32;
-/// The quantile kept as `rtt_p95_ms`.
+/// Quantile that is kept as `rtt_p95_ms`.
 const QUANTILE: f64 = 0.95;
-/// How far the kernel's minimum may lie from the probe's: this share of the probe's …
+/// Relative tolerance between the kernel's minimum and the probe's, as a share of the probe's.
 const KERNEL_TOLERANCE_SHARE: f64 = 0.20;
-/// … plus this, ms.
+/// Absolute tolerance that is added to it, ms.
 const KERNEL_TOLERANCE_MS: f64 = 2.0;
 
 /// Round trips of all replicas.
@@ -28,29 +27,29 @@ pub struct Rtt {
     timeout_ms: f64,
 }
 
-/// What is known of the way to one replica.
+/// State of the link to one replica.
 #[derive(Debug, Clone, Default)]
 struct Link {
     probes: DecayingMean,
-    /// The last probes, ms, losses as the time-out; oldest first.
+    /// Last probes, ms, losses as the timeout; oldest first.
     window: VecDeque<f64>,
-    /// Computed when a probe arrives, read at every decision.
+    /// Quantile, computed when a probe arrives because every decision reads it.
     p95_ms: Option<f64>,
-    /// Whether the last probe was lost: then no kernel estimate may say otherwise.
+    /// True when the last probe was lost; no kernel estimate is used then.
     lost: bool,
     kernel: DecayingMean,
     kernel_min_ms: f64,
 }
 
 impl Rtt {
-    /// For a fleet of `replicas`. `half_life_ms`: age at which a measurement counts half; `timeout_ms`: what a lost
-    /// probe counts as.
+    /// Creates the state of a fleet of `replicas`. `half_life_ms`: age at which a measurement counts half;
+    /// `timeout_ms`: value of a lost probe.
     #[must_use]
     pub fn new(replicas: usize, half_life_ms: f64, timeout_ms: f64) -> Self {
         Self { replicas: vec![Link::default(); replicas], half_life_ms, timeout_ms }
     }
 
-    /// Takes in probes and kernel estimates; other events are nothing to it. Figures that are not finite or negative
+    /// Applies probes and kernel estimates; other events have no effect. Figures that are negative or not finite are
     /// are ignored.
     pub fn apply(&mut self, event: &Event) {
         match *event {
@@ -66,8 +65,8 @@ impl Rtt {
                     link.kernel_min_ms = min_ms;
                 }
             }
-            // What was lost while it was away says nothing about the way to it; a probe follows at once. What an earlier
-            // run measured, and whatever came back, does.
+            // Losses while the replica was away say nothing about the link; a probe follows at once. Without losses the
+            // history is kept: it may come from an earlier run, or from before a short interruption.
             Event::Up { replica } => {
                 let timeout_ms = self.timeout_ms;
                 let link = self.link(replica);
@@ -83,8 +82,8 @@ impl Rtt {
         &mut self.replicas[replica.index()]
     }
 
-    /// Fills `rtt_ms`, `rtt_p95_ms`, `rtt_source`. `None` before the first probe: the kernel alone is not believed.
-    /// The last figures stand while no probe comes; each probe comes back or is lost, so they cannot grow old unseen.
+    /// Fills `rtt_ms`, `rtt_p95_ms` and `rtt_source`. `None` before the first probe: the kernel alone is not trusted.
+    /// Figures need no expiry: each probe comes back or is lost, so they are renewed while probing goes on.
     pub fn read(&self, at: At, candidates: &mut Candidates) {
         for row in 0..candidates.len() {
             let link = &self.replicas[candidates.replica[row].index()];
@@ -95,7 +94,7 @@ impl Rtt {
         }
     }
 
-    /// The round trip to one replica, ms; `None` before the first probe.
+    /// Round trip to one replica, ms; `None` before the first probe.
     #[must_use]
     pub fn current_ms(&self, at: At, replica: ReplicaId) -> Option<f64> {
         self.replicas[replica.index()].smoothed(at, self.half_life_ms).0
@@ -106,6 +105,7 @@ impl Link {
     fn probe(&mut self, at: At, rtt_ms: Option<f64>, half_life_ms: f64, timeout_ms: f64) {
         let value = match rtt_ms {
             Some(rtt_ms) if plausible(rtt_ms) => rtt_ms,
+            // An implausible figure is a fault of the clock, not a loss: ignore the probe altogether.
             Some(_) => return,
             None => timeout_ms,
         };
@@ -122,6 +122,8 @@ impl Link {
 
     fn smoothed(&self, at: At, half_life_ms: f64) -> (Option<f64>, RttSource) {
         let Some(probed_ms) = self.probes.mean() else { return (None, RttSource::Unknown) };
+        // A kernel estimate is preferred while it is fresh, the link is not losing probes, and both measure the same
+        // link.
         if let Some(kernel_ms) = self.kernel.mean()
             && !self.lost
             && at.millis_since(self.kernel.newest()) <= half_life_ms

@@ -1,17 +1,17 @@
-//! How much recent work each replica was given, per sliding window that a constraint asks for.
+//! Recent work of each replica, per sliding window that a constraint needs.
 //!
-//! Counted at the decision (dispatched work, also of requests still in flight), in the window's own unit. A window in
-//! decisions keeps each of them; a window in seconds keeps 64 buckets, so that its memory does not grow with the
-//! traffic: its far edge is sharp to 1/64 of its length. Amounts are whole numbers, so nothing drifts.
+//! Counted at the decision (dispatched work, requests still in flight included), in the window's own unit. A window in
+//! decisions keeps each of them; a window in seconds keeps 64 buckets, so that its memory does not grow with traffic
+//! and its far edge is exact to 1/64 of its length. Amounts are integers, so sums do not drift.
 
 use std::collections::VecDeque;
 
 use crate::model::{At, Candidates, ReplicaId, ShareOf, ShareWindow, WindowLength};
 
-/// Buckets of a window in seconds.
+/// Number of buckets of a window in seconds.
 const BUCKETS: u64 = 64;
 
-/// The windows of one policy, in the order it asked for them.
+/// Windows of one policy, in the order in which the policy lists them.
 #[derive(Debug, Clone)]
 pub struct Shares {
     windows: Vec<Window>,
@@ -20,7 +20,7 @@ pub struct Shares {
 #[derive(Debug, Clone)]
 struct Window {
     of: ShareOf,
-    /// Amount per replica, and decisions, of all that is in the window.
+    /// Amount per replica, and number of decisions, in the window.
     sum: Work,
     span: Span,
 }
@@ -37,7 +37,7 @@ enum Span {
         most: usize,
         each: VecDeque<(ReplicaId, u64)>,
     },
-    /// Buckets with work in them, by their number since the epoch; oldest first.
+    /// Non-empty buckets by their number since the epoch; oldest first.
     Seconds {
         bucket_us: u64,
         buckets: VecDeque<(u64, Work)>,
@@ -45,8 +45,8 @@ enum Span {
 }
 
 impl Shares {
-    /// These windows over a fleet of `replicas`. A length of nothing (0, negative, NaN) is one decision or one
-    /// microsecond; range checks are the constraint's.
+    /// Creates these windows over a fleet of `replicas`. A length of 0, below 0 or NaN becomes one decision or one
+    /// microsecond; range checks are the constraint's task.
     #[must_use]
     pub fn new(windows: Vec<ShareWindow>, replicas: usize) -> Self {
         let windows = windows
@@ -68,7 +68,7 @@ impl Shares {
         Self { windows }
     }
 
-    /// A request was given to a replica.
+    /// Counts a request that was assigned to a replica.
     pub fn record(&mut self, at: At, replica: ReplicaId, prompt_tokens: u32, uncached_tokens: u32) {
         for window in &mut self.windows {
             let amount = match window.of {
@@ -80,9 +80,10 @@ impl Shares {
         }
     }
 
-    /// Lets what is too old go, then fills `windows` and `window_decisions`, as many as the candidates have.
+    /// Drops expired work, then fills as many `windows` and `window_decisions` as the candidates have.
     pub fn read(&mut self, at: At, candidates: &mut Candidates) {
         for (number, window) in self.windows.iter_mut().enumerate().take(candidates.windows.len()) {
+            // Work also leaves the window while no decisions are made.
             window.expire(at);
             candidates.window_decisions[number] = window.sum.decisions;
             for (amount, replica) in candidates.windows[number].iter_mut().zip(&candidates.replica) {
@@ -96,11 +97,14 @@ impl Shares {
 
 impl Window {
     fn record(&mut self, at: At, replica: ReplicaId, amount: u64) {
+        // Before the amount is added: expired buckets must not share a window with it.
         self.expire(at);
+        // The sum is kept current, so that no decision has to add up the window.
         self.sum.amounts[replica.index()] += amount;
         self.sum.decisions += 1;
         match &mut self.span {
             Span::Decisions { most, each } => {
+                // The window is never longer than `most`, so exactly one decision leaves for each that enters.
                 each.push_back((replica, amount));
                 if each.len() > *most
                     && let Some((oldest, amount)) = each.pop_front()
@@ -110,9 +114,10 @@ impl Window {
                 }
             }
             Span::Seconds { bucket_us, buckets } => {
-                // A clock that stands still or steps back adds to the newest bucket.
+                // A clock that stops or steps back adds to the newest bucket, so that buckets stay in order.
                 let number = (at.0 / *bucket_us).max(buckets.back().map_or(0, |(newest, _)| *newest));
                 if buckets.back().is_none_or(|(newest, _)| *newest != number) {
+                    // Only buckets with work exist, so a quiet period costs no memory.
                     buckets.push_back((number, Work { amounts: vec![0; self.sum.amounts.len()], decisions: 0 }));
                 }
                 if let Some((_, work)) = buckets.back_mut() {
@@ -127,6 +132,7 @@ impl Window {
         let Span::Seconds { bucket_us, buckets } = &mut self.span else { return };
         let now = at.0 / *bucket_us;
         while let Some((number, work)) = buckets.front() {
+            // The bucket that began `BUCKETS` ago has left the window as a whole.
             if number.saturating_add(BUCKETS) > now {
                 break;
             }
@@ -141,6 +147,7 @@ impl Window {
 
 fn bucket_us(seconds: f64) -> u64 {
     let micros = std::time::Duration::try_from_secs_f64(seconds).map_or(0, |length| length.as_micros());
+    // At least 1 µs, or the division by the bucket's length would fail.
     (u64::try_from(micros).unwrap_or(u64::MAX) / BUCKETS).max(1)
 }
 

@@ -1,9 +1,9 @@
 //! Tokens per byte, learned per model from the engines' `usage.prompt_tokens`.
 //!
 //! Two rates per model: tokens per byte of canonical prompt, from requests without pictures, and tokens per byte of
-//! base64 picture, from what requests with pictures have beyond their text. Both are averages weighted by bytes, older
-//! bytes fading, so a long prompt teaches more than a short one. Before anything was learned: a quarter token per byte,
-//! the usual figure for English, and 0.005 per picture byte (about 1,300 tokens for a photograph of 200 KB).
+//! base64 picture, from the tokens that requests with pictures have beyond their text. Both are averages weighted by
+//! bytes, with older bytes fading, so a long prompt counts more than a short one. Before anything is learned: a quarter
+//! token per byte, the usual figure for English, and 0.005 per picture byte (about 1,300 tokens for a photo of 200 KB).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,26 +12,26 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
-/// Tokens per byte of prompt before anything was learned.
+/// Tokens per byte of prompt before anything is learned.
 pub const PRIOR_TOKENS_PER_BYTE: f64 = 0.25;
-/// Tokens per base64 byte of picture before anything was learned.
+/// Tokens per base64 byte of picture before anything is learned.
 pub const PRIOR_TOKENS_PER_PICTURE_BYTE: f64 = 0.005;
-/// How many bytes the prior weighs as much as.
+/// Weight of the prior, bytes.
 const PRIOR_BYTES: f64 = 2048.0;
-/// After this many bytes an old observation counts half.
+/// Number of bytes after which an old observation counts half.
 const HALF_LIFE_BYTES: f64 = 4_194_304.0;
-/// Models remembered; beyond, the one that learned longest ago is forgotten.
+/// Most models remembered; beyond, the one that learned longest ago is forgotten.
 pub const MAX_MODELS: usize = 256;
 
-/// What is known of all models. Reads take no lock.
+/// Token rates of all models. Reads take no lock.
 #[derive(Debug, Default)]
 pub struct TokenRates {
     models: ArcSwap<HashMap<Arc<str>, Arc<Model>>>,
-    /// Held while a model is added or taught; counts lessons.
+    /// Number of lessons; locked while a model is added or learns.
     lessons: Mutex<u64>,
 }
 
-/// One model. `text` and `pictures` are what readers see.
+/// Rates of one model. Readers see `text` and `pictures`.
 #[derive(Debug)]
 struct Model {
     text: Rate,
@@ -39,7 +39,7 @@ struct Model {
     last_lesson: AtomicU64,
 }
 
-/// A rate and the bytes it rests on; written by one thread at a time.
+/// Rate and the bytes that it is based on; written by one thread at a time.
 #[derive(Debug)]
 struct Rate {
     tokens_per_byte: AtomicU64,
@@ -56,6 +56,7 @@ impl Rate {
     }
 
     fn learn(&self, bytes: f64, tokens: f64) {
+        // Plain loads and stores suffice: writers hold `lessons`, and readers only need some recent rate.
         let weight = f64::from_bits(self.bytes.load(Relaxed)) * (-bytes / HALF_LIFE_BYTES).exp2();
         let total = weight + bytes;
         self.tokens_per_byte.store(((self.get() * weight + tokens) / total).to_bits(), Relaxed);
@@ -64,13 +65,13 @@ impl Rate {
 }
 
 impl TokenRates {
-    /// Nothing learned yet.
+    /// Creates rates without any model.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Prompt tokens of so many bytes for a model.
+    /// Estimated prompt tokens of a model for `prompt_bytes` of text and `picture_bytes` of base64.
     #[must_use]
     pub fn estimate(&self, model: &str, prompt_bytes: u64, picture_bytes: u64) -> u32 {
         let (text, pictures) = self.rates(model);
@@ -90,25 +91,28 @@ impl TokenRates {
         }
     }
 
-    /// An engine counted `prompt_tokens` for so many bytes.
+    /// Learns from an engine's count: `prompt_tokens` for these bytes.
     pub fn learn(&self, model: &str, prompt_bytes: u64, picture_bytes: u64, prompt_tokens: u32) {
         if prompt_tokens == 0 || prompt_bytes == 0 {
             return;
         }
+        // One lock for all models: lessons are rare (one per finished request) and short.
         let mut lessons = self.lessons.lock();
         *lessons += 1;
         let known = self.known(model);
         known.last_lesson.store(*lessons, Relaxed);
         let counted = f64::from(prompt_tokens);
+        // Only prompts without pictures teach the text rate: in others the two shares cannot be separated.
         if picture_bytes == 0 {
             known.text.learn(float(prompt_bytes), counted);
         } else {
+            // The text's share is estimated from its own rate; only the remainder is attributed to the pictures.
             let of_pictures = (counted - float(prompt_bytes) * known.text.get()).max(0.0);
             known.pictures.learn(float(picture_bytes), of_pictures);
         }
     }
 
-    /// The model's entry, made where there is none. The caller holds `lessons`.
+    /// Entry of a model, created if missing. The caller holds `lessons`.
     fn known(&self, model: &str) -> Arc<Model> {
         let now = self.models.load();
         if let Some(known) = now.get(model) {
@@ -119,7 +123,9 @@ impl TokenRates {
             pictures: Rate::new(PRIOR_TOKENS_PER_PICTURE_BYTE),
             last_lesson: AtomicU64::new(0),
         });
+        // Copy on write: new models are rare, and readers keep a map that never changes under them.
         let mut next = HashMap::clone(&now);
+        // Model names come from clients, so their number is limited.
         if next.len() >= MAX_MODELS {
             let oldest = next.iter().min_by_key(|(_, known)| known.last_lesson.load(Relaxed));
             if let Some(name) = oldest.map(|(name, _)| Arc::clone(name)) {

@@ -1,19 +1,20 @@
-//! Where the tail of TTFT begins, ms: the running 88 % quantile of what the whole fleet's requests met, over the last
-//! 1,024 of them. A predicted TTFT beyond it would make the tail worse. Source: design study, section 3, T0.
+//! Start of the TTFT tail, ms: the running 88 % quantile of the whole fleet's requests, over the last 1,024 of them. A
+//! request with a predicted TTFT beyond it would make the tail worse.
 //!
-//! Nearest rank, ceil(0.88·n), of a window of samples, not of time: a quiet night does not forget what slow is.
+//! Nearest rank, ceil(0.88·n), of a window of samples, not of time: a quiet night does not forget how slow the fleet
+//! was.
 
 use std::collections::VecDeque;
 
 use crate::model::{Candidates, Ending};
 
 const PERCENT: usize = 88;
-/// Large enough that 120 samples lie beyond the quantile, small enough to follow the hour.
+/// Number of samples: enough that 120 lie beyond the quantile, few enough to follow changes within the hour.
 const WINDOW: usize = 1_024;
-/// Fewer say nothing of a tail.
+/// Fewest samples for a quantile; fewer do not show a tail.
 const LEAST_SAMPLES: usize = 32;
 
-/// The window, in order of arrival and in order of size.
+/// Window in order of arrival and in order of size.
 #[derive(Debug, Clone, Default)]
 pub struct TtftQuantile {
     arrived: VecDeque<f64>,
@@ -21,13 +22,13 @@ pub struct TtftQuantile {
 }
 
 impl TtftQuantile {
-    /// Nothing seen.
+    /// Creates an empty window.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes in how a request ended; one that failed says nothing.
+    /// Records how a request ended; failed ones are ignored.
     pub fn record(&mut self, ending: &Ending) {
         let Some(ttft_ms) = ending.ttft_ms.filter(|ms| ending.completed && ms.is_finite() && *ms >= 0.0) else {
             return;
@@ -35,15 +36,17 @@ impl TtftQuantile {
         if self.arrived.len() == WINDOW
             && let Some(oldest) = self.arrived.pop_front()
         {
+            // The same bits were inserted, so the first sample not below is an equal one.
             let place = self.sorted.partition_point(|sample| *sample < oldest);
             self.sorted.remove(place);
         }
         self.arrived.push_back(ttft_ms);
+        // Kept sorted at every insert, so that decisions read the quantile without sorting.
         let place = self.sorted.partition_point(|sample| *sample < ttft_ms);
         self.sorted.insert(place, ttft_ms);
     }
 
-    /// The quantile, ms; `None` before there are enough samples.
+    /// Quantile, ms; `None` before there are enough samples.
     #[must_use]
     pub fn value_ms(&self) -> Option<f64> {
         let samples = self.sorted.len();

@@ -1,9 +1,9 @@
 //! JSON values → canonical bytes.
 //!
-//! Text stands as the inside of a JSON string with the shortest escapes: `\"`, `\\`, `\n` and the like stay, `\u00e9`
-//! becomes the letter, `\/` the slash. So equal texts give equal bytes however a client escaped them, and text that is
-//! escaped the usual way, which is nearly all of it, goes on without a copy. Other values stand as JSON without white
-//! space. Parts are told apart by bytes that UTF-8 never has, so no text can look like a mark.
+//! Text is written as the inside of a JSON string with the shortest escapes: `\"`, `\\`, `\n` and the like stay,
+//! `\u00e9` becomes the letter, `\/` the slash. So equal texts give equal bytes however a client escaped them, and text
+//! with the usual escapes, which is nearly all of it, is passed on without a copy. Other values are written as JSON
+//! without white space. Parts are separated by bytes that never occur in UTF-8, so no text can look like a mark.
 
 use memchr::memchr_iter;
 use memchr::memmem::Finder;
@@ -12,33 +12,33 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 use super::json::{Json, Kind, spells, string_end};
 use crate::model::CanonicalSink;
 
-/// Nesting deeper than this is refused, as serde_json and the engines do.
+/// Deepest nesting of values, as in serde_json and the engines.
 pub(super) const MAX_DEPTH: usize = 128;
 
-/// Pictures are looked for this deep in a content part (a tool's result within a message needs four); below, values
-/// are taken as they are. Each level scans what is below it once more, so this also bounds the time.
+/// Depth down to which pictures are searched in a content part (a tool's result within a message needs four); below,
+/// values are taken as they are. Each level scans everything below it once more, so this also bounds the time.
 const MEDIA_DEPTH: usize = 8;
 
-/// Before each message; its role follows.
+/// Mark before each message; its role follows.
 pub(super) const MESSAGE: u8 = 0xff;
-/// Between a role and the content.
+/// Mark between a role and the content.
 pub(super) const CONTENT: u8 = 0xfe;
-/// Between two parts of a content, two prompts of a list, two lists of token ids.
+/// Mark between two parts of a content, two prompts of a list, two lists of token ids.
 pub(super) const PART: u8 = 0xfd;
-/// Before a member that is neither role nor content; its key follows.
+/// Mark before a member that is neither role nor content; its key follows.
 pub(super) const MEMBER: u8 = 0xfc;
-/// Between the key of a member and its value.
+/// Mark between the key of a member and its value.
 pub(super) const VALUE: u8 = 0xfb;
-/// Before what stands in the system part of a chat template: tools, documents.
+/// Mark before items that chat templates put into the system part: tools, documents.
 pub(super) const TOOLS: u8 = 0xfa;
-/// Before what a chat template reads beside the messages.
+/// Mark before other inputs of a chat template than the messages.
 pub(super) const TAIL: u8 = 0xf9;
-/// Before a prompt without a chat template.
+/// Mark before a prompt without a chat template.
 pub(super) const RAW: u8 = 0xc0;
-/// Before token ids, each 4 bytes, little-endian.
+/// Mark before token ids, each 4 bytes, little-endian.
 pub(super) const TOKENS: u8 = 0xc1;
 
-/// Writes canonical bytes into a sink.
+/// Writer of canonical bytes into a sink.
 pub(super) struct Writer<'s> {
     sink: &'s mut dyn CanonicalSink,
     odd: OddEscapes,
@@ -50,7 +50,7 @@ impl<'s> Writer<'s> {
         Self { sink, odd: OddEscapes::new(), too_deep: false }
     }
 
-    /// Whether a value was nested deeper than [`MAX_DEPTH`]; what was written is then incomplete.
+    /// Returns true if a value was nested deeper than [`MAX_DEPTH`]; the output is then incomplete.
     pub(super) const fn too_deep(&self) -> bool {
         self.too_deep
     }
@@ -63,7 +63,7 @@ impl<'s> Writer<'s> {
         self.sink.bytes(bytes);
     }
 
-    /// The inside of a JSON string.
+    /// Writes the inside of a JSON string.
     pub(super) fn text(&mut self, inside: &[u8]) {
         if self.odd.maybe_in(inside) {
             normalise(inside, &mut |piece| self.sink.bytes(piece));
@@ -72,12 +72,12 @@ impl<'s> Writer<'s> {
         }
     }
 
-    /// A string; nothing where the value is none.
+    /// Writes a string; nothing if the value is not a string.
     pub(super) fn string(&mut self, value: Json<'_>) {
         self.text(value.text().unwrap_or_default());
     }
 
-    /// A key and its value, whatever it is.
+    /// Writes a key and its value of any type.
     pub(super) fn member(&mut self, key: &[u8], value: Json<'_>) {
         self.mark(MEMBER);
         self.text(key);
@@ -85,15 +85,17 @@ impl<'s> Writer<'s> {
         self.value(value);
     }
 
-    /// Any value, as JSON without white space.
+    /// Writes any value, as JSON without white space.
     pub(super) fn value(&mut self, value: Json<'_>) {
         let bytes = value.bytes();
+        // Copies runs between white space and odd escapes, so that usual values are passed on in one piece.
         let (mut run, mut at, mut depth) = (0, 0, 0_usize);
         while let Some(byte) = bytes.get(at) {
             match byte {
                 b'"' => {
                     let end = string_end(bytes, at);
                     let inside = &bytes[at + 1..end.saturating_sub(1).max(at + 1)];
+                    // The quotes are part of the runs around the string; only its inside is rewritten.
                     if first_odd_escape(inside).is_some() {
                         self.sink.bytes(&bytes[run..=at]);
                         self.text(inside);
@@ -109,6 +111,7 @@ impl<'s> Writer<'s> {
                 b'{' | b'[' => {
                     depth += 1;
                     if depth > MAX_DEPTH {
+                        // Stops here: a deeper value is refused as a whole, so its rest need not be read.
                         self.too_deep = true;
                         return;
                     }
@@ -121,7 +124,8 @@ impl<'s> Writer<'s> {
         self.sink.bytes(&bytes[run.min(bytes.len())..]);
     }
 
-    /// A value that may hold pictures, sounds or files: those as digests, all else as it is. `key` is its name.
+    /// Writes a value that may contain pictures, sounds or files: those as digests, everything else as it is. `key` is
+    /// the name of its member.
     pub(super) fn media(&mut self, key: &[u8], value: Json<'_>, depth: usize) {
         if depth > MEDIA_DEPTH {
             return self.value(value);
@@ -141,6 +145,7 @@ impl<'s> Writer<'s> {
             }
             Kind::Table => {
                 for (name, member) in value.members() {
+                    // Absent and null are the same to engines, and cache hints are not part of the prompt.
                     if member.kind() == Kind::Null || spells(name, "cache_control") {
                         continue;
                     }
@@ -154,8 +159,9 @@ impl<'s> Writer<'s> {
         }
     }
 
-    /// Base64 data: its digest in place of its bytes.
+    /// Writes the digest of base64 data instead of its bytes.
     fn picture(&mut self, inside: &[u8]) {
+        // Escapes are normalised here as well, so that `\/` in base64 does not make a second picture of it.
         let digest = if self.odd.maybe_in(inside) {
             let mut hasher = Xxh3::new();
             normalise(inside, &mut |piece| hasher.update(piece));
@@ -167,13 +173,13 @@ impl<'s> Writer<'s> {
     }
 }
 
-/// Keys whose strings are base64 wherever they stand in a content part.
+/// Keys whose strings are base64 anywhere in a content part.
 const BASE64_KEYS: [&str; 8] =
     ["data", "file_data", "image_data", "audio_data", "video_data", "image_embeds", "audio_embeds", "prompt_embeds"];
-/// A string under one of those keys that is shorter is a name or an address.
+/// Shortest string under one of those keys that counts as data; a shorter one is a name or an address.
 const BASE64_LEAST: usize = 512;
 
-/// Whether a string is data and no text: a `data:` address, or a long string where only data stands.
+/// Returns true if a string is data, not text: a `data:` address, or a long string under a key that only holds data.
 fn holds_base64(key: &[u8], inside: &[u8]) -> bool {
     inside.get(..5).is_some_and(|head| head.eq_ignore_ascii_case(b"data:"))
         || (inside.len() >= BASE64_LEAST
@@ -182,7 +188,7 @@ fn holds_base64(key: &[u8], inside: &[u8]) -> bool {
             && !inside.starts_with(b"https:"))
 }
 
-/// Looks for escapes that have a shorter form, fast, where there are none.
+/// Searcher for escapes that have a shorter form; fast if there are none.
 struct OddEscapes {
     unicode: Finder<'static>,
     slash: Finder<'static>,
@@ -193,13 +199,13 @@ impl OddEscapes {
         Self { unicode: Finder::new(br"\u"), slash: Finder::new(br"\/") }
     }
 
-    /// Whether there may be one; a backslash that is escaped itself and then a `u` looks like one.
+    /// Returns true if there may be one; an escaped backslash followed by `u` looks like one.
     fn maybe_in(&self, inside: &[u8]) -> bool {
         self.unicode.find(inside).is_some() || self.slash.find(inside).is_some()
     }
 }
 
-/// The first `\u` or `\/`: the escapes that have a shorter form.
+/// Position of the first `\u` or `\/`, the escapes that have a shorter form.
 fn first_odd_escape(inside: &[u8]) -> Option<usize> {
     let mut past = 0;
     for at in memchr_iter(b'\\', inside) {
@@ -214,7 +220,7 @@ fn first_odd_escape(inside: &[u8]) -> Option<usize> {
     None
 }
 
-/// Feeds the inside of a JSON string with the shortest escapes to `emit`.
+/// Feeds the inside of a JSON string to `emit`, with the shortest escapes.
 fn normalise(inside: &[u8], emit: &mut impl FnMut(&[u8])) {
     let mut rest = inside;
     while let Some(at) = first_odd_escape(rest) {
@@ -222,6 +228,7 @@ fn normalise(inside: &[u8], emit: &mut impl FnMut(&[u8])) {
             emit(&rest[..at]);
         }
         rest = &rest[at..];
+        // `\/` is the only other escape with a shorter form, and is one letter long.
         if rest.get(1) == Some(&b'/') {
             emit(b"/");
             rest = &rest[2..];
@@ -234,11 +241,12 @@ fn normalise(inside: &[u8], emit: &mut impl FnMut(&[u8])) {
     }
 }
 
-/// Writes the `\uXXXX` escapes that `rest` begins with, as one piece where they fit; returns what follows them.
+/// Writes the `\uXXXX` escapes at the start of `rest`, in one piece if they fit. Returns the bytes after them.
 fn unescape_run<'a>(mut rest: &'a [u8], emit: &mut impl FnMut(&[u8])) -> &'a [u8] {
     let mut piece = [0_u8; 240];
     let mut length = 0;
     while let Some(unit) = code_unit(rest) {
+        // Characters beyond the basic plane are escaped as a surrogate pair, two units for one letter.
         let (point, used) = match (unit, code_unit(&rest[6..])) {
             (0xd800..=0xdbff, Some(low @ 0xdc00..=0xdfff)) => {
                 (0x1_0000 + ((u32::from(unit) - 0xd800) << 10) + (u32::from(low) - 0xdc00), 12)
@@ -255,7 +263,7 @@ fn unescape_run<'a>(mut rest: &'a [u8], emit: &mut impl FnMut(&[u8])) -> &'a [u8
             Some('\u{8}') => br"\b",
             Some('\u{c}') => br"\f",
             Some(letter) if point >= 0x20 => letter.encode_utf8(&mut room).as_bytes(),
-            // A control character, or half a surrogate pair: it stays an escape, in small letters.
+            // A control character, or half a surrogate pair: it stays an escape, in lower case.
             _ => {
                 room.copy_from_slice(&rest[..6]);
                 room.make_ascii_lowercase();
@@ -279,7 +287,7 @@ fn unescape_run<'a>(mut rest: &'a [u8], emit: &mut impl FnMut(&[u8])) -> &'a [u8
     rest
 }
 
-/// The UTF-16 unit of a `\uXXXX` escape at the start of `text`.
+/// UTF-16 unit of a `\uXXXX` escape at the start of `text`.
 fn code_unit(text: &[u8]) -> Option<u16> {
     let digits = text.strip_prefix(br"\u")?.get(..4)?;
     digits.iter().try_fold(0_u16, |unit, &digit| {

@@ -1,8 +1,9 @@
-//! `/v1/chat/completions`: `messages`, with `tools` before them as chat templates have it.
+//! `/v1/chat/completions`: `messages`, with `tools` before them, as in chat templates.
 //!
-//! Order: tools (or `functions`), `tool_choice` where it changes which tools a template shows, `documents`, a template
-//! of the request's own; then the messages; then `chat_template_kwargs` and `reasoning_effort`. These two stand last
-//! since most templates read them for the end of the prompt, and a conversation must not lose its prefix by them.
+//! Order: tools (or `functions`), `tool_choice` if it changes which tools a template shows, `documents`, a template in
+//! the request itself; then the messages; then `chat_template_kwargs` and `reasoning_effort`. These two come last
+//! because most templates use them at the end of the prompt, and a conversation must not lose its prefix when they
+//! change.
 
 use super::canonical::{TAIL, TOOLS, Writer};
 use super::content::write_messages;
@@ -21,7 +22,7 @@ pub(super) const FORMAT: Format = Format {
     write,
 };
 
-/// That messages are there. They carry no token ids.
+/// Checks that messages are present. They carry no token ids.
 pub(super) const fn needs_messages(fields: &Fields<'_>) -> Result<Option<u32>, ParseError> {
     match fields.messages() {
         Some(_) => Ok(None),
@@ -29,9 +30,10 @@ pub(super) const fn needs_messages(fields: &Fields<'_>) -> Result<Option<u32>, P
     }
 }
 
-/// What stands in the system part of a template, before all messages.
+/// Writes the inputs of a template's system part, which precede all messages.
 pub(super) fn write_tools(fields: &Fields<'_>, out: &mut Writer<'_>) {
     let tools = fields.get(Field::Tools).or_else(|| fields.get(Field::Functions));
+    // An empty list renders like no tools at all.
     if let Some(tools) = tools.filter(|tools| tools.elements().next().is_some()) {
         out.mark(TOOLS);
         out.value(tools);
@@ -51,7 +53,7 @@ pub(super) fn write_tools(fields: &Fields<'_>, out: &mut Writer<'_>) {
     }
 }
 
-/// What a template reads beside the messages.
+/// Writes the inputs of a template other than the messages.
 pub(super) fn write_tail(fields: &Fields<'_>, out: &mut Writer<'_>) {
     for field in [Field::ChatTemplateKwargs, Field::ReasoningEffort, Field::Reasoning] {
         if let Some(value) = fields.get(field) {

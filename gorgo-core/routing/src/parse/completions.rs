@@ -20,12 +20,13 @@ pub(super) const FORMAT: Format = Format {
 fn check(fields: &Fields<'_>) -> Result<Option<u32>, ParseError> {
     match fields.get(Field::Prompt) {
         Some(prompt) => text_or_list(Field::Prompt, prompt).and_then(|()| count_tokens("prompt", prompt)),
+        // A prompt of embeddings alone is valid, with an unknown number of tokens.
         None if fields.get(Field::PromptEmbeds).is_some() => Ok(None),
         None => Err(ParseError::Missing { field: "prompt" }),
     }
 }
 
-/// That a prompt is of a type that can be one.
+/// Checks that a prompt has a type that is allowed for one.
 pub(super) fn text_or_list(field: Field, prompt: Json<'_>) -> Result<(), ParseError> {
     match prompt.kind() {
         Kind::Text | Kind::List => Ok(()),
@@ -34,7 +35,7 @@ pub(super) fn text_or_list(field: Field, prompt: Json<'_>) -> Result<(), ParseEr
 }
 
 fn write(fields: &Fields<'_>, out: &mut Writer<'_>) {
-    // Embeddings of a prompt stand before its text, as the engines join them.
+    // Embeddings of a prompt precede its text, in the order in which engines join them.
     if let Some(embeds) = fields.get(Field::PromptEmbeds) {
         out.media(b"prompt_embeds", embeds, 0);
     }

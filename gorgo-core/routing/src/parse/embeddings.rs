@@ -1,4 +1,4 @@
-//! `/v1/embeddings`: `input` like a completion's prompt, or `messages` as vLLM takes them for multimodal models.
+//! `/v1/embeddings`: `input` like a completion's prompt, or `messages`, as vLLM accepts them for multimodal models.
 
 use super::canonical::Writer;
 use super::completions::text_or_list;

@@ -1,6 +1,6 @@
-//! The members of a body that routing reads: one borrowed pass of serde_json, each member's raw text, the last wins.
+//! Members of a body that routing reads: one borrowed pass of serde_json, each member's raw text, the last one wins.
 //!
-//! All other members are read over. No text is copied; a body of many unknown members costs no memory.
+//! All other members are skipped. No text is copied; a body with many unknown members costs no memory.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -14,7 +14,7 @@ use super::json::{Json, Kind, MemberList};
 
 macro_rules! fields {
     ($($field:ident = $name:literal,)*) => {
-        /// A member that some format reads.
+        /// Member that some format reads.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub(super) enum Field { $($field,)* }
 
@@ -70,14 +70,14 @@ fields! {
     Reasoning = "reasoning",
 }
 
-/// More members than this in all messages together are refused; they are all that a read keeps a list of.
+/// Most members in all messages together. These are the only list that a read keeps, so this bounds its memory.
 const MAX_MEMBERS: usize = 1 << 18;
 
-/// The messages of a chat, member by member: found in the one pass over the body, since they are most of it.
+/// Messages of a chat, member by member: collected in the single pass over the body, because they are most of it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Messages<'a> {
     members: MemberList<'a>,
-    /// Where each message's members end.
+    /// End of each message's members.
     ends: Vec<usize>,
     too_many: bool,
 }
@@ -89,7 +89,7 @@ impl<'a> Messages<'a> {
     }
 }
 
-/// The raw text of each [`Field`] that is there.
+/// Raw text of each [`Field`] that is present.
 #[derive(Debug, Clone)]
 pub(super) struct Fields<'a> {
     raw: [Option<&'a RawValue>; Field::COUNT],
@@ -97,21 +97,22 @@ pub(super) struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// A body without any.
+    /// Fields of a body that has none.
     pub(super) const fn none() -> Self {
         Self { raw: [None; Field::COUNT], messages: None }
     }
 
-    /// Reads a body. `with_messages`: whether `messages` means something here; else it is an unknown member.
+    /// Reads a body. `with_messages`: `messages` has a meaning here; otherwise it is an unknown member.
     pub(super) fn read(body: &'a [u8], with_messages: bool) -> Result<Self, ParseError> {
-        // Checked once for all: below, strings need no check of their own.
+        // Checked once for the whole body, so that strings need no check of their own further down.
         let text = std::str::from_utf8(body).map_err(|error| ParseError::NotUtf8 { at: error.valid_up_to() })?;
         let in_messages = Cell::new(false);
         let mut reader = serde_json::Deserializer::from_str(text);
         let fields = reader.deserialize_map(FieldsVisitor { with_messages, in_messages: &in_messages });
         let fields =
+            // Anything after the object makes the body invalid, too.
             fields.and_then(|fields| reader.end().map(|()| fields)).map_err(|error| match error.classify() {
-                // serde_json's own words for a wrong type quote the value; these do not.
+                // serde_json's own text for a wrong type quotes the value, which may be a prompt; these texts do not.
                 serde_json::error::Category::Data if in_messages.get() => {
                     ParseError::WrongType { field: "messages", expected: "an array of objects" }
                 }
@@ -124,12 +125,12 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The value of a member, as it came, also `null`. Messages are not among them.
+    /// Value of a member as sent, including `null`. Messages are not among them.
     pub(super) fn raw(&self, field: Field) -> Option<Json<'a>> {
         self.raw[field as usize].map(Json::of)
     }
 
-    /// The value of a member; `null` counts as absent.
+    /// Value of a member; `null` counts as absent.
     pub(super) fn get(&self, field: Field) -> Option<Json<'a>> {
         self.raw(field).filter(|value| value.kind() != Kind::Null)
     }
@@ -142,7 +143,7 @@ impl<'a> Fields<'a> {
 
 struct FieldsVisitor<'c> {
     with_messages: bool,
-    /// Where the pass is, so that an error can say so.
+    /// True while the pass is inside `messages`, so that an error can name it.
     in_messages: &'c Cell<bool>,
 }
 
@@ -158,12 +159,15 @@ impl<'de> Visitor<'de> for FieldsVisitor<'_> {
         while let Some(key) = map.next_key_seed(Key)? {
             match key {
                 Some(Field::Messages) if self.with_messages => {
+                    // Stays set on an error, which is how `read` knows that it happened in the messages.
                     self.in_messages.set(true);
                     fields.messages = map.next_value_seed(MessagesSeed)?;
                     self.in_messages.set(false);
+                    // Later members replace earlier ones, as in Python's and JavaScript's parsers.
                 }
                 Some(field) if field != Field::Messages => fields.raw[field as usize] = Some(map.next_value()?),
                 _ => {
+                    // Validated, but not stored.
                     map.next_value::<IgnoredAny>()?;
                 }
             }
@@ -172,7 +176,7 @@ impl<'de> Visitor<'de> for FieldsVisitor<'_> {
     }
 }
 
-/// Reads `messages`, or null.
+/// Reader of `messages`, or null.
 struct MessagesSeed;
 
 impl<'de> DeserializeSeed<'de> for MessagesSeed {
@@ -205,7 +209,7 @@ impl<'de> Visitor<'de> for MessagesSeed {
     }
 }
 
-/// Reads one message's members to the end of the list.
+/// Reader of one message, which appends its members to the list.
 struct MessageSeed<'m, 'de>(&'m mut Messages<'de>);
 
 impl<'de> DeserializeSeed<'de> for MessageSeed<'_, 'de> {
@@ -227,11 +231,13 @@ impl<'de> Visitor<'de> for MessageSeed<'_, 'de> {
         let Self(messages) = self;
         while let Some(key) = map.next_key_seed(MemberKey)? {
             let value: &RawValue = map.next_value()?;
+            // Only noted here: the pass continues, so that broken JSON is reported as such and not as too many members.
             messages.too_many |= messages.members.len() >= MAX_MEMBERS;
             if !messages.too_many {
                 messages.members.push((key, Json::of(value)));
             }
         }
+        // Empty messages have no members, and need a limit of their own.
         messages.too_many |= messages.ends.len() >= MAX_MEMBERS;
         if !messages.too_many {
             messages.ends.push(messages.members.len());
@@ -240,7 +246,7 @@ impl<'de> Visitor<'de> for MessageSeed<'_, 'de> {
     }
 }
 
-/// A member's name, as bytes.
+/// Reader of a member's name, as bytes.
 struct MemberKey;
 
 impl<'de> DeserializeSeed<'de> for MemberKey {
@@ -263,11 +269,12 @@ impl<'de> Visitor<'de> for MemberKey {
     }
 
     fn visit_bytes<E: Error>(self, key: &[u8]) -> Result<Self::Value, E> {
+        // A key with escapes is unescaped into a temporary buffer, so it cannot be borrowed.
         Ok(Cow::Owned(key.to_vec()))
     }
 }
 
-/// Reads a key as bytes: a key with half a surrogate pair is odd, but valid JSON.
+/// Reader of a key as bytes: a key with half a surrogate pair is odd, but valid JSON.
 struct Key;
 
 impl<'de> DeserializeSeed<'de> for Key {

@@ -1,7 +1,7 @@
-//! `/generate` (SGLang): `text` or `input_ids`, one or several; pictures beside them.
+//! `/generate` (SGLang): `text` or `input_ids`, one or several, with pictures beside them.
 //!
-//! Pictures stand before the text: what an engine caches behind a picture depends on it, and where in the text it
-//! stands only the model's template knows. Better to see too little cached than too much.
+//! Pictures are written before the text: everything cached after a picture depends on it, and only the model's template
+//! knows its place in the text. It is better to see too little cached than too much.
 
 use super::canonical::Writer;
 use super::completions::text_or_list;
@@ -37,6 +37,7 @@ fn write(fields: &Fields<'_>, out: &mut Writer<'_>) {
             out.media(field.name().as_bytes(), data, 0);
         }
     }
+    // Token ids take precedence over text, as in `check`.
     if let Some(prompt) = fields.get(Field::InputIds).or_else(|| fields.get(Field::Text)) {
         write_prompt(prompt, out);
     }

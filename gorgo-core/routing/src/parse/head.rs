@@ -1,4 +1,4 @@
-//! The head of a request: the few values that routing reads, borrowed from the body.
+//! Head of a request: the few values that routing reads, borrowed from the body.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,26 +10,26 @@ use super::splice::usage_splice;
 use super::{FORMATS, Format, ParseError, other};
 use crate::model::{ApiPath, CanonicalSink, Splice};
 
-/// A request as read. Owns no text of the prompt.
+/// Request as read. Owns no text of the prompt.
 #[derive(Clone)]
 pub struct Head<'a> {
-    /// The API it came in by.
+    /// API of the request.
     pub path: ApiPath,
-    /// The model it names.
+    /// Model that it names.
     pub model: Option<Cow<'a, str>>,
-    /// Whether it asks for a stream.
+    /// True if it requests a stream.
     pub stream: bool,
-    /// The answer limit it asks for, tokens.
+    /// Requested limit of the answer, tokens.
     pub max_tokens: Option<u32>,
-    /// The end user it names: `user`, or Anthropic's `metadata.user_id`.
+    /// End user that it names: `user`, or Anthropic's `metadata.user_id`.
     pub user: Option<Cow<'a, str>>,
-    /// Exact prompt tokens, where the prompt is token ids.
+    /// Exact number of prompt tokens, if the prompt consists of token ids.
     pub exact_tokens: Option<u32>,
-    /// The adapter it asks for; a list of them as its JSON text.
+    /// Requested adapter; a list of them as its JSON text.
     pub adapter: Option<Cow<'a, str>>,
-    /// The salt that keeps its cache entries apart.
+    /// Salt that separates its cache entries from others'.
     pub cache_salt: Option<Cow<'a, str>>,
-    /// What to add so that the engine reports usage at the stream's end.
+    /// Addition to the body that makes the engine report usage at the end of the stream.
     pub usage_splice: Option<Splice>,
     fields: Fields<'a>,
     format: &'static Format,
@@ -38,17 +38,19 @@ pub struct Head<'a> {
 /// Reads a request body once.
 ///
 /// # Errors
-/// What makes the body unusable for any engine. Never for [`ApiPath::Other`].
+/// The fault that makes the body unusable for any engine. Never occurs for [`ApiPath::Other`].
 pub fn read(path: ApiPath, body: &[u8]) -> Result<Head<'_>, ParseError> {
     let format = FORMATS.iter().copied().find(|format| format.path == path).unwrap_or(&other::FORMAT);
     let fields = match Fields::read(body, format.messages) {
         Ok(fields) => fields,
+        // The body of an unknown path may be anything; it is passed on unread.
         Err(_) if format.any_body => Fields::none(),
         Err(error) => return Err(error),
     };
     let exact_tokens = (format.check)(&fields)?;
     let stream = fields.get(Field::Stream).is_some_and(Json::is_true);
     let model = match fields.get(Field::Model) {
+        // On an unknown path `model` may mean something else, so its type is not checked.
         Some(value) if format.any_body => value.string(),
         Some(value) => Some(value.string().ok_or(ParseError::WrongType { field: "model", expected: "a string" })?),
         None => None,
@@ -69,12 +71,12 @@ pub fn read(path: ApiPath, body: &[u8]) -> Result<Head<'_>, ParseError> {
 }
 
 impl Head<'_> {
-    /// Feeds the canonical prompt to `sink`: tools and whatever else stands in the system part first, then messages or
-    /// prompt, then what a chat template reads beside them. What only steers sampling (`response_format`, logit bias,
-    /// limits) is not in it, since the engine's cache does not depend on it.
+    /// Feeds the canonical prompt to `sink`: first tools and everything else in the system part, then messages or
+    /// prompt, then other inputs of the chat template. Members that only control sampling (`response_format`, logit
+    /// bias, limits) are left out, because the engine's cache does not depend on them.
     ///
     /// # Errors
-    /// [`ParseError::TooDeep`]; `sink` then holds a part of the prompt.
+    /// [`ParseError::TooDeep`]; `sink` has then received a part of the prompt.
     pub fn canonical(&self, sink: &mut dyn CanonicalSink) -> Result<(), ParseError> {
         let mut writer = Writer::new(sink);
         (self.format.write)(&self.fields, &mut writer);
@@ -83,7 +85,7 @@ impl Head<'_> {
 }
 
 impl fmt::Debug for Head<'_> {
-    /// Without the prompt, the user and the salt.
+    /// Formats without the prompt, the user and the salt.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Head")
             .field("path", &self.path)
@@ -95,7 +97,7 @@ impl fmt::Debug for Head<'_> {
     }
 }
 
-/// The answer limit, under any of its names; the newest name first.
+/// Limit of the answer under any of its names, the newest name first.
 fn max_tokens(fields: &Fields<'_>) -> Option<u32> {
     [Field::MaxCompletionTokens, Field::MaxOutputTokens, Field::MaxTokens]
         .into_iter()
@@ -108,11 +110,12 @@ fn user<'a>(fields: &Fields<'a>) -> Option<Cow<'a, str>> {
     named.or_else(|| fields.get(Field::Metadata)?.member("user_id")?.string())
 }
 
-/// A name that keeps cache entries apart: a string, else its JSON text, so that two different ones never look alike.
+/// Name that separates cache entries: a string, otherwise its JSON text, so that two different names never look alike.
 fn name<'a>(fields: &Fields<'a>, field: Field) -> Option<Cow<'a, str>> {
     let value = fields.get(field)?;
     match value.kind() {
         Kind::Text if value.text() == Some(b"") => None,
+        // Half a surrogate pair cannot be unescaped; its JSON text still distinguishes it from other names.
         Kind::Text => value.string().or_else(|| Some(String::from_utf8_lossy(value.bytes()))),
         _ => Some(String::from_utf8_lossy(value.bytes())),
     }

@@ -1,14 +1,14 @@
-//! Cursors over JSON text that serde_json has already found valid: where members, elements and strings lie.
+//! Cursors over JSON text that serde_json has already validated: positions of members, elements and strings.
 //!
-//! serde_json reads a body once and hands out the raw text of the members that matter; these cursors walk that text
-//! without recursion and without a copy. On text that is not valid they return nonsense, but they end and never panic.
+//! serde_json reads a body once and returns the raw text of the members that matter; these cursors walk that text
+//! without recursion and without copies. On invalid text they return nonsense, but they terminate and never panic.
 
 use std::borrow::Cow;
 
 use memchr::{memchr, memchr_iter};
 use serde_json::value::RawValue;
 
-/// What a value is, by its first byte.
+/// Kind of a value, by its first byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Null,
@@ -19,20 +19,20 @@ pub(super) enum Kind {
     Table,
 }
 
-/// One value: its text without white space around it.
+/// One value: its text without surrounding white space.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Json<'a> {
     bytes: &'a [u8],
 }
 
-/// Members of one table, in the order they came.
+/// Members of one table, in their original order.
 pub(super) type MemberList<'a> = Vec<(Cow<'a, [u8]>, Json<'a>)>;
 
-/// An element of a list.
+/// Element of a list.
 pub(super) enum Element<'a> {
-    /// A table; its members were put into the caller's list.
+    /// A table; its members are in the caller's list.
     Table,
-    /// Anything else.
+    /// Any other value.
     Value(Json<'a>),
 }
 
@@ -56,7 +56,7 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// The inside of a string, escapes as they came.
+    /// Inside of a string, with its original escapes.
     pub(super) fn text(self) -> Option<&'a [u8]> {
         match self.bytes {
             [b'"', inside @ .., b'"'] => Some(inside),
@@ -64,16 +64,18 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// A string, unescaped; `None` where it is none, or holds half a surrogate pair, which no Rust string can.
+    /// Unescaped string; `None` if the value is not a string, or contains half a surrogate pair, which no Rust string
+    /// can.
     pub(super) fn string(self) -> Option<Cow<'a, str>> {
         let inside = self.text()?;
+        // Without a backslash the inside is the text: no copy.
         if memchr(b'\\', inside).is_none() {
             return std::str::from_utf8(inside).ok().map(Cow::Borrowed);
         }
         serde_json::from_slice::<String>(self.bytes).ok().map(Cow::Owned)
     }
 
-    /// A whole number; one with a fraction of zero counts, as it does for the engines. Beyond `u32`: its largest.
+    /// Whole number; a fraction of zero is accepted, as engines do. Values beyond `u32` become its maximum.
     pub(super) fn whole(self) -> Option<u32> {
         let text = std::str::from_utf8(self.bytes).ok()?;
         if let Ok(number) = text.parse::<u64>() {
@@ -87,33 +89,34 @@ impl<'a> Json<'a> {
         })
     }
 
-    /// Whether an engine takes this for true: Python's request models also take 1 and some words.
+    /// Returns true if an engine takes this for true: Python's request models also accept 1 and some words.
     pub(super) fn is_true(self) -> bool {
         let word = self.text().unwrap_or(self.bytes);
         [&b"true"[..], b"1", b"1.0", b"yes", b"on", b"y", b"t"].iter().any(|yes| word.eq_ignore_ascii_case(yes))
     }
 
-    /// The members of a table; none for any other value. Keys are the insides of their strings.
+    /// Members of a table; empty for any other value. Keys are the insides of their strings.
     pub(super) fn members(self) -> Members<'a> {
         let at = if self.kind() == Kind::Table { 1 } else { self.bytes.len() };
         Members { bytes: self.bytes, at }
     }
 
-    /// The last member of that name, as Python and JavaScript read it; `null` counts as absent.
+    /// Last member of that name, as Python and JavaScript read it; `null` counts as absent.
     pub(super) fn member(self, name: &str) -> Option<Json<'a>> {
         let found = self.members().filter(|(key, _)| spells(key, name)).last();
         found.map(|(_, value)| value).filter(|value| value.kind() != Kind::Null)
     }
 
-    /// The elements of a list; none for any other value.
+    /// Elements of a list; empty for any other value.
     pub(super) fn elements(self) -> Elements<'a> {
         let at = if self.kind() == Kind::List { 1 } else { self.bytes.len() };
         Elements { bytes: self.bytes, at }
     }
 }
 
-/// Whether the inside of a JSON string, a key or a short value, is `word`, however it was escaped.
+/// Returns true if the inside of a JSON string, a key or a short value, is `word`, however it was escaped.
 pub(super) fn spells(inside: &[u8], word: &str) -> bool {
+    // The fast path of nearly every key; escapes in keys are legal but rare.
     if memchr(b'\\', inside).is_none() {
         return inside == word.as_bytes();
     }
@@ -121,7 +124,7 @@ pub(super) fn spells(inside: &[u8], word: &str) -> bool {
     serde_json::from_slice::<String>(&quoted).is_ok_and(|text| text == word)
 }
 
-/// Iterates over the members of a table.
+/// Iterator over the members of a table.
 pub(super) struct Members<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -133,6 +136,7 @@ impl<'a> Iterator for Members<'a> {
     fn next(&mut self) -> Option<Self::Item> {
         let open = skip_gap(self.bytes, self.at);
         self.at = open;
+        // The closing brace, or text that is not valid JSON.
         if self.bytes.get(open) != Some(&b'"') {
             return None;
         }
@@ -144,14 +148,14 @@ impl<'a> Iterator for Members<'a> {
     }
 }
 
-/// Iterates over the elements of a list.
+/// Iterator over the elements of a list.
 pub(super) struct Elements<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
 impl<'a> Elements<'a> {
-    /// The next element; of a table its members, in one scan.
+    /// Advances to the next element; puts the members of a table into `members`, in one scan.
     pub(super) fn next_into(&mut self, members: &mut MemberList<'a>) -> Option<Element<'a>> {
         let value = skip_gap(self.bytes, self.at);
         if self.bytes.get(value) != Some(&b'{') {
@@ -160,6 +164,7 @@ impl<'a> Elements<'a> {
         let mut inside = Members { bytes: self.bytes, at: value + 1 };
         members.clear();
         members.extend(inside.by_ref().map(|(key, value)| (Cow::Borrowed(key), value)));
+        // Past the closing brace, at which `Members` stopped.
         self.at = inside.at + 1;
         Some(Element::Table)
     }
@@ -179,19 +184,20 @@ impl<'a> Iterator for Elements<'a> {
     }
 }
 
-/// The first byte at or after `at` that is neither white space nor `,` nor `:`.
+/// Position of the first byte at or after `at` that is neither white space nor `,` nor `:`.
 fn skip_gap(bytes: &[u8], at: usize) -> usize {
     let rest = bytes.get(at..).unwrap_or_default();
     let gap = rest.iter().position(|byte| !matches!(byte, b' ' | b'\n' | b'\r' | b'\t' | b',' | b':'));
     gap.map_or(bytes.len(), |gap| at + gap)
 }
 
-/// Just past the closing quote of the string that opens at `open`. It looks for quotes and not for backslashes: most
+/// End of the string that opens at `open`, just past its closing quote. Searches for quotes, not for backslashes: most
 /// text has many `\n` and fewer `\"`.
 pub(super) fn string_end(bytes: &[u8], open: usize) -> usize {
     let inside = bytes.get(open + 1..).unwrap_or_default();
     for quote in memchr_iter(b'"', inside) {
         let backslashes = inside[..quote].iter().rev().take_while(|&&byte| byte == b'\\').count();
+        // An even number of backslashes escapes only themselves, so the quote closes the string.
         if backslashes % 2 == 0 {
             return open + 1 + quote + 1;
         }
@@ -199,17 +205,19 @@ pub(super) fn string_end(bytes: &[u8], open: usize) -> usize {
     bytes.len()
 }
 
-/// Just past the value that begins at `start`.
+/// End of the value that begins at `start`.
 fn value_end(bytes: &[u8], start: usize) -> usize {
     match bytes.get(start) {
         Some(b'"') => return string_end(bytes, start),
         Some(b'{' | b'[') => {}
         _ => {
             let rest = bytes.get(start..).unwrap_or_default();
+            // Numbers and literals end at the next separator.
             let end = rest.iter().position(|byte| matches!(byte, b',' | b']' | b'}' | b' ' | b'\n' | b'\r' | b'\t'));
             return end.map_or(bytes.len(), |end| start + end);
         }
     }
+    // Brackets within strings must not count, hence the jump over each string.
     let (mut at, mut depth) = (start, 0_usize);
     while let Some(byte) = bytes.get(at) {
         match byte {

@@ -1,11 +1,11 @@
-//! Request bytes → what routing needs of them: one borrowed read of a request's head, and its canonical prompt.
+//! Request bytes → the facts that routing needs: one borrowed read of a request's head, and its canonical prompt.
 //!
 //! ```text
 //! body → fields (serde_json, once; raw members, no copy of text) → Head → canonical bytes → a sink that hashes them
 //! ```
 //!
-//! A body is refused only where no engine could take it: not JSON, not an object, no prompt. Unknown members are fine,
-//! odd values of optional members are left for the engine to judge. No message quotes a prompt.
+//! A body is refused only if no engine could accept it: not JSON, not an object, no prompt. Unknown members are
+//! allowed, and odd values of optional members are left for the engine to judge. No message quotes a prompt.
 
 mod canonical;
 mod chat;
@@ -31,21 +31,21 @@ use crate::model::ApiPath;
 use canonical::Writer;
 use fields::Fields;
 
-/// How one API's requests are read.
+/// Reader of one API's requests.
 pub struct Format {
-    /// The API.
+    /// API that it reads.
     pub path: ApiPath,
-    /// Where its prompt is, for people.
+    /// Location of the prompt, for people.
     pub summary: &'static str,
-    /// Whether a stream reports usage only where `stream_options.include_usage` asks for it.
+    /// True if a stream reports usage only with `stream_options.include_usage`.
     usage_option: bool,
-    /// Whether `messages` means something here.
+    /// True if `messages` has a meaning here.
     messages: bool,
-    /// Whether a body that is no JSON object is fine.
+    /// True if a body that is not a JSON object is acceptable.
     any_body: bool,
-    /// What must be there, and the exact prompt tokens where the prompt is token ids.
+    /// Check of required members. Returns the exact number of prompt tokens if the prompt consists of token ids.
     check: fn(&Fields<'_>) -> Result<Option<u32>, ParseError>,
-    /// The canonical prompt.
+    /// Writer of the canonical prompt.
     write: fn(&Fields<'_>, &mut Writer<'_>),
 }
 
@@ -60,51 +60,51 @@ pub const FORMATS: &[&Format] = &[
     &other::FORMAT,
 ];
 
-/// Why a body cannot be read: the client's fault, 400. The texts name a place, never a prompt.
+/// Reason why a body cannot be read: the client's fault, 400. The texts name a position, never a prompt.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
-    /// Some bytes are no UTF-8.
-    #[error("the body is not UTF-8: byte {at} is where it breaks")]
+    /// Some bytes are not UTF-8.
+    #[error("the body is not UTF-8: invalid byte at offset {at}")]
     NotUtf8 {
-        /// Offset of the first bad byte.
+        /// Offset of the first invalid byte.
         at: usize,
     },
-    /// No JSON.
+    /// The body is not JSON.
     #[error("the body is not JSON: {what}")]
     NotJson {
-        /// What serde_json says, with line and column.
+        /// Message of serde_json, with line and column.
         what: String,
     },
-    /// JSON, but no object.
+    /// The body is JSON, but not an object.
     #[error("the body is not a JSON object")]
     NotAnObject,
-    /// A member that the API needs is not there, or is null.
+    /// A required member is absent or null.
     #[error("`{field}` is missing")]
     Missing {
-        /// The member.
+        /// Name of the member.
         field: &'static str,
     },
-    /// A member is of another type than the API says.
+    /// A member has a type that the API does not allow.
     #[error("`{field}` is not {expected}")]
     WrongType {
-        /// The member.
+        /// Name of the member.
         field: &'static str,
-        /// What it should be.
+        /// Description of the allowed type.
         expected: &'static str,
     },
-    /// A list that begins as token ids does not go on as such.
+    /// A list that begins with token ids contains something else.
     #[error("`{field}` is not a list of token ids: each must be a whole number from 0 to 4294967295")]
     NotTokenIds {
-        /// The member.
+        /// Name of the member.
         field: &'static str,
     },
     /// There are more messages than any engine's context holds.
-    #[error("`messages` has more than {limit} members in all its messages together")]
+    #[error("`messages` has too many members: at most {limit} in all its messages together")]
     TooMany {
-        /// Most members.
+        /// Most members allowed.
         limit: usize,
     },
-    /// The prompt's JSON is nested too deep.
+    /// The prompt's JSON is nested too deeply.
     #[error("the prompt is nested deeper than {} levels", canonical::MAX_DEPTH)]
     TooDeep,
 }

@@ -1,5 +1,5 @@
-//! Any other path: nothing is required and nothing is malformed. Where the body is a JSON object, what looks like a
-//! prompt is read as one, so that a rerank or a tokenize call is counted as the load it is.
+//! Any other path: nothing is required and nothing is malformed. If the body is a JSON object, members that look like a
+//! prompt are read as one, so that a rerank or tokenize call counts as the load it is.
 
 use super::Format;
 use super::canonical::{PART, Writer};
@@ -10,7 +10,7 @@ use crate::model::ApiPath;
 
 pub(super) const FORMAT: Format = Format {
     path: ApiPath::Other,
-    summary: "anything; messages, prompt, input, text, query and documents where they are there",
+    summary: "any body; messages, prompt, input, text, query and documents are read if present",
     usage_option: false,
     messages: true,
     any_body: true,
@@ -23,6 +23,7 @@ fn write(fields: &Fields<'_>, out: &mut Writer<'_>) {
         write_messages(messages, out);
         return;
     }
+    // Several of them may be present: a rerank has a query and documents.
     let prompts = [Field::Prompt, Field::Input, Field::Text, Field::Query, Field::Documents];
     for (index, prompt) in prompts.into_iter().filter_map(|field| fields.get(field)).enumerate() {
         if index > 0 {

@@ -4,8 +4,8 @@ use super::ParseError;
 use super::canonical::{PART, RAW, TOKENS, Writer};
 use super::json::{Json, Kind};
 
-/// Exact prompt tokens of a prompt of token ids; `None` where it is text. A list of prompts counts all of them; `n`
-/// answers to one prompt prefill it once.
+/// Exact number of prompt tokens in a prompt of token ids; `None` if it is text. In a list of prompts all of them
+/// count; `n` answers to one prompt prefill it once.
 pub(super) fn count_tokens(field: &'static str, prompt: Json<'_>) -> Result<Option<u32>, ParseError> {
     let mut tokens = 0_u32;
     let mut ids = false;
@@ -30,7 +30,7 @@ pub(super) fn count_tokens(field: &'static str, prompt: Json<'_>) -> Result<Opti
     Ok(ids.then_some(tokens))
 }
 
-/// A prompt of any of these forms. The prompts of a list stand one behind the other.
+/// Writes a prompt of any of these forms. The prompts of a list follow each other.
 pub(super) fn write_prompt(prompt: Json<'_>, out: &mut Writer<'_>) {
     let ids = |value: Json<'_>| value.elements().next().is_some_and(|first| first.kind() == Kind::Number);
     match prompt.kind() {
@@ -58,8 +58,9 @@ pub(super) fn write_prompt(prompt: Json<'_>, out: &mut Writer<'_>) {
     }
 }
 
-/// Token ids, 4 bytes each, little-endian.
+/// Writes token ids, 4 bytes each, little-endian.
 fn write_ids(list: Json<'_>, out: &mut Writer<'_>) {
+    // In pieces on the stack: a sink call per id would be slow, and a prompt may have a hundred thousand of them.
     const PIECE: usize = 256;
     let mut piece = [0_u8; PIECE];
     let mut length = 0;
@@ -75,9 +76,10 @@ fn write_ids(list: Json<'_>, out: &mut Writer<'_>) {
     out.plain(&piece[..length]);
 }
 
-/// A token id.
+/// Token id, if the value is one.
 fn token(value: Json<'_>) -> Option<u32> {
     let digits = value.bytes();
+    // Ten digits hold any u32 and cannot overflow the u64 below.
     if digits.is_empty() || digits.len() > 10 {
         return None;
     }

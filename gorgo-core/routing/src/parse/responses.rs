@@ -1,7 +1,7 @@
 //! `/v1/responses`: `instructions` as the system message, `input` a string or a list of items.
 //!
-//! What a `previous_response_id` stands for is known to the engine alone; it is not in the canonical prompt, so such a
-//! request's prompt is counted short until the engine reports usage.
+//! Only the engine knows the conversation behind a `previous_response_id`. The canonical prompt does not contain it, so
+//! the prompt of such a request is underestimated until the engine reports usage.
 
 use super::canonical::Writer;
 use super::chat::{write_tail, write_tools};

@@ -1,21 +1,24 @@
-//! The usage option: what to put into a streamed request so that the engine reports usage at the stream's end.
+//! The usage option: the change to a streamed request that makes the engine report usage at the end of the stream.
 //!
-//! Everything else of the body stays byte for byte. Where an option stands twice the last one counts, as it does for
-//! the engines' JSON readers.
+//! Every other byte of the body stays the same. If an option is given twice the last one counts, as for the engines'
+//! JSON parsers.
 
 use super::fields::{Field, Fields};
 use super::json::{Json, Kind, spells};
 use crate::model::Splice;
 
-/// What to change in `body`; `None` where the client asked for usage itself, or its option is none that an engine reads.
+/// Change to make in `body`; `None` if the client itself requested usage, or its option has a form that no engine
+/// reads.
 pub(super) fn usage_splice(body: &[u8], fields: &Fields<'_>) -> Option<Splice> {
     let Some(options) = fields.raw(Field::StreamOptions) else {
+        // Directly after the opening brace, so that the comma is right: a streaming body always has a member, `stream`.
         let root = body.iter().position(|&byte| byte == b'{')?;
         return Some(insert(root + 1, br#""stream_options":{"include_usage":true},"#));
     };
     match options.kind() {
         Kind::Null => replace(body, options, br#"{"include_usage":true}"#),
         Kind::Table => {
+            // Other options of the client are kept; only the missing or false one is changed.
             let asked = options.members().filter(|(key, _)| spells(key, "include_usage")).last();
             match asked {
                 Some((_, value)) if value.is_true() => None,
@@ -38,7 +41,7 @@ fn replace(body: &[u8], value: Json<'_>, text: &[u8]) -> Option<Splice> {
     Some(Splice { at: offset(body, value)?, remove: value.bytes().len(), text: text.to_vec() })
 }
 
-/// Where in `body` a value lies that was borrowed from it.
+/// Position in `body` of a value that was borrowed from it.
 fn offset(body: &[u8], value: Json<'_>) -> Option<usize> {
     let at = value.bytes().as_ptr().addr().checked_sub(body.as_ptr().addr())?;
     (at + value.bytes().len() <= body.len()).then_some(at)

@@ -1,5 +1,5 @@
-//! The lowest cost; those within `tie_margin` of it (in the policy's unit) share the choice evenly, since a difference
-//! below the noise of the facts is none, and always the same winner of ties would be a herd.
+//! The lowest cost; replicas within `tie_margin` of it (in the policy's unit) share the choice evenly. A difference
+//! below the noise of the facts is no difference, and the same winner at every tie would attract a herd.
 
 use super::{Picker, PickerKind, count_up_to, lowest_of};
 use crate::model::{Param, ParamType};
@@ -25,6 +25,7 @@ struct Lowest {
 impl Picker for Lowest {
     fn distribution(&self, costs: &[f64], allowed: &[usize], out: &mut [f64]) -> u32 {
         let limit = lowest_of(costs, allowed) + self.margin;
+        // The lowest row itself always counts, so this is never 0.
         let ties = count_up_to(costs, allowed, limit);
         out.fill(0.0);
         for row in allowed.iter().filter(|row| costs[**row] <= limit) {

@@ -1,5 +1,5 @@
-//! Ring 1: choosing among what is left. A picker does not choose, it says with which probability each candidate is
-//! chosen; `policy::decide` draws. So the propensity is exact, and a decision can be repeated from its row.
+//! Ring 1: choosing among the remaining candidates. A picker does not choose itself: it returns the probability of each
+//! candidate, and `policy::decide` draws. So the propensity is exact, and a decision can be repeated from its row.
 
 mod lowest;
 mod power_of_two;
@@ -15,35 +15,35 @@ use crate::model::{Param, Params};
 pub const PICKERS: &[&PickerKind] =
     &[&lowest::KIND, &softmin::KIND, &softmin_range::KIND, &power_of_two::KIND, &random::KIND];
 
-/// How a policy picks. Pure: the same costs give the same distribution, bit for bit.
+/// Rule by which a policy picks. Pure: the same costs give the same distribution, bit for bit.
 pub trait Picker: Debug + Send + Sync {
     /// Writes the probability of each row to `out`: it sums to 1 over `allowed` (not empty, ascending) and is 0
-    /// elsewhere. `costs` and `out` have one entry per row; costs are finite. Gives back how many of the allowed share
-    /// the lowest cost, within the picker's margin.
+    /// elsewhere. `costs` and `out` have one entry per row; costs are finite. Returns the number of allowed rows that
+    /// share the lowest cost, within the picker's margin.
     fn distribution(&self, costs: &[f64], allowed: &[usize], out: &mut [f64]) -> u32;
 }
 
-/// A kind of picker: its row in [`PICKERS`].
+/// Kind of picker: a row in [`PICKERS`].
 #[derive(Debug, Clone, Copy)]
 pub struct PickerKind {
-    /// Its name in configuration files.
+    /// Name in configuration files.
     pub kind: &'static str,
-    /// What it is, one line.
+    /// Summary in one line.
     pub summary: &'static str,
-    /// Whether it reads costs at all; a policy whose picker does not needs no terms.
+    /// True if it reads costs; a policy with a picker that does not needs no terms.
     pub reads_costs: bool,
-    /// Its parameters.
+    /// Parameters of this kind.
     pub params: &'static [Param],
-    /// Makes the picker. The text of an error names the parameter and what is allowed.
+    /// Builds the picker. The text of an error names the parameter and what is allowed.
     pub build: fn(&Params) -> Result<Box<dyn Picker>, String>,
 }
 
-/// The lowest of the allowed costs.
+/// Lowest of the allowed costs.
 fn lowest_of(costs: &[f64], allowed: &[usize]) -> f64 {
     allowed.iter().map(|row| costs[*row]).fold(f64::INFINITY, f64::min)
 }
 
-/// How many of the allowed cost at most `limit`.
+/// Number of allowed rows that cost at most `limit`.
 fn count_up_to(costs: &[f64], allowed: &[usize], limit: f64) -> u32 {
     u32::try_from(allowed.iter().filter(|row| costs[**row] <= limit).count()).unwrap_or(u32::MAX)
 }

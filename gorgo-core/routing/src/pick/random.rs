@@ -1,4 +1,4 @@
-//! Any allowed replica, evenly. Reads no costs.
+//! Any allowed replica, with equal probability. Reads no costs.
 
 use super::{Picker, PickerKind, count_up_to, lowest_of};
 

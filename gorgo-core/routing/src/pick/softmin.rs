@@ -1,5 +1,5 @@
-//! Probability ∝ exp(−cost / temperature): the cheaper the likelier. The temperature is in the policy's unit; at a cost
-//! difference of one temperature the odds are e to 1.
+//! Probability ∝ exp(−cost / temperature): the cheaper, the likelier. The temperature is in the policy's unit; at a
+//! cost difference of one temperature the odds are e to 1.
 
 use super::{Picker, PickerKind, count_up_to, lowest_of};
 use crate::model::{Param, ParamType};
@@ -27,7 +27,7 @@ struct Softmin {
 
 impl Picker for Softmin {
     fn distribution(&self, costs: &[f64], allowed: &[usize], out: &mut [f64]) -> u32 {
-        // Relative to the lowest, so the largest exponent is 0: no overflow, and the sum is at least 1.
+        // Relative to the lowest cost, so that the largest exponent is 0: no overflow, and the sum is at least 1.
         let lowest = lowest_of(costs, allowed);
         out.fill(0.0);
         let mut sum = 0.0;

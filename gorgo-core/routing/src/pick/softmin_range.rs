@@ -1,6 +1,6 @@
-//! Softmin on costs that are stretched so that the lowest and the highest of the allowed lie 1 apart: probability
+//! Softmin on costs that are scaled so that the lowest and the highest of the allowed lie 1 apart: probability
 //! ∝ exp(−(cost − lowest) / ((highest − lowest) × temperature)). The temperature has no unit, so it fits any policy, and
-//! a small difference counts as much as a large one. All equal: even. Source: Dynamo KV router, `router_temperature`.
+//! a small difference counts as much as a large one. Equal costs: even. Source: Dynamo KV router, `router_temperature`.
 
 use super::{Picker, PickerKind, count_up_to, lowest_of};
 use crate::model::{Param, ParamType};
@@ -34,6 +34,7 @@ impl Picker for SoftminRange {
         out.fill(0.0);
         let mut sum = 0.0;
         for row in allowed {
+            // With equal costs the range is 0, and dividing by it would give NaN.
             let place = if range > 0.0 { (costs[*row] - lowest) / range } else { 0.0 };
             out[*row] = (-place / self.temperature).exp();
             sum += out[*row];

@@ -1,13 +1,13 @@
 //! Statistics of a cohort: the counted requests of one arm of a generation.
 //!
-//! Besides its value each statistic gives its *influence*: by how much each sample moves it. Influences make
-//! a difference of two arms testable, whatever the objective does with the statistics (see [`super::contrast`]).
+//! Each statistic comes with its value and its *influence*: by how much each sample moves it. Influences make a
+//! difference between two arms testable, whatever the objective does with the statistics (see [`super::contrast`]).
 //! Quantiles are by nearest rank, ceil(p·n); their intervals are order statistics.
 
 use super::sample::{Fate, Sample};
 use crate::model::nearest_rank;
 
-/// A named number of a cohort.
+/// Named number of a cohort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Statistic {
     /// Mean TTFT, ms.
@@ -34,26 +34,26 @@ pub enum Statistic {
     ItlMean,
     /// 99th percentile of the requests' mean token gaps, ms.
     ItlP99,
-    /// Failed requests / requests.
+    /// Failed requests ÷ requests.
     ErrorShare,
-    /// Share of requests of the replica that got most.
+    /// Share of the requests that went to the busiest replica.
     ShareMax,
-    /// Concentration: 0 all replicas alike, 1 one replica has all.
+    /// Concentration: 0 if all replicas have the same share, 1 if one replica has everything.
     Hhi,
-    /// Requests.
+    /// Number of requests.
     Requests,
     /// Tokens generated per second of request time.
     TokensPerSecond,
 }
 
-/// How many statistics there are.
+/// Number of statistics.
 pub const STATISTICS: usize = Statistic::ALL.len();
 
-/// Their values, by [`Statistic`].
+/// Values of the statistics, indexed by [`Statistic`].
 pub type Figures = [f64; STATISTICS];
 
 impl Statistic {
-    /// All of them.
+    /// All statistics.
     pub const ALL: [Self; 17] = [
         Self::TtftMean,
         Self::TtftP50,
@@ -74,7 +74,7 @@ impl Statistic {
         Self::TokensPerSecond,
     ];
 
-    /// Its name in expressions and in `generation_scores.statistic`.
+    /// Name in expressions and in `generation_scores.statistic`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -98,7 +98,7 @@ impl Statistic {
         }
     }
 
-    /// Its unit, as expressions check it.
+    /// Unit, as expressions check it.
     #[must_use]
     pub const fn unit(self) -> &'static str {
         match self {
@@ -109,10 +109,11 @@ impl Statistic {
         }
     }
 
-    /// Samples below which it is no more than the largest one; nothing is decided on fewer.
+    /// Fewest samples on which anything is decided. With fewer, a high quantile is merely the largest sample.
     #[must_use]
     pub const fn least_samples(self) -> usize {
         match self {
+            // By nearest rank, the 99th percentile of fewer than 100 samples is their maximum.
             Self::TtftP99 | Self::E2eP99 | Self::ItlP99 => 100,
             Self::TtftP95 | Self::E2eP95 => 20,
             _ => 2,
@@ -129,7 +130,7 @@ impl Statistic {
     }
 }
 
-/// What both arms of a generation share, so that luck in answer lengths or in who failed decides nothing.
+/// Facts that both arms of a generation share, so that luck in answer lengths or in failures decides nothing.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Common {
     worst_ttft_ms: f64,
@@ -141,13 +142,14 @@ pub struct Common {
 }
 
 impl Common {
-    /// Of all samples of both arms; `replicas`: the size of the fleet.
+    /// Facts of all samples of both arms; `replicas`: size of the fleet.
     #[must_use]
     pub fn of(samples: &[&Sample], replicas: usize) -> Self {
         let mut ttfts: Vec<f64> = samples.iter().filter_map(|sample| sample.ttft_ms).collect();
         ttfts.sort_by(f64::total_cmp);
         let mut itls: Vec<f64> = samples.iter().filter_map(|sample| sample.itl_ms).collect();
         itls.sort_by(f64::total_cmp);
+        // Only complete answers: the length of an aborted one says nothing about the usual length.
         let served = samples.iter().filter(|sample| sample.fate == Fate::Served);
         let tokens = served.clone().filter_map(|sample| sample.completion_tokens).map(f64::from);
         let (sum, count) = tokens.fold((0.0, 0.0), |(sum, count), tokens| (sum + tokens, count + 1.0));
@@ -161,8 +163,8 @@ impl Common {
         }
     }
 
-    /// Whether a client that left without a first token had waited longer than most: that is bad, and else it says
-    /// nothing.
+    /// Returns true if a client that left without a first token had waited longer than most. That counts as bad;
+    /// otherwise its leaving means nothing.
     pub(super) fn left_for_waiting(&self, sample: &Sample) -> bool {
         sample.e2e_ms > self.median_ttft_ms
     }
@@ -171,71 +173,73 @@ impl Common {
     fn ttft(&self, sample: &Sample) -> Option<f64> {
         match (sample.ttft_ms, sample.fate) {
             (Some(ttft), Fate::Served | Fate::Left) => Some(ttft),
+            // A failure counts as the worst of both arms, so that failing fast is never an improvement.
             (_, Fate::Failed) => Some(self.worst_ttft_ms.max(sample.ttft_ms.unwrap_or(sample.e2e_ms))),
             (None, Fate::Left) => self.left_for_waiting(sample).then(|| self.worst_ttft_ms.max(sample.e2e_ms)),
-            // An answer without any token: its end is all there is.
+            // An answer without any token: its end is the only time there is.
             (None, Fate::Served) => Some(sample.e2e_ms),
         }
     }
 
-    /// E2E of a sample as if its answer had been of mean length, ms.
+    /// E2E of a sample as if its answer had had the mean length, ms.
     fn e2e(&self, sample: &Sample) -> Option<f64> {
         match sample.fate {
             Fate::Failed => Some(self.worst_e2e_ms.max(sample.e2e_ms)),
             Fate::Left => None,
             Fate::Served => {
                 let longer = sample.completion_tokens.map_or(0.0, |tokens| f64::from(tokens) - self.mean_tokens);
+                // Cannot be shorter than the TTFT, and stays above 0 for the logarithm of the geometric mean.
                 Some((sample.e2e_ms - longer * self.itl_ms).max(sample.ttft_ms.unwrap_or(0.0)).max(1e-3))
             }
         }
     }
 }
 
-/// The samples of one arm, as its statistics read them.
+/// Samples of one arm, as its statistics read them.
 #[derive(Debug, Clone)]
 pub struct Cohort<'a> {
     samples: &'a [&'a Sample],
     common: Common,
 }
 
-/// A statistic with its 95 % interval.
+/// Statistic with its 95 % interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Estimate {
-    /// The value.
+    /// Value of the statistic.
     pub value: f64,
-    /// Lower end; `None` where there are too few samples for one.
+    /// Lower end; `None` with too few samples.
     pub low: Option<f64>,
-    /// Upper end.
+    /// Upper end; `None` with too few samples.
     pub high: Option<f64>,
 }
 
 impl<'a> Cohort<'a> {
-    /// One arm's samples.
+    /// Creates the cohort of one arm's samples.
     #[must_use]
     pub const fn new(samples: &'a [&'a Sample], common: Common) -> Self {
         Self { samples, common }
     }
 
-    /// How many requests.
+    /// Number of requests.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.samples.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no requests.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.samples.is_empty()
     }
 
-    /// The value; 0 where no sample says anything.
+    /// Value of a statistic; 0 if no sample contributes to it.
     #[must_use]
     pub fn value(&self, statistic: Statistic) -> f64 {
         self.measure(statistic, None)
     }
 
-    /// The value, and the influence of each sample: centred, in the statistic's unit; the value's error is about
-    /// their mean over a random draw of samples.
+    /// Value, and influence of each sample: centred, in the statistic's unit. The value's error is about the mean of
+    /// the influences over a random draw of samples.
     #[must_use]
     pub fn influence(&self, statistic: Statistic) -> (f64, Vec<f64>) {
         let mut influence = vec![0.0; self.len()];
@@ -243,9 +247,10 @@ impl<'a> Cohort<'a> {
         (value, influence)
     }
 
-    /// The value with its 95 % interval.
+    /// Value with its 95 % interval.
     #[must_use]
     pub fn estimate(&self, statistic: Statistic) -> Estimate {
+        // The density at a quantile is hard to estimate; order statistics need none, and give an asymmetric interval.
         if let Some(p) = statistic.quantile() {
             let mut sorted: Vec<f64> = self.column(statistic).into_iter().flatten().collect();
             sorted.sort_by(f64::total_cmp);
@@ -253,6 +258,7 @@ impl<'a> Cohort<'a> {
         }
         let (value, influence) = self.influence(statistic);
         let n = count(influence.len());
+        // A single sample has no spread.
         if n < 2.0 {
             return Estimate { value, low: None, high: None };
         }
@@ -261,7 +267,7 @@ impl<'a> Cohort<'a> {
         Estimate { value, low: Some(value - half), high: Some(value + half) }
     }
 
-    /// What a mean or a quantile is of.
+    /// Column of numbers that a mean or a quantile is computed over.
     fn column(&self, statistic: Statistic) -> Vec<Option<f64>> {
         let read = |sample: &&Sample| match statistic {
             Statistic::TtftMean | Statistic::TtftP50 | Statistic::TtftP95 | Statistic::TtftP99 => {
@@ -300,23 +306,28 @@ impl<'a> Cohort<'a> {
                 *share += 1.0 / count(self.len());
             }
         }
+        // Replicas that left the fleet during the trial have no share.
         let of = |sample: &Sample| shares.get(usize::from(sample.replica)).copied().unwrap_or(0.0);
         if statistic == Statistic::ShareMax {
             let most = shares.iter().copied().fold(0.0, f64::max);
             if let Some(influence) = influence {
+                // Derivative of the largest share with respect to one sample's weight.
                 for (out, sample) in influence.iter_mut().zip(self.samples) {
                     *out = f64::from(u8::from(of(sample) >= most)) - most;
                 }
             }
             return most;
         }
+        // A single replica has everything by necessity, and the denominator below would be 0.
         if replicas == 1 || self.is_empty() {
             return 0.0;
         }
         let squares: f64 = shares.iter().map(|share| share * share).sum();
+        // Normalized so that an even spread is 0, whatever the size of the fleet.
         let even = 1.0 / count(replicas);
         if let Some(influence) = influence {
             for (out, sample) in influence.iter_mut().zip(self.samples) {
+                // Derivative of the sum of squared shares with respect to one sample's weight.
                 *out = 2.0 * (of(sample) - squares) / (1.0 - even);
             }
         }
@@ -325,11 +336,13 @@ impl<'a> Cohort<'a> {
 
     fn tokens_per_second(&self, influence: Option<&mut Vec<f64>>) -> f64 {
         let tokens = |sample: &Sample| f64::from(sample.completion_tokens.unwrap_or(0));
+        // Failed requests count with their time but without tokens, so they lower the rate.
         let secs: f64 = self.samples.iter().map(|sample| sample.e2e_ms / 1e3).sum();
         if secs <= 0.0 {
             return 0.0;
         }
         let rate = self.samples.iter().map(|sample| tokens(sample)).sum::<f64>() / secs;
+        // A ratio of two means, linearized (delta method).
         if let Some(influence) = influence {
             let mean_secs = secs / count(self.len());
             for (out, sample) in influence.iter_mut().zip(self.samples) {
@@ -348,6 +361,7 @@ fn mean(column: &[Option<f64>], geometric: bool, influence: Option<&mut Vec<f64>
     let mean = column.iter().flatten().sum::<f64>() / known;
     let value = if geometric { mean.exp() } else { mean };
     if let Some(influence) = influence {
+        // Samples without a value influence nothing, so those with one influence more.
         let scale = count(column.len()) / known * if geometric { value } else { 1.0 };
         for (out, sample) in influence.iter_mut().zip(column) {
             *out = sample.map_or(0.0, |sample| (sample - mean) * scale);
@@ -364,13 +378,14 @@ fn quantile(column: &[Option<f64>], p: f64, influence: Option<&mut Vec<f64>>) ->
     sorted.sort_by(f64::total_cmp);
     let value = sorted[nearest_rank(p, sorted.len())];
     if let Some(influence) = influence {
-        // Density at the quantile from the spacing around it, in logarithms, where tails are straighter.
+        // Density at the quantile from the spacing around it, in logarithms, because tails are straighter there.
+        // A window around `p` that stays inside the distribution, also at the 99th percentile.
         let reach = 0.8 * (1.0 - p).min(p).min(0.25);
         let (low, high) =
             (sorted[nearest_rank(p - reach, sorted.len())], sorted[nearest_rank(p + reach, sorted.len())]);
         let spread = (high.max(1e-6).ln() - low.max(1e-6).ln()).max(1e-3);
         let unit = value.max(1e-6) * spread / (2.0 * reach) * count(column.len()) / count(sorted.len());
-        // The share above as it is, not as it should be: with many equal times the two differ.
+        // The actual share above, not the nominal one: with many equal times the two differ.
         let above = count(sorted.iter().filter(|sample| **sample > value).count()) / count(sorted.len());
         for (out, sample) in influence.iter_mut().zip(column) {
             *out = sample.map_or(0.0, |sample| (f64::from(u8::from(sample > value)) - above) * unit);
@@ -379,13 +394,14 @@ fn quantile(column: &[Option<f64>], p: f64, influence: Option<&mut Vec<f64>>) ->
     value
 }
 
-/// Value and order-statistic interval: the ranks within 1.96 standard deviations of the binomial.
+/// Value and order-statistic interval: the ranks within 1.96 standard deviations of the binomial distribution.
 fn quantile_interval(sorted: &[f64], p: f64) -> Estimate {
     if sorted.is_empty() {
         return Estimate { value: 0.0, low: None, high: None };
     }
     let n = count(sorted.len());
     let reach = 1.96 * (n * p * (1.0 - p)).sqrt();
+    // Ranks beyond the sample mean that it is too small for an interval at this quantile.
     let at =
         |position: f64| (position >= 1.0 && position <= n).then(|| sorted[nearest_rank(position / n, sorted.len())]);
     Estimate {

@@ -1,9 +1,9 @@
-//! Notices that the world changed: a Page–Hinkley test on what the incumbent's TTFT is beyond what the size of the
-//! requests explains.
+//! Detection of lasting changes: a Page–Hinkley test on the part of the incumbent's TTFT that the size of the requests
+//! does not explain.
 //!
-//! Residuals of ln TTFT are averaged by 64, since single ones are noise; the first twenty means say what is normal. After
-//! that the sums of what lies more than half a standard deviation above (and below) normal are kept; one that rises by
-//! more than twelve from its lowest is a lasting change.
+//! Residuals of ln TTFT are averaged over 64 samples, since single ones are noise; the first twenty means define what
+//! is normal. After that the test sums deviations of more than half a standard deviation above (and below) normal; a
+//! sum that rises by more than twelve from its lowest value is a lasting change.
 
 use super::cohort::count;
 use super::sample::Sample;
@@ -13,12 +13,12 @@ const TRAINING: usize = 20;
 const TOLERATED: f64 = 0.5;
 const LIMIT: f64 = 12.0;
 
-/// What is remembered of the incumbent's samples.
+/// State of the test.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Drift {
-    /// Samples of the batch: size, ln TTFT.
+    /// Samples of the current batch: size, ln TTFT.
     batch: Vec<(f64, f64)>,
-    /// Sums for the slope on size, over training batches: deviations squared, and times those of ln TTFT.
+    /// Sums for the slope on size, over training batches: squared deviations, and their products with those of ln TTFT.
     sums: (f64, f64),
     /// Batch means of the training: size, ln TTFT.
     training: Vec<(f64, f64)>,
@@ -35,12 +35,12 @@ struct Normal {
 }
 
 impl Drift {
-    /// Forgets all: after a change of weights normal is something else.
+    /// Forgets everything, because a change of weights changes what is normal.
     pub(super) fn reset(&mut self) {
         *self = Self::default();
     }
 
-    /// Takes in a sample of the incumbent. True: the world changed; what is normal is learned anew.
+    /// Adds a sample of the incumbent. Returns true on a lasting change; then the test learns anew what is normal.
     pub(super) fn take(&mut self, sample: &Sample) -> bool {
         let Some(ttft) = sample.ttft_ms.filter(|ttft| *ttft > 0.0) else { return false };
         self.batch.push((sample.size, ttft.ln()));
@@ -52,6 +52,7 @@ impl Drift {
         let mean_of = |part: fn(&(f64, f64)) -> f64| batch.iter().map(part).sum::<f64>() / n;
         let (x, y) = (mean_of(|one| one.0), mean_of(|one| one.1));
         let Some(normal) = &mut self.normal else {
+            // Deviations within the batch only: differences between batches may be the drift itself.
             for (size, ttft) in &batch {
                 self.sums.0 += (size - x) * (size - x);
                 self.sums.1 += (size - x) * (ttft - y);
@@ -60,7 +61,9 @@ impl Drift {
             self.learn();
             return false;
         };
+        // In standard deviations, so that one limit fits every fleet.
         let off = (y - normal.slope * x - normal.level) / normal.deviation;
+        // Small deviations are deducted, so that noise pulls both sums back to 0.
         normal.rise = (normal.rise + off - TOLERATED).max(0.0);
         normal.fall = (normal.fall - off - TOLERATED).max(0.0);
         let changed = normal.rise > LIMIT || normal.fall > LIMIT;
@@ -79,6 +82,7 @@ impl Drift {
         let n = count(left.len());
         let level = left.iter().sum::<f64>() / n;
         let variance = left.iter().map(|one| (one - level).powi(2)).sum::<f64>() / (n - 1.0);
+        // A floor for the deviation: twenty nearly equal means must not make every batch an outlier.
         self.normal = Some(Normal { slope, level, deviation: variance.sqrt().max(1e-3), rise: 0.0, fall: 0.0 });
     }
 }

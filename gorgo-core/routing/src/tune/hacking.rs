@@ -1,19 +1,19 @@
-//! Reward hacking: weights that made first tokens come sooner, and whole answers or the gaps between tokens clearly
-//! slower. It is how a tuner that looks at TTFT alone walks into a collapse: all go to the nearest replica, whose first
-//! tokens are quick and whose answers are not. Source: GORGO paper, its limitations section (queue weight 0, all requests on
-//! one replica, p95 of E2E 12.49 s).
+//! Detection of reward hacking: weights that made first tokens come sooner, and whole answers or the gaps between
+//! tokens clearly slower. A tuner that looks at TTFT alone walks into a collapse this way: everything goes to the
+//! nearest replica, whose first tokens are quick and whose answers are not. Source: GORGO paper, section on limitations
+//! (queue weight 0, all requests on one replica, p95 of E2E 12.49 s).
 //!
-//! It is told of weights that were accepted; what they may cost at most is the guard's business.
+//! Accepted weights are reported; limiting what they may cost is the guard's task.
 
 use super::cohort::{Estimate, Statistic};
 use super::contrast::{Pair, estimates};
 
-/// Standard errors that a difference must have, on both sides. Six comparisons are made, so more than the usual two.
+/// Standard errors that a difference must have on both sides. Six comparisons are made, so more than the usual two.
 const CLEARLY_SE: f64 = 2.5;
-/// What a half-width of a 95 % interval is in standard errors.
+/// Half-width of a 95 % interval, standard errors.
 const HALF_WIDTH_SE: f64 = 1.96;
 
-/// What became better, what became worse, and by how much.
+/// Statistic that improved and statistic that got worse, each as a multiple of the incumbent's.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Hacked {
     better: (Statistic, f64),
@@ -21,24 +21,26 @@ pub(super) struct Hacked {
 }
 
 impl Hacked {
-    /// How many times as much as the incumbent's the thing that became worse is.
+    /// Multiple of the incumbent's value that the worse statistic has reached.
     pub(super) const fn ratio(&self) -> f64 {
         self.worse.1
     }
 
-    /// For people.
+    /// Text for logs and generation rows.
     pub(super) fn told(&self) -> String {
         let ((better, gain), (worse, harm)) = (self.better, self.worse);
         format!("reward hacking: {} × {gain:.2}, {} × {harm:.2} of the incumbent's", better.name(), worse.name())
     }
 }
 
-/// Whether the candidate's first tokens came clearly sooner, and its answers or tokens clearly later.
+/// Compares the arms: `Some` if the candidate's first tokens came clearly sooner, and its answers or tokens clearly
+/// later.
 pub(super) fn hacked(pairs: &[Pair], replicas: usize) -> Option<Hacked> {
     let of = |statistic| {
         let (own, reference) = estimates(pairs, replicas, statistic)?;
         Some((statistic, own.value / reference.value, errors(own, reference)?))
     };
+    // The strongest finding on each side is reported.
     let first = [Statistic::TtftP95, Statistic::TtftMean].into_iter().filter_map(of);
     let better = first.filter(|(_, _, errors)| *errors < -CLEARLY_SE).min_by(|one, other| one.1.total_cmp(&other.1))?;
     let rest =
@@ -47,9 +49,10 @@ pub(super) fn hacked(pairs: &[Pair], replicas: usize) -> Option<Hacked> {
     Some(Hacked { better: (better.0, better.1), worse: (worse.0, worse.1) })
 }
 
-/// The difference in its standard errors; `None` where an interval is unknown or there is no spread at all.
+/// Difference in standard errors; `None` if an interval is unknown or there is no spread at all.
 fn errors(own: Estimate, reference: Estimate) -> Option<f64> {
     let error = |estimate: Estimate| Some((estimate.high? - estimate.low?) / (2.0 * HALF_WIDTH_SE));
+    // The arms are independent, so their variances add up.
     let spread = error(own)?.hypot(error(reference)?);
     let errors = (own.value - reference.value) / spread;
     errors.is_finite().then_some(errors)

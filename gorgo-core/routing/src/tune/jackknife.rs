@@ -1,9 +1,9 @@
-//! Candidate against incumbent for an objective that nobody knows the inside of: the pairs are left out one by one.
+//! Comparison of candidate and incumbent for an objective that is a black box: pairs are left out one by one.
 //!
-//! A plugin makes a number of an arm's requests, and does not say by how much each of them moves it. So the error of the
-//! difference comes from how it varies when a pair is missing: the delete-one-group jackknife, (n − 1)/n · Σ (dᵢ − d̄)².
-//! For means and shares that is the error of [`super::contrast`]; a median or a tail needs many requests in a pair, as
-//! blocks have. What the sizes of the requests explain is not taken out here.
+//! A plugin computes a number from an arm's requests, without the influence of each request on it. So the error of the
+//! difference comes from how it varies when a pair is missing: the delete-one-group jackknife, (n − 1)/n · Σ (dᵢ −
+//! d̄)². For means and shares that is the error of [`super::contrast`]; a median or a tail needs many requests per
+//! pair, as blocks have. The part that the sizes of requests explain is not removed here.
 
 use super::cohort::{Common, STATISTICS, count};
 use super::contrast::{Contrast, Pair, common};
@@ -11,11 +11,14 @@ use super::objective::OfRequests;
 use super::requests::Requests;
 use super::sample::Sample;
 
-/// Requests of an arm below which nothing is decided: what is asked of the tail of a built-in objective.
+/// Requests per arm below which nothing is decided: the limit of built-in objectives that look at the 95th percentile.
 pub(super) const LEAST_SAMPLES: usize = 20;
 
-/// Compares the arms of these pairs; there are two at least. `None`: the objective gives no number for them.
+/// Compares the arms of these pairs, of which there are at least two. `None` if the objective yields no number for
+/// them.
 pub(super) fn contrast(objective: &dyn OfRequests, pairs: &[Pair], replicas: usize) -> Option<Contrast> {
+    // Shared facts are those of all pairs, also where a pair is left out: they are part of the measure, not of the
+    // data.
     let common = common(pairs, replicas);
     let without = |left_out: Option<usize>, candidate: bool| {
         let kept = pairs.iter().enumerate().filter(|(place, _)| Some(*place) != left_out);
@@ -31,6 +34,7 @@ pub(super) fn contrast(objective: &dyn OfRequests, pairs: &[Pair], replicas: usi
     let n = count(pairs.len());
     let mean = differences.iter().sum::<f64>() / n;
     let variance = (n - 1.0) / n * differences.iter().map(|one| (one - mean).powi(2)).sum::<f64>();
+    // A black box reads no statistics, so their figures are unknown here.
     let figures = [[0.0; STATISTICS]; 2];
     Some(Contrast { difference: candidate - incumbent, error: variance.sqrt(), incumbent, candidate, figures })
 }

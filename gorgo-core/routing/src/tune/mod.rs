@@ -6,9 +6,9 @@
 //!     └──tell── verdict ← contrast: difference of the objective, with its standard error
 //! ```
 //!
-//! A *generation* is one candidate with its samples and its verdict. [`Tuner`] is the whole machine; it is fed with
-//! decisions and outcomes, and says what to decide with next and what to write down. It reads no clock and its
-//! randomness comes from a seed, so the same samples at the same times give the same verdicts.
+//! A *generation* is one candidate with its samples and its verdict. [`Tuner`] is the complete state machine: it is fed
+//! with decisions and outcomes, and returns the weights of the next decision and the records to store. It reads no
+//! clock and takes its randomness from a seed, so the same samples at the same times lead to the same verdicts.
 
 pub mod cohort;
 pub mod contrast;

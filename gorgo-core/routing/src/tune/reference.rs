@@ -1,9 +1,10 @@
-//! The reference's own tuner, faults included: a baseline to compare with, not to serve with.
+//! Tuner of the reference implementation, faults included: a baseline for comparison, not for production.
 //!
-//! Every `HOP` samples it scores the last `WINDOW` of them, whoever routed them, as −p95 of TTFT, and accepts the current
-//! weights as best when `score > best·(1 + tol)`. Scores are negative, so that accepts what is up to 0.5 % worse; three
-//! quarters of each window belong to earlier candidates; the best score is never measured again; failures give no sample.
-//! Below `sigma_min` it pins the best and stops. Source: GORGO paper and the reference's published behaviour.
+//! Every `HOP` samples it scores the last `WINDOW` of them, whichever weights routed them, as −p95 of TTFT, and accepts
+//! the current weights as best if `score > best·(1 + tol)`. Scores are negative, so this accepts a result that is up to
+//! 0.5 % worse; three quarters of each window belong to earlier candidates; the best score is never measured again;
+//! failures yield no sample. Below `sigma_min` it fixes the best weights and stops. Source: GORGO paper and the
+//! reference's published behaviour.
 
 use std::collections::VecDeque;
 
@@ -24,7 +25,7 @@ pub(super) struct State {
     pub(super) best: Vec<f64>,
     #[serde(with = "exact::list")]
     pub(super) current: Vec<f64>,
-    /// −∞ before the first score.
+    /// Best score; −∞ before the first.
     #[serde(with = "exact")]
     pub(super) best_score: f64,
     #[serde(with = "exact")]
@@ -34,19 +35,19 @@ pub(super) struct State {
     pub(super) converged: bool,
 }
 
-/// The loop.
+/// State of the loop.
 #[derive(Debug)]
 pub(super) struct Reference {
     constants: Constants,
     space: Space,
     seed: u64,
     pub(super) state: State,
-    /// TTFT, ms, oldest first, and which generation routed it.
+    /// TTFT, ms, oldest first, with the generation that routed it.
     window: VecDeque<(f64, u64)>,
     fresh: u32,
 }
 
-/// What a hop came to.
+/// Result of scoring the current weights once.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Hop {
     pub(super) accepted: bool,
@@ -70,8 +71,8 @@ impl Reference {
         Self { constants, space: space.clone(), seed, state, window: VecDeque::new(), fresh: 0 }
     }
 
-    /// Takes in a TTFT that generation `routed_by` brought; `now` is the current generation. `Some`: the current
-    /// weights were scored, and `state.current` is what comes next.
+    /// Adds a TTFT of a request that generation `routed_by` routed; `now` is the current generation. `Some`: the
+    /// current weights were scored, and `state.current` holds the next ones.
     pub(super) fn take(&mut self, ttft_ms: f64, routed_by: u64, now: u64) -> Option<Hop> {
         if self.state.converged {
             return None;
@@ -84,18 +85,21 @@ impl Reference {
         if self.window.len() < WINDOW || self.fresh < HOP {
             return None;
         }
+        // The window is not emptied: consecutive scores share three quarters of their samples, as in the reference.
         self.fresh = 0;
         let mut sorted: Vec<f64> = self.window.iter().map(|(ttft, _)| *ttft).collect();
         sorted.sort_by(f64::total_cmp);
+        // By nearest rank; negative, because the reference maximises its score.
         let score = -sorted[(WINDOW * 95).div_ceil(100) - 1];
         let foreign = count(self.window.iter().filter(|(_, by)| *by != now).count()) / count(WINDOW);
         Some(self.scored(score, foreign))
     }
 
-    /// The step after a score.
+    /// Takes the step that follows a score.
     pub(super) fn scored(&mut self, score: f64, foreign: f64) -> Hop {
         let state = &mut self.state;
         let before = state.best_score;
+        // As in the reference: with negative scores the tolerance loosens the comparison.
         let accepted = before == f64::NEG_INFINITY || score > before * (1.0 + TOLERANCE);
         if accepted {
             state.best.clone_from(&state.current);
@@ -108,6 +112,7 @@ impl Reference {
         if state.won.len() == self.constants.window {
             let rate = count(state.won.iter().filter(|won| **won).count()) / count(self.constants.window);
             if rate > self.constants.target {
+                // No upper limit, and no mirror steps: this is the reference's loop, not an improved one.
                 state.sigma /= self.constants.decay;
             } else if rate < self.constants.target {
                 state.sigma *= self.constants.decay;

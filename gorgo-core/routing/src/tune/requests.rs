@@ -1,38 +1,39 @@
-//! The requests of one arm as columns: what objectives read that are not of statistics. The rules for what did not go
-//! well are those of [`super::sample`].
+//! Requests of one arm as columns, for objectives that do not read statistics. Requests that did not go well follow the
+//! rules of [`super::sample`].
 
 use super::cohort::Common;
 use super::sample::{Fate, Sample};
 
-/// The requests of one arm that began to be answered. All columns have the same length, in no order that means
-/// anything; a number that is not known is NaN.
+/// Answered requests of one arm. All columns have the same length, and the order has no meaning; an unknown number is
+/// NaN.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Requests {
     /// Time from arrival to the first generated content, ms.
     pub ttft_ms: Vec<f64>,
-    /// Time from arrival to the last byte, ms; NaN where the client left before it.
+    /// Time from arrival to the last byte, ms; NaN if the client left before it.
     pub e2e_ms: Vec<f64>,
     /// Mean time between tokens, ms.
     pub itl_ms: Vec<f64>,
     /// Prompt tokens.
     pub prompt_tokens: Vec<f64>,
-    /// Tokens generated.
+    /// Generated tokens.
     pub completion_tokens: Vec<f64>,
-    /// From the first arrival to the last end, s; NaN where the requests are not of one stretch of time, as in a
-    /// trial, whose arms take turns.
+    /// Time from the first arrival to the last end, s; NaN if the requests do not form one stretch of time, as in a
+    /// trial, whose arms alternate.
     pub span_secs: f64,
-    /// Requests beyond those in the columns that failed, are overdue, or whose client left after waiting longer than
-    /// the median for a first token.
+    /// Requests in addition to those in the columns that failed, are overdue, or whose client left after waiting longer
+    /// than the median for a first token.
     pub failed: u64,
 }
 
 impl Requests {
-    /// Those of these samples; `common` is of both arms.
+    /// Columns of these samples; `common` is computed over both arms.
     #[must_use]
     pub fn of(samples: &[&Sample], common: &Common) -> Self {
         let mut requests = Self { span_secs: f64::NAN, ..Self::default() };
         for sample in samples {
             let (ttft, e2e) = match (sample.fate, sample.ttft_ms) {
+                // Failures have no meaningful times; they are counted instead.
                 (Fate::Failed, _) => {
                     requests.failed += 1;
                     continue;
@@ -42,7 +43,7 @@ impl Requests {
                     continue;
                 }
                 (Fate::Left, Some(ttft)) => (ttft, f64::NAN),
-                // An answer without any token: its end is all there is.
+                // An answer without any token: its end is the only time there is.
                 (Fate::Served, ttft) => (ttft.unwrap_or(sample.e2e_ms), sample.e2e_ms),
             };
             requests.ttft_ms.push(ttft);

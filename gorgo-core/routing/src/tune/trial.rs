@@ -1,11 +1,11 @@
-//! One generation's experiment: which request goes to which arm, and which of them count.
+//! Experiment of one generation: the assignment of requests to arms, and the requests that count.
 //!
 //! *Switchback*: blocks of requests, all of one arm, in random order within each pair (AB or BA). After a change of arm
-//! the block begins with a wash-out that does not count: queues and caches are still the other arm's. It lasts the longer
-//! of `washout_requests` requests and the 95th percentile of E2E.
-//! *Session* and *request* split the same moment's traffic instead. There both arms share queues and caches, so the more
-//! selfish one looks better than it is: measured, that walks into collapse. They are offered because they need no
-//! wash-out and suit fleets where one request weighs nothing.
+//! the block begins with a wash-out that does not count, because queues and caches are still those of the other arm. It
+//! lasts the longer of `washout_requests` requests and the 95th percentile of E2E.
+//! *Session* and *request* split the traffic of the same moment instead. There both arms share queues and caches, so
+//! the more selfish one looks better than it is; measured, that leads to collapse. They are offered because they need
+//! no wash-out and suit fleets in which a single request has little effect.
 
 use std::time::Duration;
 
@@ -16,22 +16,22 @@ use super::sample::Sample;
 use super::space::randomness;
 use crate::model::At;
 
-/// How requests are given to arms.
+/// Rule by which requests are assigned to arms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Assignment {
     /// By blocks of time.
     Switchback,
-    /// By hash of the session.
+    /// By a hash of the session.
     Session,
-    /// By chance.
+    /// At random.
     Request,
 }
 
 impl Assignment {
-    /// All of them, in documentation order.
+    /// All rules, in documentation order.
     pub const ALL: [Self; 3] = [Self::Switchback, Self::Session, Self::Request];
 
-    /// Its name in configuration files.
+    /// Name in configuration files.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -42,20 +42,20 @@ impl Assignment {
     }
 }
 
-/// By which rule a candidate takes over.
+/// Rule by which a candidate takes over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Test {
-    /// Better by so many standard errors, looked at after each pair: a group-sequential rule.
+    /// Better by a number of standard errors, checked after each pair: a group-sequential rule.
     Group,
-    /// An always-valid test: a mixture likelihood ratio that may be looked at after every pair, however often.
+    /// An always-valid test: a mixture likelihood ratio that may be checked after every pair, however often.
     AlwaysValid,
 }
 
 impl Test {
-    /// All of them, in documentation order.
+    /// All rules, in documentation order.
     pub const ALL: [Self; 2] = [Self::Group, Self::AlwaysValid];
 
-    /// Its name in configuration files.
+    /// Name in configuration files.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -65,24 +65,24 @@ impl Test {
     }
 }
 
-/// `blocks` of a tune table.
+/// Table `blocks` of a tune table.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Blocks {
     /// Requests of a block with the shortest wash-out; all but `washout_requests` of them count.
     pub requests: u32,
-    /// Requests after a change of arm that do not count, at least.
+    /// Fewest requests after a change of arm that do not count.
     pub washout_requests: u32,
     /// Pairs before anything is decided.
     pub min_pairs: u32,
     /// Pairs after which an undecided candidate is rejected.
     pub max_pairs: u32,
-    /// The rule of acceptance.
+    /// Rule of acceptance.
     pub test: Test,
-    /// Accepted below minus this many standard errors, where `test` is `group`.
+    /// Standard errors below zero at which a candidate is accepted, if `test` is `group`.
     pub accept_se: f64,
-    /// Highest chance of accepting one that is no better, where `test` is `always-valid`.
+    /// Highest probability of accepting a candidate that is no better, if `test` is `always-valid`.
     pub alpha: f64,
-    /// Rejected above this many.
+    /// Standard errors above zero at which a candidate is rejected.
     pub reject_se: f64,
 }
 
@@ -102,45 +102,46 @@ impl Default for Blocks {
 }
 
 impl Blocks {
-    /// Requests of a block that count.
+    /// Number of requests of a block that count.
     #[must_use]
     pub const fn counted(&self) -> u32 {
         self.requests.saturating_sub(self.washout_requests)
     }
 }
 
-/// What a decision is stamped with.
+/// Stamp of a decision: its position in the experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
-    /// 0 incumbent, 1 candidate.
+    /// Arm: 0 incumbent, 1 candidate.
     pub arm: u8,
-    /// Which block; rising over all generations of a policy. `None` while the last blocks' requests are waited for.
+    /// Number of the block; rising over all generations of a policy. `None` while requests of the last blocks are
+    /// pending.
     pub block: Option<u32>,
-    /// Whether its outcome scores the arm.
+    /// True if its outcome scores the arm.
     pub counted: bool,
 }
 
-/// The samples of one block.
+/// Samples of one block.
 #[derive(Debug, Default)]
 struct Cell {
-    /// Counted requests that were routed.
+    /// Number of counted requests that were routed.
     counted: u32,
-    /// Those that ended.
+    /// Number of counted requests that ended.
     ended: u32,
-    /// What they said.
+    /// Samples of the requests that ended.
     samples: Vec<Sample>,
 }
 
-/// The experiment of one generation.
+/// Experiment of one generation.
 #[derive(Debug)]
 pub struct Trial {
     blocks: Blocks,
     assignment: Assignment,
-    /// Of the generation.
+    /// Seed of the generation.
     seed: u64,
     first_block: u32,
     cells: Vec<Cell>,
-    /// The block (or pair of blocks) that is being filled, and when it began.
+    /// Block (or first block of the pair) that is being filled; `began` is when it started.
     current: usize,
     began: At,
     assigned: u32,
@@ -148,7 +149,7 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// A new experiment; its blocks are numbered from `first_block`. Before it the incumbent decided.
+    /// Starts an experiment whose blocks are numbered from `first_block`. Until now the incumbent decided.
     #[must_use]
     pub fn new(blocks: Blocks, assignment: Assignment, seed: u64, first_block: u32, at: At) -> Self {
         let mut trial = Self {
@@ -162,12 +163,14 @@ impl Trial {
             assigned: 0,
             washing: false,
         };
+        // In a split both arms start at once. In a switchback only a start with the candidate is a change of arm.
         trial.washing = assignment != Assignment::Switchback || trial.arm(0) == 1;
         trial
     }
 
-    /// The arm of a block: within each pair the order is drawn.
+    /// Arm of a block: within each pair the order is random.
     fn arm(&self, block: usize) -> u8 {
+        // One draw per pair: its second block has the other arm.
         let first = randomness(self.seed, (block / 2) as u64).next_u64() & 1;
         u8::try_from((first + block as u64) & 1).unwrap_or(0)
     }
@@ -187,8 +190,8 @@ impl Trial {
         2 * self.blocks.max_pairs as usize
     }
 
-    /// The arm of the next request. `lot` decides by request, `session` by session; `washout`: the 95th percentile of
-    /// E2E now.
+    /// Stamps the next request with its arm. `lot` decides by request, `session` by session; `washout`: present 95th
+    /// percentile of E2E.
     pub fn stamp(&mut self, session: u64, lot: u64, at: At, washout: Duration) -> Stamp {
         if self.assignment == Assignment::Switchback {
             self.switched(at, washout)
@@ -200,9 +203,11 @@ impl Trial {
     fn switched(&mut self, at: At, washout: Duration) -> Stamp {
         if self.is_full(self.current) {
             self.current += 1;
+            // Two blocks of the same arm in a row (AB, BA) need no wash-out between them.
             (self.began, self.assigned) = (at, 0);
             self.washing = self.current < self.limit() && self.arm(self.current) != self.arm(self.current - 1);
         }
+        // All blocks are routed, but some of their requests have not ended: the incumbent serves until the verdict.
         if self.current >= self.limit() {
             return Stamp { arm: 0, block: None, counted: false };
         }
@@ -213,21 +218,25 @@ impl Trial {
 
     fn split(&mut self, session: u64, lot: u64, at: At, washout: Duration) -> Stamp {
         if self.is_full(self.current) && self.is_full(self.current + 1) {
+            // Later pairs of a split need no wash-out: both arms have been running all along.
             self.current += 2;
             (self.began, self.assigned, self.washing) = (at, 0, false);
         }
+        // A separate random stream (`u64::MAX`), apart from those that draw the order of pairs.
         let by = if self.assignment == Assignment::Session { session } else { lot };
         let arm = usize::from(randomness(self.seed ^ by, u64::MAX).next_u64() & 1 == 1);
         if self.current >= self.limit() {
             return Stamp { arm: 0, block: None, counted: false };
         }
         let block = self.current + arm;
+        // In a split one arm may fill its block earlier; what it gets until the other is full does not count.
         let counted = self.washed(at, washout) && !self.is_full(block);
         Stamp { arm: u8::from(arm == 1), block: Some(self.taken(block, counted)), counted }
     }
 
-    /// Whether the wash-out is over, if there is one.
+    /// Returns true if the wash-out is over, or if there is none.
     fn washed(&mut self, at: At, washout: Duration) -> bool {
+        // Never starts again within a block: `washing` only falls.
         self.washing &= self.assigned < self.blocks.washout_requests || at.since(self.began) < washout;
         !self.washing
     }
@@ -238,28 +247,32 @@ impl Trial {
         self.first_block.saturating_add(u32::try_from(block).unwrap_or(u32::MAX))
     }
 
-    /// A counted request of that block ended. `None`: it says nothing of the arm. Blocks of other trials are ignored.
+    /// Records the end of a counted request of that block. `None`: no evidence about the arm. Blocks of other trials
+    /// are ignored.
     pub fn ended(&mut self, block: u32, sample: Option<Sample>) {
         let Some(place) = block.checked_sub(self.first_block).and_then(|place| usize::try_from(place).ok()) else {
             return;
         };
+        // Ended even without a sample, or the block would wait for it forever.
         if let Some(cell) = self.cells.get_mut(place) {
             cell.ended += 1;
             cell.samples.extend(sample);
         }
     }
 
-    /// A counted request of that block was not routed after all: another one takes its place while the block is filled.
+    /// Takes back a counted request that was not routed after all: another one replaces it while the block is being
+    /// filled.
     pub fn withdrawn(&mut self, block: u32) {
         let place = block.checked_sub(self.first_block).and_then(|place| usize::try_from(place).ok());
         let open = self.current..=self.current + usize::from(self.assignment != Assignment::Switchback);
         match place.filter(|place| open.contains(place)).and_then(|place| self.cells.get_mut(place)) {
             Some(cell) => cell.counted = cell.counted.saturating_sub(1),
+            // The block is closed to replacements, so the request counts as ended without a sample.
             None => self.ended(block, None),
         }
     }
 
-    /// The pairs of which every counted request has ended, oldest first, up to the first that is still waited for.
+    /// Pairs in which every counted request has ended, oldest first, up to the first that is still incomplete.
     #[must_use]
     pub fn pairs(&self) -> Vec<Pair> {
         let whole = |block: usize| self.is_full(block) && self.cells[block].ended >= self.cells[block].counted;
@@ -278,27 +291,27 @@ impl Trial {
             .collect()
     }
 
-    /// How many pairs are whole, without copying them.
+    /// Number of complete pairs, without copying them.
     #[must_use]
     pub fn whole_pairs(&self) -> usize {
         let whole = |block: usize| self.is_full(block) && self.cells[block].ended >= self.cells[block].counted;
         (0..self.cells.len()).step_by(2).take_while(|first| whole(*first) && whole(first + 1)).count()
     }
 
-    /// Whether nothing more will come.
+    /// Returns true if no more pairs will come.
     #[must_use]
     pub fn is_exhausted(&self) -> bool {
         self.whole_pairs() >= self.blocks.max_pairs as usize
     }
 
-    /// The first block and the one after the last of the whole pairs: those that a verdict is of.
+    /// First block of the complete pairs, and the one after their last: those that a verdict is based on.
     #[must_use]
     pub fn scored(&self) -> (u32, u32) {
         let whole = u32::try_from(2 * self.whole_pairs()).unwrap_or(u32::MAX);
         (self.first_block, self.first_block.saturating_add(whole))
     }
 
-    /// The first block and the one after the last used so far.
+    /// First block, and the one after the last used so far.
     #[must_use]
     pub fn range(&self) -> (u32, u32) {
         let used = u32::try_from(self.cells.len()).unwrap_or(u32::MAX);

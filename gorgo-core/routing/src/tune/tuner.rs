@@ -1,7 +1,7 @@
-//! The whole machine: generations one after another, each asked for, tried, judged, told and written down.
+//! State machine of tuning: one generation after another is proposed, tried, judged, reported and recorded.
 //!
-//! Between trials, while it warms up, or when there is nothing to try, the incumbent decides. A trial is cut, and not
-//! counted, when the fleet changes under it (a replica comes, goes or restarts): the candidate would get the blame.
+//! Between trials, during warm-up, or when there is nothing to try, the incumbent decides. A trial is aborted, and does
+//! not count, if the fleet changes during it (a replica joins, leaves or restarts): the candidate would get the blame.
 
 mod resume;
 
@@ -26,56 +26,57 @@ use crate::model::{
     Record, ScoreRecord, Verdict, WeightRecord, Weights,
 };
 
-/// Requests that must have ended before the first trial, and after the fleet changed: first windows are of cold
-/// caches, and whatever is tried in them seems to win.
+/// Requests that must have ended before the first trial, and after the fleet changed: the first windows have cold
+/// caches, and anything tried in them seems to win.
 const WARM_UP: u32 = 160;
-/// E2E times that the wash-out's 95th percentile is of.
+/// Number of E2E times behind the wash-out's 95th percentile.
 const RECENT: usize = 256;
 /// Longest wash-out.
 const MAX_WASHOUT: Duration = Duration::from_secs(60);
-/// A counted request is overdue, and a bad sample, after this long or four times the 95th percentile of E2E.
+/// Shortest time after which a counted request is overdue, and a bad sample; the other limit is four times the 95th
+/// percentile of E2E.
 const OVERDUE: Duration = Duration::from_secs(30);
-/// How often overdue requests are looked for.
+/// Interval of the search for overdue requests.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// Most requests that are waited for at a time; beyond it, which no fleet's generation needs, they are not counted.
+/// Most requests that are tracked at a time. Beyond, which no fleet's generation needs, they are not counted.
 const MAX_PENDING: usize = 100_000;
 
-/// What a tune table says; what a tuner is made of.
+/// Contents of a tune table, from which a tuner is built.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// What is minimised.
+    /// Objective to minimise.
     pub objective: Arc<dyn Objective>,
-    /// Its kind.
+    /// Kind of the objective.
     pub objective_kind: &'static str,
-    /// SHA-256 of its library, hexadecimal, where it is a plugin.
+    /// SHA-256 of the objective's library, hexadecimal, if it is a plugin.
     pub objective_sha256: Option<Arc<str>>,
-    /// What proposes.
+    /// Kind of the optimizer.
     pub optimizer: &'static OptimizerKind,
-    /// Its parameters.
+    /// Parameters of the optimizer.
     pub optimizer_params: Params,
-    /// The weights that may move.
+    /// Weights that may change.
     pub space: Space,
-    /// How requests are given to arms.
+    /// Rule by which requests are assigned to arms.
     pub assignment: Assignment,
     /// Sizes and limits of trials.
     pub blocks: Blocks,
-    /// What no candidate may do.
+    /// Limits that no candidate may exceed.
     pub guard: Guard,
     /// Seed of proposals and of the order of blocks.
     pub seed: u64,
 }
 
 impl Plan {
-    /// Requests of an arm below which its objective decides nothing.
+    /// Requests per arm below which its objective decides nothing.
     #[must_use]
     pub fn least_samples(&self) -> u64 {
         super::contrast::least_samples(&*self.objective) as u64
     }
 
-    /// A tuner of `policy`, whose weights as configured are `weights`; `fleet` are the names of the replicas.
+    /// Builds a tuner of `policy`, whose configured weights are `weights`; `fleet` are the names of the replicas.
     ///
     /// # Errors
-    /// What is wrong with the optimizer's parameters.
+    /// The fault in the optimizer's parameters.
     pub fn tuner(&self, policy: PolicyBuildId, weights: Weights, fleet: Vec<String>) -> Result<Tuner, String> {
         let reference = if self.optimizer_params.text("mode") == Some("reference") {
             Some(Reference::new(Constants::read(&self.optimizer_params)?, &self.space, self.seed))
@@ -111,12 +112,12 @@ impl Plan {
     }
 }
 
-/// What a decision is made with, and stamped with.
+/// Weights and stamp of a decision.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Assigned {
-    /// The weights.
+    /// Weights to decide with.
     pub weights: Arc<Weights>,
-    /// The place in the experiment; `None` outside one.
+    /// Position in the experiment; `None` outside one.
     pub stamp: Option<Stamp>,
 }
 
@@ -134,11 +135,11 @@ struct Running {
     candidate: Arc<Weights>,
     started: At,
     trial: Trial,
-    /// Whole pairs at the last look.
+    /// Number of complete pairs at the last evaluation.
     looked_at: usize,
 }
 
-/// Tunes one policy. Fed with decisions and outcomes; what it has to write down is taken by [`Tuner::records`].
+/// Tuner of one policy. Fed with decisions and outcomes; the records that it produces are taken by [`Tuner::records`].
 #[derive(Debug)]
 pub struct Tuner {
     plan: Plan,
@@ -146,36 +147,38 @@ pub struct Tuner {
     fleet: Vec<String>,
     optimizer: Box<dyn Optimizer>,
     reference: Option<Reference>,
-    /// Weights of all slots as configured; the dimensions' are replaced.
+    /// Weights of all slots as configured; those of the dimensions are replaced.
     base: Vec<f64>,
     incumbent: Arc<Weights>,
     next_generation: u64,
     next_block: u32,
-    /// Whose weights the last decision was made with.
+    /// Generation whose weights the last decision was made with.
     in_force: Generation,
     trial: Option<Running>,
     noise: Noise,
     pending: HashMap<DecisionId, Pending>,
     recent: VecDeque<f64>,
     e2e_p95: Duration,
-    /// Requests that ended since the start or since the fleet changed.
+    /// Requests that have ended since the start or since the fleet changed.
     ended: u32,
     looked: At,
-    /// The optimizer has nothing to try.
+    /// True if the optimizer has nothing to try.
     idle: bool,
     decisive: Decisive,
     drift: Drift,
-    /// Kinds of the alarms that are on.
+    /// Kinds of the active alarms.
     alarms: Vec<String>,
     said: String,
     outbox: Vec<Record>,
 }
 
 impl Tuner {
-    /// The weights and the stamp of the next decision. Each must be followed by [`Tuner::decided`], or by
-    /// [`Tuner::withdrawn`] where nobody could be chosen.
+    /// Weights and stamp of the next decision. Each must be followed by [`Tuner::decided`], or by [`Tuner::withdrawn`]
+    /// if no replica could be chosen.
     pub fn assign(&mut self, session: u64, lot: u64, at: At) -> Assigned {
         if let Some(reference) = &self.reference {
+            // The reference loop has no blocks or pairs: every request until convergence counts for the current
+            // weights.
             let arm = u8::from(!reference.state.converged);
             let stamp = Stamp { arm, block: None, counted: arm == 1 };
             let weights = self.trial.as_ref().map_or(&self.incumbent, |running| &running.candidate);
@@ -185,22 +188,25 @@ impl Tuner {
         if self.trial.is_none() && !self.idle && self.ended >= WARM_UP {
             self.begin(at);
         }
+        // Requests of the other arm have mostly ended after the 95th percentile of E2E.
         let washout = self.e2e_p95.min(MAX_WASHOUT);
         let Some(running) = &mut self.trial else {
             return Assigned { weights: Arc::clone(&self.incumbent), stamp: None };
         };
+        // A request that is not tracked would never be reported as ended, and its block would never be complete.
         let mut stamp = running.trial.stamp(session, lot, at, washout);
         if stamp.counted && self.pending.len() >= MAX_PENDING {
             stamp.counted = false;
         }
         let weights = Arc::clone(if stamp.arm == 1 { &running.candidate } else { &self.incumbent });
+        // In a split both arms are in force at once, so only a switchback has changes to record.
         if self.plan.assignment == Assignment::Switchback && weights.generation != self.in_force {
             self.force(&weights, at);
         }
         Assigned { weights, stamp: Some(stamp) }
     }
 
-    /// The weights that a decision was made with, while it is in flight.
+    /// Weights that a decision was made with, while its request is in flight.
     #[must_use]
     pub fn weights_of_decision(&self, decision: DecisionId) -> Option<Arc<Weights>> {
         let generation = self.pending.get(&decision)?.generation;
@@ -208,30 +214,33 @@ impl Tuner {
         known.into_iter().flatten().find(|weights| weights.generation == generation).map(Arc::clone)
     }
 
-    /// New generations are numbered above `last`.
+    /// Numbers new generations above `last`.
     pub fn number_from(&mut self, last: u64) {
         self.next_generation = self.next_generation.max(last.saturating_add(1));
     }
 
-    /// Nobody could be chosen: the request says nothing of the weights.
+    /// Takes back an assignment for which no replica could be chosen: the request shows nothing about the weights.
     pub fn withdrawn(&mut self, stamp: Option<Stamp>, at: At) {
         if let (Some(running), Some(Stamp { block: Some(block), counted: true, .. })) = (&mut self.trial, stamp) {
             running.trial.withdrawn(block);
+            // The pair may be complete now that this request no longer counts.
             self.weigh(at);
         }
     }
 
-    /// A decision was made.
+    /// Records a decision.
     pub fn decided(&mut self, decision: &DecisionRecord) {
         let Some(replica) = decision.replica.filter(|_| decision.policy == self.policy) else { return };
         let slots: Vec<usize> = self.plan.space.dimensions.iter().map(|dimension| dimension.slot).collect();
         if let Some(shares) = self.decisive.take(decision, &slots) {
             for (place, share) in shares.into_iter().enumerate() {
                 let name = &self.plan.space.dimensions[place].name;
+                // Below one decision in a thousand the term is irrelevant, whatever its weight within the bounds.
                 let kind = format!("term-never-decides:{name}");
                 self.alarm(kind, share < 0.001, share, decision.received);
             }
         }
+        // The best case over the fleet, not the chosen replica's: the size must not depend on the weights.
         let cached = decision.candidates.iter().map(|row| row.cached_tokens).max().unwrap_or(0);
         let uncached = decision.prompt_tokens.saturating_sub(cached);
         let stamp = decision.arm.map(|arm| Stamp { arm, block: decision.block, counted: decision.counted });
@@ -247,8 +256,9 @@ impl Tuner {
         );
     }
 
-    /// A request ended.
+    /// Records the end of a request.
     pub fn outcome(&mut self, outcome: &OutcomeRecord, at: At) {
+        // Unknown decisions belong to another policy, or were already counted as overdue.
         let Some(pending) = self.pending.remove(&outcome.decision) else { return };
         let sample = Sample::of(outcome, pending.replica, pending.size);
         self.ended = self.ended.saturating_add(1);
@@ -264,6 +274,7 @@ impl Tuner {
                 self.hop(ttft, pending.generation, at);
             }
             return;
+            // Drift is watched on the incumbent alone: a candidate's latency differs by design.
         }
         if pending.stamp.is_none_or(|stamp| stamp.arm == 0)
             && pending.generation == self.incumbent.generation
@@ -272,6 +283,7 @@ impl Tuner {
         {
             self.optimizer.reopen();
             self.idle = false;
+            // Earlier noise belongs to the situation before the change.
             self.noise = Noise::default();
             self.outbox.push(Record::Alarm(AlarmRecord {
                 at,
@@ -279,9 +291,9 @@ impl Tuner {
                 value: self.optimizer.sigma(),
                 over: false,
             }));
-            // A moment, not a state: over as soon as it is on.
+            // An event, not a state: the alarm ends as soon as it begins.
             self.outbox.push(Record::Alarm(AlarmRecord { at, kind: "drift".to_owned(), value: None, over: true }));
-            self.said = "the incumbent's latency changed for good: searching widely again".to_owned();
+            self.said = "the incumbent's latency has changed lastingly: searching widely again".to_owned();
         }
         if let (Some(running), Some(Stamp { block: Some(block), counted: true, .. })) = (&mut self.trial, pending.stamp)
         {
@@ -290,7 +302,7 @@ impl Tuner {
         }
     }
 
-    /// The fleet changed: what a running trial would find is not the candidate's doing.
+    /// Reports a change of the fleet: anything that a running trial found would not be the candidate's doing.
     pub fn disturbed(&mut self, why: &str, at: At) {
         self.ended = 0;
         self.drift.reset();
@@ -299,7 +311,7 @@ impl Tuner {
         }
     }
 
-    /// The router stops: a trial under way is not counted, and says so.
+    /// Reports that the router stops: a running trial does not count, and its row says so.
     pub fn stopped(&mut self, at: At) {
         if self.reference.is_none() && self.trial.is_some() {
             self.cut("cut: the router stopped".to_owned(), at);
@@ -311,30 +323,30 @@ impl Tuner {
         self.conclude(Ended { verdict: Verdict::Cut, reason, told }, at);
     }
 
-    /// What is to be written down since the last call.
+    /// Takes the records produced since the last call.
     pub fn records(&mut self) -> Vec<Record> {
         std::mem::take(&mut self.outbox)
     }
 
-    /// The weights that won last.
+    /// Weights that won last.
     #[must_use]
     pub const fn incumbent(&self) -> &Arc<Weights> {
         &self.incumbent
     }
 
-    /// The generation that is tried now.
+    /// Generation that is on trial now.
     #[must_use]
     pub fn trying(&self) -> Option<&Arc<Weights>> {
         self.trial.as_ref().map(|running| &running.candidate)
     }
 
-    /// What it does, or why it decided as it last did, for people.
+    /// Status text: the current activity, or the reason for the last decision.
     #[must_use]
     pub fn said(&self) -> &str {
         &self.said
     }
 
-    /// The size of the optimizer's steps, in logarithms.
+    /// Size of the optimizer's steps, in logarithms.
     #[must_use]
     pub fn sigma(&self) -> Option<f64> {
         self.reference.as_ref().map_or_else(|| self.optimizer.sigma(), |reference| Some(reference.state.sigma))
@@ -345,7 +357,7 @@ impl Tuner {
         while self.recent.len() > RECENT {
             self.recent.pop_front();
         }
-        // Sorting a few hundred numbers for every request would be waste.
+        // Sorting a few hundred numbers for every request would be a waste.
         if self.ended.is_multiple_of(32) {
             let mut sorted: Vec<f64> = self.recent.iter().copied().collect();
             sorted.sort_by(f64::total_cmp);
@@ -354,7 +366,7 @@ impl Tuner {
         }
     }
 
-    /// Counts requests that should have ended as bad ones.
+    /// Counts requests that should have ended as bad samples.
     fn look(&mut self, at: At) {
         if at.since(self.looked) < LOOK_EVERY {
             return;
@@ -363,6 +375,7 @@ impl Tuner {
         let limit = OVERDUE.max(self.e2e_p95 * 4);
         let mut overdue: Vec<DecisionId> =
             self.pending.iter().filter(|(_, one)| at.since(one.routed) > limit).map(|(id, _)| *id).collect();
+        // A map has no order; sorted, so that the same samples at the same times give the same verdicts.
         overdue.sort_unstable();
         for id in overdue {
             if let Some(pending) = self.pending.remove(&id) {
@@ -372,7 +385,7 @@ impl Tuner {
         }
     }
 
-    /// The dimensions' weights in their slots, all others as configured.
+    /// Weights with those of the dimensions replaced by `point`, and all others as configured.
     fn weights_of(&self, point: &[f64], generation: u64) -> Arc<Weights> {
         let mut values = self.base.clone();
         for (dimension, weight) in self.plan.space.dimensions.iter().zip(point) {
@@ -388,16 +401,18 @@ impl Tuner {
             return;
         };
         let candidate = self.weights_of(&point, self.next_generation);
+        // A different order of blocks for each generation, reproducible from the plan's seed.
         let seed = self.plan.seed ^ self.next_generation.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.next_generation += 1;
         let trial = Trial::new(self.plan.blocks, self.plan.assignment, seed, self.next_block, at);
         self.said = format!("generation {} on trial: {}", candidate.generation.0, self.shown(&point));
         let running = Running { candidate: Arc::clone(&candidate), started: at, trial, looked_at: 0 };
+        // The row is written at the start, without a verdict, so that a crash leaves a trace of the trial.
         let row = self.row(&running, None);
         self.outbox.push(Record::Generation(Box::new(row)));
         self.trial = Some(running);
         if self.plan.assignment != Assignment::Switchback {
-            // Both decide at once; the candidate's row says from when to when.
+            // Both arms decide at the same time; the row of the candidate has the times.
             self.force(&candidate, at);
         }
     }
@@ -407,7 +422,7 @@ impl Tuner {
         each.map(|(dimension, weight)| format!("{} = {weight:.4}", dimension.name)).collect::<Vec<_>>().join(", ")
     }
 
-    /// From now on decisions are made with these.
+    /// Puts weights into force for the decisions from now on.
     fn force(&mut self, weights: &Weights, at: At) {
         self.in_force = weights.generation;
         self.outbox.push(Record::Weights(WeightRecord {
@@ -418,10 +433,11 @@ impl Tuner {
         }));
     }
 
-    /// Looks at a trial that got another whole pair.
+    /// Evaluates a trial that has another complete pair.
     fn weigh(&mut self, at: At) {
         let Some(running) = &mut self.trial else { return };
         let whole = running.trial.whole_pairs();
+        // One evaluation per pair: further looks at the same data would only raise the false positive rate.
         if whole <= running.looked_at {
             return;
         }
@@ -442,14 +458,17 @@ impl Tuner {
     fn conclude(&mut self, ended: Ended, at: At) {
         let Some(running) = self.trial.take() else { return };
         let Ended { verdict, mut reason, told } = ended;
+        // Blocks are numbered on after the last one that was used, scored or not, so that none is ever used twice.
         self.next_block = running.trial.range().1;
         self.optimizer.tell(&told);
         self.idle = false;
         self.said = format!("generation {} {}: {reason}", running.candidate.generation.0, verdict.name());
+        // Computed against the old incumbent's arm, before the candidate may replace it.
         let scores = self.scores(&running);
         let parent = self.incumbent.generation;
         if told.accepted {
             self.incumbent = Arc::clone(&running.candidate);
+            // New weights change what latency is normal.
             self.drift.reset();
             self.check_bounds(at);
             let hacked = hacked(&running.trial.pairs(), self.fleet.len());
@@ -460,10 +479,12 @@ impl Tuner {
             let value = hacked.as_ref().map_or(0.0, super::hacking::Hacked::ratio);
             self.alarm("reward-hacking".to_owned(), hacked.is_some(), value, at);
         }
+        // Saved after the optimizer has its result, so that a restart continues with the next generation.
         let mut row = self.row(&running, Some(self.save()));
         row.parent = Some(parent);
         (row.ended, row.verdict, row.reason, row.scores) = (Some(at), Some(verdict), Some(reason), scores);
         self.outbox.push(Record::Generation(Box::new(row)));
+        // The trial may have ended within a candidate's block.
         if self.in_force != self.incumbent.generation {
             let incumbent = Arc::clone(&self.incumbent);
             self.force(&incumbent, at);
@@ -487,7 +508,7 @@ impl Tuner {
         }
     }
 
-    /// Every statistic of both arms, with intervals, and the score.
+    /// All statistics of both arms with intervals, and the score.
     fn scores(&self, running: &Running) -> Vec<ScoreRecord> {
         let pairs = running.trial.pairs();
         let sizes = samples(&pairs);
@@ -536,7 +557,7 @@ impl Tuner {
         }
     }
 
-    /// Raises or clears an alarm; repeated ones are not.
+    /// Raises or clears an alarm, but only on a change.
     fn alarm(&mut self, kind: String, on: bool, value: f64, at: At) {
         let was = self.alarms.iter().position(|known| *known == kind);
         match (was, on) {
@@ -547,10 +568,10 @@ impl Tuner {
         self.outbox.push(Record::Alarm(AlarmRecord { at, kind, value: Some(value), over: !on }));
     }
 
-    /// A sample for the reference's loop.
+    /// Passes a sample to the loop of the reference implementation.
     fn hop(&mut self, ttft_ms: f64, routed_by: Generation, at: At) {
         if self.trial.is_none() {
-            // Its first generation are the weights as configured.
+            // Its first generation consists of the weights as configured.
             let candidate = Arc::clone(&self.incumbent);
             let trial = Trial::new(self.plan.blocks, Assignment::Request, 0, 0, at);
             self.trial = Some(Running { candidate, started: at, trial, looked_at: 0 });
@@ -573,6 +594,7 @@ impl Tuner {
             self.incumbent = Arc::clone(&running.candidate);
         }
         self.said = format!("generation {} {}: {reason}", running.candidate.generation.0, verdict.name());
+        // Generation 0 are the configured weights, which have no row.
         if running.candidate.generation.0 > 0 {
             let mut row = self.row(&running, Some(self.save()));
             row.parent = Some(parent);
@@ -582,6 +604,7 @@ impl Tuner {
                 vec![ScoreRecord { arm: 1, statistic: "score", value: hop.score, low: None, high: None, samples: 128 }];
             self.outbox.push(Record::Generation(Box::new(row)));
         }
+        // Once converged it keeps its best weights under the generation that won.
         let candidate = if converged {
             self.weights_of(&best, self.incumbent.generation.0)
         } else {

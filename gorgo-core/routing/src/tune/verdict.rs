@@ -1,8 +1,9 @@
-//! From what the pairs say to a verdict, or to waiting for more.
+//! Pairs of a trial → a verdict, or a wait for more pairs.
 //!
-//! Looked at after each whole pair. Several looks and an error that is itself estimated from few pairs make acceptance
-//! likelier under no difference than one look would; the error is therefore steadied with what earlier generations
-//! showed of it. Measured on a flat objective, see the tests: below the 10 % that were asked for.
+//! Evaluated after each complete pair. Several evaluations, and an error that is itself estimated from few pairs, make
+//! acceptance under no difference likelier than a single evaluation would; therefore the error is stabilized with the
+//! noise that earlier generations showed. Measured on a flat objective, see the tests: below the 10 % that were
+//! required.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,12 +15,12 @@ use super::optimizer::Told;
 use super::trial::{Blocks, Test};
 use crate::model::Verdict;
 
-/// `guard` of a tune table: what no candidate may do, whatever its score.
+/// Table `guard` of a tune table: limits that no candidate may exceed, whatever its score.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Guard {
-    /// 95th percentile of E2E as a multiple of the incumbent's.
+    /// Highest 95th percentile of E2E, as a multiple of the incumbent's.
     pub max_e2e_p95_ratio: f64,
-    /// Share of failed requests, unless the incumbent's is higher.
+    /// Highest share of failed requests, unless the incumbent's is higher.
     pub max_error_share: f64,
 }
 
@@ -29,10 +30,10 @@ impl Default for Guard {
     }
 }
 
-/// Variance of the difference between the two blocks of a pair, as earlier generations showed it.
+/// Variance of the difference between the two blocks of a pair, as observed in earlier generations.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(super) struct Noise {
-    /// How many degrees of freedom stand behind it.
+    /// Degrees of freedom behind the variance.
     #[serde(with = "exact")]
     weight: f64,
     #[serde(with = "exact")]
@@ -45,19 +46,20 @@ impl Default for Noise {
     }
 }
 
-/// At most so many degrees of freedom are remembered: noise changes with traffic.
+/// Most degrees of freedom that are remembered: noise changes with traffic.
 const REMEMBERED: f64 = 24.0;
 
 impl Noise {
-    /// The error of a contrast of `pairs` pairs, steadied.
+    /// Error of a contrast over `pairs` pairs, stabilized with earlier noise.
     fn steadied(&self, contrast: &Contrast, pairs: f64) -> f64 {
+        // Per pair, so that generations with different numbers of pairs can be pooled.
         let own = contrast.error * contrast.error * pairs;
         let variance = (self.weight * self.variance + (pairs - 1.0) * own) / (self.weight + pairs - 1.0);
-        // Never less than the half of what these pairs say themselves.
+        // Never less than half of the error that these pairs themselves show.
         (variance.max(own / 4.0) / pairs).sqrt()
     }
 
-    /// Learns from a generation that ended.
+    /// Learns from a generation that has ended.
     fn learn(&mut self, contrast: &Contrast, pairs: f64) {
         let (own, freedom) = (contrast.error * contrast.error * pairs, pairs - 1.0);
         if own.is_finite() && freedom > 0.0 {
@@ -72,16 +74,16 @@ impl Noise {
     }
 }
 
-/// How a generation ended.
+/// End of a generation.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Ended {
     pub(super) verdict: Verdict,
-    /// For people.
+    /// Reason, for people.
     pub(super) reason: String,
     pub(super) told: Told,
 }
 
-/// Judges the whole pairs of a trial. `last`: there will be no more of them.
+/// Judges the complete pairs of a trial. `last`: there will be no more of them.
 pub(super) fn judge(
     objective: &dyn Objective,
     pairs: &[Pair],
@@ -93,7 +95,9 @@ pub(super) fn judge(
     let n = count(pairs.len());
     let sizes = super::contrast::samples(pairs);
     let end = |verdict, told: Told, reason: String| Some(Ended { verdict, reason, told });
+    // A candidate that breaks a guard rail counts as infinitely worse, also for the optimizer's steps.
     let none = Told { accepted: false, decided: true, difference: f64::INFINITY, error: 0.0 };
+    // The guard comes first, at every look, and stops a harmful candidate before `min_pairs`.
     if let Some(reason) = broken(pairs, replicas, guard, true) {
         return end(Verdict::Rejected, none, reason);
     }
@@ -102,7 +106,7 @@ pub(super) fn judge(
         let reason = || {
             let fewest = sizes.0.min(sizes.1);
             if enough(objective, pairs) {
-                format!("undecided after {n} pairs: the objective gives no number for the {fewest} samples")
+                format!("undecided after {n} pairs: the objective has no value for the {fewest} samples")
             } else {
                 format!("undecided after {n} pairs: {fewest} samples are too few for this objective")
             }
@@ -110,6 +114,7 @@ pub(super) fn judge(
         return if last { end(Verdict::Rejected, undecided, reason()) } else { None };
     };
     let error = noise.steadied(&seen, n);
+    // No spread at all (all times equal) is no evidence in either direction.
     let ratio = if error > 0.0 { seen.difference / error } else { 0.0 };
     let told = Told { accepted: false, decided: true, difference: seen.difference, error };
     let shown = |what: &str| {
@@ -129,6 +134,7 @@ pub(super) fn judge(
         }
     };
     let ended = if enough && better {
+        // Better, but beyond a limit as measured: more pairs may show that this was luck.
         match broken(pairs, replicas, guard, false) {
             None => end(Verdict::Accepted, Told { accepted: true, ..told }, shown("better")),
             Some(reason) if last => end(Verdict::Rejected, told, reason),
@@ -144,18 +150,19 @@ pub(super) fn judge(
         None
     };
     if ended.is_some() {
+        // Only at the end: during a generation its own pairs are already in `steadied`.
         noise.learn(&seen, n);
     }
     ended
 }
 
-/// The effect that the always-valid test is made to see soonest, as a share of the incumbent's score.
+/// Effect size at which the always-valid test is most sensitive, as a share of the incumbent's score.
 const EXPECTED_EFFECT: f64 = 0.1;
 
-/// How much more likely the difference is if there is an effect than if there is none: a likelihood ratio, mixed over
-/// effects that are normal around 0. Under no difference it passes 1/α at any time with a chance of at most α, however
-/// often one looks (Robbins 1970; Johari and others, Always Valid Inference, 2022). That holds for a known error; this
-/// one is estimated, so the rate is measured too, see the tests.
+/// Evidence for an effect: a likelihood ratio of "some effect" to "no effect", mixed over effects that are normally
+/// distributed around 0. Under no difference the probability that it ever exceeds 1/α is at most α, however often it is
+/// evaluated (Robbins 1970; Johari and others, Always Valid Inference, 2022). That holds for a known error; this one is
+/// estimated, so the rate is measured as well, see the tests.
 fn evidence(difference: f64, error: f64, incumbent: f64) -> f64 {
     let (noise, effect) = (error * error, (EXPECTED_EFFECT * incumbent).powi(2));
     if !(noise > 0.0 && effect > 0.0) {
@@ -165,32 +172,34 @@ fn evidence(difference: f64, error: f64, incumbent: f64) -> f64 {
     (noise / (noise + effect)).sqrt() * exponent.exp()
 }
 
-/// Standard errors above which a candidate is given up before `min_pairs`.
+/// Standard errors above which a candidate is rejected before `min_pairs`.
 const HOPELESS: f64 = 3.0;
 
-/// Which guard rail the candidate broke. `surely`: only what luck does not explain.
+/// Guard rail that the candidate broke. `surely`: only if chance does not explain it.
 fn broken(pairs: &[Pair], replicas: usize, guard: &Guard, surely: bool) -> Option<String> {
     let (own, reference) = super::contrast::estimates(pairs, replicas, Statistic::ErrorShare)?;
     let samples: usize = pairs.iter().map(|pair| pair.candidate.len()).sum();
     let failed = own.value * count(samples);
+    // Two standard deviations of a Poisson count, and one request: a single early failure must not end a trial.
     let margin = if surely { 2.0 * (guard.max_error_share * count(samples)).sqrt() + 1.0 } else { 0.0 };
     if own.value > guard.max_error_share
         && own.value > reference.value
         && failed > guard.max_error_share.max(reference.value) * count(samples) + margin
     {
         return Some(format!(
-            "guard rail: {:.1} % of its requests failed ({:.1} % of the incumbent's), allowed are {:.1} %",
+            "guard rail: {:.1} % of the candidate's requests failed ({:.1} % of the incumbent's); limit {:.1} %",
             own.value * 100.0,
             reference.value * 100.0,
             guard.max_error_share * 100.0
         ));
     }
     let (own, reference) = super::contrast::estimates(pairs, replicas, Statistic::E2eP95)?;
+    // Surely worse: even the ends of the intervals that favour the candidate are too far apart.
     let worse = if surely { own.low.zip(reference.high) } else { Some((own.value, reference.value)) };
     let (own_value, limit) = worse?;
     (own_value > guard.max_e2e_p95_ratio * limit).then(|| {
         format!(
-            "guard rail: its p95 of end-to-end time is {:.0} ms against {:.0} ms, allowed is {:.2} times as much",
+            "guard rail: p95 of end-to-end time is {:.0} ms against {:.0} ms; at most {:.2} times as much is allowed",
             own.value, reference.value, guard.max_e2e_p95_ratio
         )
     })

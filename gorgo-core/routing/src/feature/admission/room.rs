@@ -1,10 +1,10 @@
-//! One replica's gate: who is in flight there, who waits, and whether the engine's own count agrees.
+//! Gate of one replica: requests in flight, requests waiting, and the comparison with the engine's own count.
 //!
-//! A count that leaks would close the gate for good. So it is held against the last three metrics pages: requests that
+//! A count that leaks would close the gate for good, so it is compared with the last three metrics pages. Requests that
 //! have been counted since ten seconds before the first of them, and still are, must each be running or waiting in all
-//! three; what is more than the engine ever said is written off. The other way round, what the engine says beyond the
-//! count in all three pages is other routers' work, and narrows the gate, but never below one request. An engine without
-//! a metrics page is believed to have what was sent to it.
+//! three; any number above the engine's highest is written off. Conversely, requests that the engine reports beyond the
+//! count in all three pages belong to other routers and narrow the gate, but never below one request. An engine without
+//! a metrics page is assumed to have exactly what was sent to it.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
@@ -13,21 +13,22 @@ use std::time::Duration;
 use super::{Admission, Ahead, BATCH_MS, Pass, Wish};
 use crate::model::{AdmissionRule, At, EngineReport, ReplicaId};
 
-/// How many metrics pages must agree.
+/// Number of metrics pages that must agree.
 const PAGES: usize = 3;
 /// Pages closer together than this count as one.
 const PAGE_APART: Duration = Duration::from_secs(1);
-/// A request younger than this may not be on the engine's page: it is on its way, or the page is late.
+/// Minimum age, at the first page, of a request that must be on the engine's pages: a younger one may still be on its
+/// way, or the page may be late.
 const SURELY_THERE: Duration = Duration::from_secs(10);
-/// Sums of the same works in another order differ by less. Who is called must not be found cold again for that, or it
-/// would be called without end.
+/// Tolerance for sums of the same works in another order. Without it a request that was just called could be found
+/// cold again by rounding, and would be called without end.
 const ROUNDING_MS: f64 = 1e-6;
-/// How many who went are remembered, for how fast the queue drains.
+/// Number of departures remembered, to estimate how fast the queue drains.
 pub(super) const WENT: usize = 32;
-/// How far below the engine's graph batch the gate closes, requests: those on their way arrive together at times.
+/// Distance of the gate's limit from the engine's graph batch, requests: requests on their way may arrive together.
 const BELOW_BATCH: u32 = 2;
 
-/// Where a request stands among those who wait: larger ranks first, then smaller numbers.
+/// Position of a request in the queue: larger ranks first, then smaller numbers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Order {
     pub(super) rank: f64,
@@ -43,9 +44,9 @@ impl Order {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Call {
     Waits,
-    /// Called to be decided anew, without a place.
+    /// Called to be decided again, without a slot.
     Asked,
-    /// Called, with a place set aside.
+    /// Called, with a slot reserved.
     Promised,
 }
 
@@ -71,14 +72,15 @@ pub(super) struct Room {
     configured_batch: Option<u32>,
     learned_batch: Option<u32>,
     max_running: Option<u32>,
-    /// Requests in flight, by number, and since when: numbers rise with time but for those who waited.
+    /// Requests in flight by number, with the time of their dispatch. Numbers rise with time except for those that
+    /// waited.
     inside: BTreeMap<u64, At>,
     promised: u32,
-    /// In their order.
+    /// Waiting requests in queue order.
     held: Vec<Held>,
     pages: VecDeque<Page>,
     foreign: u32,
-    /// When the queue formed or the oldest remembered one went, then when each one went since.
+    /// Start of the queue, or the oldest remembered departure, followed by the time of each departure since.
     went: VecDeque<At>,
 }
 
@@ -102,12 +104,14 @@ impl Room {
             Some(most) => most,
             None => {
                 let batch = self.configured_batch.or(self.learned_batch)?;
+                // An engine that never runs more than its graph batch cannot leave it: it queues the rest itself.
                 if self.max_running.is_some_and(|most| most <= batch) {
                     return None;
                 }
                 batch.saturating_sub(BELOW_BATCH)
             }
         };
+        // Never below one: other routers' work narrows this gate, but must not shut this router out.
         Some(own.saturating_sub(self.foreign).max(1))
     }
 
@@ -119,17 +123,17 @@ impl Room {
         u32::try_from(self.held.len()).unwrap_or(u32::MAX)
     }
 
-    /// Places that are taken or set aside.
+    /// Slots that are taken or reserved.
     pub(super) fn taken(&self) -> u32 {
         self.inside() + self.promised
     }
 
-    /// Those who wait without a place.
+    /// Requests that wait without a slot.
     pub(super) fn waiting(&self) -> u32 {
         self.queued() - self.promised
     }
 
-    /// Those of them who are ahead of this one.
+    /// Waiting requests without a slot that are ahead of `order`.
     pub(super) fn waiting_ahead(&self, order: Order) -> u32 {
         let ahead = self.held.iter().take_while(|held| held.order.compare(&order).is_lt());
         u32::try_from(ahead.filter(|held| held.call != Call::Promised).count()).unwrap_or(u32::MAX)
@@ -144,6 +148,7 @@ impl Room {
             sum.requests += 1;
             sum.prompt_tokens += u64::from(held.prompt_tokens);
             sum.uncached_tokens += u64::from(held.uncached_tokens);
+            // Each prefill batch has a fixed time as well, as in `Backlog`.
             sum.work_ms += BATCH_MS + held.work_ms;
         }
         sum
@@ -154,7 +159,7 @@ impl Room {
         Admission::Pass(Pass { replica, number })
     }
 
-    /// Somebody comes who must wait: where nobody else does, a queue forms now.
+    /// Starts the drain clock if the queue is empty when a request begins to wait.
     pub(super) fn begin_to_wait(&mut self, at: At) {
         if self.held.is_empty() {
             self.went.clear();
@@ -162,7 +167,7 @@ impl Room {
         }
     }
 
-    /// Somebody is sent on. `waited`: out of the queue; one that never waited says nothing of it.
+    /// Notes that a request was sent on. `waited`: it came out of the queue; others show nothing about its speed.
     pub(super) fn went(&mut self, at: At, waited: bool) {
         if waited && !self.went.is_empty() {
             self.went.push_back(at);
@@ -172,7 +177,7 @@ impl Room {
         }
     }
 
-    /// When those who wait now will have gone if they go as they went: s. Where none went yet, as if one did now.
+    /// Time until those who wait now are gone at the speed of past departures, s. Before any, as if one departed now.
     #[expect(clippy::cast_precision_loss, reason = "at most some dozens")]
     pub(super) fn drain_secs(&self, at: At) -> f64 {
         let Some(first) = self.went.front() else { return 0.0 };
@@ -190,20 +195,21 @@ impl Room {
         self.held.insert(place, Held { order, entered, call: Call::Waits, prompt_tokens, uncached_tokens, work_ms });
     }
 
-    /// When it came, where it stood, and whether a place was set aside for it.
+    /// Time of entry, position, and true when a slot was reserved for it.
     pub(super) fn remove(&mut self, number: u64) -> (At, Order, bool) {
         let Some(place) = self.held.iter().position(|held| held.order.number == number) else {
-            // Tickets cannot be copied, so this is never seen; a gate that stays open is the harmless answer.
+            // Tickets cannot be copied, so this never happens; a gate that stays open is the harmless outcome.
             return (At(0), Order { rank: f64::INFINITY, number }, false);
         };
         let held = self.held.remove(place);
         let promised = held.call == Call::Promised;
+        // The reserved slot is free again; the next `call` gives it to somebody else.
         self.promised -= u32::from(promised);
         (held.entered, held.order, promised)
     }
 
-    /// Calls those for whom there is a place. A cold one is passed over while the replica has much to prefill, but keeps
-    /// its claim: who is behind it finds one place less.
+    /// Calls those for whom there is a slot. A cold request is skipped while the replica has much to prefill, but keeps
+    /// its claim: those behind it find one slot less.
     pub(super) fn call(&mut self, rule: &AdmissionRule, mut backlog_ms: f64, called: &mut Vec<u64>) {
         let limit = self.limit(rule).unwrap_or(u32::MAX);
         let mut claims = self.inside().saturating_add(self.promised);
@@ -216,6 +222,7 @@ impl Room {
                 let much = backlog_ms > rule.backlog_ms - ROUNDING_MS;
                 let cold = rule.hold_cold && held.work_ms > rule.cold_ms && much;
                 if !cold {
+                    // One that was asked already is on its way to be decided; a second call would decide it twice.
                     if held.call == Call::Waits {
                         called.push(held.order.number);
                     }
@@ -223,11 +230,12 @@ impl Room {
                     self.promised += 1;
                 }
             }
+            // Those further back see the prefill of everybody ahead, called or not.
             backlog_ms += BATCH_MS + held.work_ms;
         }
     }
 
-    /// Calls everybody who waits, to be decided anew: the replica is gone.
+    /// Calls all waiting requests to be decided again, because the replica is gone.
     pub(super) fn call_all(&mut self, called: &mut Vec<u64>) {
         for held in self.held.iter_mut().filter(|held| held.call == Call::Waits) {
             held.call = Call::Asked;
@@ -240,13 +248,14 @@ impl Room {
         self.foreign = 0;
     }
 
-    /// Takes in a metrics page. How many requests are written off, and how many the engine says it has.
+    /// Applies a metrics page. Returns the number of requests written off, and the number that the engine reports.
     pub(super) fn report(&mut self, at: At, report: &EngineReport) -> Option<(u32, f64)> {
-        // A page that says how many run says all there is to say; one that says neither leaves what was said.
+        // A page with either value replaces both; a page with neither keeps what is known.
         if report.max_running.is_some() || report.decode_batch.is_some() {
             (self.learned_batch, self.max_running) = (report.decode_batch, report.max_running);
         }
         let (Some(running), Some(waiting)) = (report.running, report.waiting) else { return None };
+        // Pages in quick succession are no independent evidence: one snapshot that is late would count three times.
         if self.pages.back().is_some_and(|last| at.since(last.at) < PAGE_APART) {
             return None;
         }
@@ -259,7 +268,9 @@ impl Room {
             self.pages.pop_front();
         }
         let first = self.pages.front().filter(|_| self.pages.len() == PAGES)?.at;
+        // The minimum over all pages: a request of ours that is counted late must not pass for foreign work.
         self.foreign = whole(self.pages.iter().map(|page| page.beyond).fold(f64::INFINITY, f64::min));
+        // The maximum, on the contrary, is the engine's best case, so that only certain leaks are written off.
         let most = whole(self.pages.iter().map(|page| page.has).fold(0.0, f64::max).ceil());
         let sure: Vec<u64> = self
             .inside
@@ -269,6 +280,7 @@ impl Room {
             .collect();
         let written_off =
             u32::try_from(sure.len()).unwrap_or(u32::MAX).checked_sub(most).filter(|leaked| *leaked > 0)?;
+        // The oldest first: the longer a request has been in flight, the likelier its end was missed.
         for number in sure.iter().take(usize::try_from(written_off).unwrap_or(usize::MAX)) {
             self.inside.remove(number);
         }
@@ -276,7 +288,7 @@ impl Room {
     }
 }
 
-/// A count of requests; what is below zero or no number is none.
+/// Converts a count of requests; negative values and NaN become 0.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped on the same line")]
 fn whole(count: f64) -> u32 {
     count.clamp(0.0, 1e9) as u32

@@ -1,38 +1,39 @@
 //! Canonical prompt → chained hashes of its full blocks.
 //!
 //! Link *i* depends on all bytes up to the end of block *i*, so two prompts share a link if and only if they share
-//! everything before it (but for collisions of 64 bits). The first link starts from a seed that holds what keeps cache
-//! entries apart in an engine: model, adapter, cache salt; and the database's secret, so that hashes tell nothing
-//! to somebody without it.
+//! everything before it (except for collisions of 64 bits). The first link starts from a seed that contains everything
+//! that separates cache entries in an engine (model, adapter, cache salt) and the database's secret, so that hashes
+//! reveal nothing to anybody without it.
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::model::CanonicalSink;
 
-/// How much of a prompt its head hash covers: about 256 tokens, bytes.
+/// Number of prompt bytes that the head hash covers: about 256 tokens.
 pub const HEAD_BYTES: usize = 1024;
 
-/// Stands before a picture's digest in the stream; UTF-8 never has it.
+/// Mark before a picture's digest in the stream; a byte that never occurs in UTF-8.
 const PICTURE: u8 = 0xf8;
 
-/// What keeps cache entries apart besides the prompt.
+/// Everything besides the prompt that separates cache entries.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ChainKey<'a> {
-    /// Secret of the database.
+    /// Secret of the database, with which hashes are keyed.
     pub secret: u64,
-    /// The model.
+    /// Model that the request names.
     pub model: Option<&'a str>,
-    /// The adapter.
+    /// Adapter that the request asks for.
     pub adapter: Option<&'a str>,
-    /// The request's cache salt.
+    /// Cache salt of the request.
     pub cache_salt: Option<&'a str>,
 }
 
 impl ChainKey<'_> {
-    /// The seed of a chain. An adapter named like a salt gives another seed than the salt.
+    /// Seed of a chain. An adapter with the same name as a salt gives a different seed.
     #[must_use]
     pub fn seed(&self) -> u64 {
         let parts = [self.model, self.adapter, self.cache_salt];
+        // Each part is hashed together with its slot, so that equal texts in different slots give different seeds.
         parts.into_iter().zip(1_u64..).fold(self.secret, |seed, (part, slot)| match part {
             Some(text) => xxh3_64_with_seed(text.as_bytes(), link(seed, slot)),
             None => link(seed, slot << 8),
@@ -40,26 +41,27 @@ impl ChainKey<'_> {
     }
 }
 
-/// A prompt, hashed.
+/// Hashed prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chain {
-    /// One hash per full block; a last block that is not full has none.
+    /// Hash per full block; a partial last block has none.
     pub blocks: Vec<u64>,
-    /// Canonical bytes, pictures as nine bytes each.
+    /// Number of canonical bytes, with nine bytes per picture.
     pub prompt_bytes: u64,
-    /// Base64 bytes of pictures.
+    /// Number of base64 bytes of pictures.
     pub picture_bytes: u64,
-    /// Keyed hash of the first [`HEAD_BYTES`] bytes (of all, where there are fewer).
+    /// Keyed hash of the first [`HEAD_BYTES`] bytes (of all bytes, if there are fewer).
     pub head_hash: u64,
 }
 
-/// Hashes a prompt as its pieces come. A block within one piece is hashed where it lies; only one across pieces is copied.
+/// Hasher of a prompt that arrives in pieces. A block within one piece is hashed in place; only a block across pieces
+/// is copied.
 #[derive(Debug)]
 pub struct Chainer {
     seed: u64,
     last: u64,
     block_bytes: usize,
-    /// The begun block.
+    /// Bytes of the block that has begun.
     begun: Vec<u8>,
     head: Vec<u8>,
     blocks: Vec<u64>,
@@ -68,7 +70,8 @@ pub struct Chainer {
 }
 
 impl Chainer {
-    /// A chain of blocks of `block_bytes` (at least 16) from `seed` on. `expected_bytes`, the body's size, saves growing.
+    /// Starts a chain of blocks of `block_bytes` (at least 16) from `seed`. `expected_bytes`, the size of the body,
+    /// saves reallocations.
     #[must_use]
     pub fn new(block_bytes: usize, seed: u64, expected_bytes: usize) -> Self {
         let block_bytes = block_bytes.max(16);
@@ -85,13 +88,14 @@ impl Chainer {
         }
     }
 
-    /// The next bytes.
+    /// Adds the next bytes.
     pub fn update(&mut self, piece: &[u8]) {
         self.prompt_bytes += piece.len() as u64;
         let wanted = HEAD_BYTES - self.head.len();
         if wanted > 0 {
             self.head.extend_from_slice(&piece[..wanted.min(piece.len())]);
         }
+        // First complete the block that an earlier piece has begun …
         let mut rest = piece;
         if !self.begun.is_empty() {
             let (first, others) = rest.split_at(rest.len().min(self.block_bytes - self.begun.len()));
@@ -104,6 +108,7 @@ impl Chainer {
             self.begun.clear();
             rest = others;
         }
+        // … then hash full blocks where they lie, and keep the rest for the next piece.
         let mut blocks = rest.chunks_exact(self.block_bytes);
         for block in &mut blocks {
             self.last = link(self.last, xxh3_64(block));
@@ -112,7 +117,7 @@ impl Chainer {
         self.begun.extend_from_slice(blocks.remainder());
     }
 
-    /// The end of the prompt.
+    /// Ends the prompt.
     #[must_use]
     pub fn finish(self) -> Chain {
         Chain {
@@ -130,13 +135,14 @@ impl CanonicalSink for Chainer {
     }
 
     fn picture(&mut self, digest: u64, bytes: u64) {
+        // The digest's bytes may look like text; the mark before them is what no text can contain.
         self.update(&[PICTURE]);
         self.update(&digest.to_le_bytes());
         self.picture_bytes += bytes;
     }
 }
 
-/// Mixes a block's hash into the chain: xor, multiply, rotate. Half the price of giving xxh3 the last link as its seed.
+/// Mixes a block's hash into the chain: xor, multiply, rotate. Half the cost of seeding xxh3 with the previous link.
 const fn link(last: u64, block: u64) -> u64 {
     // The multiplier is 2^64 divided by the golden ratio, odd; the rotation brings its high, well mixed half down to
     // where the index's table looks.

@@ -1,11 +1,11 @@
-//! The queues of a shard: in which order blocks go when room is needed, and how memory goes back.
+//! Queues of a shard: the order in which blocks are evicted, and how memory is returned.
 
 use hashbrown::HashTable;
 
 use super::shard::{NIL, Shard, Use};
 
 impl Shard {
-    /// The stamp of the replica's least recently used path; stale entries before it are dropped.
+    /// Stamp of the replica's least recently used path; drops the stale entries before it.
     pub(super) fn oldest(&mut self, replica: u16) -> Option<u64> {
         while let Some(entry) = self.lanes[usize::from(replica)].uses.front().copied() {
             if self.is_last_use(replica, entry) {
@@ -16,16 +16,18 @@ impl Shard {
         None
     }
 
-    /// Takes blocks of the replica's least recently used path away, deepest first, as long as `wanted` says so.
-    /// Returns how many; 0 where the replica holds nothing here.
+    /// Evicts blocks of the replica's least recently used path, deepest first, while `wanted` is true. Returns their
+    /// number; 0 if the replica holds nothing here.
     pub(super) fn evict_oldest(&mut self, replica: u16, mut wanted: impl FnMut(u32) -> bool) -> u32 {
         if self.oldest(replica).is_none() {
             return 0;
         }
         let Some(entry) = self.lanes[usize::from(replica)].uses.pop_front() else { return 0 };
         let (mut at, mut taken) = (entry.node, 0);
+        // A block with another stamp was used again since, and belongs to that later use.
         while at != NIL && self.is_last_use(replica, Use { stamp: entry.stamp, node: at }) {
             if !wanted(taken) {
+                // Stopped half-way: the remaining path is still the oldest, so its entry goes back to the front.
                 self.lanes[usize::from(replica)].uses.push_front(Use { stamp: entry.stamp, node: at });
                 break;
             }
@@ -37,7 +39,7 @@ impl Shard {
         taken
     }
 
-    /// Evicts up to `blocks` pairs of any replicas, the shard's oldest first. Returns how many.
+    /// Evicts up to `blocks` pairs of any replicas, the shard's oldest first. Returns their number.
     pub(super) fn shed(&mut self, blocks: u32) -> u32 {
         let mut left = blocks;
         while left > 0 {
@@ -51,19 +53,21 @@ impl Shard {
         blocks - left
     }
 
-    /// Frees at least one slot by evicting the oldest paths, some blocks at a time since each look for the oldest costs
-    /// a pass over the replicas. The path being noted is not among them: it has no entry in a queue yet. False where
-    /// nothing else is left.
+    /// Frees at least one slot by evicting the oldest paths, several blocks at a time because each search for the
+    /// oldest is a pass over the replicas. The path that is being stored is safe: it has no entry in a queue yet.
+    /// Returns false if nothing else is left to evict.
     pub(super) fn evict_any(&mut self) -> bool {
         while self.free == NIL && self.shed(64) > 0 {}
         self.free != NIL
     }
 
-    /// Rebuilds the shard without its free slots, where most are free, so that memory goes back.
+    /// Rebuilds the shard without its free slots if most are free, so that memory is returned.
     pub(super) fn compact(&mut self) {
+        // Small shards are not worth it, and the factor of 4 keeps a shard from growing and shrinking in turn.
         if self.nodes.capacity() < 1024 || self.live * 4 > self.nodes.capacity() {
             return;
         }
+        // Indices change, so every link, table entry and queue entry is translated through `places`.
         let mut places = vec![NIL; self.nodes.len()];
         let mut nodes = Vec::with_capacity(self.live);
         for (old, node) in std::mem::take(&mut self.nodes).into_iter().enumerate() {
@@ -85,6 +89,7 @@ impl Shard {
             for entry in &mut lane.uses {
                 entry.node = moved(entry.node);
             }
+            // Entries without a live block are stale; dropping them keeps `NIL` out of the queue's live entries.
             lane.uses.retain(|entry| entry.node != NIL);
             lane.uses.shrink_to_fit();
             self.heap_bytes += lane.uses.capacity() * size_of::<Use>();
@@ -99,7 +104,7 @@ impl Shard {
         let before = lane.uses.capacity();
         lane.uses.push_back(entry);
         if lane.uses.len() > 2 * lane.blocks as usize + 16 {
-            // Most are stale by now: at most one per block is not.
+            // Most entries are stale by now: each block has at most one that is not.
             let mut uses = std::mem::take(&mut self.lanes[usize::from(replica)].uses);
             uses.retain(|entry| self.is_last_use(replica, *entry));
             uses.shrink_to_fit();
@@ -109,7 +114,7 @@ impl Shard {
         self.heap_bytes = self.heap_bytes + after * size_of::<Use>() - before * size_of::<Use>();
     }
 
-    /// Notes a use that is older than all others in the queue.
+    /// Records a use that is older than all others in the queue.
     pub(super) fn push_oldest_use(&mut self, replica: u16, entry: Use) {
         let uses = &mut self.lanes[usize::from(replica)].uses;
         let before = uses.capacity();
@@ -117,12 +122,12 @@ impl Shard {
         self.heap_bytes += (uses.capacity() - before) * size_of::<Use>();
     }
 
-    /// Makes the use with that stamp end in `node`, or forgets it.
+    /// Makes the use with this stamp end in `node`, or invalidates it.
     pub(super) fn shorten_use(&mut self, replica: u16, stamp: u64, node: u32) {
         let uses = &mut self.lanes[usize::from(replica)].uses;
         let at = uses.partition_point(|entry| entry.stamp < stamp);
         if let Some(entry) = uses.get_mut(at).filter(|entry| entry.stamp == stamp) {
-            entry.node = node; // `NIL` is no block's place: such an entry is stale
+            entry.node = node; // `NIL` is no block's index: such an entry is stale
         }
     }
 
@@ -131,7 +136,7 @@ impl Shard {
         node.is_some_and(|node| node.holders.stamp(replica, self.words) == Some(entry.stamp))
     }
 
-    /// The queue of a replica, for tests of the invariants.
+    /// Queue of a replica, for tests of the invariants.
     #[cfg(test)]
     pub(super) fn uses(&self, replica: u16) -> impl Iterator<Item = (u64, u32)> + '_ {
         self.lanes[usize::from(replica)].uses.iter().map(|entry| (entry.stamp, entry.node))

@@ -1,18 +1,18 @@
-//! Which replicas hold a block, and when each used it last: 24 bytes of its own for up to three replicas, a bitmap and
-//! 8 bytes per replica beyond.
+//! Replicas that hold a block, with the stamp of each one's last use: 24 bytes inline for up to three replicas, a
+//! bitmap and 8 bytes per replica beyond.
 
-/// Replicas that a block holds without a heap allocation.
+/// Number of replicas that a block stores without a heap allocation.
 const FEW: usize = 3;
-/// Bits of a time stamp in a packed entry; the replica has the 16 above.
+/// Bits of a stamp in a packed entry; the 16 bits above are the replica.
 const STAMP_BITS: u32 = 48;
 const STAMP_MASK: u64 = (1 << STAMP_BITS) - 1;
 
-/// The replicas of one block.
+/// Replicas of one block.
 #[derive(Debug)]
 pub(super) enum Holders {
-    /// Packed (replica, stamp), in no order.
+    /// Packed (replica, stamp) pairs, unordered.
     Few { len: u8, packed: [u64; FEW] },
-    /// First a bitmap of `words` words, then one stamp per set bit, in order of replicas.
+    /// Bitmap of `words` words, followed by one stamp per set bit, in order of replicas.
     Many(Vec<u64>),
 }
 
@@ -34,7 +34,7 @@ impl Holders {
         }
     }
 
-    /// Heap bytes beyond the value itself.
+    /// Heap bytes in addition to the value itself.
     pub(super) fn heap_bytes(&self) -> usize {
         match self {
             Self::Few { .. } => 0,
@@ -42,7 +42,7 @@ impl Holders {
         }
     }
 
-    /// When `replica` used the block last; `None` where it does not hold it.
+    /// Stamp of the last use by `replica`; `None` if it does not hold the block.
     pub(super) fn stamp(&self, replica: u16, words: usize) -> Option<u64> {
         match self {
             Self::Few { len, packed } => packed[..usize::from(*len)]
@@ -56,7 +56,7 @@ impl Holders {
         }
     }
 
-    /// Notes a use. The stamp of the one before; `None` where the replica did not hold the block.
+    /// Records a use. Returns the stamp of the previous one; `None` if the replica did not hold the block.
     pub(super) fn touch(&mut self, replica: u16, stamp: u64, words: usize) -> Option<u64> {
         match self {
             Self::Few { len, packed } => {
@@ -69,6 +69,8 @@ impl Holders {
                     *len += 1;
                     return None;
                 }
+                // The inline array is full: convert to the bitmap form. Stamps must follow in order of replicas, hence
+                // the sort.
                 let mut entries = *packed;
                 entries.sort_unstable();
                 let mut list = Vec::with_capacity(words + 2 * FEW);
@@ -91,7 +93,7 @@ impl Holders {
         }
     }
 
-    /// Takes a replica out. False where it was not in.
+    /// Removes a replica. Returns false if it did not hold the block.
     pub(super) fn remove(&mut self, replica: u16, words: usize) -> bool {
         match self {
             Self::Few { len, packed } => {
@@ -107,7 +109,8 @@ impl Holders {
                 let Ok(at) = find(list, replica, words) else { return false };
                 list.remove(at);
                 list[usize::from(replica) / 64] &= !(1 << (replica % 64));
-                // Two and not three, so that one replica that comes and goes does not turn it around each time.
+                // Below three, not at three, so that one replica that comes and goes does not convert the form back and
+                // forth.
                 if list.len() - words < FEW {
                     *self = self.few(words);
                 }
@@ -116,7 +119,7 @@ impl Holders {
         }
     }
 
-    /// The short form of a list that has become short.
+    /// Inline form of a list that has become short.
     fn few(&self, words: usize) -> Self {
         let mut short = Self::NOBODY;
         if let Self::Many(list) = self {
@@ -128,7 +131,8 @@ impl Holders {
         short
     }
 
-    /// Keeps in `active` only who holds the block too; who leaves gets `depth` as its match in `out`.
+    /// Keeps in `active` only replicas that hold the block too; those that drop out get `depth` as their match in
+    /// `out`.
     pub(super) fn narrow(&self, active: &mut [u64], depth: u32, out: &mut [u32]) {
         match self {
             Self::Many(list) => {
@@ -139,6 +143,7 @@ impl Holders {
             }
             Self::Few { len, packed } => {
                 let entries = &packed[..usize::from(*len)];
+                // Words without active replicas need no scan of the entries.
                 for (word, live) in active.iter_mut().enumerate() {
                     if *live == 0 {
                         continue;
@@ -161,20 +166,22 @@ fn leave(word: usize, mut leaving: u64, depth: u32, out: &mut [u32]) {
         if let Some(blocks) = out.get_mut(word * 64 + leaving.trailing_zeros() as usize) {
             *blocks = depth;
         }
+        // Clears the lowest set bit.
         leaving &= leaving - 1;
     }
 }
 
-/// Where the stamp of `replica` stands, or would.
+/// Position of the stamp of `replica`, or the position at which it would be inserted.
 fn find(list: &[u64], replica: u16, words: usize) -> Result<usize, usize> {
     let word = usize::from(replica) / 64;
     let bit = 1_u64 << (replica % 64);
+    // The rank of the bit among the set ones is the position of its stamp.
     let before: u32 = list[..word].iter().map(|bits| bits.count_ones()).sum();
     let at = words + (before + (list[word] & (bit - 1)).count_ones()) as usize;
     if list[word] & bit == 0 { Err(at) } else { Ok(at) }
 }
 
-/// The set bits, as replicas.
+/// Replicas of the set bits.
 fn bits(bitmap: &[u64]) -> impl Iterator<Item = u16> + '_ {
     (0_u16..)
         .zip(bitmap)

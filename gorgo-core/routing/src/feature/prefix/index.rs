@@ -1,8 +1,8 @@
-//! The index of all replicas' caches: shards by a chain's first block, each locked once per prompt.
+//! Index of all replicas' caches: shards by a chain's first block, each locked once per prompt.
 //!
-//! Bounded twice. Per replica by its KV capacity in blocks, least recently used first over all shards, as the engine
-//! itself evicts. And by memory: where the next piece of memory would go beyond `max_bytes`, the shard's own oldest
-//! blocks make room instead. One prompt's own entries may stand above the limit until the next one comes.
+//! Limited twice. Per replica by its KV capacity in blocks, least recently used first over all shards, as the engine
+//! itself evicts. And by memory: if the next allocation would exceed `max_bytes`, the shard's own oldest blocks make
+//! room instead. The overhead of one prompt's entries may exceed the limit until the next prompt arrives.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -12,29 +12,30 @@ use parking_lot::{Mutex, MutexGuard};
 use super::shard::{Shard, Touched};
 use crate::model::{At, DecisionId, ReplicaId};
 
-/// Shards. Prompts with the same first block share one, so more would not help a fleet with one system prompt.
+/// Number of shards. Prompts with the same first block share one, so more would not help a fleet with one system
+/// prompt.
 pub(super) const SHARDS: usize = 16;
-/// A replica's part is all but full when at most one in so many blocks is free.
+/// Inverse of the free share below which a replica's part counts as full.
 const NEAR_FULL: u64 = 20;
-/// The tail is the oldest one in so many of the time it reaches back.
+/// Inverse of the share of the time range that counts as the tail.
 const NEAR_TAIL: u64 = 5;
-/// In place of a stamp: nothing held.
+/// Stamp that stands for "nothing held".
 pub(super) const NEVER: u64 = u64::MAX;
-/// Bitmap words that a look-up keeps on the stack: 1,024 replicas.
+/// Bitmap words that a lookup keeps on the stack: 1,024 replicas.
 const STACK_WORDS: usize = 16;
 
-/// The longest prefix that a prompt shares with an earlier one that some replica still holds.
+/// Longest prefix that a prompt shares with an earlier one and that some replica still holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Shared {
-    /// The last decision that used all of it.
+    /// Last decision that used all of it.
     pub parent: Option<DecisionId>,
-    /// Its length, blocks.
+    /// Length of the prefix, blocks.
     pub blocks: u32,
 }
 
-/// What an insert reserved; [`PrefixIndex::confirm`] or [`PrefixIndex::retract`] takes it back at the request's end.
+/// Reservation by an insert; [`PrefixIndex::confirm`] or [`PrefixIndex::retract`] resolves it at the request's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use = "without its ticket a reservation can neither be confirmed nor taken back"]
+#[must_use = "without its ticket a reservation can neither be confirmed nor retracted"]
 pub struct Ticket {
     replica: ReplicaId,
     decision: DecisionId,
@@ -51,45 +52,45 @@ impl Ticket {
         self.held
     }
 
-    /// Whether these had not been used for at least half the time that the replica's part reaches back.
+    /// True if these had not been used for at least half the time that the replica's part reaches back.
     #[must_use]
     pub const fn old(&self) -> bool {
         self.old
     }
 
-    /// Whether these were about to be evicted: unused for most of the time that the oldest were, at a replica whose
-    /// capacity is all but full.
+    /// True if these were about to be evicted: unused for most of the time that the oldest were, at a replica whose
+    /// capacity is nearly exhausted.
     #[must_use]
     pub const fn near_tail(&self) -> bool {
         self.near_tail
     }
 }
 
-/// The index at one moment.
+/// Statistics of the index at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PrefixStats {
-    /// Distinct blocks.
+    /// Number of distinct blocks.
     pub blocks: u64,
-    /// Block × replica pairs.
+    /// Number of block × replica pairs.
     pub held: u64,
-    /// Memory, bytes.
+    /// Memory of the index, bytes.
     pub bytes: u64,
-    /// Pairs evicted so far for room: a replica's capacity, or memory.
+    /// Pairs evicted so far to make room: for a replica's capacity, or for memory.
     pub evictions: u64,
 }
 
-/// One replica's part at one moment.
+/// Statistics of one replica's part at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReplicaStats {
-    /// Blocks believed held.
+    /// Blocks that it is believed to hold.
     pub blocks: u64,
-    /// Blocks it can hold; `u64::MAX` while unknown.
+    /// Blocks that it can hold; `u64::MAX` while unknown.
     pub capacity: u64,
-    /// When the least recently used of them was used.
+    /// Time of the last use of its least recently used block.
     pub oldest: Option<At>,
 }
 
-/// See the module.
+/// Prefix index; see the module.
 #[derive(Debug)]
 pub struct PrefixIndex {
     pub(super) shards: Box<[Mutex<Shard>]>,
@@ -97,20 +98,20 @@ pub struct PrefixIndex {
     pub(super) held: Arc<[AtomicU64]>,
     /// Per replica: most blocks.
     pub(super) capacity: Box<[AtomicU64]>,
-    /// Per replica: uses up to this stamp were of an engine that is gone.
+    /// Per replica: uses up to this stamp belong to an engine that is gone.
     pub(super) purged: Box<[AtomicU64]>,
-    /// Per replica and shard: no use there is older than this. Written under the shard's lock.
+    /// Per replica and shard: lower limit of the stamps there. Written under the shard's lock.
     pub(super) oldest: Box<[AtomicU64]>,
-    /// The last stamp: µs since `origin`, and always one more than the one before.
+    /// Last stamp: µs since `origin`, but always at least one more than the one before.
     pub(super) clock: AtomicU64,
-    /// The time of the first insert, µs; stamps have 48 bits, nine years.
+    /// Time of the first insert, µs; stamps have 48 bits, nine years.
     pub(super) origin: AtomicU64,
     pub(super) bytes: AtomicUsize,
     pub(super) max_bytes: usize,
 }
 
 impl PrefixIndex {
-    /// An empty index for a fleet of `replicas`, of at most `max_bytes` of memory.
+    /// Creates an empty index for a fleet of `replicas` with at most `max_bytes` of memory.
     #[must_use]
     pub fn new(replicas: usize, max_bytes: u64) -> Self {
         let replicas = replicas.min(usize::from(u16::MAX));
@@ -134,12 +135,13 @@ impl PrefixIndex {
         index
     }
 
-    /// Blocks of `chain` that each replica holds, from its first on, into `out` (one place per replica of the fleet).
-    /// One walk for all: it ends where no replica matches any more.
+    /// Writes the number of leading blocks of `chain` that each replica holds to `out` (one entry per replica of the
+    /// fleet). A single walk for all replicas, which ends where none matches any more.
     pub fn lookup(&self, chain: &[u64], out: &mut [u32]) -> Shared {
         out.fill(0);
         let Some(&first) = chain.first() else { return Shared::default() };
         let shard = self.shards[shard_of(first)].lock();
+        // The lookup is on the path of every request: the bitmap of a usual fleet needs no allocation.
         let mut on_stack = [0_u64; STACK_WORDS];
         let mut on_heap = Vec::new();
         let active = if shard.words <= STACK_WORDS {
@@ -154,8 +156,8 @@ impl PrefixIndex {
         }
     }
 
-    /// Reserves the whole chain at the replica that was chosen: it will hold it soon, and the next prompt of a burst
-    /// must know. `None` for an empty chain, or a replica that the fleet does not have.
+    /// Reserves the whole chain at the chosen replica: it will soon hold it, and the next prompt of a burst must see
+    /// that now. `None` for an empty chain, or for a replica that the fleet does not have.
     pub fn insert(&self, chain: &[u64], replica: ReplicaId, decision: DecisionId, at: At) -> Option<Ticket> {
         self.held.get(replica.index())?;
         let (stamp, touched) = self.touch(chain, replica, decision, Some(at))?;
@@ -164,8 +166,8 @@ impl PrefixIndex {
         Some(Ticket { replica, decision, stamp, held: touched.held, old, near_tail })
     }
 
-    /// Whether a use at `last_use` lay in the older half of the time that the replica's part reaches back; and whether
-    /// in the oldest fifth, while that part is all but full.
+    /// Compares a use at `last_use` with the time that the replica's part reaches back: true if it lies in the older
+    /// half; and true if it lies in the oldest fifth while that part is nearly full.
     fn age(&self, replica: ReplicaId, now: u64, last_use: u64) -> (bool, bool) {
         let (held, capacity) = (self.held[replica.index()].load(Relaxed), self.capacity[replica.index()].load(Relaxed));
         let full = held >= capacity - capacity / NEAR_FULL;
@@ -175,10 +177,11 @@ impl PrefixIndex {
         (age >= reach / 2, full && age >= reach - reach / NEAR_TAIL)
     }
 
-    /// Makes a replica's capacity that many times as large; one that is not known yet counts as what is held.
+    /// Scales a replica's capacity; while it is unknown, the number of held blocks is the basis.
     pub fn scale_capacity(&self, replica: ReplicaId, step: f64) {
         let Some(capacity) = self.capacity.get(replica.index()) else { return };
         let known = match capacity.load(Relaxed) {
+            // An unknown capacity can only be shrunk: what is held was too much. There is nothing to enlarge.
             u64::MAX if step < 1.0 => self.held[replica.index()].load(Relaxed),
             u64::MAX => return,
             known => known,
@@ -186,21 +189,21 @@ impl PrefixIndex {
         #[expect(clippy::cast_precision_loss, reason = "blocks stay far below 2^53")]
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates; never negative")]
         let blocks = (known as f64 * step).ceil() as u64;
-        // Rounding must not keep a small one where it is.
+        // Rounding up must not keep a small capacity where it is.
         let blocks = if step < 1.0 && blocks == known { known.saturating_sub(1) } else { blocks };
         self.set_capacity(replica, blocks.max(1));
     }
 
-    /// The request ended well: the engine now holds its whole prompt. `actual_blocks` is what it said was cached when
-    /// the request began, in whole blocks.
+    /// Confirms that a request ended well: the engine now holds its whole prompt. `actual_blocks`: blocks that the
+    /// engine reported as cached when the request began, in whole blocks.
     ///
-    /// Where that is clearly less than was believed, the engine had evicted the rest, and so also whatever branches off
-    /// after it: an engine's cache is a tree as well, and evicts from its leaves. Those branches are dropped. Blocks of
-    /// this chain that the index had evicted meanwhile come back.
+    /// If that is clearly less than was believed, the engine had evicted the rest, and with it everything that branches
+    /// off later: an engine's cache is a tree as well, and is evicted from its leaves. Those branches are dropped.
+    /// Blocks of this chain that the index had evicted in the meantime are restored.
     pub fn confirm(&self, chain: &[u64], ticket: Ticket, actual_blocks: u32) {
         let replica = ticket.replica;
         if ticket.stamp <= self.purged[replica.index()].load(Relaxed) {
-            return; // by an engine that is gone
+            return; // from an engine that is gone
         }
         let Some(&first) = chain.first() else { return };
         // Tokens per block are an estimate: a sixteenth and one block are within its error.
@@ -209,10 +212,11 @@ impl PrefixIndex {
             shard.prune(chain, replica.0, ticket.stamp, actual_blocks as usize);
             self.report(&mut shard);
         }
+        // Restores blocks that were evicted meanwhile. No time: the stamp only has to be newer than the last one.
         self.touch(chain, replica, ticket.decision, None);
     }
 
-    /// The request failed before the engine had read its prompt: what only it reserved is dropped again.
+    /// Retracts a request that failed before the engine had read its prompt: blocks that only it reserved are dropped.
     pub fn retract(&self, chain: &[u64], ticket: Ticket) {
         let replica = ticket.replica;
         let Some(&first) = chain.first() else { return };
@@ -221,10 +225,11 @@ impl PrefixIndex {
         self.report(&mut shard);
     }
 
-    /// Forgets all that a replica holds: it left, or its engine restarted. Requests dispatched before cannot bring
-    /// anything back.
+    /// Forgets everything that a replica holds, because it left or its engine restarted. Requests dispatched before
+    /// cannot restore anything.
     pub fn purge(&self, replica: ReplicaId) {
         let Some(purged) = self.purged.get(replica.index()) else { return };
+        // Before the shards are emptied: a request that is confirmed meanwhile must already find itself outdated.
         purged.fetch_max(self.tick(None), Relaxed);
         for (number, shard) in self.shards.iter().enumerate() {
             let mut shard = shard.lock();
@@ -235,14 +240,14 @@ impl PrefixIndex {
         }
     }
 
-    /// Says how many blocks a replica's KV cache holds; what is beyond is evicted.
+    /// Sets the number of blocks that a replica's KV cache holds, and evicts those beyond.
     pub fn set_capacity(&self, replica: ReplicaId, blocks: u64) {
         let Some(capacity) = self.capacity.get(replica.index()) else { return };
         capacity.store(blocks, Relaxed);
         self.evict(replica);
     }
 
-    /// The index at this moment; locks one shard after the other.
+    /// Statistics of the index at this moment; locks one shard after the other.
     #[must_use]
     pub fn stats(&self) -> PrefixStats {
         let mut stats = PrefixStats::default();
@@ -256,7 +261,7 @@ impl PrefixIndex {
         stats
     }
 
-    /// One replica at this moment; `None` for one that the fleet does not have.
+    /// Statistics of one replica at this moment; `None` if the fleet does not have it.
     #[must_use]
     pub fn replica_stats(&self, replica: ReplicaId) -> Option<ReplicaStats> {
         let blocks = self.held.get(replica.index())?.load(Relaxed);
@@ -269,7 +274,7 @@ impl PrefixIndex {
         })
     }
 
-    /// Stamps the chain at a replica. Returns the stamp and what it did.
+    /// Stamps the chain at a replica. Returns the stamp and the result.
     pub(super) fn touch(
         &self,
         chain: &[u64],
@@ -280,7 +285,7 @@ impl PrefixIndex {
         let number = shard_of(*chain.first()?);
         let mut shard = self.shards[number].lock();
         if self.bytes.load(Relaxed) > self.max_bytes {
-            // What a prompt adds beyond its blocks' own slots (bitmaps, queues) is paid back by the next one.
+            // Overhead of a prompt beyond its blocks' own slots (bitmaps, queues) is paid back by the next prompt.
             shard.shed(u32::try_from(chain.len()).unwrap_or(u32::MAX));
         }
         let stamp = self.tick(at); // under the lock: the queues of a shard are in order of stamps
@@ -288,6 +293,7 @@ impl PrefixIndex {
         let touched = shard.touch(chain, replica.0, stamp, decision, may_grow);
         self.oldest[self.slot(replica, number)].fetch_min(stamp, Relaxed);
         self.report(&mut shard);
+        // `evict` locks shards itself, one at a time.
         drop(shard);
         if touched.added > 0 {
             self.evict(replica);
@@ -300,7 +306,10 @@ impl PrefixIndex {
         let capacity = &self.capacity[replica.index()];
         let held = &self.held[replica.index()];
         let above = || held.load(Relaxed) > capacity.load(Relaxed);
+        // Another thread may evict at the same time, so the count is read again at every turn.
         while above() {
+            // The oldest block is in the shard with the lowest limit, and so are all blocks up to the second-lowest
+            // limit, so that one lock serves several evictions.
             let row = &self.oldest[self.slot(replica, 0)..self.slot(replica, SHARDS)];
             let (mut least, mut number, mut second) = (NEVER, 0, NEVER);
             for (place, stamp) in row.iter().enumerate() {
@@ -312,8 +321,9 @@ impl PrefixIndex {
                 }
             }
             if least == NEVER {
-                return; // another thread is adding what was counted; it evicts itself
+                return; // another thread is adding the blocks that were counted, and will evict them itself
             }
+            // `oldest` is only a lower limit, so the shard's real oldest stamp is read again under its lock.
             let mut shard = self.shards[number].lock();
             let mut oldest = shard.oldest(replica.0);
             while oldest.is_some_and(|stamp| stamp <= second) && above() {
@@ -327,19 +337,20 @@ impl PrefixIndex {
         }
     }
 
-    /// The next stamp.
+    /// Next stamp.
     fn tick(&self, at: Option<At>) -> u64 {
         let since = at.map_or(0, |at| {
             let origin =
                 self.origin.compare_exchange(NEVER, at.0, Relaxed, Relaxed).map_or_else(|first| first, |_| at.0);
             at.0.saturating_sub(origin)
         });
+        // Strictly increasing, even if the clock does not move: a stamp identifies one use.
         let next = |last: u64| since.max(last + 1);
         let last = self.clock.fetch_update(Relaxed, Relaxed, |last| Some(next(last))).unwrap_or_else(|last| last);
         next(last)
     }
 
-    /// Brings the sum over shards up to date with this one.
+    /// Updates the sum over shards with this shard's memory.
     pub(super) fn report(&self, shard: &mut MutexGuard<'_, Shard>) {
         let bytes = shard.bytes();
         let before = std::mem::replace(&mut shard.reported_bytes, bytes);
@@ -354,7 +365,7 @@ impl PrefixIndex {
         replica.index() * SHARDS + shard
     }
 
-    /// For tests of the invariants.
+    /// Calls `check` for each shard, for tests of the invariants.
     #[cfg(test)]
     pub(super) fn each_shard(&self, mut check: impl FnMut(&Shard)) {
         for shard in &self.shards {
@@ -363,7 +374,7 @@ impl PrefixIndex {
     }
 }
 
-/// The shard of a chain, by bits that the tables do not begin with.
+/// Shard of a chain, by bits that the hash tables do not use first.
 pub(super) const fn shard_of(first: u64) -> usize {
     ((first >> 40) % SHARDS as u64) as usize
 }

@@ -1,12 +1,12 @@
-//! Which part of a prompt each replica still holds: prompt → chain of block hashes → index block → replicas.
+//! Part of a prompt that each replica still holds: prompt → chain of block hashes → index block → replicas.
 //!
 //! ```text
 //! canonical bytes → Chainer → chain ─ lookup (before the choice) → cached blocks per replica
 //!                                   ─ insert (at dispatch)       → Ticket
-//!                                   ─ confirm | retract (at the end, with what the engine said)
+//!								 ─ confirm | retract (at the end, with the engine's report)
 //! ```
 //!
-//! No tokenizer: blocks are of bytes, and `feature::tokens` knows how many tokens a model makes of them.
+//! No tokenizer: blocks are made of bytes, and `feature::tokens` knows how many tokens a model makes of them.
 
 mod chain;
 mod evict;

@@ -1,4 +1,4 @@
-//! What is known for certain of a replica's cache → its part of the index. Beside the uses that the index sees itself.
+//! Certain knowledge of a replica's cache → its part of the index, in addition to the uses that the index sees itself.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -7,20 +7,20 @@ use super::shard::{NIL, Shard};
 use crate::model::{DecisionId, ReplicaId};
 
 impl PrefixIndex {
-    /// This moment, for [`PrefixIndex::settle`].
+    /// Current moment, for [`PrefixIndex::settle`].
     #[must_use]
     pub fn moment(&self) -> u64 {
         self.clock.load(Relaxed)
     }
 
-    /// The replica holds all of the chain, and used it just now.
+    /// Records that the replica holds the whole chain and has just used it.
     pub fn hold(&self, chain: &[u64], replica: ReplicaId, decision: DecisionId) {
         if self.held.get(replica.index()).is_some() && !chain.is_empty() {
             self.touch(chain, replica, decision, None);
         }
     }
 
-    /// The replica does not hold a block any more, nor what follows on it. `root`: the first block of its chain.
+    /// Records that the replica no longer holds a block, nor any that follows on it. `root`: first block of its chain.
     pub fn drop_from(&self, root: u64, block: u64, replica: ReplicaId) {
         if self.held.get(replica.index()).is_none() {
             return;
@@ -32,8 +32,8 @@ impl PrefixIndex {
         self.report(&mut shard);
     }
 
-    /// The replica holds the first `blocks` blocks of the chain; where `others_since` is given, no others of it, but for
-    /// those that were used after that moment: they may only be on their way.
+    /// Records that the replica holds the first `blocks` blocks of the chain. If `others_since` is given, it holds no
+    /// others of it, except for those used after that moment: they may still be on their way.
     pub fn settle(
         &self,
         chain: &[u64],
@@ -52,6 +52,7 @@ impl PrefixIndex {
             shard.cut(at, replica.0);
         }
         self.report(&mut shard);
+        // `hold` locks the same shard again.
         drop(shard);
         if missing {
             self.hold(&chain[..blocks.min(chain.len())], replica, decision);
@@ -60,7 +61,7 @@ impl PrefixIndex {
 }
 
 impl Shard {
-    /// Leading blocks of a chain that a replica holds.
+    /// Number of leading blocks of a chain that a replica holds.
     fn held_of(&self, chain: &[u64], replica: u16) -> usize {
         let (mut at, mut held) = (NIL, 0);
         for &hash in chain {
@@ -73,10 +74,11 @@ impl Shard {
         held
     }
 
-    /// Drops a replica from a block and all after it. The use that went on into it ends before it from now on.
+    /// Drops a replica from a block and all after it. The use that went on into it now ends before it.
     pub(super) fn cut(&mut self, at: u32, replica: u16) {
         let Some(stamp) = self.node(at).holders.stamp(replica, self.words) else { return };
         let parent = self.node(at).parent;
+        // The parent carried the same use, whose queue entry pointed beyond the cut.
         self.drop_branch(at, replica);
         if parent != NIL && self.node(parent).holders.stamp(replica, self.words) == Some(stamp) {
             self.shorten_use(replica, stamp, parent);

@@ -1,11 +1,11 @@
 //! One shard of the index: a forest of blocks, and per replica a queue of uses from the oldest to the newest.
 //!
-//! Two invariants carry all of it. *Closed*: who holds a block holds the blocks before it, so a block nobody holds has
-//! no children and can go. *Dated*: a use stamps the whole path to its last block, so a parent is never older than its
-//! child. A queue therefore needs one entry per use, not per block: the oldest entry whose last block still has its
-//! stamp is the least recently used path, and taking its blocks from the deep end upwards, as long as the stamp is the
-//! entry's, is exactly least-recently-used eviction with the deepest block first. Entries whose block was used again
-//! are stale and are dropped when met.
+//! Two invariants make it work. *Closed*: a replica that holds a block holds the blocks before it, so a block without
+//! holders has no children and can be removed. *Dated*: a use stamps the whole path to its last block, so a parent is
+//! never older than its child. A queue therefore needs one entry per use, not per block: the oldest entry whose last
+//! block still has its stamp is the least recently used path. Evicting its blocks from the deep end upwards, while the
+//! stamp is the entry's, is exactly least-recently-used eviction with the deepest block first. Entries whose block was
+//! used again are stale and are dropped when found.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,50 +16,50 @@ use hashbrown::HashTable;
 use super::holders::Holders;
 use crate::model::DecisionId;
 
-/// No block.
+/// Index that stands for "no block".
 pub(super) const NIL: u32 = u32::MAX;
 
-/// One block: 64 bytes.
+/// Block of the forest, 64 bytes.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) hash: u64,
-    /// The last decision that used it.
+    /// Last decision that used it.
     pub(super) decision: DecisionId,
     pub(super) holders: Holders,
     pub(super) parent: u32,
-    /// The child used last; the others follow by `next`. Most blocks have one child, which a walk finds without hashing.
+    /// Child used last; the others follow by `next`. Most blocks have one child, which a walk finds without hashing.
     pub(super) child: u32,
-    /// The next sibling; in a free slot, the next free slot.
+    /// Next sibling; in a free slot, the next free slot.
     pub(super) next: u32,
     pub(super) prev: u32,
 }
 
-/// A use of the path that ends in `node`.
+/// Use of the path that ends in `node`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Use {
     pub(super) stamp: u64,
     pub(super) node: u32,
 }
 
-/// What a replica has in this shard.
+/// Part of a replica in this shard.
 #[derive(Debug, Default)]
 pub(super) struct Lane {
     pub(super) uses: VecDeque<Use>,
     pub(super) blocks: u32,
 }
 
-/// What a touch did.
+/// Result of a touch.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Touched {
     /// Leading blocks that the replica held before.
     pub(super) held: u32,
-    /// The stamp of the last use before of the deepest of them.
+    /// Stamp of the previous use of the deepest of them.
     pub(super) last_use: u64,
-    /// Blocks that it holds only now.
+    /// Blocks that it did not hold before.
     pub(super) added: u32,
 }
 
-/// See the module.
+/// Shard of the index; see the module.
 #[derive(Debug)]
 pub(super) struct Shard {
     pub(super) nodes: Vec<Node>,
@@ -67,15 +67,15 @@ pub(super) struct Shard {
     pub(super) live: usize,
     pub(super) table: HashTable<u32>,
     pub(super) lanes: Vec<Lane>,
-    /// 64-bit words of a bitmap of replicas.
+    /// Number of 64-bit words in a bitmap of replicas.
     pub(super) words: usize,
     /// Heap bytes of holders and queues.
     pub(super) heap_bytes: usize,
     /// Block × replica pairs that were evicted for room.
     pub(super) evictions: u64,
-    /// What this shard last added of itself to the sum over shards.
+    /// Bytes that this shard last added to the sum over shards.
     pub(super) reported_bytes: usize,
-    /// Blocks per replica over all shards.
+    /// Number of blocks per replica over all shards.
     pub(super) held: Arc<[AtomicU64]>,
 }
 
@@ -96,7 +96,7 @@ impl Shard {
         }
     }
 
-    /// Memory held, bytes: capacities, not contents.
+    /// Memory of the shard, bytes: capacities, not contents.
     pub(super) fn bytes(&self) -> usize {
         self.nodes.capacity() * size_of::<Node>()
             + self.table.allocation_size()
@@ -112,23 +112,26 @@ impl Shard {
         &mut self.nodes[at as usize]
     }
 
-    /// The block of that hash after block `parent` (`NIL`: a first block).
+    /// Block with this hash after block `parent` (`NIL`: a first block).
     pub(super) fn find(&self, parent: u32, hash: u64) -> Option<u32> {
+        // The child used last is the usual next step of a conversation, and saves a hash lookup.
         if parent != NIL {
             let child = self.node(parent).child;
             if child != NIL && self.node(child).hash == hash {
                 return Some(child);
             }
         }
+        // Hashes are chained, so equal hashes mean equal paths: the parent needs no comparison.
         self.table.find(hash, |&at| self.node(at).hash == hash).copied()
     }
 
-    /// Longest match for all replicas: see `PrefixIndex::lookup`. `active` is scratch, `words` long.
+    /// Longest match of all replicas: see `PrefixIndex::lookup`. `active` is scratch space, `words` long.
     pub(super) fn lookup(&self, chain: &[u64], active: &mut [u64], out: &mut [u32]) -> Option<(DecisionId, u32)> {
         let (mut at, mut depth, mut last) = (NIL, 0_u32, None);
         for &hash in chain {
             let Some(found) = self.find(at, hash) else { break };
             let node = self.node(found);
+            // Every replica starts as active, of which the first block keeps its holders.
             if depth == 0 {
                 active.fill(u64::MAX);
             }
@@ -140,6 +143,7 @@ impl Shard {
             depth += 1;
             last = Some(node.decision);
         }
+        // Replicas that are still active matched up to the last block of the walk.
         for (word, live) in active.iter().enumerate() {
             let mut live = if depth == 0 { 0 } else { *live };
             while live != 0 {
@@ -152,8 +156,8 @@ impl Shard {
         last.map(|decision| (decision, depth))
     }
 
-    /// Notes that `replica` uses the whole chain. `may_grow` says whether so many more bytes fit; where they do not,
-    /// the shard's oldest blocks make room, and where there are none the rest of the chain is left out.
+    /// Records that `replica` uses the whole chain. `may_grow`: true if that many more bytes fit. If they do not, the
+    /// shard's oldest blocks make room, and if there are none the rest of the chain is left out.
     pub(super) fn touch(
         &mut self,
         chain: &[u64],
@@ -172,6 +176,7 @@ impl Shard {
                     None => break,
                 },
             };
+            // The next prompt most likely takes the same branch, and then finds it without hashing.
             self.move_to_front(found);
             let words = self.words;
             let node = self.node_mut(found);
@@ -182,6 +187,7 @@ impl Shard {
                     let grown = node.holders.heap_bytes() - before;
                     self.heap_bytes += grown;
                     touched.added += 1;
+                    // After the first block that was not held, later ones cannot count as a held prefix.
                 }
                 Some(last_use) if touched.added == 0 => {
                     touched.held += 1;
@@ -193,13 +199,14 @@ impl Shard {
         }
         self.lanes[usize::from(replica)].blocks += touched.added;
         self.held[usize::from(replica)].fetch_add(u64::from(touched.added), Relaxed);
+        // The queue entry comes last: `evict_any` within the loop must not find this path.
         if at != NIL {
             self.push_use(replica, Use { stamp, node: at });
         }
         touched
     }
 
-    /// Takes a replica from a block, and the block from the shard where it was the last.
+    /// Removes a replica from a block, and removes the block with its last replica.
     pub(super) fn drop_holder(&mut self, at: u32, replica: u16) {
         let words = self.words;
         let node = self.node_mut(at);
@@ -226,27 +233,29 @@ impl Shard {
         let free = self.free;
         let node = self.node_mut(at);
         node.parent = NIL;
+        // The slot joins the list of free slots.
         node.next = free;
         self.free = at;
         self.live -= 1;
     }
 
-    /// Whether one more block can be had without evicting another.
+    /// Returns true if one more block fits without evicting another.
     pub(super) fn has_room(&self, may_grow: impl Fn(usize) -> bool) -> bool {
         self.free != NIL || self.nodes.len() < self.nodes.capacity() || may_grow(self.growth())
     }
 
-    /// Bytes that the next piece of memory takes.
+    /// Bytes of the next allocation.
     fn growth(&self) -> usize {
         self.more_nodes() * size_of::<Node>() + self.table_growth()
     }
 
-    /// Blocks that the next piece of memory has room for.
+    /// Number of blocks in the next allocation.
     fn more_nodes(&self) -> usize {
+        // A quarter more, not twice as much: memory is limited, and what is allocated counts as used.
         (self.nodes.capacity() / 4).max(64)
     }
 
-    /// Adds a block that nobody holds yet.
+    /// Adds a block that has no holder yet.
     pub(super) fn add(
         &mut self,
         parent: u32,
@@ -255,6 +264,7 @@ impl Shard {
         may_grow: impl Fn(usize) -> bool,
     ) -> Option<u32> {
         let node = Node { hash, decision, holders: Holders::NOBODY, parent, child: NIL, next: NIL, prev: NIL };
+        // Grow before evicting, and evict before giving up.
         if self.free == NIL && self.nodes.len() == self.nodes.capacity() {
             if may_grow(self.growth()) {
                 self.nodes.reserve_exact(self.more_nodes());
@@ -279,7 +289,7 @@ impl Shard {
         Some(at)
     }
 
-    /// What the table will take more when it next grows; it doubles.
+    /// Bytes that the table will add when it next grows; it doubles.
     fn table_growth(&self) -> usize {
         if self.table.len() * 5 / 4 >= self.table.capacity() { self.table.allocation_size().max(64 * 5) } else { 0 }
     }

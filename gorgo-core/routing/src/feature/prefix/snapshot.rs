@@ -1,9 +1,9 @@
-//! What a replica's part of the index held, as bytes for the history database.
+//! Contents of a replica's part of the index as bytes, for the history database.
 //!
-//! Block hashes are keyed with the database's secret (see `chain`), so they mean something only in the database they
-//! were made with, and tell nothing of any prompt. The head of the bytes says what they fit: secret, block size, engine
-//! and address of the replica. A snapshot that does not fit is refused, and so is one that is too old, comes from the
-//! future or is damaged; bytes from anywhere never do more than that.
+//! Block hashes are keyed with the database's secret (see `chain`), so they mean something only in the database in
+//! which they were made, and reveal nothing about any prompt. The head of the bytes identifies what they fit: secret,
+//! block size, engine and address of the replica. A snapshot that does not fit is refused, and so is one that is too
+//! old, comes from the future or is damaged; bad bytes have no other effect.
 //!
 //! ```text
 //! "gorgoidx" | version u32 | fits u64 | checksum u64 of the rest | taken at, µs u64 | uses u32 |
@@ -20,26 +20,26 @@ pub const MAX_BLOCKS: usize = 262_144;
 
 const MAGIC: &[u8; 8] = b"gorgoidx";
 const VERSION: u32 = 1;
-/// Bytes before what the checksum is of.
+/// Number of bytes before the part that the checksum covers.
 const HEAD: usize = 28;
-/// No engine keeps a cache longer, µs: a year. Stamps of the index have room for nine.
+/// Longest plausible age of a use, µs: a year. Stamps of the index have room for nine.
 const MOST_AGE_US: u64 = 365 * 86_400 * 1_000_000;
 
-/// What a snapshot must fit.
+/// Identity that a snapshot must match.
 #[derive(Debug, Clone, Copy)]
 pub struct SnapshotKey<'a> {
-    /// Secret of the database, which the hashes are keyed with.
+    /// Secret of the database, with which the hashes are keyed.
     pub secret: u64,
     /// Prompt bytes per block.
     pub block_bytes: u64,
     /// Kind of the replica's engine.
     pub engine: &'a str,
-    /// Its address.
+    /// Address of the engine.
     pub url: &'a str,
 }
 
 impl SnapshotKey<'_> {
-    /// All of it as one number.
+    /// Hash of the whole identity.
     #[must_use]
     pub fn fits(&self) -> u64 {
         let seed = xxh3_64_with_seed(self.engine.as_bytes(), self.secret ^ self.block_bytes.rotate_left(32));
@@ -47,27 +47,27 @@ impl SnapshotKey<'_> {
     }
 }
 
-/// Why a snapshot is refused.
+/// Reason for refusing a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SnapshotError {
-    /// Another program's, or not whole.
-    #[error("it is damaged: {0}")]
+    /// Written by another program, or incomplete.
+    #[error("snapshot is damaged: {0}")]
     Damaged(&'static str),
-    /// Of a gorgo that writes them otherwise.
-    #[error("it is of version {0}, known is {VERSION}")]
+    /// Written in another version of the format.
+    #[error("snapshot has format version {0}; this gorgo reads version {VERSION}")]
     Version(u32),
-    /// Of another secret, block size, engine or address.
-    #[error("it is of another database, block size, engine or address")]
+    /// Made for another secret, block size, engine or address.
+    #[error("snapshot belongs to another database, block size, engine or address")]
     Foreign,
-    /// Older than the caller wants.
-    #[error("it is {0} s old")]
+    /// Older than the caller accepts.
+    #[error("snapshot is too old: {0} s")]
     TooOld(u64),
     /// Taken later than now.
-    #[error("it is from the future: a clock was set back")]
+    #[error("snapshot is from the future: the clock was set back")]
     Future,
 }
 
-/// Uses, newest first, as bytes.
+/// Encodes uses, newest first.
 #[must_use]
 pub fn encode(fits: u64, taken: At, uses: &[Remembered]) -> Vec<u8> {
     let blocks: usize = uses.iter().map(|used| used.blocks.len()).sum();
@@ -75,6 +75,7 @@ pub fn encode(fits: u64, taken: At, uses: &[Remembered]) -> Vec<u8> {
     bytes.extend_from_slice(MAGIC);
     bytes.extend_from_slice(&VERSION.to_le_bytes());
     bytes.extend_from_slice(&fits.to_le_bytes());
+    // Room for the checksum, which can only be computed over the finished bytes.
     bytes.extend_from_slice(&[0; 8]);
     bytes.extend_from_slice(&taken.0.to_le_bytes());
     bytes.extend_from_slice(&count(uses.len()));
@@ -93,22 +94,23 @@ pub fn encode(fits: u64, taken: At, uses: &[Remembered]) -> Vec<u8> {
     bytes
 }
 
-/// Bytes → uses, newest first, where they fit, and are at most `most_age_secs` old at `now`.
+/// Decodes uses, newest first, if they fit and are at most `most_age_secs` old at `now`.
 ///
 /// # Errors
-/// Why they are refused.
+/// The reason for refusing them.
 pub fn decode(bytes: &[u8], fits: u64, now: At, most_age_secs: u64) -> Result<Vec<Remembered>, SnapshotError> {
     let mut rest = Rest(bytes);
     if rest.take::<8>()? != *MAGIC {
-        return Err(SnapshotError::Damaged("it does not begin as one"));
+        return Err(SnapshotError::Damaged("wrong magic bytes"));
     }
     let version = u32::from_le_bytes(rest.take()?);
     if version != VERSION {
         return Err(SnapshotError::Version(version));
     }
     let (found, checksum) = (rest.number()?, rest.number()?);
+    // Checked before anything that it covers is read.
     if xxh3_64(rest.0) != checksum {
-        return Err(SnapshotError::Damaged("its checksum is wrong"));
+        return Err(SnapshotError::Damaged("wrong checksum"));
     }
     if found != fits {
         return Err(SnapshotError::Foreign);
@@ -128,12 +130,12 @@ fn count(length: usize) -> [u8; 4] {
     u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes()
 }
 
-/// What was not read yet.
+/// Bytes that are not read yet.
 struct Rest<'a>(&'a [u8]);
 
 impl Rest<'_> {
     fn take<const N: usize>(&mut self) -> Result<[u8; N], SnapshotError> {
-        let (head, rest) = self.0.split_first_chunk().ok_or(SnapshotError::Damaged("it is cut short"))?;
+        let (head, rest) = self.0.split_first_chunk().ok_or(SnapshotError::Damaged("unexpected end"))?;
         self.0 = rest;
         Ok(*head)
     }
@@ -147,28 +149,30 @@ impl Rest<'_> {
         let (mut all, mut left, mut last_age) = (Vec::new(), MAX_BLOCKS, 0);
         for _ in 0..uses {
             let age = self.number()?;
+            // Newest first: ages never fall. `restore` depends on that order.
             if age < last_age || age > MOST_AGE_US {
-                return Err(SnapshotError::Damaged("its uses are out of order"));
+                return Err(SnapshotError::Damaged("uses are out of order"));
             }
             last_age = age;
             let decision = DecisionId(i64::from_le_bytes(self.take()?));
             if decision.0 < 0 {
-                return Err(SnapshotError::Damaged("a decision has no number"));
+                return Err(SnapshotError::Damaged("negative decision number"));
             }
             let parent = match self.take()? {
                 [0] => None,
                 [1] => Some(self.number()?),
-                _ => return Err(SnapshotError::Damaged("a parent is neither there nor absent")),
+                _ => return Err(SnapshotError::Damaged("invalid parent marker")),
             };
             let blocks = usize::try_from(u32::from_le_bytes(self.take()?)).unwrap_or(usize::MAX);
-            // Before anything is reserved: a count says nothing until the bytes are there.
+            // Before anything is allocated: a count proves nothing until that many bytes are there.
             if blocks == 0 || blocks > left || blocks > self.0.len() / 8 {
-                return Err(SnapshotError::Damaged("it has other blocks than it says"));
+                return Err(SnapshotError::Damaged("wrong number of blocks"));
             }
+            // One limit for the whole snapshot, not one per use.
             left -= blocks;
             let blocks = (0..blocks).map(|_| self.number()).collect::<Result<_, _>>()?;
             all.push(Remembered { at: At(taken.0.saturating_sub(age)), decision, parent, blocks });
         }
-        if self.0.is_empty() { Ok(all) } else { Err(SnapshotError::Damaged("something follows its end")) }
+        if self.0.is_empty() { Ok(all) } else { Err(SnapshotError::Damaged("trailing bytes")) }
     }
 }

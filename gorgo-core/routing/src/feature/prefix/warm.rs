@@ -1,8 +1,9 @@
-//! A replica's part of the index → the uses it is made of → the index of a later run.
+//! A replica's part of the index → the uses that it consists of → the index of a later run.
 //!
-//! A use is a path of blocks and when it was last walked; of paths that share a beginning, the newest has it. Newest
-//! first, every use begins where an earlier one of the list passed, or at a first block, so cutting the list short
-//! keeps it whole. Taking it down holds one shard's lock for some thousand blocks at a time, and never two.
+//! A use is a path of blocks and the time at which it was last walked; of paths with a common beginning, the newest has
+//! it. In newest-first order every use begins where an earlier one of the list passed, or at a first block, so a list
+//! that is cut short is still complete. Collecting it holds one shard's lock for some thousand blocks at a time, and
+//! never two.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -12,33 +13,33 @@ use super::index::{NEVER, PrefixIndex, shard_of};
 use super::shard::{NIL, Shard, Use};
 use crate::model::{At, DecisionId, ReplicaId};
 
-/// Blocks and queue entries looked at under one lock: some 0.1 ms.
+/// Blocks and queue entries visited under one lock: about 0.1 ms.
 const STEP: usize = 1_024;
 
-/// Blocks that a replica was believed to hold, used at one moment and not since.
+/// Blocks that a replica was believed to hold, used together at one moment and not since.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remembered {
-    /// When.
+    /// Time of that use.
     pub at: At,
-    /// By the last decision that used all of them.
+    /// Last decision that used all of them.
     pub decision: DecisionId,
-    /// The block before them, which a newer use of the list has; `None`: they begin the prompt.
+    /// Block before them, which belongs to a newer use of the list; `None`: they begin the prompt.
     pub parent: Option<u64>,
-    /// Their hashes, in order.
+    /// Hashes of the blocks, in order.
     pub blocks: Vec<u64>,
 }
 
-/// What became of a list of uses.
+/// Result of restoring a list of uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Restored {
-    /// Blocks that the replica is believed to hold again.
+    /// Number of blocks that the replica is believed to hold again.
     pub blocks: u64,
-    /// Blocks that were not taken: beyond the capacity or the memory, without the block before them, used since.
+    /// Number of blocks that were not restored: beyond capacity or memory, without their predecessor, or used since.
     pub left_out: u64,
 }
 
 impl PrefixIndex {
-    /// What a replica is believed to hold, newest use first, at most `most_blocks` blocks.
+    /// Uses that a replica is believed to hold, newest first, with at most `most_blocks` blocks.
     #[must_use]
     pub fn remember(&self, replica: ReplicaId, most_blocks: usize) -> Vec<Remembered> {
         let mut uses = Vec::new();
@@ -47,16 +48,18 @@ impl PrefixIndex {
         }
         for shard in &self.shards {
             let mut seen = HashSet::new();
+            // In steps, with the lock released in between, so that requests do not wait for a snapshot.
             let mut below = Some(NEVER);
             while let Some(limit) = below.filter(|_| seen.len() < most_blocks) {
                 below = shard.lock().remember(replica.0, limit, &mut seen, &mut uses);
             }
         }
-        // Stamps so far.
+        // Until here `at` holds stamps; the origin makes times of them.
         let origin = self.origin.load(Relaxed);
         uses.iter_mut().for_each(|used| used.at = At(origin.saturating_add(used.at.0)));
         uses.sort_by_key(|used| Reverse(used.at));
         let mut left = most_blocks;
+        // The first use that does not fit ends the list: later ones may continue it.
         let fits = uses.iter().take_while(|used| {
             let fits = used.blocks.len() <= left;
             left = left.saturating_sub(used.blocks.len());
@@ -67,14 +70,14 @@ impl PrefixIndex {
         uses
     }
 
-    /// Says that uses from `oldest` on will come back. To be called before the first insert: moments are counted from
-    /// the first one known.
+    /// Announces that uses from `oldest` on will be restored. Must be called before the first insert, because stamps
+    /// count from the first moment known.
     pub fn begin_at(&self, oldest: At) {
         let _ = self.origin.compare_exchange(NEVER, oldest.0.saturating_sub(1), Relaxed, Relaxed);
     }
 
-    /// Puts back what a replica held, newest use first as [`PrefixIndex::remember`] gives it, into what it holds by
-    /// now; what was used since is newer and stays so. What does not fit together is left out.
+    /// Restores what a replica held, newest use first as [`PrefixIndex::remember`] returns it, into its present
+    /// contents. Blocks used since are newer and stay so. Uses that do not fit are left out.
     pub fn restore(&self, replica: ReplicaId, uses: &[Remembered]) -> Restored {
         let mut done = Restored::default();
         let (Some(held), Some(newest)) = (self.held.get(replica.index()), uses.first()) else { return done };
@@ -84,9 +87,9 @@ impl PrefixIndex {
             self.begin_at(oldest.at);
         }
         let origin = self.origin.load(Relaxed);
-        // Whoever inserts from now on is newer than all of these.
+        // Inserts from now on are newer than all of these.
         self.clock.fetch_max(newest.at.0.saturating_sub(origin), Relaxed);
-        // Which first block each block hangs on: it names the shard.
+        // First block of the chain of each block: it determines the shard.
         let mut roots: HashMap<u64, u64> = HashMap::new();
         for used in uses {
             let first = used.blocks.first().copied();
@@ -98,7 +101,7 @@ impl PrefixIndex {
                 let number = shard_of(root);
                 let mut shard = self.shards[number].lock();
                 if purged.load(Relaxed) != before {
-                    break; // its engine restarted meanwhile: nothing comes back
+                    break; // its engine restarted meanwhile: nothing may be restored
                 }
                 let stamp = used.at.0.saturating_sub(origin);
                 let may_grow = |more: usize| self.bytes.load(Relaxed).saturating_add(more) <= self.max_bytes;
@@ -119,14 +122,15 @@ impl PrefixIndex {
 }
 
 impl Shard {
-    /// One step of [`PrefixIndex::remember`]: uses below the stamp `below`, newest first, with stamps for moments.
-    /// Gives the stamp to go on below, `None` at the end.
+    /// One step of [`PrefixIndex::remember`]: uses below the stamp `below`, newest first, with stamps instead of times.
+    /// Returns the stamp below which to go on, or `None` at the end.
     fn remember(&self, replica: u16, below: u64, seen: &mut HashSet<u64>, out: &mut Vec<Remembered>) -> Option<u64> {
         let uses = &self.lanes[usize::from(replica)].uses;
         let end = uses.partition_point(|entry| entry.stamp < below);
         let mut looked_at = 0;
         for entry in uses.range(..end).rev() {
             if looked_at >= STEP {
+                // One above the entry that was not looked at: the next step takes stamps strictly below.
                 return Some(entry.stamp + 1);
             }
             looked_at += 1;
@@ -135,7 +139,8 @@ impl Shard {
             }
             let mut blocks = Vec::new();
             let mut at = entry.node;
-            // Also what is newer by now and was not seen: between two steps a path may have been walked again.
+            // Includes blocks that are newer by now and were not seen: between two steps a path may have been used
+            // again.
             while at != NIL && seen.insert(self.node(at).hash) {
                 blocks.push(self.node(at).hash);
                 at = self.node(at).parent;
@@ -151,8 +156,8 @@ impl Shard {
         None
     }
 
-    /// Puts a use back before all that the replica has here: its first `fitting` blocks. Gives how many of them the
-    /// replica holds now, and how many only now.
+    /// Restores the first `fitting` blocks of a use as older than everything that the replica has here. Returns how
+    /// many of them the replica holds now, and how many of those it did not hold before.
     fn graft(
         &mut self,
         used: &Remembered,
@@ -175,7 +180,8 @@ impl Shard {
         for &hash in &used.blocks[..fitting.min(used.blocks.len())] {
             let found = match self.find(at, hash) {
                 Some(found) if self.node(found).parent == at => found,
-                Some(_) => break, // two blocks of one hash
+                Some(_) => break, // two blocks with the same hash
+                // No eviction: restored blocks are older than anything that would have to go.
                 None if !self.has_room(&may_grow) => break,
                 None => match self.add(at, hash, used.decision, &may_grow) {
                     Some(found) => found,

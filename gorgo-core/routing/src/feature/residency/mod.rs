@@ -1,4 +1,5 @@
-//! What engines really hold, from the cache events that they publish: token blocks → the index's blocks of text.
+//! Cache contents that engines really hold, from the cache events that they publish: token blocks → blocks of text in
+//! the index.
 //!
 //! ```text
 //! events    → EngineCache (per replica): which token blocks are held       ┐
@@ -6,13 +7,13 @@
 //! a prompt's tokens → Bindings: which token block each block of text ends in ┘
 //! ```
 //!
-//! Token blocks get names of our own, chained hashes of their tokens. They are the same for every engine with blocks of
-//! that size, whatever it calls them, so one answer to `/tokenize` maps a prompt for the whole fleet, and needs no event
-//! to have come before. A block with an adapter, a salt or a picture gets another name than its tokens alone would give:
-//! no text leads to it, and the prompt's part of the index stays what it is without events.
+//! Token blocks get names of this router's own, chained hashes of their tokens. They are the same for every engine with
+//! that block size, whatever its ids are, so one answer to `/tokenize` maps a prompt for the whole fleet, and no event
+//! needs to have come before. A block with an adapter, a salt or a picture gets a different name than its tokens alone:
+//! no text leads to it, and the prompt's part of the index stays as it would be without events.
 //!
-//! A replica is *exact* while every event of its engine's life was seen. Only then is a block that nobody told of one
-//! that is not held; else only what is told changes the index.
+//! A replica is *exact* while every event since its engine's start was seen. Only then is a block without an event
+//! known to be absent; otherwise the index changes only by what events report.
 
 mod bindings;
 mod cache;
@@ -27,22 +28,22 @@ use self::bindings::Bindings;
 use self::cache::EngineCache;
 use crate::model::{DecisionId, KvChange, ReplicaId};
 
-/// Different block sizes in one fleet that are told apart; engines beyond are listened to in vain.
+/// Most block sizes in one fleet that are tracked; events of engines with further sizes have no effect.
 const MOST_SIZES: usize = 4;
 
-/// What the index is to do.
+/// Change that the index must make.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Edit {
     /// The replica holds all of this chain.
     Hold {
-        /// From the prompt's first block on.
+        /// Chain of blocks from the prompt's first one on.
         chain: Vec<u64>,
-        /// The last decision that was known to use it.
+        /// Last decision known to have used it.
         decision: DecisionId,
     },
-    /// The replica does not hold this block any more, nor what follows on it.
+    /// The replica no longer holds this block, nor any that follows on it.
     Drop {
-        /// The first block of its chain.
+        /// First block of its chain.
         root: u64,
         /// The block.
         block: u64,
@@ -51,49 +52,49 @@ pub enum Edit {
     Purge,
 }
 
-/// A prompt, and the tokens that its engine makes of it.
+/// Prompt with the tokens that its engine makes of it.
 #[derive(Debug, Clone, Copy)]
 pub struct Lesson<'a> {
-    /// Its blocks of text.
+    /// Blocks of its text.
     pub chain: &'a [u64],
-    /// All its bytes.
+    /// Length of the prompt, bytes.
     pub prompt_bytes: u64,
-    /// Bytes in one block.
+    /// Length of one block, bytes.
     pub block_bytes: u64,
-    /// All its tokens.
+    /// Tokens of the whole prompt.
     pub tokens: &'a [u32],
-    /// The decision that it came with.
+    /// Decision that the prompt came with.
     pub decision: DecisionId,
 }
 
-/// How much of a prompt a replica holds.
+/// Part of a prompt that a replica holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settled {
-    /// Which.
+    /// Replica that holds it.
     pub replica: ReplicaId,
-    /// Leading blocks of text that it holds for certain.
+    /// Leading blocks of text that it certainly holds.
     pub blocks: usize,
-    /// Whether it does not hold the next one for certain, too.
+    /// True when it certainly does not hold the next block.
     pub exact: bool,
 }
 
-/// See the module.
+/// Caches and bindings of a fleet; see the module.
 #[derive(Debug)]
 pub struct Residency {
     secret: u64,
     caches: Vec<EngineCache>,
-    /// By tokens in a block.
+    /// Bindings with the number of tokens in a block.
     bindings: Vec<(u32, Bindings)>,
 }
 
 impl Residency {
-    /// For a fleet of `replicas`; nothing was heard. Names are keyed with `secret`.
+    /// Creates the state of a fleet of `replicas` without any event. Names are keyed with `secret`.
     #[must_use]
     pub fn new(replicas: usize, secret: u64) -> Self {
         Self { secret, caches: vec![EngineCache::new(secret); replicas], bindings: Vec::new() }
     }
 
-    /// Takes in a change of a replica's cache.
+    /// Applies a change of a replica's cache. Returns the changes that the index must make.
     pub fn apply(&mut self, replica: ReplicaId, change: &KvChange) -> Vec<Edit> {
         let Some(cache) = self.caches.get_mut(replica.index()) else { return Vec::new() };
         match change {
@@ -106,29 +107,33 @@ impl Residency {
                 self.gone(replica, &gone)
             }
             KvChange::Cleared | KvChange::Restarted => {
+                // The cache is known to be empty, and so must be the replica's part of the index.
                 cache.empty(true);
                 vec![Edit::Purge]
             }
             KvChange::Whole => {
+                // The event stream is complete from here on, but what the index believes was not contradicted.
                 cache.empty(true);
                 Vec::new()
             }
             KvChange::Unsure => {
+                // Events were missed: what is held is unknown, which is no reason to purge the index.
                 cache.empty(false);
                 Vec::new()
             }
         }
     }
 
-    /// Whether a prompt of so many bytes is mapped for the replica's engine.
+    /// Returns true when a prompt of `prompt_bytes` is mapped for the block size of the replica's engine.
     #[must_use]
     pub fn is_mapped(&self, replica: ReplicaId, chain: &[u64], prompt_bytes: u64) -> bool {
         self.bindings_of(replica).is_some_and(|bindings| bindings.is_whole(chain, prompt_bytes))
     }
 
-    /// Takes in the tokens of a prompt, for all engines that told the size of their blocks.
+    /// Learns the tokens of a prompt, for every block size that engines have reported.
     pub fn learn(&mut self, lesson: &Lesson<'_>) {
         for size in self.caches.iter().filter_map(EngineCache::block_tokens) {
+            // The number of sizes is limited: each costs a complete map of the prompts.
             if self.bindings.iter().all(|(known, _)| *known != size) && self.bindings.len() < MOST_SIZES {
                 self.bindings.push((size, Bindings::default()));
             }
@@ -138,7 +143,7 @@ impl Residency {
         }
     }
 
-    /// How much of a chain each replica holds whose engine tells.
+    /// Part of a chain that each replica with cache events holds.
     #[must_use]
     pub fn settle(&self, chain: &[u64]) -> Vec<Settled> {
         let told = self.caches.iter().zip(0_u16..).filter(|(cache, _)| cache.block_tokens().is_some());
@@ -146,21 +151,21 @@ impl Residency {
             let replica = ReplicaId(id);
             let bindings = self.bindings_of(replica)?;
             let (bound, blocks) = (bindings.bound(chain), bindings.leading(chain, |name| cache.has(name)));
-            // Only of a block that is mapped can be said that it is not there; and of none where the engine holds blocks
-            // that something else than tokens tells apart, as this one's may be.
+            // Only a block that is mapped can be known to be absent; and none can where the engine holds blocks that
+            // something other than their tokens distinguishes, since the prompt's block may be one of them.
             let exact = cache.is_exact() && !cache.tells_apart() && blocks < bound;
             (bound > 0).then_some(Settled { replica, blocks, exact })
         })
         .collect()
     }
 
-    /// Whether all that the engine holds is known.
+    /// Returns true when everything that the engine holds is known.
     #[must_use]
     pub fn is_exact(&self, replica: ReplicaId) -> bool {
         self.caches.get(replica.index()).is_some_and(EngineCache::is_exact)
     }
 
-    /// Token blocks that the replica is known to hold.
+    /// Number of token blocks that the replica is known to hold.
     #[must_use]
     pub fn blocks(&self, replica: ReplicaId) -> usize {
         self.caches.get(replica.index()).map_or(0, EngineCache::len)
@@ -171,13 +176,15 @@ impl Residency {
         self.bindings.iter().find(|(known, _)| *known == size).map(|(_, bindings)| bindings)
     }
 
-    /// Blocks of text that end in token blocks held only now: the longest chains of them.
+    /// Edits for newly held token blocks: one per longest chain of text blocks that end in them.
     fn held(&self, replica: ReplicaId, names: &[u64]) -> Vec<Edit> {
         let (Some(bindings), Some(cache)) = (self.bindings_of(replica), self.caches.get(replica.index())) else {
             return Vec::new();
         };
         let mut texts: Vec<u64> = names.iter().flat_map(|name| bindings.ending_in(*name)).copied().collect();
+        // A text block counts only if the token block of its predecessor is held: indexes hold prefixes.
         texts.retain(|text| bindings.parent_name(*text).is_none_or(|name| cache.has(name)));
+        // A chain covers its inner blocks, so only its last block needs an edit.
         let inner: HashSet<u64> = texts.iter().filter_map(|text| bindings.parent(*text)).collect();
         let ends = texts.into_iter().filter(|text| !inner.contains(text));
         ends.filter_map(|text| bindings.path(text)).map(|(chain, decision)| Edit::Hold { chain, decision }).collect()
@@ -190,14 +197,14 @@ impl Residency {
     }
 }
 
-/// The name of a token block that follows the one named `before`. `apart`: 0 where nothing but the tokens tells it.
+/// Name of a token block that follows the one named `before`. `apart`: 0 where only its tokens distinguish it.
 fn name(before: u64, tokens: &[u32], apart: u64, scratch: &mut Vec<u8>) -> u64 {
     scratch.clear();
     scratch.extend(tokens.iter().flat_map(|token| token.to_le_bytes()));
     xxh3_64_with_seed(scratch, before.rotate_left(17) ^ apart)
 }
 
-/// The names of a prompt's full token blocks.
+/// Names of a prompt's full token blocks.
 fn names(tokens: &[u32], block_tokens: u32, secret: u64) -> Vec<u64> {
     let size = usize::try_from(block_tokens).unwrap_or(usize::MAX).max(1);
     let mut scratch = Vec::with_capacity(size.min(1 << 16) * 4);

@@ -1,6 +1,6 @@
 //! 95th percentile of end-to-end time, adjusted for answer length, ms.
 //!
-//! Sees saturation, which TTFT alone does not.
+//! Reflects saturation, which TTFT alone does not.
 
 use super::{ObjectiveKind, single::Single};
 use crate::tune::cohort::Statistic;

@@ -1,9 +1,9 @@
 //! An objective written in the policy itself: an expression over the statistics of an arm's requests, to be minimised.
 //!
-//! Names: [`OBJECTIVE_NAMES`]; `…_ref` is the incumbent's in the same generation. What is to be maximised gets a minus:
-//! `-tokens_per_second`. All statistics stand in `generation_scores` under these names, so every score can be computed
-//! again in SQL. Prefer what bends to what jumps (`max(0, share_max - 0.67)` to `share_max > 0.67 ? 1 : 0`): the test of
-//! a difference is made of slopes, and a jump has none.
+//! Names: [`OBJECTIVE_NAMES`]; `…_ref` is the incumbent's in the same generation. To maximise something, negate it:
+//! `-tokens_per_second`. All statistics are stored in `generation_scores` under these names, so every score can be
+//! recomputed in SQL. Prefer kinks to jumps (`max(0, share_max - 0.67)` to `share_max > 0.67 ? 1 : 0`): the test of a
+//! difference is based on slopes, and a jump has none.
 
 use super::{Objective, ObjectiveKind};
 use crate::expr::{Expression, OBJECTIVE_NAMES, Stack};
@@ -23,15 +23,15 @@ pub(super) const KIND: ObjectiveKind = ObjectiveKind {
     build: |params| Ok(Box::new(Value::new(params)?)),
 };
 
-/// The ending of a name that is the incumbent's.
+/// Suffix of names that are the incumbent's.
 const REFERENCE: &str = "_ref";
 
 #[derive(Debug)]
 struct Value {
     expression: Expression,
-    /// Per name of [`OBJECTIVE_NAMES`]: the statistic, and whether it is the incumbent's.
+    /// Statistic per name of [`OBJECTIVE_NAMES`]; true if it is the incumbent's.
     named: Vec<(Statistic, bool)>,
-    /// Those that are read.
+    /// Statistics that the expression reads.
     statistics: Vec<Statistic>,
 }
 
@@ -43,12 +43,14 @@ impl Value {
         let expression =
             Expression::compile_in(text, OBJECTIVE_NAMES, &units, None).map_err(|error| format!("`value`: {error}"))?;
         let read: Vec<(Statistic, bool)> = expression.slots().into_iter().map(|slot| named[slot]).collect();
+        // A score from reference values alone is the same for every candidate: the tuner would never decide.
         if read.iter().all(|(_, reference)| *reference) {
             let message = "`value`: it names no statistic of the arm that is scored, so all candidates score the same";
             return Err(message.to_owned());
         }
         let mut statistics: Vec<Statistic> = Vec::new();
         for (statistic, _) in read {
+            // A statistic and its reference are computed together, so it is listed once.
             if !statistics.contains(&statistic) {
                 statistics.push(statistic);
             }
@@ -57,7 +59,7 @@ impl Value {
     }
 }
 
-/// The statistic of a name, and whether it is the incumbent's.
+/// Statistic of a name; true if it is the incumbent's.
 fn statistic(name: &str) -> Option<(Statistic, bool)> {
     let (plain, reference) = match name.strip_suffix(REFERENCE) {
         Some(plain) => (plain, true),
@@ -76,6 +78,7 @@ impl Objective for Value {
             let (statistic, of_reference) = *self.named.get(usize::from(slot))?;
             Some(if of_reference { reference } else { own }[statistic as usize])
         };
+        // NaN is filtered by `contrast`, which then decides nothing.
         self.expression.eval_with(&mut Stack::default(), value).unwrap_or(f64::NAN)
     }
 }

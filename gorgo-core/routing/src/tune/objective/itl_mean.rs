@@ -1,6 +1,6 @@
 //! Mean gap between two tokens, ms.
 //!
-//! The requests' mean gaps, averaged: how fluent answers are.
+//! The requests' mean gaps, averaged: the fluency of answers.
 
 use super::{ObjectiveKind, single::Single};
 use crate::tune::cohort::Statistic;

@@ -34,44 +34,44 @@ pub const OBJECTIVES: &[&ObjectiveKind] = &[
     &expression::KIND,
 ];
 
-/// What a tuner minimises.
+/// Number that a tuner minimises.
 pub trait Objective: Debug + Send + Sync {
-    /// The statistics that are read; others are 0 in the figures.
+    /// Statistics that are read; others are 0 in the figures.
     fn statistics(&self) -> &[Statistic];
 
-    /// The score of an arm. `reference` are the figures of the incumbent's own blocks; the incumbent itself is scored
-    /// with `own` equal to it. Smooth but for kinks: its slopes make the test.
+    /// Score of an arm. `reference` are the figures of the incumbent's own blocks; the incumbent itself is scored with
+    /// `own` equal to it. Must be smooth except for kinks: the test is based on its slopes.
     fn score(&self, own: &Figures, reference: &Figures) -> f64;
 
-    /// Where it reads the requests of an arm themselves instead of statistics of them, as plugins do: what reads them.
-    /// Then [`Objective::score`] is not asked.
+    /// Reader of an arm's requests, for objectives that use these directly instead of statistics, as plugins do. Then
+    /// [`Objective::score`] is not called.
     fn of_requests(&self) -> Option<&dyn OfRequests> {
         None
     }
 }
 
-/// An objective of the requests of an arm themselves.
+/// Objective that is computed from the requests of an arm themselves.
 pub trait OfRequests {
-    /// The score of an arm; smaller is better. `None`: these requests give no number, and nothing is decided on them.
+    /// Score of an arm; smaller is better. `None`: these requests yield no number, and nothing is decided on them.
     fn measure(&self, requests: &Requests) -> Option<f64>;
 }
 
-/// A kind of objective: its row in [`OBJECTIVES`].
+/// Kind of objective: a row in [`OBJECTIVES`].
 #[derive(Debug, Clone, Copy)]
 pub struct ObjectiveKind {
-    /// Its name in configuration files, kebab-case.
+    /// Name in configuration files, kebab-case.
     pub kind: &'static str,
-    /// The unit of its score; empty where it has none.
+    /// Unit of the score; empty if it has none.
     pub unit: &'static str,
-    /// What it is, one line.
+    /// Summary in one line.
     pub summary: &'static str,
-    /// Its parameters.
+    /// Parameters of this kind.
     pub params: &'static [Param],
-    /// Makes the objective. The text of an error names the parameter and what is allowed.
+    /// Builds the objective. The text of an error names the parameter and what is allowed.
     pub build: fn(&Params) -> BuiltObjective,
 }
 
-/// An objective, or what is wrong with its parameters.
+/// Objective, or the fault in its parameters.
 pub type BuiltObjective = Result<Box<dyn Objective>, String>;
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! One statistic and nothing else; its sign says which way is better.
+//! One statistic and nothing else; its sign gives the direction that is better.
 
 use super::Objective;
 use crate::tune::cohort::{Figures, Statistic};
 
 #[derive(Debug)]
 pub(super) struct Single {
-    /// Just one.
+    /// Exactly one statistic.
     pub(super) statistics: &'static [Statistic],
     /// 1 to minimise, -1 to maximise.
     pub(super) sign: f64,

@@ -1,7 +1,7 @@
 //! Tokens generated per second of request time, to be maximised: the score is its negative.
 //!
-//! Arrivals alone decide how many tokens a fleet makes per second of the clock, so that would compare nothing; how fast
-//! the requests of an arm get theirs does.
+//! Arrivals alone determine how many tokens a fleet generates per second of the clock, so that would compare nothing.
+//! Tokens per second of request time show how fast the requests of an arm were answered.
 
 use super::{ObjectiveKind, single::Single};
 use crate::tune::cohort::Statistic;

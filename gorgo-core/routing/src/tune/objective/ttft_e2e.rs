@@ -5,9 +5,10 @@
 //! ```
 //!
 //! T and E are TTFT and E2E (adjusted for answer length) of an arm, T0 and E0 those of the incumbent's own blocks in
-//! the same generation. Source: GORGO paper, reward hacking; p95 TTFT alone is best where decode drowns. `of` says which
-//! statistic T and E are. The geometric mean resolves a change of 10 % in some 1,000 requests per arm, the 95th
-//! percentile in some 10,000; the tail is guarded apart from it, by `guard.max_e2e_p95_ratio`.
+//! the same generation. `of` selects the statistic that T and E are. E2E is part of the score because p95 TTFT alone is
+//! best where decode is overloaded (GORGO paper, reward hacking). The geometric mean resolves a change of 10 % with
+//! some 1,000 requests per arm, the 95th percentile with some 10,000; the tail has its own guard,
+//! `guard.max_e2e_p95_ratio`.
 
 use super::{Objective, ObjectiveKind};
 use crate::model::{Param, ParamType};
@@ -31,7 +32,7 @@ pub(super) const KIND: ObjectiveKind = ObjectiveKind {
             name: "of",
             ty: ParamType::Text { default: Some("geometric-mean"), choices: &["geometric-mean", "mean", "p95"] },
             unit: "",
-            help: "which statistic of the times is compared",
+            help: "statistic of the times that is compared",
         },
     ],
     build: |params| {
@@ -54,7 +55,7 @@ pub(super) const KIND: ObjectiveKind = ObjectiveKind {
 
 #[derive(Debug)]
 struct TtftE2e {
-    /// TTFT, E2E, errors, concentration.
+    /// Statistics for TTFT, E2E, errors and concentration.
     statistics: [Statistic; 4],
     alpha: f64,
     kappa: f64,
@@ -70,6 +71,7 @@ impl Objective for TtftE2e {
 
     fn score(&self, own: &Figures, reference: &Figures) -> f64 {
         let [ttft, e2e, errors, busiest] = self.statistics.map(|statistic| statistic as usize);
+        // Without a reference time there is nothing to compare: neutral, neither better nor worse.
         let ratio = |of: usize| if reference[of] > 0.0 { own[of] / reference[of] } else { 1.0 };
         let (first, whole) = (ratio(ttft), ratio(e2e));
         (1.0 - self.alpha) * first

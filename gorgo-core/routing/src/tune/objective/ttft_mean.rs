@@ -1,6 +1,6 @@
 //! Mean time to first token, ms.
 //!
-//! The mean: a slow tail counts by how slow it is.
+//! The mean: a slow tail counts in proportion to how slow it is.
 
 use super::{ObjectiveKind, single::Single};
 use crate::tune::cohort::Statistic;

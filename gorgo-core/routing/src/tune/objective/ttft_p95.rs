@@ -1,7 +1,7 @@
 //! 95th percentile of time to first token, ms.
 //!
-//! The paper's objective. Alone it is blind to saturation: prefer `ttft-e2e`, or a concentration constraint beside it.
-//! 2,000 and more samples are needed to see 20 % of it.
+//! Objective of the GORGO paper. Alone it is blind to saturation: prefer `ttft-e2e`, or add a concentration constraint.
+//! At least 2,000 samples are needed to detect a change of 20 %.
 
 use super::{ObjectiveKind, single::Single};
 use crate::tune::cohort::Statistic;

@@ -1,8 +1,9 @@
 //! Covariance matrix adaptation for one offspring at a time: the (1+1)-CMA-ES with a Cholesky factor.
 //!
-//! Steps `sigma·A·z` in logarithms; a success turns `A` towards its direction, so that weights which have to move
-//! together do. Step size by the smoothed success rate. Source: Igel, Suttorp, Hansen (2006), with their constants for
-//! the dimension, but the 1/5 rule's target of one offspring, 2/11. Trials that ran to their limit undecided leave it be.
+//! Steps are `sigma·A·z` in logarithms; a success turns `A` towards its direction, so that weights which must move
+//! together do. The step size follows the smoothed success rate. Source: Igel, Suttorp, Hansen (2006), with their
+//! constants for the dimension, except for the target success rate, which is that of one offspring, 2/11. Trials that
+//! reached their limit undecided change nothing.
 
 use serde::{Deserialize, Serialize};
 
@@ -38,11 +39,11 @@ pub(super) const KIND: OptimizerKind = OptimizerKind {
     },
 };
 
-/// Success rate that keeps the step size.
+/// Success rate at which the step size stays the same.
 const TARGET: f64 = 2.0 / 11.0;
-/// How fast the success rate forgets.
+/// Weight of a new result in the smoothed success rate.
 const FORGET: f64 = 1.0 / 12.0;
-/// Above this success rate steps are plainly too short, and say nothing of directions.
+/// Success rate above which steps are clearly too short; their directions then carry no information.
 const THRESHOLD: f64 = 0.44;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -51,10 +52,10 @@ struct State {
     incumbent: Vec<f64>,
     #[serde(with = "exact::list")]
     candidate: Vec<f64>,
-    /// the factor, row-major.
+    /// Cholesky factor, row-major.
     #[serde(with = "exact::list")]
     factor: Vec<f64>,
-    /// The last draw, standard normal.
+    /// Last draw, standard normal.
     #[serde(with = "exact::list")]
     draw: Vec<f64>,
     #[serde(with = "exact")]
@@ -87,6 +88,7 @@ impl Optimizer for CmaEs {
     fn ask(&mut self) -> Option<Vec<f64>> {
         let n = self.space.dimensions.len();
         let state = &mut self.state;
+        // Bounded: with the incumbent in a corner of the box, every step may be clipped back onto it.
         for _ in 0..100 {
             let mut random = randomness(state.seed, state.asked);
             state.asked += 1;
@@ -107,14 +109,17 @@ impl Optimizer for CmaEs {
         if told.accepted {
             state.incumbent.clone_from(&state.candidate);
         }
+        // Under noise most trials are undecided; as failures they would shrink the steps to nothing.
         if !told.decided {
             return;
         }
         state.success = (1.0 - FORGET) * state.success + FORGET * f64::from(u8::from(told.accepted));
+        // Igel, Suttorp, Hansen: step size control by the success rate.
         let damping = 1.0 + count(n) / 2.0;
         let growth = (state.success - TARGET / (1.0 - TARGET) * (1.0 - state.success)) / damping;
         state.sigma = (state.sigma * growth.exp()).clamp(self.least, 5.0);
         if told.accepted && state.success < THRESHOLD {
+            // Rank-one update of the Cholesky factor, along the step that has just succeeded.
             let rate = 2.0 / (count(n) * count(n) + 6.0);
             let length: f64 = state.draw.iter().map(|draw| draw * draw).sum::<f64>().max(1e-12);
             let keep = (1.0 - rate).sqrt();
@@ -137,6 +142,7 @@ impl Optimizer for CmaEs {
         Some(self.state.sigma)
     }
 
+    // After a drift the shape of the search is kept, but its width is that of the start again.
     fn reopen(&mut self) {
         self.state.sigma = self.state.sigma.max(self.sigma);
         self.state.success = TARGET;
@@ -146,6 +152,7 @@ impl Optimizer for CmaEs {
         saved(&self.state)
     }
 
+    // A saved state is untrusted: it may be damaged or come from another policy.
     fn load(&mut self, text: &str) -> Result<(), String> {
         let n = self.space.dimensions.len();
         self.state = loaded(

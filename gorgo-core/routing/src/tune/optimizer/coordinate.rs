@@ -1,7 +1,7 @@
 //! One weight at a time, up and down in turn (a pattern search in logarithms).
 //!
-//! A step that wins is tried again in the same direction, wider; when both directions of a weight have lost, its step
-//! shrinks and the next weight has its turn. Easier to follow for a person than random directions.
+//! A step that wins is tried again in the same direction, wider. When both directions of a weight have lost, its step
+//! shrinks and it is the next weight's turn. Easier to follow for a person than random directions.
 
 use serde::{Deserialize, Serialize};
 
@@ -54,7 +54,7 @@ struct State {
     steps: Vec<f64>,
     turn: usize,
     down: bool,
-    /// Whether the other direction has lost already.
+    /// True if the other direction has already lost.
     lost: bool,
 }
 
@@ -70,7 +70,9 @@ impl Coordinate {
     fn lose(&mut self) {
         let state = &mut self.state;
         state.down = !state.down;
+        // The first loss only reverses the direction; the second ends this weight's turn.
         if std::mem::replace(&mut state.lost, true) {
+            // Not below the smallest step, at which a difference could not be measured any more.
             state.steps[state.turn] = (state.steps[state.turn] / 2.0).max(self.least);
             state.turn = (state.turn + 1) % self.space.dimensions.len();
             state.lost = false;
@@ -80,12 +82,13 @@ impl Coordinate {
 
 impl Optimizer for Coordinate {
     fn ask(&mut self) -> Option<Vec<f64>> {
-        // At a bound one direction is closed; with all closed there is nothing to try.
+        // At a bound one direction is closed; if all are closed there is nothing to try.
         for _ in 0..2 * self.space.dimensions.len() {
             let turn = self.state.turn;
             let mut step = vec![0.0; self.space.dimensions.len()];
             step[turn] = if self.state.down { -self.state.steps[turn] } else { self.state.steps[turn] };
             let candidate = self.space.moved(&self.state.incumbent, &step);
+            // A candidate that differs by less than 0.1 % was clipped at a bound.
             if (candidate[turn] / self.state.incumbent[turn]).ln().abs() > 1e-3 {
                 self.state.candidate.clone_from(&candidate);
                 return Some(candidate);
@@ -99,6 +102,7 @@ impl Optimizer for Coordinate {
         if told.accepted {
             let state = &mut self.state;
             state.incumbent.clone_from(&state.candidate);
+            // Never beyond the first step: a lucky series must not end in leaps across the box.
             state.steps[state.turn] = (state.steps[state.turn] * 1.5).min(self.step);
             state.lost = false;
         } else {

@@ -1,9 +1,9 @@
 //! A (1+1) evolution strategy in the logarithms of the weights, with Rechenberg's 1/5 success rule.
 //!
-//! Offspring `clip(exp(ln x + sigma·z))`, z standard normal. Constants of the GORGO paper; `sigma` is multiplied or
-//! divided by `decay` after every decided trial, once `window` of them are known. Trials that ran to their limit
-//! undecided do not count: under noise they would shrink the steps until nothing is left to see. Where a step was clearly
-//! worse, its mirror image is tried next: what makes things worse one way often makes them better the other.
+//! Offspring: `clip(exp(ln x + sigma·z))`, z standard normal. Constants of the GORGO paper. `sigma` is multiplied or
+//! divided by `decay` after every decided trial, once `window` of them are known. Trials that reached their limit
+//! undecided do not count: under noise they would shrink the steps until there is nothing left to detect. If a step was
+//! clearly worse, its mirror image is tried next: what makes things worse one way often makes them better the other.
 //! `mode = "reference"`: the reference's own loop, faults included, run by [`crate::tune::reference`].
 
 use std::collections::VecDeque;
@@ -35,13 +35,13 @@ pub(super) const KIND: OptimizerKind = OptimizerKind {
             name: "decay",
             ty: ParamType::Number { default: Some(0.817), min: 0.1, max: 0.999 },
             unit: "",
-            help: "the step size is multiplied or divided by it",
+            help: "factor of the step size: divided by it to grow, multiplied by it to shrink",
         },
         Param {
             name: "window",
             ty: ParamType::Integer { default: Some(8), min: 1, max: 1_000 },
             unit: "trials",
-            help: "trials that the success rate is of",
+            help: "number of trials behind the success rate",
         },
         Param {
             name: "target",
@@ -53,13 +53,13 @@ pub(super) const KIND: OptimizerKind = OptimizerKind {
             name: "mode",
             ty: ParamType::Text { default: Some("paired"), choices: &["paired", "reference"] },
             unit: "",
-            help: "`reference`: scored and accepted as the reference does, for comparison only",
+            help: "`reference`: score and accept as the reference implementation does, for comparison only",
         },
     ],
     build: |params, space, seed| Ok(Box::new(Es::new(Constants::read(params)?, space, seed))),
 };
 
-/// The constants of the strategy.
+/// Constants of the strategy.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in crate::tune) struct Constants {
     pub(in crate::tune) sigma: f64,
@@ -92,16 +92,16 @@ struct State {
     incumbent: Vec<f64>,
     #[serde(with = "exact::list")]
     candidate: Vec<f64>,
-    /// The last step, in logarithms.
+    /// Last step, in logarithms.
     #[serde(with = "exact::list")]
     step: Vec<f64>,
-    /// Whether the next candidate mirrors it.
+    /// True if the next candidate is the mirror image of that step.
     mirror: bool,
-    /// Whether the last one did.
+    /// True if the last candidate was a mirror image.
     mirrored: bool,
     #[serde(with = "exact")]
     sigma: f64,
-    /// The last decided trials, oldest first.
+    /// Results of the last decided trials, oldest first.
     won: VecDeque<bool>,
     asked: u64,
     seed: u64,
@@ -137,6 +137,7 @@ impl Optimizer for Es {
         if self.space.dimensions.is_empty() {
             return None;
         }
+        // The mirror image of a clearly harmful step comes before a new random one.
         state.mirrored = std::mem::take(&mut state.mirror);
         if state.mirrored {
             state.step.iter_mut().for_each(|step| *step = -*step);
@@ -146,8 +147,9 @@ impl Optimizer for Es {
             }
         }
         state.mirrored = false;
-        // A candidate that the box presses back onto the incumbent is no candidate: draw again.
+        // A candidate that the box clips back onto the incumbent is no candidate: draw again.
         for _ in 0..100 {
+            // One stream per draw, so that a resumed search continues with the same numbers.
             let mut random = randomness(state.seed, state.asked);
             state.asked += 1;
             state.step.iter_mut().for_each(|step| *step = state.sigma * normal(&mut random));
@@ -164,6 +166,7 @@ impl Optimizer for Es {
         if told.accepted {
             state.incumbent.clone_from(&state.candidate);
         }
+        // A mirror image is not mirrored again: that would be the original step.
         state.mirror = !told.accepted && !state.mirrored && told.decided && told.difference > 1.5 * told.error;
         if !told.decided {
             return;
@@ -172,11 +175,12 @@ impl Optimizer for Es {
         while state.won.len() > constants.window {
             state.won.pop_front();
         }
+        // With fewer results the rate is too coarse to act on.
         if state.won.len() == constants.window {
             let won = state.won.iter().filter(|won| **won).count();
             let rate = crate::tune::cohort::count(won) / crate::tune::cohort::count(constants.window);
             if rate > constants.target {
-                // Beyond the width of the box a step is no wider.
+                // A step wider than the box has no effect.
                 state.sigma = (state.sigma / constants.decay).min(5.0);
             } else if rate < constants.target {
                 state.sigma = (state.sigma * constants.decay).max(constants.sigma_min);
@@ -194,6 +198,7 @@ impl Optimizer for Es {
 
     fn reopen(&mut self) {
         self.state.sigma = self.state.sigma.max(self.constants.sigma);
+        // Results from before the change do not count for the new situation.
         self.state.won.clear();
     }
 

@@ -1,4 +1,4 @@
-//! Never moves: the weights as configured, measured all the same.
+//! Never moves: keeps the configured weights, which are measured all the same.
 
 use super::{Optimizer, OptimizerKind, Told};
 use crate::tune::space::Space;

@@ -1,7 +1,7 @@
-//! Optimizers, one file each: which weights to try next, given which trials won.
+//! Optimizers, one file each: the next weights to try, given which trials won.
 //!
-//! An optimizer is asked for a candidate, which is then compared with the incumbent on live traffic, and told the
-//! verdict. It owns neither traffic nor statistics. It saves itself as JSON text and resumes from that bit for bit.
+//! An optimizer is asked for a candidate, which is then compared with the incumbent on live traffic, and is given the
+//! verdict. It has no access to traffic or statistics. Its state is saved as JSON text and resumes from it bit for bit.
 
 mod cma_es;
 mod coordinate;
@@ -20,63 +20,63 @@ use crate::model::{Param, Params};
 pub const OPTIMIZERS: &[&OptimizerKind] =
     &[&es_1plus1::KIND, &cma_es::KIND, &coordinate::KIND, &random_search::KIND, &frozen::KIND];
 
-/// How a trial ended.
+/// Result of a trial.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Told {
-    /// The candidate is the incumbent from now on.
+    /// True if the candidate is the incumbent from now on.
     pub accepted: bool,
-    /// Whether the samples decided. A trial that ran to its limit without says nothing of the step's size.
+    /// True if the samples decided. A trial that reached its limit undecided shows nothing about the step size.
     pub decided: bool,
-    /// Candidate's score less incumbent's; below 0 the candidate was better.
+    /// Candidate's score minus incumbent's; below 0 the candidate was better.
     pub difference: f64,
-    /// Its standard error.
+    /// Standard error of `difference`.
     pub error: f64,
 }
 
-/// Proposes weights.
+/// Source of weights to try.
 pub trait Optimizer: Debug + Send {
-    /// The next candidate; `None`: there is nothing to try (any more).
+    /// Proposes the next candidate; `None`: there is nothing to try (any more).
     fn ask(&mut self) -> Option<Vec<f64>>;
 
-    /// How the last candidate did.
+    /// Receives the result of the last candidate.
     fn tell(&mut self, told: &Told);
 
-    /// The best so far: one weight per dimension, within its bounds.
+    /// Best point so far: one weight per dimension, within its bounds.
     fn incumbent(&self) -> &[f64];
 
-    /// The size of its steps, in logarithms; `None` where it has none.
+    /// Size of its steps, in logarithms; `None` if it has none.
     fn sigma(&self) -> Option<f64>;
 
-    /// The world changed: search as widely as at the start, from where it is.
+    /// Searches as widely as at the start again, from the current point, because conditions have changed.
     fn reopen(&mut self);
 
-    /// Its whole state as JSON text.
+    /// Complete state as JSON text.
     fn save(&self) -> String;
 
-    /// Goes on from a saved state.
+    /// Resumes from a saved state.
     ///
     /// # Errors
-    /// What is wrong with it; nothing changes then.
+    /// The fault in the state; nothing changes then.
     fn load(&mut self, state: &str) -> Result<(), String>;
 }
 
-/// A kind of optimizer: its row in [`OPTIMIZERS`].
+/// Kind of optimizer: a row in [`OPTIMIZERS`].
 #[derive(Debug, Clone, Copy)]
 pub struct OptimizerKind {
-    /// Its name in configuration files, kebab-case.
+    /// Name in configuration files, kebab-case.
     pub kind: &'static str,
-    /// What it is, one line.
+    /// Summary in one line.
     pub summary: &'static str,
-    /// Its parameters.
+    /// Parameters of this kind.
     pub params: &'static [Param],
-    /// Makes the optimizer for a box and a seed.
+    /// Builds the optimizer for a box and a seed.
     pub build: fn(&Params, &Space, u64) -> BuiltOptimizer,
 }
 
-/// An optimizer, or what is wrong with its parameters.
+/// Optimizer, or the fault in its parameters.
 pub type BuiltOptimizer = Result<Box<dyn Optimizer>, String>;
 
-/// A saved state as its type, if it is one of this optimizer and its points lie in the box.
+/// Deserializes a saved state, if it belongs to this optimizer and its points lie in the box.
 fn loaded<S: serde::de::DeserializeOwned>(
     text: &str,
     space: &Space,
@@ -84,14 +84,15 @@ fn loaded<S: serde::de::DeserializeOwned>(
     sound: impl Fn(&S) -> bool,
 ) -> Result<S, String> {
     let state: S = serde_json::from_str(text).map_err(|cause| format!("not a state of this optimizer: {cause}"))?;
+    // The bounds may have been narrowed in the configuration since the state was saved.
     if let Some(point) = points(&state).into_iter().find(|point| !space.holds(point)) {
         return Err(format!("{point:?} is not a point within the bounds"));
     }
     if sound(&state) { Ok(state) } else { Err("its step sizes are not positive numbers".to_owned()) }
 }
 
-/// A state as text.
+/// Serializes a state.
 fn saved<S: serde::Serialize>(state: &S) -> String {
-    // These states are plain structs of numbers: they always have a JSON text.
+    // These states are plain structs of numbers, which always have a JSON text.
     serde_json::to_string(state).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Tries points anywhere in the box, evenly in logarithms: the baseline that a clever optimizer has to beat.
+//! Tries points anywhere in the box, evenly distributed in logarithms: the baseline that a smarter optimizer must beat.
 
 use serde::{Deserialize, Serialize};
 
@@ -43,6 +43,7 @@ impl Optimizer for RandomSearch {
                 dimension.clip((low + uniform(&mut random) * (high - low)).exp())
             })
             .collect();
+        // A point equal to the incumbent could only tie.
         (self.state.candidate != self.state.incumbent).then(|| self.state.candidate.clone())
     }
 

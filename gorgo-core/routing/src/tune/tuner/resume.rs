@@ -1,6 +1,7 @@
-//! A tuner's state as text, and going on from it after a restart. Nothing in it is trusted: another fleet's weights,
-//! numbers out of bounds and states of another optimizer are refused with the reason, and the tuner starts afresh.
-//! A generation that the stop cut is not in it and is not counted.
+//! State of a tuner as text, and resuming from it after a restart. Nothing in the text is trusted: another fleet's
+//! weights, numbers out of bounds and states of another optimizer are refused with the reason, and the tuner starts
+//! afresh.
+//! A generation that the stop interrupted is not part of it and does not count.
 
 use std::sync::Arc;
 
@@ -22,13 +23,13 @@ struct Saved {
     next_generation: u64,
     next_block: u32,
     noise: Noise,
-    /// The optimizer's own.
+    /// State of the optimizer.
     state: String,
     reference: Option<reference::State>,
 }
 
 impl Tuner {
-    /// Everything that a restart needs, as JSON text.
+    /// Complete state for a restart, as JSON text.
     #[must_use]
     pub fn save(&self) -> String {
         let saved = Saved {
@@ -46,45 +47,50 @@ impl Tuner {
         serde_json::to_string(&saved).unwrap_or_default()
     }
 
-    /// Goes on from a saved state. `last`: the highest generation of the policy in the store, which may have been cut
-    /// after the state was saved; numbers go on above it whether or not the state is taken.
+    /// Resumes from a saved state. `last`: highest generation of the policy in the store, which may have been
+    /// interrupted after the state was saved; numbering continues above it whether or not the state is accepted.
     ///
     /// # Errors
-    /// Why the state is refused; the tuner starts with the weights as configured then.
+    /// The reason why the state is refused; then the tuner starts with the weights as configured.
     pub fn resume(&mut self, text: &str, last: u64) -> Result<(), String> {
         self.number_from(last);
-        let saved: Saved = serde_json::from_str(text).map_err(|cause| format!("it cannot be read: {cause}"))?;
+        let saved: Saved =
+            serde_json::from_str(text).map_err(|cause| format!("saved state cannot be read: {cause}"))?;
         if saved.version != 1 {
-            return Err(format!("it is of version {}, known is 1", saved.version));
+            return Err(format!("saved state has version {}; this gorgo reads version 1", saved.version));
         }
         if saved.optimizer != self.plan.optimizer.kind {
-            return Err(format!("it is of optimizer {}, now it is {}", saved.optimizer, self.plan.optimizer.kind));
+            return Err(format!("saved for optimizer {}, configured is {}", saved.optimizer, self.plan.optimizer.kind));
         }
         let sorted = |names: &[String]| {
             let mut names = names.to_vec();
             names.sort();
             names
         };
+        // The order of replicas in the file does not matter: no weight belongs to a replica.
         if sorted(&saved.fleet) != sorted(&self.fleet) {
-            return Err(format!("it is of another fleet: {}", saved.fleet.join(", ")));
+            return Err(format!("saved for another fleet: {}", saved.fleet.join(", ")));
         }
         if saved.weights.len() != self.base.len() {
-            return Err(format!("it has {} weights, the policy has {} terms", saved.weights.len(), self.base.len()));
+            return Err(format!("{} weights saved, but the policy has {} terms", saved.weights.len(), self.base.len()));
         }
         for (slot, (weight, configured)) in saved.weights.iter().zip(&self.base).enumerate() {
             let allowed = match self.plan.space.dimensions.iter().find(|dimension| dimension.slot == slot) {
                 Some(dimension) => *weight >= dimension.min && *weight <= dimension.max,
+                // Untuned weights come from the configuration: if one was edited, the state was found under other
+                // conditions.
                 None => weight == configured,
             };
             if !allowed {
-                return Err(format!("its weight {weight:?} of term {} is not allowed", slot + 1));
+                return Err(format!("saved weight {weight:?} of term {} is not allowed", slot + 1));
             }
         }
         let noise = if saved.noise.is_sound() { saved.noise } else { Noise::default() };
+        // Everything else was checked above; each of these two checks its own part before it changes.
         match (&mut self.reference, saved.reference) {
             (Some(reference), Some(state)) => reference.load(state)?,
             (None, None) => {}
-            _ => return Err("it is of another mode of the optimizer".to_owned()),
+            _ => return Err("saved for another mode of the optimizer".to_owned()),
         }
         self.optimizer.load(&saved.state)?;
         self.incumbent = Arc::new(Weights { generation: Generation(saved.incumbent), values: saved.weights });
@@ -92,7 +98,7 @@ impl Tuner {
         self.next_generation = self.next_generation.max(saved.next_generation).max(saved.incumbent + 1);
         self.next_block = saved.next_block;
         self.noise = noise;
-        self.said = format!("going on from generation {}", saved.incumbent);
+        self.said = format!("resumed from generation {}", saved.incumbent);
         Ok(())
     }
 }
