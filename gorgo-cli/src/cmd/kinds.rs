@@ -65,6 +65,7 @@ const fn heading(family: &str) -> &'static str {
         }
         b"cost" => "costs: cost = \"KIND\" or { kind, … }",
         b"constraint" => "constraints: [policy.NAME.constraint.KIND]",
+        b"admission" => "admission gate: [policy.NAME.admission]",
         b"picker" => "pickers: picker = \"KIND\" or { kind, … }",
         b"objective" => "objectives: [policy.NAME.tune] objective = \"KIND\" or { kind, … }",
         b"optimizer" => "optimizers: [policy.NAME.tune] optimizer = \"KIND\" or { kind, … }",

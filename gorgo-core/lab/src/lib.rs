@@ -2,5 +2,6 @@
 //! and links in which the real policies route on virtual time.
 
 pub mod calibrate;
+mod records;
 pub mod sim;
 pub mod trace;

@@ -1,7 +1,6 @@
 //! Settings of a simulated engine at its start.
 
 use gorgo_lab::sim::Profile;
-use gorgo_routing::config::Simulated;
 
 /// Settings of one simulated engine.
 #[derive(Debug, Clone, PartialEq)]
@@ -106,16 +105,5 @@ impl Settings {
             seed: 0,
             faulty: None,
         })
-    }
-
-    /// Returns the settings for a `[[replica]]` with `engine = "simulated"`. Without models it offers `sim`.
-    ///
-    /// # Errors
-    /// The profile does not exist.
-    pub fn from_section(section: &Simulated, models: &[String], seed: u64) -> Result<Self, SettingsError> {
-        let base = Self::new(&section.profile)?;
-        // The first model labels the metrics and answers requests that name none.
-        let models = if models.is_empty() { base.models.clone() } else { models.to_vec() };
-        Ok(Self { speed: section.speed, rtt_ms: section.rtt_ms, models, seed, ..base })
     }
 }

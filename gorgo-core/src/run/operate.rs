@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::serve::note;
 use gorgo_observe::{Listener, log};
-use gorgo_routing::model::{Clock, EventKind, EventRecord, PolicyId, Record, Replica, Weights};
+use gorgo_routing::model::{Clock, EventKind, EventRecord, PolicyIndex, Record, Replica, Weights};
 use gorgo_routing::policy::{Policies, Router};
 use gorgo_store::Sink;
 use gorgo_wire::edge::{Readiness, Serving};
@@ -25,7 +25,7 @@ pub(super) struct Operators {
     pub(super) router: Arc<Router>,
     pub(super) serving: Serving,
     /// The policy that serves where none is pinned.
-    pub(super) default: PolicyId,
+    pub(super) default: PolicyIndex,
     pub(super) readiness: Readiness,
     pub(super) sink: Sink,
     pub(super) records: Arc<dyn Listener>,
@@ -101,7 +101,7 @@ impl Operators {
         let policies = self.router.policies();
         let place = match name {
             None => self.default,
-            Some(name) => place_of(&policies, name).ok_or_else(|| {
+            Some(name) => policies.index_of(name).ok_or_else(|| {
                 let near = gorgo_routing::config::nearest(name, policies.list.iter().map(|policy| &*policy.name));
                 let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
                 NotDone::Unknown(format!("no policy `{name}`{near}"))
@@ -128,7 +128,7 @@ impl Operators {
     pub(super) fn tuners(&self) -> Value {
         let policies = self.router.policies();
         let tuned = policies.list.iter().zip(0_u16..).filter_map(|(policy, place)| {
-            let id = PolicyId(place);
+            let id = PolicyIndex(place);
             let said = self.router.tuner_said(id)?;
             let weights = |weights: Arc<Weights>| {
                 let named = policy.terms.iter().zip(&weights.values);
@@ -153,16 +153,10 @@ pub(super) fn welcomes(router: &Router) -> bool {
     router.fleet().iter().any(|replica| router.replica_state(replica.id).is_up() && !router.is_draining(replica.id))
 }
 
-/// The place of a policy in the list, which it is called by.
-pub(super) fn place_of(policies: &Policies, name: &str) -> Option<PolicyId> {
-    let place = policies.list.iter().position(|policy| *policy.name == *name)?;
-    u16::try_from(place).ok().map(PolicyId)
-}
-
 /// The policy that a run begins with: the one that an earlier run pinned, where there still is such a policy.
-pub(super) fn begins_with(policies: &Policies, pinned: Option<&str>) -> PolicyId {
+pub(super) fn begins_with(policies: &Policies, pinned: Option<&str>) -> PolicyIndex {
     let Some(name) = pinned else { return policies.default };
-    match place_of(policies, name) {
+    match policies.index_of(name) {
         Some(place) => {
             log::policy_pinned(name);
             place

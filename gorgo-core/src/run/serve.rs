@@ -24,7 +24,7 @@ use gorgo_observe::meter::{Gauges, Meter, ReplicaLoad, StoreState};
 use gorgo_observe::{Listener, log};
 use gorgo_routing::config::{Config, ReplicaSection};
 use gorgo_routing::model::{
-    Clock, DecisionId, Event, EventKind, EventRecord, KvCount, PluginCount, PolicyId, Record, Weights,
+    Clock, DecisionId, Event, EventKind, EventRecord, KvCount, PluginCount, PolicyBuildId, Record, Weights,
 };
 use gorgo_routing::policy::{Loader, Policies, Policy, Router, RouterSetup, Term};
 use gorgo_store::{PolicyInfo, ReplicaInfo, RunInfo, Sink, StoreError, TermInfo, Trouble};
@@ -130,11 +130,12 @@ pub async fn serve(setup: ServeSetup) -> Result<(), ServeError> {
 
     let pinned = if setup.named { None } else { store.pinned_policy().await? };
     let serving = Serving::new(operate::begins_with(&setup.policies, pinned.as_deref()));
-    let mut run = run_info(&setup, &members, &clock, serving.get());
+    let serves = setup.policies.get(serving.get());
+    let policy_name = serves.map_or_else(String::new, |policy| policy.name.to_string());
+    let mut run = run_info(&setup, &members, &clock, serves.map_or(PolicyBuildId::UNKNOWN, |policy| policy.id));
     let (secret, last) = (store.secret(), store.last_decision_id());
     let loader = setup.policies.loader.clone();
     let default = setup.policies.default;
-    let policy_name = setup.policies.get(serving.get()).map_or_else(String::new, |policy| policy.name.to_string());
     let router = Arc::new(Router::new(router_setup(&setup.config, secret, &members), setup.policies));
     tuning::resume(&mut store, &router, &mut run, setup.cold).await?;
     let places = members.iter().map(Member::place).collect();
@@ -288,7 +289,7 @@ fn router_setup(config: &Config, secret: u64, members: &[Member]) -> RouterSetup
     }
 }
 
-fn run_info(setup: &ServeSetup, members: &[Member], clock: &Arc<dyn Clock>, serves: PolicyId) -> RunInfo {
+fn run_info(setup: &ServeSetup, members: &[Member], clock: &Arc<dyn Clock>, serves: PolicyBuildId) -> RunInfo {
     RunInfo {
         started: clock.now(),
         version: setup.version.clone(),
@@ -346,7 +347,7 @@ fn observer(
             }));
         }
         if matches!(event, Event::Report { .. }) {
-            for (replica, text) in router.take_gate_news() {
+            for (replica, text) in router.take_admission_news() {
                 let kind = EventKind::GateResync;
                 records.record(Record::Event(EventRecord { at: clock.now(), kind, replica: Some(replica), text }));
             }

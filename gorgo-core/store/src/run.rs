@@ -14,7 +14,7 @@ use super::sink::{Sink, Trouble};
 use super::writer::Writer;
 use super::{StoreError, sql};
 use gorgo_routing::config;
-use gorgo_routing::model::{At, Clock, PolicyId, ReplicaId, Weights};
+use gorgo_routing::model::{At, Clock, PolicyBuildId, ReplicaId, Weights};
 
 /// What a run is made of.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,12 +26,12 @@ pub struct RunInfo {
     /// The effective configuration as text, without secrets.
     pub config_text: String,
     /// The policy that serves.
-    pub default_policy: PolicyId,
+    pub default_policy: PolicyBuildId,
     /// Seed of the run's randomness.
     pub seed: u64,
     /// The fleet; positions are [`ReplicaId`]s.
     pub replicas: Vec<ReplicaInfo>,
-    /// The policies that were built; positions are [`PolicyId`]s.
+    /// The policies that were built; positions are [`PolicyBuildId`]s.
     pub policies: Vec<PolicyInfo>,
 }
 
@@ -111,7 +111,7 @@ impl Ids {
     }
 
     /// `None` for a policy that has no number yet.
-    pub(super) fn policy(&self, policy: PolicyId) -> Option<i64> {
+    pub(super) fn policy(&self, policy: PolicyBuildId) -> Option<i64> {
         self.policies.get(policy.index()).copied()
     }
 }

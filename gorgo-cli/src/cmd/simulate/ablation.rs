@@ -1,4 +1,4 @@
-//! `--ablate POLICY`: what each term and each constraint of a policy is worth. How often it changed the choice is
+//! `--ablate POLICY`: what each term, each constraint and the gate of a policy is worth. How often it changed the choice is
 //! counted on the whole policy's own decisions: the same facts, the same seed, chosen again without it. What it gained
 //! is the difference of whole runs with and without it, in which everything that follows is different, too.
 //!
@@ -20,14 +20,17 @@ pub(super) enum Part {
     Term(usize),
     /// A constraint, by place.
     Constraint(usize),
+    /// The admission gate.
+    Admission,
 }
 
 impl Part {
-    /// All parts of a policy: terms in slot order, then constraints.
+    /// All parts of a policy: terms in slot order, then constraints, then the gate.
     pub(super) fn all(policy: &Policy) -> Vec<Self> {
         let terms = (0..policy.terms.len()).map(Self::Term);
         // Health is always the first.
-        terms.chain((1..policy.constraints.len()).map(Self::Constraint)).collect()
+        let constraints = (1..policy.constraints.len()).map(Self::Constraint);
+        terms.chain(constraints).chain(policy.admission.map(|_| Self::Admission)).collect()
     }
 
     /// Its name in the policy.
@@ -35,6 +38,7 @@ impl Part {
         match self {
             Self::Term(slot) => policy.terms.get(slot).map_or("", |term| &term.name),
             Self::Constraint(place) => policy.constraints.get(place).map_or("", |rule| &rule.name),
+            Self::Admission => "admission",
         }
     }
 
@@ -43,6 +47,7 @@ impl Part {
         match self {
             Self::Term(_) => "term",
             Self::Constraint(_) => "constraint",
+            Self::Admission => "gate",
         }
     }
 
@@ -59,6 +64,7 @@ impl Part {
                     policy.constraints.remove(place);
                 }
             }
+            Self::Admission => policy.admission = None,
         }
     }
 }
@@ -92,6 +98,8 @@ impl<'a> Census<'a> {
         self.decisions += 1;
         for (place, part) in self.parts.iter().enumerate() {
             let elsewhere = match *part {
+                // It changes when a request is sent, never where one decision sends it.
+                Part::Admission => continue,
                 Part::Term(slot) => {
                     let own = std::mem::take(&mut self.weights[slot]);
                     let found = choice(self.policy, &self.weights, &decision.candidates, decision, &mut self.scratch);

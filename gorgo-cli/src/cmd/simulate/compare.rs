@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use gorgo_lab::sim::world::{Chooser, SimulateError, Tuning, simulate, simulate_recorded};
-use gorgo_lab::trace::{Summary, quantile};
+use gorgo_lab::trace::Summary;
+use gorgo_routing::model::quantile;
 
 use super::ablation::{Census, Part};
 use super::ground::{Failure, Ground};
@@ -113,7 +114,7 @@ fn made(ground: &Ground, case: &Case, seed: u64) -> Result<Outcome, SimulateErro
 fn chooser(ground: &Ground, case: &Case) -> Chooser {
     let built = case.policy.as_ref().and_then(|name| {
         let policies = ground.built()?;
-        let id = policies.named(name)?.id;
+        let id = policies.index_of(name)?;
         Some((policies, id))
     });
     let Some((mut policies, id)) = built else { return Chooser::Clairvoyant };

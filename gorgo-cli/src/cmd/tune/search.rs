@@ -163,16 +163,19 @@ impl<'a> Search<'a> {
     }
 
     fn one(&self, weights: &[f64], seed: u64) -> Result<One, SimulateError> {
-        let id = self.policy.id;
-        let chooser = self.ground.built().map_or(Chooser::Clairvoyant, |mut policies| {
+        let built = self.ground.built().and_then(|policies| {
+            let index = policies.index_of(&self.policy.name)?;
+            Some((policies, index))
+        });
+        let chooser = built.map_or(Chooser::Clairvoyant, |(mut policies, index)| {
             // Built just now, so nobody else has it.
-            if let Some(policy) = policies.list.get_mut(id.index()).and_then(Arc::get_mut) {
+            if let Some(policy) = policies.list.get_mut(index.index()).and_then(Arc::get_mut) {
                 policy.tune = None;
                 for (term, weight) in policy.terms.iter_mut().zip(weights) {
                     term.weight.init = *weight;
                 }
             }
-            Chooser::Policy(policies, id)
+            Chooser::Policy(policies, index)
         });
         let run = simulate(&self.ground.setup(&self.policy.name), chooser, seed)?;
         let samples = run.samples.iter().filter_map(|sample| self.sample(sample)).collect();

@@ -187,7 +187,7 @@ fn built(decision: &StoredDecision) -> Result<std::sync::Arc<Policy>, WhatifErro
     };
     for (_, table) in &mut tables {
         if let Value::Table(members) = table {
-            members.retain(|(key, _)| !["shadow", "constraint", "tune"].contains(&&**key));
+            members.retain(|(key, _)| !["shadow", "constraint", "admission", "tune"].contains(&&**key));
         }
     }
     let fleet = decision.fleet();

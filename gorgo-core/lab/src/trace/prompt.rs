@@ -14,6 +14,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::TraceRow;
+use gorgo_routing::model::mix_bits;
 
 /// Bytes of text per token.
 pub const BYTES_PER_TOKEN: usize = 4;
@@ -73,7 +74,7 @@ impl PromptText {
         let end = out.len() + bytes;
         // Both mixes are one to one, so different ids stay different under one seed. Mixing the seed first keeps nearby
         // seeds and ids from cancelling each other.
-        let mixed = mix(id ^ mix(self.seed));
+        let mixed = mix_bits(id ^ mix_bits(self.seed));
         let mut rest = mixed;
         for _ in 0..FIRST_WORD {
             out.push(DIGITS[usize::try_from(rest % 62).unwrap_or(0)]);
@@ -92,14 +93,6 @@ impl PromptText {
         // The words of a batch, and the first word of a very short block, may go beyond the block.
         out.truncate(end);
     }
-}
-
-/// Mixes the bits of a number one to one (the finaliser of splitmix64): different inputs give different outputs.
-const fn mix(number: u64) -> u64 {
-    let mut mixed = number;
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Sample;
-use gorgo_routing::model::ErrorClass;
+use gorgo_routing::model::{ErrorClass, quantile};
 
 /// Shortest prompt that counts as long, tokens; long ones are also reported separately. A third or more of the requests
 /// of real traces are probes of a few tokens, which set the median and reveal nothing about prefill.
@@ -18,16 +18,6 @@ pub const SLIP_LIMIT_MS: f64 = 50.0;
 
 /// Longest wait for a slot that is treated as scheduling noise, ms.
 const SLOT_WAIT_NOISE_MS: f64 = 1.0;
-
-/// Returns the value at the nearest rank, `ceil(p·n)`, of sorted values; `None` if there are none.
-#[must_use]
-pub fn quantile(sorted: &[f64], p: f64) -> Option<f64> {
-    let count = u32::try_from(sorted.len()).ok()?;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to 1..=count")]
-    let rank = (p * f64::from(count)).ceil().clamp(1.0, f64::from(count).max(1.0)) as usize;
-    // For no values the rank is 1, and `get` returns `None`.
-    sorted.get(rank - 1).copied()
-}
 
 /// Returns the mean; `None` if there are no values.
 #[must_use]

@@ -42,6 +42,7 @@ fn policy(kinds: &[KindDoc]) -> Json {
             "type": "object", "required": ["kind"], "properties": { "kind": { "enum": names } }
         })
     };
+    let admission = of("admission").next().map_or(json!({ "type": "object" }), |row| table(row, &[]));
     json!({
         "type": "object",
         "properties": {
@@ -68,6 +69,7 @@ fn policy(kinds: &[KindDoc]) -> Json {
                 "description": "Who may not be picked.",
                 "type": "object", "properties": constraints, "additionalProperties": named
             },
+            "admission": admission,
             "tune": {
                 "description": "How its weights are tuned while it serves.",
                 "type": "object",

@@ -377,7 +377,7 @@ pub struct ReplicaSection {
     #[serde(default)]
     #[schemars(range(min = 1, max = 1_000_000_000_000_i64))]
     pub kv_capacity_tokens: Option<u64>,
-    /// Largest batch that the engine decodes cheaply (its largest CUDA graph), requests: what the constraint `gate` goes
+    /// Largest batch that the engine decodes cheaply (its largest CUDA graph), requests: what `[policy.NAME.admission]` goes
     /// by; else learned from the engine, where that says it.
     #[serde(default)]
     #[schemars(range(min = 1, max = 100_000))]

@@ -1,11 +1,11 @@
 //! Ring 1: facts per replica. Each file is one state machine, pure: it is fed with events and a time argument, and
 //! fills its columns of [`Candidates`](crate::model::Candidates). Whoever holds them decides about locks.
 
+pub mod admission;
 pub mod answer;
 pub mod backlog;
 mod decay;
 pub mod fleet;
-pub mod gate;
 pub mod hit;
 pub mod latency;
 pub mod load;

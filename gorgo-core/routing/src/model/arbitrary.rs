@@ -76,7 +76,7 @@ pub fn candidates() -> impl Strategy<Value = Candidates> {
             let mut all = Candidates::default();
             all.reset(rows, 1);
             for (row, replica) in all.replica.iter_mut().enumerate() {
-                *replica = ReplicaId(u16::try_from(row).unwrap());
+                *replica = ReplicaId(u16::try_from(row).unwrap_or(u16::MAX));
             }
             (all.queued_tokens, all.queued_tokens_first) = (counts.0.clone(), counts.0);
             (all.queued_uncached_tokens_completion, all.queued_uncached_tokens) = (counts.1.clone(), counts.1);

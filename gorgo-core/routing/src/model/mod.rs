@@ -1,5 +1,6 @@
 //! Ring 0: the words all modules share. No I/O, no clock, no runtime; imports std only.
 
+mod admission;
 #[cfg(any(test, feature = "arbitrary"))]
 pub mod arbitrary;
 mod candidates;
@@ -9,11 +10,12 @@ mod decision;
 mod event;
 mod facts;
 mod fault;
-mod gate;
 mod kv;
+mod mixing;
 mod param;
 mod plugin;
 mod prompt;
+mod quantile;
 mod record;
 mod replica;
 mod request;
@@ -21,6 +23,7 @@ mod units;
 mod value;
 mod weights;
 
+pub use admission::{AdmissionRule, HoldEnd, HoldRecord};
 pub use candidates::{Candidates, Needs, RttSource, ShareOf, ShareWindow, WindowLength};
 pub use canonical::CanonicalSink;
 pub use connections::Connections;
@@ -28,17 +31,18 @@ pub use decision::{Decision, DecisionId, Exclusion, Generation, Refusal};
 pub use event::{Ending, EngineReport, Event};
 pub use facts::{FACT_NAMES, FACT_UNITS, FACTS, Fact, FactOf};
 pub use fault::{Fault, Faults, Severity};
-pub use gate::{GateRule, HoldEnd, HoldRecord};
 pub use kv::{KvChange, KvCount, KvStored};
+pub use mixing::mix_bits;
 pub use param::{KindDoc, Param, ParamType, Params};
 pub use plugin::PluginCount;
 pub use prompt::{Prompt, Splice, Usage};
+pub use quantile::{nearest_rank, quantile};
 pub use record::{
     AlarmRecord, AttemptRecord, CandidateRecord, Connection, DecisionRecord, EngineEpoch, ErrorClass, EventKind,
     EventRecord, GenerationRecord, ITL_BOUNDS_MS, IndexRecord, ItlCounts, LearnedRecord, OutcomeRecord, ProbeRecord,
     RateKind, RateRecord, Record, Route, ScoreRecord, ScrapeRecord, ShadowRecord, Verdict, WeightRecord,
 };
-pub use replica::{EngineKind, PolicyId, Replica, ReplicaId};
+pub use replica::{EngineKind, PolicyBuildId, PolicyIndex, Replica, ReplicaId};
 pub use request::{ApiPath, RequestView};
 pub use units::{At, Clock, Unit, VOID_MILLI, from_milli, to_milli};
 pub use value::Value;

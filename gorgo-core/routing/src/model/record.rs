@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{ApiPath, At, DecisionId, Generation, HoldRecord, PolicyId, Refusal, ReplicaId, RttSource, Unit};
+use super::{ApiPath, At, DecisionId, Generation, HoldRecord, PolicyBuildId, Refusal, ReplicaId, RttSource, Unit};
 
 /// One thing that happened.
 #[derive(Debug, Clone, PartialEq)]
@@ -59,7 +59,7 @@ pub struct DecisionRecord {
     /// Hash of the session key; 0 on a refusal before it was known.
     pub session_hash: u64,
     /// The policy that decided.
-    pub policy: PolicyId,
+    pub policy: PolicyBuildId,
     /// Which weights.
     pub generation: Generation,
     /// In a tuning experiment: 0 incumbent, 1 candidate.
@@ -92,6 +92,37 @@ pub struct DecisionRecord {
     pub candidates: Vec<CandidateRecord>,
     /// What shadow policies would have chosen.
     pub shadows: Vec<ShadowRecord>,
+}
+
+impl DecisionRecord {
+    /// The row of a request that was not routed: nothing is known of candidates, and no weights were asked.
+    #[must_use]
+    pub fn refused(decision: DecisionId, received: At, path: ApiPath, policy: PolicyBuildId, refusal: Refusal) -> Self {
+        Self {
+            decision,
+            received,
+            path,
+            model: None,
+            session_hash: 0,
+            policy,
+            generation: Generation(0),
+            arm: None,
+            block: None,
+            counted: false,
+            seed: 0,
+            replica: None,
+            refusal: Some(refusal),
+            propensity: 0.0,
+            ties: 0,
+            prompt_tokens: 0,
+            parent: None,
+            shared_tokens: 0,
+            body_bytes: 0,
+            decide_us: 0,
+            candidates: Vec::new(),
+            shadows: Vec::new(),
+        }
+    }
 }
 
 /// A row of `candidates`.
@@ -127,7 +158,7 @@ pub struct CandidateRecord {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ShadowRecord {
     /// The policy that did not act.
-    pub policy: PolicyId,
+    pub policy: PolicyBuildId,
     /// Whom it would have chosen.
     pub replica: ReplicaId,
     /// At what cost, thousandths of its own unit.
@@ -415,7 +446,7 @@ pub struct EventRecord {
 #[derive(Debug, Clone, PartialEq)]
 pub struct WeightRecord {
     /// Which policy.
-    pub policy: PolicyId,
+    pub policy: PolicyBuildId,
     /// From when.
     pub at: At,
     /// Of which generation.
@@ -505,7 +536,7 @@ impl Verdict {
 #[derive(Debug, Clone, PartialEq)]
 pub struct GenerationRecord {
     /// Of which policy.
-    pub policy: PolicyId,
+    pub policy: PolicyBuildId,
     /// The candidate.
     pub generation: Generation,
     /// The incumbent it was made from and compared with.

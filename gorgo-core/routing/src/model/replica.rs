@@ -21,12 +21,27 @@ impl fmt::Display for ReplicaId {
     }
 }
 
-/// A policy's place among the policies that were built at start.
+/// Position of a policy among the active ones; a reload keeps it, so it names whichever build is active there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PolicyId(pub u16);
+pub struct PolicyIndex(pub u16);
 
-impl PolicyId {
-    /// The id as an index.
+impl PolicyIndex {
+    /// The position as an index into per-policy vectors.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Number of one build of a policy in this process; a reload that changes the policy gives it a new one. Rows name builds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PolicyBuildId(pub u16);
+
+impl PolicyBuildId {
+    /// A number that no build has; rows that carry it name no policy.
+    pub const UNKNOWN: Self = Self(u16::MAX);
+
+    /// The number as an index into vectors that hold every build since the start.
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize

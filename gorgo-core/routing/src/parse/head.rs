@@ -21,8 +21,6 @@ pub struct Head<'a> {
     pub stream: bool,
     /// The answer limit it asks for, tokens.
     pub max_tokens: Option<u32>,
-    /// Answers per prompt.
-    pub n: Option<u32>,
     /// The end user it names: `user`, or Anthropic's `metadata.user_id`.
     pub user: Option<Cow<'a, str>>,
     /// Exact prompt tokens, where the prompt is token ids.
@@ -31,8 +29,6 @@ pub struct Head<'a> {
     pub adapter: Option<Cow<'a, str>>,
     /// The salt that keeps its cache entries apart.
     pub cache_salt: Option<Cow<'a, str>>,
-    /// The stored response that it goes on from; only the engine that holds it can.
-    pub previous_response_id: Option<Cow<'a, str>>,
     /// What to add so that the engine reports usage at the stream's end.
     pub usage_splice: Option<Splice>,
     fields: Fields<'a>,
@@ -62,12 +58,10 @@ pub fn read(path: ApiPath, body: &[u8]) -> Result<Head<'_>, ParseError> {
         model,
         stream,
         max_tokens: max_tokens(&fields),
-        n: fields.get(Field::N).and_then(Json::whole),
         user: user(&fields),
         exact_tokens,
         adapter: name(&fields, Field::LoraPath).or_else(|| name(&fields, Field::Lora)),
         cache_salt: name(&fields, Field::CacheSalt),
-        previous_response_id: fields.get(Field::PreviousResponseId).and_then(Json::string),
         usage_splice: if stream && format.usage_option { usage_splice(body, &fields) } else { None },
         fields,
         format,

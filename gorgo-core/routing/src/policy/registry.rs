@@ -3,6 +3,7 @@
 use std::iter;
 use std::sync::Arc;
 
+use super::admission::ADMISSION;
 use super::loader::{DECLARED, Loader, PLUGIN_CONSTRAINT, PLUGIN_OBJECTIVE, PLUGIN_TERM};
 use crate::constrain::{CONSTRAINTS, ConstraintKind};
 use crate::model::{EngineKind, KindDoc};
@@ -72,6 +73,7 @@ impl Registry {
             }))
             .chain(self.costs.iter().map(move |it| row("cost", it.kind, "", it.summary, it.params)))
             .chain(self.constraints.iter().map(move |it| row("constraint", it.kind, "", it.summary, it.params)))
+            .chain(iter::once(ADMISSION))
             .chain(self.pickers.iter().map(move |it| row("picker", it.kind, "", it.summary, it.params)))
             .chain(self.objectives.iter().map(move |it| row("objective", it.kind, it.unit, it.summary, it.params)))
             .chain(self.optimizers.iter().map(move |it| row("optimizer", it.kind, "", it.summary, it.params)))

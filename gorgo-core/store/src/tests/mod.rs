@@ -28,9 +28,9 @@ use gorgo_observe::Listener;
 use gorgo_routing::config;
 use gorgo_routing::model::{
     AlarmRecord, ApiPath, At, AttemptRecord, CandidateRecord, Clock, Connection as Kept, DecisionId, DecisionRecord,
-    ErrorClass, EventKind, EventRecord, Generation, GenerationRecord, OutcomeRecord, PolicyId, ProbeRecord, RateKind,
-    RateRecord, Record, Refusal, ReplicaId, Route, RttSource, ScoreRecord, ScrapeRecord, ShadowRecord, Verdict,
-    WeightRecord, Weights,
+    ErrorClass, EventKind, EventRecord, Generation, GenerationRecord, OutcomeRecord, PolicyBuildId, ProbeRecord,
+    RateKind, RateRecord, Record, Refusal, ReplicaId, Route, RttSource, ScoreRecord, ScrapeRecord, ShadowRecord,
+    Verdict, WeightRecord, Weights,
 };
 use gorgo_routing::model::{HoldEnd, HoldRecord};
 
@@ -82,7 +82,7 @@ fn run_info() -> RunInfo {
         started: START,
         version: "0.1.0".to_owned(),
         config_text: "default_policy = \"gorgo\"\n".to_owned(),
-        default_policy: PolicyId(0),
+        default_policy: PolicyBuildId(0),
         seed: 7,
         replicas: ["us-ashburn", "eu-frankfurt", "ap-seoul"].map(replica).to_vec(),
         policies: vec![
@@ -121,7 +121,7 @@ fn decision(n: u32, replica: u16) -> DecisionRecord {
         path: ApiPath::ChatCompletions,
         model: Some("sim".into()),
         session_hash: u64::MAX - 1,
-        policy: PolicyId(0),
+        policy: PolicyBuildId(0),
         generation: Generation(0),
         arm: None,
         block: None,
@@ -193,7 +193,7 @@ fn history() -> Vec<Record> {
             (decision.arm, decision.block, decision.counted) = (Some(arm), Some(4 + u32::from(arm)), true);
         }
         if n == 0 {
-            let shadow = ShadowRecord { policy: PolicyId(1), replica: ReplicaId(2), cost_milli: 12_345 };
+            let shadow = ShadowRecord { policy: PolicyBuildId(1), replica: ReplicaId(2), cost_milli: 12_345 };
             decision.shadows.push(shadow);
         }
         records.push(Record::Decision(Box::new(decision)));
@@ -253,7 +253,7 @@ fn history() -> Vec<Record> {
         text: "connection refused".to_owned(),
     }));
     records.push(Record::Weights(WeightRecord {
-        policy: PolicyId(0),
+        policy: PolicyBuildId(0),
         at: at(7),
         generation: Generation(1),
         values: vec![0.3, 1.0, 0.45],
@@ -274,7 +274,7 @@ fn history() -> Vec<Record> {
 /// A generation that began and was rejected, the next one, which runs, and two alarms, one of them over.
 fn generation() -> Vec<Record> {
     let began = GenerationRecord {
-        policy: PolicyId(0),
+        policy: PolicyBuildId(0),
         generation: Generation(1),
         parent: Some(Generation(0)),
         started: at(2),

@@ -11,7 +11,7 @@ use crate::{Reader, StoredAttempt, StoredDecision};
 use gorgo_observe::Listener;
 use gorgo_routing::model::{
     ApiPath, At, AttemptRecord, CandidateRecord, Connection, DecisionId, DecisionRecord, ErrorClass, Generation,
-    OutcomeRecord, PolicyId, Record, Refusal, ReplicaId, RttSource, ShadowRecord,
+    OutcomeRecord, PolicyBuildId, Record, Refusal, ReplicaId, RttSource, ShadowRecord,
 };
 
 /// Counts that the database can hold: 63 bits.
@@ -46,7 +46,7 @@ fn decision() -> impl Strategy<Value = DecisionRecord> {
     let shape = who.prop_flat_map(|(policy, replicas)| {
         let terms = if policy == 0 { 3 } else { 10 };
         let rows: Vec<_> = replicas.into_iter().map(|replica| candidate(ReplicaId(replica), terms)).collect();
-        (Just(PolicyId(policy)), rows)
+        (Just(PolicyBuildId(policy)), rows)
     });
     let request =
         (select(&ApiPath::ALL[..]), option::of("[a-z0-9/.-]{1,40}"), any::<u64>(), any::<u32>(), count(), count());
@@ -78,7 +78,7 @@ fn decision() -> impl Strategy<Value = DecisionRecord> {
         shadows: rest
             .4
             .map(|(replica, cost_milli)| ShadowRecord {
-                policy: PolicyId(replica),
+                policy: PolicyBuildId(replica),
                 replica: ReplicaId(replica),
                 cost_milli,
             })
@@ -134,8 +134,8 @@ fn replica(name: &str) -> ReplicaId {
     ReplicaId(u16::try_from(place).unwrap())
 }
 
-fn policy(name: &str) -> PolicyId {
-    PolicyId(u16::from(name == "wide"))
+fn policy(name: &str) -> PolicyBuildId {
+    PolicyBuildId(u16::from(name == "wide"))
 }
 
 /// The record that a stored decision came from.
@@ -253,7 +253,7 @@ async fn weights_come_back_exactly() {
     let bench = Bench::new();
     let values = vec![0.1 + 0.2, f64::MIN_POSITIVE, 1.0 / 3.0];
     let new = gorgo_routing::model::WeightRecord {
-        policy: PolicyId(0),
+        policy: PolicyBuildId(0),
         at: super::at(1),
         generation: Generation(1),
         values: values.clone(),

@@ -11,8 +11,7 @@ use super::attempt::Attempt;
 use super::choose::{Choice, Lease};
 use crate::engine::Observed;
 use gorgo_routing::model::{
-    ApiPath, At, DecisionId, DecisionRecord, ErrorClass, Generation, OutcomeRecord, Prompt, Record, Refusal, ReplicaId,
-    Route,
+    ApiPath, At, DecisionId, DecisionRecord, ErrorClass, OutcomeRecord, Prompt, Record, Refusal, ReplicaId, Route,
 };
 
 /// The open book of a request.
@@ -124,29 +123,12 @@ impl Ledger {
             return;
         }
         let prompt = self.prompt.as_deref();
+        let policy = self.data.choose.active_build(self.data.serving.get());
         self.data.records.record(Record::Decision(Box::new(DecisionRecord {
-            decision: self.id,
-            received: self.received,
-            path: self.path,
             model: prompt.and_then(|prompt| prompt.model.clone()),
             session_hash: prompt.map_or(0, |prompt| prompt.session_hash),
-            policy: self.data.serving.get(),
-            generation: Generation(0),
-            arm: None,
-            block: None,
-            counted: false,
-            seed: 0,
-            replica: None,
-            refusal: Some(refusal),
-            propensity: 0.0,
-            ties: 0,
-            prompt_tokens: 0,
-            parent: None,
-            shared_tokens: 0,
             body_bytes: self.body_bytes,
-            decide_us: 0,
-            candidates: Vec::new(),
-            shadows: Vec::new(),
+            ..DecisionRecord::refused(self.id, self.received, self.path, policy, refusal)
         })));
     }
 

@@ -55,7 +55,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use accept::serve;
-pub use choose::{Call, Choice, Choose, Entry, Lease, Place, RouterChoice};
+pub use choose::{Choice, Choose, Entry, Lease, Place, RouterChoice};
 pub use ids::DecisionIds;
 pub use upstream::{UpstreamError, UpstreamSetup};
 
@@ -65,7 +65,7 @@ use budget::{ByteBudget, RetryBudget};
 use cut::Cut;
 use gorgo_observe::Listener;
 use gorgo_routing::config::{Failover, Server};
-use gorgo_routing::model::{Clock, ErrorClass, Event, EventKind, EventRecord, PolicyId, Record, ReplicaId};
+use gorgo_routing::model::{Clock, ErrorClass, Event, EventKind, EventRecord, PolicyIndex, Record, ReplicaId};
 use held::Holders;
 use patience::Patience;
 use pool::Keeping;
@@ -95,19 +95,19 @@ pub struct Serving(Arc<AtomicU16>);
 impl Serving {
     /// Begins with this one.
     #[must_use]
-    pub fn new(policy: PolicyId) -> Self {
+    pub fn new(policy: PolicyIndex) -> Self {
         Self(Arc::new(AtomicU16::new(policy.0)))
     }
 
     /// From the next decision on this one serves.
-    pub fn set(&self, policy: PolicyId) {
+    pub fn set(&self, policy: PolicyIndex) {
         self.0.store(policy.0, Ordering::Relaxed);
     }
 
     /// The one that serves now.
     #[must_use]
-    pub fn get(&self) -> PolicyId {
-        PolicyId(self.0.load(Ordering::Relaxed))
+    pub fn get(&self) -> PolicyIndex {
+        PolicyIndex(self.0.load(Ordering::Relaxed))
     }
 }
 

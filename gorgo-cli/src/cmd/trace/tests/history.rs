@@ -6,7 +6,7 @@ use std::sync::Arc;
 use gorgo_observe::Listener;
 use gorgo_routing::config;
 use gorgo_routing::model::{
-    ApiPath, At, Clock, DecisionId, DecisionRecord, Generation, OutcomeRecord, PolicyId, Record, Route, Weights,
+    ApiPath, At, Clock, DecisionId, DecisionRecord, Generation, OutcomeRecord, PolicyBuildId, Record, Route, Weights,
 };
 use gorgo_store::{PolicyInfo, RunInfo, open};
 
@@ -30,7 +30,7 @@ pub(super) async fn write(path: &Path, requests: &[Request]) {
         started: At(START_US),
         version: "0".to_owned(),
         config_text: String::new(),
-        default_policy: PolicyId(0),
+        default_policy: PolicyBuildId(0),
         seed: 1,
         replicas: Vec::new(),
         policies: vec![PolicyInfo {
@@ -52,7 +52,7 @@ pub(super) async fn write(path: &Path, requests: &[Request]) {
                 path: ApiPath::ChatCompletions,
                 model: None,
                 session_hash: 7,
-                policy: PolicyId(0),
+                policy: PolicyBuildId(0),
                 generation: Generation(0),
                 arm: None,
                 block: None,

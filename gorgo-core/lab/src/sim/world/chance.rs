@@ -1,12 +1,11 @@
 //! Random numbers by key instead of by order: the number for (seed, stream, index) is the same regardless of what was
 //! drawn before it, so that two policies meet the same network.
 
-/// Mixes the bits of a number one to one (splitmix64).
+use gorgo_routing::model::mix_bits;
+
+/// Mixes the bits of a number one to one (a step of splitmix64).
 pub(super) const fn mix(number: u64) -> u64 {
-    let mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
+    mix_bits(number.wrapping_add(0x9e37_79b9_7f4a_7c15))
 }
 
 /// Returns the random bits for a key: a stream, and an index in it.

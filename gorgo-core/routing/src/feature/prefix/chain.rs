@@ -26,15 +26,13 @@ pub struct ChainKey<'a> {
     pub adapter: Option<&'a str>,
     /// The request's cache salt.
     pub cache_salt: Option<&'a str>,
-    /// The tenant, where tenants are kept apart.
-    pub tenant: Option<&'a str>,
 }
 
 impl ChainKey<'_> {
     /// The seed of a chain. An adapter named like a salt gives another seed than the salt.
     #[must_use]
     pub fn seed(&self) -> u64 {
-        let parts = [self.model, self.adapter, self.cache_salt, self.tenant];
+        let parts = [self.model, self.adapter, self.cache_salt];
         parts.into_iter().zip(1_u64..).fold(self.secret, |seed, (part, slot)| match part {
             Some(text) => xxh3_64_with_seed(text.as_bytes(), link(seed, slot)),
             None => link(seed, slot << 8),

@@ -19,9 +19,9 @@ use crate::engine::Vitals;
 use gorgo_routing::config::HttpVersion;
 use gorgo_routing::model::{
     ApiPath, At, AttemptRecord, DecisionId, DecisionRecord, Ending, EngineKind, Event, Generation, OutcomeRecord,
-    Prompt, Record, Splice,
+    PolicyBuildId, PolicyIndex, Prompt, Record, Splice,
 };
-use gorgo_routing::policy::{DecideError, ReadError};
+use gorgo_routing::policy::{DecideError, DecisionContext, ReadError};
 
 /// Nothing in these tests takes this long unless it hangs.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
@@ -562,30 +562,34 @@ impl Choose for Fake {
         })
     }
 
-    fn decide(&self, prompt: &Prompt, call: &Call<'_>) -> Result<Choice, DecideError> {
+    fn active_build(&self, policy: PolicyIndex) -> PolicyBuildId {
+        PolicyBuildId(policy.0)
+    }
+
+    fn decide(&self, prompt: &Prompt, context: &DecisionContext<'_>) -> Result<Choice, DecideError> {
         if prompt.model.as_deref() == Some("unknown") {
             return Err(DecideError::UnknownModel);
         }
         let free = (0..self.loads.len())
             .map(|index| ReplicaId(u16::try_from(index).unwrap()))
-            .filter(|replica| !call.exclude.contains(replica));
+            .filter(|replica| !context.exclude.contains(replica));
         let replica = free
             .min_by_key(|replica| self.loads[replica.index()].load(Ordering::SeqCst))
             .ok_or(DecideError::NoReplica)?;
         self.loads[replica.index()].fetch_add(1, Ordering::SeqCst);
         Ok(Choice {
             record: Box::new(DecisionRecord {
-                decision: call.id,
-                received: call.at,
+                decision: context.id,
+                received: context.at,
                 path: prompt.path,
                 model: prompt.model.clone(),
                 session_hash: prompt.session_hash,
-                policy: call.policy,
+                policy: self.active_build(context.policy),
                 generation: Generation(0),
                 arm: None,
                 block: None,
                 counted: false,
-                seed: call.seed,
+                seed: context.seed,
                 replica: Some(replica),
                 refusal: None,
                 propensity: 1.0,
@@ -717,7 +721,7 @@ impl Bench {
             server: settings.server,
             failover: settings.failover,
             replicas: replicas.collect(),
-            serving: Serving::new(PolicyId(0)),
+            serving: Serving::new(PolicyIndex(0)),
             ids: DecisionIds::above(DecisionId(0)),
             seed: 7,
         };

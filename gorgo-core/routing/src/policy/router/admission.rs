@@ -1,15 +1,17 @@
 //! Requests that wait at the gate: a request enters, and is routed or held; a held one is called, and enters again.
 //!
-//! The gate itself is `feature::gate`; here it is joined with the facts, under the lock that decisions are made under.
+//! The gate itself is `feature::admission`; here it is joined with the facts, under the lock that decisions are made under.
 
 use std::fmt;
 
 use parking_lot::MutexGuard;
 
 use super::state::State;
-use super::{DecideError, Routed, Router};
-use crate::feature::gate::{Admission, Resync, Ticket, Wish, Withdrawn};
-use crate::model::{ApiPath, At, Candidates, DecisionId, Event, GateRule, PolicyId, Prompt, ReplicaId, RequestView};
+use super::{DecideError, DecisionContext, Routed, Router};
+use crate::feature::admission::{Resync, Ticket, Wish, Withdrawn};
+use crate::model::{
+    AdmissionRule, ApiPath, At, Candidates, Event, PolicyBuildId, PolicyIndex, Prompt, ReplicaId, RequestView,
+};
 use crate::policy::Policy;
 use crate::tune::Assigned;
 
@@ -36,9 +38,9 @@ pub struct Held {
     /// The turn of its first decision: deciding anew takes no further turn.
     pub(super) turn: u64,
     /// Its policy's place in the list.
-    pub(super) place: PolicyId,
+    pub(super) place: PolicyIndex,
     /// The policy itself: another may stand at its place by the time it is called.
-    pub(super) policy: PolicyId,
+    pub(super) policy: PolicyBuildId,
 }
 
 impl Held {
@@ -89,8 +91,8 @@ impl Turn {
 }
 
 /// The gate that a request of this kind waits at: what generates nothing passes.
-pub(super) fn gated(policy: &Policy, path: ApiPath) -> Option<GateRule> {
-    policy.gate.filter(|_| !matches!(path, ApiPath::Embeddings | ApiPath::Other))
+pub(super) fn gated(policy: &Policy, path: ApiPath) -> Option<AdmissionRule> {
+    policy.admission.filter(|_| !matches!(path, ApiPath::Embeddings | ApiPath::Other))
 }
 
 /// A count that was set right, for people.
@@ -116,19 +118,12 @@ impl Router {
     ///
     /// # Errors
     /// Who could not be chosen, and why; also that as many wait for the chosen one as may.
-    pub fn enter(
-        &self,
-        prompt: &Prompt,
-        policy: PolicyId,
-        id: DecisionId,
-        seed: u64,
-        at: At,
-        exclude: &[ReplicaId],
-    ) -> Result<Entered, DecideError> {
-        self.enter_as(Turn::First, prompt, policy, id, seed, at, exclude)
+    pub fn enter(&self, prompt: &Prompt, context: &DecisionContext<'_>) -> Result<Entered, DecideError> {
+        self.enter_as(Turn::First, prompt, context)
     }
 
-    /// A request that waited was called, or its time to look again has come: it is decided anew.
+    /// A request that waited was called, or its time to look again has come: it is decided anew, by the policy at the
+    /// index that it was held by; the context's policy is not asked.
     ///
     /// # Errors
     /// As [`Router::enter`]; it waits no longer then.
@@ -136,22 +131,20 @@ impl Router {
         &self,
         held: Held,
         prompt: &Prompt,
-        id: DecisionId,
-        seed: u64,
-        at: At,
-        exclude: &[ReplicaId],
+        context: &DecisionContext<'_>,
     ) -> Result<Entered, DecideError> {
         let Held { ticket, mut assigned, turn, place, policy } = held;
+        let context = DecisionContext { policy: place, ..*context };
         let ruling = self.ruling.load();
         if ruling.policies.get(place).is_none_or(|now| now.id != policy) {
             // Another took over while it waited: its weights say nothing to this one, nor to the tuner that was.
-            assigned = ruling.assigned(place, prompt, id, seed, at, !exclude.is_empty());
+            assigned = ruling.assigned(prompt, &context);
         }
         let stamp = assigned.stamp;
         let turn = Turn::Again(Some(ticket), turn);
-        let entered = self.decide_with(&ruling, prompt, place, assigned, turn, id, seed, at, exclude);
+        let entered = self.decide_with(&ruling, prompt, &context, assigned, turn);
         if entered.is_err() {
-            ruling.withdrawn(place, stamp, at);
+            ruling.withdrawn(place, stamp, context.at);
         }
         entered
     }
@@ -188,16 +181,9 @@ impl Router {
         self.state.lock().gate.counts(replica).1
     }
 
-    /// Most requests in flight at a replica by the policy's gate; `None`: it has none, or none there.
-    #[must_use]
-    pub fn gate_limit(&self, policy: PolicyId, replica: ReplicaId) -> Option<u32> {
-        let rule = self.policies().get(policy)?.gate?;
-        self.state.lock().gate.limit(&rule, replica)
-    }
-
     /// What the gate has to tell people since this was asked last.
     #[must_use]
-    pub fn take_gate_news(&self) -> Vec<(ReplicaId, String)> {
+    pub fn take_admission_news(&self) -> Vec<(ReplicaId, String)> {
         std::mem::take(&mut *self.news.lock())
     }
 
@@ -226,7 +212,7 @@ impl State {
     /// Adds to the facts what waits ahead of the request, and takes out replicas that it cannot go to.
     pub(super) fn read_gate(
         &self,
-        rule: &GateRule,
+        rule: &AdmissionRule,
         turn: &Turn,
         before: Option<&Withdrawn>,
         candidates: &mut Candidates,
@@ -243,27 +229,6 @@ impl State {
                 candidates.available[row] &= candidates.replica[row] == settled;
             }
         }
-    }
-
-    /// Asks the gate of the chosen row.
-    pub(super) fn admit(
-        &mut self,
-        rule: &GateRule,
-        row: usize,
-        request: &RequestView,
-        at: At,
-        facts: &Candidates,
-        before: Option<Withdrawn>,
-    ) -> Admission {
-        let wish = Wish {
-            prompt_tokens: request.prompt_tokens,
-            uncached_tokens: facts.uncached_tokens(request, row),
-            work_ms: work_ms(facts, row),
-            backlog_ms: facts.backlog_ms[row],
-            gap_ms: gap_ms(facts),
-        };
-        let again = before.map(|before| (before, facts.available[before.replica().index()]));
-        self.gate.admit(rule, at, facts.replica[row], &wish, again)
     }
 
     /// Calls who is next at a replica.
@@ -289,6 +254,17 @@ impl State {
             self.call(*at, *replica);
         }
         resync
+    }
+}
+
+/// A request as the gate of the chosen row sees it.
+pub(super) fn wish(request: &RequestView, facts: &Candidates, row: usize) -> Wish {
+    Wish {
+        prompt_tokens: request.prompt_tokens,
+        uncached_tokens: facts.uncached_tokens(request, row),
+        work_ms: work_ms(facts, row),
+        backlog_ms: facts.backlog_ms[row],
+        gap_ms: gap_ms(facts),
     }
 }
 

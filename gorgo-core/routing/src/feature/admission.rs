@@ -1,4 +1,4 @@
-//! The decode gate: who waits at the router because the chosen replica has as many requests in flight as its engine
+//! The admission gate: who waits at the router because the chosen replica has as many requests in flight as its engine
 //! decodes cheaply. A state machine without clock and without tasks; `edge` and `sim` drive the same one.
 //!
 //! ```text
@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use self::room::{Order, Room};
 use super::backlog::BATCH_MS;
-use crate::model::{At, Candidates, Event, GateRule, Replica, ReplicaId};
+use crate::model::{AdmissionRule, At, Candidates, Event, Replica, ReplicaId};
 
 /// How often a request may change the replica it waits for; afterwards it takes the place it is called to, so that
 /// nobody wanders for ever.
@@ -53,7 +53,7 @@ pub struct Wish {
     pub gap_ms: f64,
 }
 
-/// A place in a replica's queue. Give it back with [`Gate::withdraw`].
+/// A place in a replica's queue. Give it back with [`AdmissionGate::withdraw`].
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a place that is never given back blocks those behind it"]
 pub struct Ticket {
@@ -89,7 +89,7 @@ impl Ticket {
     }
 }
 
-/// The right to be in flight at a replica. Give it back with [`Gate::release`].
+/// The right to be in flight at a replica. Give it back with [`AdmissionGate::release`].
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a pass that is never given back narrows the gate until the engine's own count says so"]
 pub struct Pass {
@@ -161,15 +161,15 @@ pub struct Resync {
 
 /// The gates of all replicas.
 #[derive(Debug, Clone)]
-pub struct Gate {
-    rule: Option<GateRule>,
+pub struct AdmissionGate {
+    rule: Option<AdmissionRule>,
     rooms: Vec<Room>,
     next: u64,
     /// Those called since somebody asked.
     called: Vec<u64>,
 }
 
-impl Gate {
+impl AdmissionGate {
     /// For this fleet, all open.
     #[must_use]
     pub fn new(fleet: &[Replica]) -> Self {
@@ -179,13 +179,13 @@ impl Gate {
 
     /// Most requests in flight at a replica now; `None`: no gate there.
     #[must_use]
-    pub fn limit(&self, rule: &GateRule, replica: ReplicaId) -> Option<u32> {
+    pub fn limit(&self, rule: &AdmissionRule, replica: ReplicaId) -> Option<u32> {
         self.rooms[replica.index()].limit(rule)
     }
 
     /// Whether a request that will not wait finds no room there.
     #[must_use]
-    pub fn is_closed(&self, rule: &GateRule, replica: ReplicaId) -> bool {
+    pub fn is_closed(&self, rule: &AdmissionRule, replica: ReplicaId) -> bool {
         let room = &self.rooms[replica.index()];
         room.limit(rule).is_some_and(|limit| room.taken() + room.waiting() >= limit)
     }
@@ -225,7 +225,7 @@ impl Gate {
         }
     }
 
-    /// Takes a request out of its queue: it is decided anew, or its client left. [`Gate::call`] says who gets the place
+    /// Takes a request out of its queue: it is decided anew, or its client left. [`AdmissionGate::call`] says who gets the place
     /// that was set aside for it.
     pub fn withdraw(&mut self, ticket: Ticket) -> Withdrawn {
         let Ticket { replica, number, moves, .. } = ticket;
@@ -237,7 +237,7 @@ impl Gate {
     /// it then stays where it was, if `stay`, else it is shed.
     pub fn admit(
         &mut self,
-        rule: &GateRule,
+        rule: &AdmissionRule,
         at: At,
         replica: ReplicaId,
         wish: &Wish,
@@ -328,7 +328,7 @@ impl Gate {
 
 /// Who comes first: the largest gap plus age; of two the one that came first.
 #[expect(clippy::cast_precision_loss, reason = "µs since the epoch stay below 2^53 for two centuries")]
-fn order(rule: &GateRule, wish: &Wish, entered: At, number: u64) -> Order {
+fn order(rule: &AdmissionRule, wish: &Wish, entered: At, number: u64) -> Order {
     let gap_ms = if rule.hold_cold && wish.gap_ms.is_finite() { wish.gap_ms.clamp(0.0, MOST_GAP_MS) } else { 0.0 };
     Order { rank: gap_ms - rule.ageing * (entered.0 as f64 / 1e3), number }
 }

@@ -14,8 +14,8 @@ fn at(ms: u64) -> At {
     At(1_000_000_000 + ms * 1_000)
 }
 
-fn rule(max_in_flight: u32, max_queued: u32) -> GateRule {
-    GateRule {
+fn rule(max_in_flight: u32, max_queued: u32) -> AdmissionRule {
+    AdmissionRule {
         max_in_flight: Some(max_in_flight),
         max_queued,
         hold_cold: true,
@@ -31,8 +31,8 @@ fn wish(work_ms: f64, gap_ms: f64) -> Wish {
 
 /// Somebody who drives a gate: sends requests, answers calls, and keeps book.
 struct Driver {
-    gate: Gate,
-    rule: GateRule,
+    gate: AdmissionGate,
+    rule: AdmissionRule,
     now: u64,
     waiting: BTreeMap<u64, (Ticket, Wish)>,
     passes: Vec<Pass>,
@@ -43,9 +43,9 @@ struct Driver {
 }
 
 impl Driver {
-    fn new(replicas: u16, rule: GateRule) -> Self {
+    fn new(replicas: u16, rule: AdmissionRule) -> Self {
         Self {
-            gate: Gate::new(&fleet(replicas)),
+            gate: AdmissionGate::new(&fleet(replicas)),
             rule,
             now: 0,
             waiting: BTreeMap::new(),
@@ -200,7 +200,7 @@ fn the_largest_gap_goes_first_and_age_catches_up() {
 
 #[test]
 fn a_cold_prompt_waits_for_the_prefill_before_it_and_the_small_ones_pass() {
-    let mut gate = Gate::new(&fleet(1));
+    let mut gate = AdmissionGate::new(&fleet(1));
     let rule = rule(3, 9);
     let cold = |backlog_ms| Wish { backlog_ms, ..wish(500.0, 0.0) };
     let Admission::Wait(held) = gate.admit(&rule, at(0), R, &cold(650.0), None) else { panic!("sent") };
@@ -217,17 +217,17 @@ fn a_cold_prompt_waits_for_the_prefill_before_it_and_the_small_ones_pass() {
     let Admission::Pass(_) = gate.admit(&rule, at(260), R, &cold(300.0), Some((before, true))) else { panic!("held") };
     assert_eq!((gate.counts(R), third.replica()), ((3, 1), R));
     // Where prompts are not held for that, only the room counts.
-    let mut gate = Gate::new(&fleet(1));
-    let plain = GateRule { hold_cold: false, ..rule };
+    let mut gate = AdmissionGate::new(&fleet(1));
+    let plain = AdmissionRule { hold_cold: false, ..rule };
     assert!(matches!(gate.admit(&plain, at(0), R, &cold(5_000.0), None), Admission::Pass(_)));
 }
 
 #[test]
 fn where_the_batch_is_unknown_or_never_exceeded_there_is_no_gate() {
-    let mut gate = Gate::new(&fleet(2));
-    let auto = GateRule { max_in_flight: None, ..rule(1, 9) };
+    let mut gate = AdmissionGate::new(&fleet(2));
+    let auto = AdmissionRule { max_in_flight: None, ..rule(1, 9) };
     assert_eq!(gate.limit(&auto, R), None);
-    let say = |gate: &mut Gate, decode_batch, max_running| {
+    let say = |gate: &mut AdmissionGate, decode_batch, max_running| {
         let report = EngineReport { decode_batch, max_running, ..EngineReport::default() };
         assert_eq!(gate.apply(&Event::Report { replica: R, at: at(0), report }), None);
     };
@@ -242,10 +242,10 @@ fn where_the_batch_is_unknown_or_never_exceeded_there_is_no_gate() {
     assert_eq!(gate.limit(&auto, R), Some(1), "never closed for good");
     let mut configured = fleet(1);
     configured[0].decode_batch = Some(34);
-    assert_eq!(Gate::new(&configured).limit(&auto, R), Some(32));
+    assert_eq!(AdmissionGate::new(&configured).limit(&auto, R), Some(32));
 }
 
-fn page(gate: &mut Gate, ms: u64, running: f64, waiting: f64) -> Option<Resync> {
+fn page(gate: &mut AdmissionGate, ms: u64, running: f64, waiting: f64) -> Option<Resync> {
     let report = EngineReport { running: Some(running), waiting: Some(waiting), ..EngineReport::default() };
     gate.apply(&Event::Report { replica: R, at: at(ms), report })
 }
@@ -351,7 +351,7 @@ proptest! {
         hold_cold in any::<bool>(),
         steps in prop::collection::vec((0_u8..10, 0_u16..3, 0.0_f64..600.0, 0.0_f64..900.0, any::<prop::sample::Index>()), 0..150),
     ) {
-        let rule = GateRule { hold_cold, ..rule(room, queue) };
+        let rule = AdmissionRule { hold_cold, ..rule(room, queue) };
         let mut driver = Driver::new(3, rule);
         let mut came = 0_u32;
         let mut moves = false;

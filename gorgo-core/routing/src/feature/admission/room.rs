@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::{Admission, Ahead, BATCH_MS, Pass, Wish};
-use crate::model::{At, EngineReport, GateRule, ReplicaId};
+use crate::model::{AdmissionRule, At, EngineReport, ReplicaId};
 
 /// How many metrics pages must agree.
 const PAGES: usize = 3;
@@ -97,7 +97,7 @@ impl Room {
         }
     }
 
-    pub(super) fn limit(&self, rule: &GateRule) -> Option<u32> {
+    pub(super) fn limit(&self, rule: &AdmissionRule) -> Option<u32> {
         let own = match rule.max_in_flight {
             Some(most) => most,
             None => {
@@ -204,7 +204,7 @@ impl Room {
 
     /// Calls those for whom there is a place. A cold one is passed over while the replica has much to prefill, but keeps
     /// its claim: who is behind it finds one place less.
-    pub(super) fn call(&mut self, rule: &GateRule, mut backlog_ms: f64, called: &mut Vec<u64>) {
+    pub(super) fn call(&mut self, rule: &AdmissionRule, mut backlog_ms: f64, called: &mut Vec<u64>) {
         let limit = self.limit(rule).unwrap_or(u32::MAX);
         let mut claims = self.inside().saturating_add(self.promised);
         for held in &mut self.held {

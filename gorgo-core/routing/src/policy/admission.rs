@@ -1,18 +1,19 @@
-//! The decode gate: a request waits at the router while its chosen replica has as many in flight as its engine decodes
-//! cheaply.
+//! `[policy.NAME.admission]`: a request waits at the router while its chosen replica has as many in flight as its engine
+//! decodes cheaply.
 //!
-//! It excludes nobody: the policy chooses as ever, and the request waits for whom it chose. Who waits, in what order,
-//! and when is `feature::gate`'s; here are the settings. Source: design study, "Late binding, a decode gate": sharp
+//! That is no constraint, since it excludes nobody: the policy chooses as ever, and the request waits for the replica
+//! that it chose. `feature::admission` decides who waits, in which order, and when; here are the settings. Source: design study, "Late binding, a decode gate": sharp
 //! above the engine's graph batch, soft below it, so the batch less two; largest cost gap first with ageing 0.5; prompts
 //! with more than 0.1 s of prefill wait while their replica has more than 0.4 s before it.
 
-use super::{Constraint, ConstraintKind, Scope};
-use crate::model::{GateRule, Needs, Param, ParamType, Params};
+use crate::model::{AdmissionRule, KindDoc, Needs, Param, ParamType, Params};
 
-pub(super) const KIND: ConstraintKind = ConstraintKind {
-    kind: "gate",
+/// The admission gate as `gorgo kinds` and the schema show it. There is one kind, so its table has no `kind`.
+pub(super) const ADMISSION: KindDoc = KindDoc {
+    family: "admission",
+    kind: "admission",
+    unit: "",
     summary: "wait at the router while the chosen replica has as many in flight as it decodes cheaply; 429 beyond a queue",
-    hard: false,
     params: &[
         Param {
             name: "max_in_flight",
@@ -51,48 +52,28 @@ pub(super) const KIND: ConstraintKind = ConstraintKind {
             help: "ms of cost gap that a ms of waiting is worth in their order",
         },
     ],
-    build: |params, _| Ok(Box::new(Gate::new(params)?)),
 };
 
-#[derive(Debug)]
-struct Gate {
-    rule: GateRule,
+/// Facts that the gate reads.
+pub(super) fn needs() -> Needs {
+    Needs::LOAD.and(Needs::REPORT).and(Needs::RTT).and(Needs::SERVICE)
 }
 
-impl Gate {
-    fn new(params: &Params) -> Result<Self, String> {
-        let missing = |name: &str| format!("`{name}` is missing");
-        let number = |name: &'static str| params.number(name).ok_or_else(|| missing(name));
-        Ok(Self {
-            rule: GateRule {
-                max_in_flight: params.integer("max_in_flight").map(whole),
-                max_queued: params.integer("max_queued").map(whole).ok_or_else(|| missing("max_queued"))?,
-                hold_cold: params.bool("hold_cold"),
-                cold_ms: number("cold_ms")?,
-                backlog_ms: number("backlog_ms")?,
-                ageing: number("ageing")?,
-            },
-        })
-    }
+/// The rule that checked parameters ask for.
+pub(super) fn rule(params: &Params) -> Result<AdmissionRule, String> {
+    let missing = |name: &str| format!("`{name}` is missing");
+    let number = |name: &'static str| params.number(name).ok_or_else(|| missing(name));
+    Ok(AdmissionRule {
+        max_in_flight: params.integer("max_in_flight").map(whole),
+        max_queued: params.integer("max_queued").map(whole).ok_or_else(|| missing("max_queued"))?,
+        hold_cold: params.bool("hold_cold"),
+        cold_ms: number("cold_ms")?,
+        backlog_ms: number("backlog_ms")?,
+        ageing: number("ageing")?,
+    })
 }
 
 /// A whole parameter; its range was checked.
 fn whole(number: i64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
-}
-
-impl Constraint for Gate {
-    fn needs(&self) -> Needs {
-        Needs::LOAD.and(Needs::REPORT).and(Needs::RTT).and(Needs::SERVICE)
-    }
-
-    fn gate(&self) -> Option<GateRule> {
-        Some(self.rule)
-    }
-
-    fn violation(&self, scope: &Scope<'_>, out: &mut [f64]) {
-        for row in scope.rows {
-            out[*row] = 0.0;
-        }
-    }
 }

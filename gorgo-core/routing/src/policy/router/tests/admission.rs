@@ -10,7 +10,7 @@ const GATED: &str = r#"
 picker = { kind = "lowest" }
 [[policy.gated.term]]
 kind = "inflight"
-[policy.gated.constraint.gate]
+[policy.gated.admission]
 max_in_flight = 2
 max_queued = 1
 hold_cold = false
@@ -18,7 +18,16 @@ hold_cold = false
 
 fn enter(router: &Router, policy: &str, prompt: &Prompt, number: u64) -> Result<Entered, DecideError> {
     let decision = DecisionId(i64::try_from(number).unwrap());
-    router.enter(prompt, id(router, policy), decision, number, At(1_000_000 + number), &[])
+    router.enter(
+        prompt,
+        &DecisionContext {
+            policy: id(router, policy),
+            id: decision,
+            seed: number,
+            at: At(1_000_000 + number),
+            exclude: &[],
+        },
+    )
 }
 
 fn routed(entered: Result<Entered, DecideError>) -> Routed {
@@ -47,7 +56,10 @@ fn the_fifth_waits_as_load_of_its_replica_and_the_seventh_is_shed() {
     assert_eq!((router.held(ReplicaId(0)), router.held(ReplicaId(1))), (1, 1));
     assert_eq!(router.load(ReplicaId(0)).0, 2, "it is not in flight");
     // Who will not wait is not sent to a closed replica.
-    let refused = router.decide(&prompt, id(&router, "gated"), DecisionId(9), 9, At(1), &[]);
+    let refused = router.decide(
+        &prompt,
+        &DecisionContext { policy: id(&router, "gated"), id: DecisionId(9), seed: 9, at: At(1), exclude: &[] },
+    );
     assert_eq!(refused.unwrap_err(), DecideError::NoReplica);
 
     let first = running.swap_remove(0);
@@ -58,7 +70,11 @@ fn the_fifth_waits_as_load_of_its_replica_and_the_seventh_is_shed() {
     assert_eq!(called, [waiting[next].number()]);
     let mut waiting = waiting;
     let held = waiting.swap_remove(next);
-    let again = router.enter_again(held, &prompt, DecisionId(4), 4, At(2_000_001), &[]);
+    let again = router.enter_again(
+        held,
+        &prompt,
+        &DecisionContext { policy: id(&router, "gated"), id: DecisionId(4), seed: 4, at: At(2_000_001), exclude: &[] },
+    );
     let again = routed(again);
     assert_eq!(again.reservation.replica(), place);
     // The row says what the decision saw: one that waits for the other replica is load there if it came before.
@@ -111,7 +127,11 @@ fn when_its_replica_goes_down_a_request_is_called_and_goes_elsewhere() {
     }
     router.apply(&Event::Down { replica: gone });
     assert_eq!(router.take_called(), [waits.number()]);
-    let again = routed(router.enter_again(waits, &prompt, DecisionId(4), 4, At(2_000_001), &[]));
+    let again = routed(router.enter_again(
+        waits,
+        &prompt,
+        &DecisionContext { policy: id(&router, "gated"), id: DecisionId(4), seed: 4, at: At(2_000_001), exclude: &[] },
+    ));
     assert_eq!(again.reservation.replica(), left);
     router.apply(&Event::Down { replica: left });
     let nobody = enter(&router, "gated", &prompt, 5);
@@ -133,13 +153,15 @@ fn what_generates_nothing_passes_the_gate() {
 #[test]
 fn without_a_known_batch_the_preset_never_waits_and_with_one_it_does() {
     let router = probed(1, "", 10.0);
-    let (prompt, policy) = (unique(&router, 1, 100), id(&router, "predicted-latency"));
-    assert_eq!(router.gate_limit(policy, ReplicaId(0)), None);
+    let prompt = unique(&router, 1, 100);
+    let rule = router.policies().named("predicted-latency").unwrap().admission.unwrap();
+    let limit = || router.state.lock().gate.limit(&rule, ReplicaId(0));
+    assert_eq!(limit(), None);
     let mut running: Vec<Routed> =
         (0..40).map(|number| routed(enter(&router, "predicted-latency", &prompt, number))).collect();
     let report = EngineReport { decode_batch: Some(20), max_running: Some(64), ..EngineReport::default() };
     router.apply(&Event::Report { replica: ReplicaId(0), at: At(2_000_000), report });
-    assert_eq!(router.gate_limit(policy, ReplicaId(0)), Some(18));
+    assert_eq!(limit(), Some(18));
     let waits = held(enter(&router, "predicted-latency", &prompt, 41));
     // It opens when one below the limit is in flight, not before.
     while running.len() > 18 {
@@ -163,7 +185,11 @@ fn who_waits_for_a_replica_that_is_drained_is_called_and_goes_elsewhere() {
     let place = waiting.replica();
     assert!(router.set_draining(place, true) && router.is_draining(place));
     assert_eq!(router.take_called(), [waiting.number()]);
-    let again = held(router.enter_again(waiting, &prompt, DecisionId(4), 4, At(2_000_000), &[]));
+    let again = held(router.enter_again(
+        waiting,
+        &prompt,
+        &DecisionContext { policy: id(&router, "gated"), id: DecisionId(4), seed: 4, at: At(2_000_000), exclude: &[] },
+    ));
     assert_ne!(again.replica(), place);
     router.leave(again, At(2_000_001));
     assert!(!router.set_draining(ReplicaId(9), true), "a stranger");

@@ -1,10 +1,10 @@
-//! What a policy's decode gate allows, and what the store keeps of a request that waited at it.
+//! Settings of a policy's admission gate, and the rows that the store keeps of requests that waited at it.
 
 use super::{DecisionId, ReplicaId};
 
-/// The settings of a policy's gate, see `constrain::gate`.
+/// Settings of a policy's admission gate, from `[policy.NAME.admission]`.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct GateRule {
+pub struct AdmissionRule {
     /// Most requests of a replica in flight; `None`: what its engine decodes cheaply, where that is known.
     pub max_in_flight: Option<u32>,
     /// Most requests that wait for one replica; more are shed.
