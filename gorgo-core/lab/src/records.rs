@@ -1,9 +1,9 @@
-//! CSV bytes → records, each with the line that it begins on.
+//! CSV bytes → records, each with the line on which it begins.
 
 use csv::{ByteRecord, ReaderBuilder, Trim};
 
-/// The records of CSV bytes, the header among them, with their lines from 1; fields trimmed, blank lines left out.
-/// Records may differ in length: whoever reads them says what is wrong with one that is too short.
+/// Returns the records of CSV bytes, including the header, with their lines from 1. Fields are trimmed, blank lines are
+/// skipped. Records may differ in length: the caller reports those that are too short.
 pub(crate) fn records(bytes: &[u8]) -> impl Iterator<Item = (usize, Result<csv::StringRecord, String>)> + '_ {
     let mut reader = ReaderBuilder::new().has_headers(false).flexible(true).trim(Trim::All).from_reader(bytes);
     let mut lines = LineCount { bytes, at: 0, line: 1 };
@@ -17,15 +17,15 @@ pub(crate) fn records(bytes: &[u8]) -> impl Iterator<Item = (usize, Result<csv::
                     let text = csv::StringRecord::from_byte_record(record.clone());
                     return Some((line, text.map_err(|_| "not UTF-8 text".to_owned())));
                 }
-                // Reading from memory does not fail, and records of any length are allowed.
+                // Reading from memory cannot fail, and records of any length are allowed.
                 Ok(false) | Err(_) => return None,
             }
         }
     })
 }
 
-/// Lines counted up to a record. The reader's own count does not know whether it stands before or after the second
-/// character of a line end, nor of the blank lines before a record.
+/// Lines counted up to a record. The reader's own count can be before or after the second character of a line end, and
+/// does not include the blank lines before a record.
 struct LineCount<'a> {
     bytes: &'a [u8],
     at: usize,

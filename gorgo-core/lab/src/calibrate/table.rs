@@ -155,7 +155,7 @@ fn text(bytes: &[u8]) -> Result<String, TableError> {
     Ok(text)
 }
 
-/// A table's records and its columns by name.
+/// Records of a table and its columns by name.
 struct Table {
     columns: HashMap<String, usize>,
     lines: Vec<Line>,

@@ -1,4 +1,4 @@
-//! The simulated world: an inference engine, the link to it, and the clock that both run on.
+//! The simulated world: an inference engine, the link to it, and many of both under a router.
 //!
 //! Everything here is a pure state machine on virtual time: no I/O, no wall clock, no async runtime, and no randomness
 //! in engines. The HTTP server of the crate `gorgo-simulated` drives an [`Engine`] on real time; [`world`] drives many

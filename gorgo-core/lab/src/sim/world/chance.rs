@@ -3,7 +3,7 @@
 
 use gorgo_routing::model::mix_bits;
 
-/// Mixes the bits of a number one to one (splitmix64).
+/// Mixes the bits of a number one to one (a step of splitmix64).
 pub(super) const fn mix(number: u64) -> u64 {
     mix_bits(number.wrapping_add(0x9e37_79b9_7f4a_7c15))
 }
