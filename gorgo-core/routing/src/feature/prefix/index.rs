@@ -173,6 +173,7 @@ impl PrefixIndex {
         let full = held >= capacity - capacity / NEAR_FULL;
         let row = &self.oldest[self.slot(replica, 0)..self.slot(replica, SHARDS)];
         let oldest = row.iter().map(|stamp| stamp.load(Relaxed)).min().unwrap_or(NEVER);
+        // Read without the shards' locks: an approximate range is enough here.
         let (age, reach) = (now.saturating_sub(last_use), now.saturating_sub(oldest));
         (age >= reach / 2, full && age >= reach - reach / NEAR_TAIL)
     }
