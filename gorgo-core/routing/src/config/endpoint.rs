@@ -120,7 +120,7 @@ mod tests {
         assert!(says("http://:80").starts_with("no host"));
         assert!(says("http://::1:80").contains("brackets"));
         for url in ["http://h:0", "http://h:65536", "http://h:", "http://h:+1"] {
-            assert!(says(url).contains("is no port"), "{url}");
+            assert!(says(url).contains("is not a port"), "{url}");
         }
         assert!(says("http://a b").contains("is not a host name"));
         let secret = says("http://user:hunter2@h:1");
