@@ -263,8 +263,8 @@ fn every_kind_and_every_preset_has_a_case() {
             missing.remove(&format!("constraint {}", excluded.trim_start_matches(RELAXED)));
         }
         // The gate excludes nobody: it is shown where a policy has it.
-        if policy.gate.is_some() {
-            missing.remove("constraint gate");
+        if policy.admission.is_some() {
+            missing.remove("admission admission");
         }
         missing.remove(&format!("picker {}", policy.picker_kind()));
     }

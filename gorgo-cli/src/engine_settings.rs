@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use gorgo_lab::sim::Profile;
 use gorgo_routing::config::{ReplicaSection, Simulated};
 use gorgo_routing::model::EngineKind;
+use gorgo_routing::model::engine::{Adapter, ENGINES, EngineSetting};
 use serde_json::{Value, json};
 
 /// A prefill chunk from here on pays its fixed cost seldom enough, tokens.
@@ -32,12 +33,9 @@ struct Advice {
     rule: &'static str,
     /// Why, with figures.
     worth: String,
-    /// How each engine calls it; an engine that is not here has no such setting, or none that was studied.
-    flags: Flags,
+    /// The same for engines, which have a flag for it each, or none.
+    of: EngineSetting,
 }
-
-/// An engine and its flag.
-type Flags = &'static [(EngineKind, &'static str)];
 
 /// Advice for an engine of this profile.
 fn advice(profile: &Profile) -> Vec<Advice> {
@@ -48,10 +46,7 @@ fn running(profile: &Profile) -> Advice {
     let now = profile.max_running.to_string();
     let setting = "requests running at once";
     let rule = "no more than its largest CUDA graph holds";
-    let flags: Flags = &[
-        (EngineKind::Sglang, "--max-running-requests (graphs: --cuda-graph-max-bs)"),
-        (EngineKind::Vllm, "--max-num-seqs"),
-    ];
+    let of = EngineSetting::RunningRequests;
     match profile.beyond_graph.filter(|beyond| beyond.batch < profile.max_running) {
         Some(beyond) => {
             let (most, more) = (beyond.batch, beyond.batch.saturating_add(1));
@@ -67,7 +62,7 @@ fn running(profile: &Profile) -> Advice {
                      requests/s), and costs nothing at ordinary load; measure the time between tokens against the batch \
                      first"
                 ),
-                flags,
+                of,
             }
         }
         None => Advice {
@@ -79,7 +74,7 @@ fn running(profile: &Profile) -> Advice {
                 "this profile knows no batch size beyond which a decode step costs much more, and without one a lower \
                     limit gains nothing"
                     .to_owned(),
-            flags,
+            of,
         },
     }
 }
@@ -102,7 +97,7 @@ fn chunk(profile: &Profile) -> Advice {
         } else {
             format!("{figures}; larger ones gain little")
         },
-        flags: &[(EngineKind::Sglang, "--chunked-prefill-size"), (EngineKind::Vllm, "--max-num-batched-tokens")],
+        of: EngineSetting::PrefillChunk,
     }
 }
 
@@ -113,12 +108,13 @@ fn order() -> Advice {
         advised: Some("longest cached prefix first".to_owned()),
         rule: "longest cached prefix first",
         worth: "near saturation p95 of TTFT × 0.92, of E2E × 0.97; at ordinary load × 0.99 and × 1.00".to_owned(),
-        flags: &[(EngineKind::Sglang, "--schedule-policy lpm")],
+        of: EngineSetting::QueueOrder,
     }
 }
 
-fn named(flags: Flags) -> String {
-    flags.iter().map(|(engine, flag)| format!("{} {flag}", engine.name())).collect::<Vec<_>>().join("; ")
+fn named(setting: EngineSetting) -> String {
+    let flag = |engine: &&Adapter| engine.flag(setting).map(|flag| format!("{} {flag}", engine.name));
+    ENGINES.iter().filter_map(flag).collect::<Vec<_>>().join("; ")
 }
 
 /// For a person: of one profile, all of it.
@@ -127,9 +123,9 @@ pub(crate) fn text(profile: &Profile) -> String {
         "\nthe engine's own settings, by profile {} (gains simulated, not measured); they come before any routing\n",
         profile.name
     );
-    for Advice { setting, now, advised, worth, flags, .. } in advice(profile) {
+    for Advice { setting, now, advised, worth, of, .. } in advice(profile) {
         let change = advised.map_or_else(|| format!("{now}, leave it"), |advised| format!("{now} → {advised}"));
-        let _ = writeln!(out, "- {setting}: {change}\n  {worth}\n  {}", named(flags));
+        let _ = writeln!(out, "- {setting}: {change}\n  {worth}\n  {}", named(of));
     }
     out
 }
@@ -139,7 +135,7 @@ pub(crate) fn document(profile: &Profile) -> Value {
     let one = |advice: Advice| {
         json!({
             "setting": advice.setting, "now": advice.now, "advised": advice.advised, "worth": advice.worth,
-            "flags": named(advice.flags),
+            "flags": named(advice.of),
         })
     };
     advice(profile).into_iter().map(one).collect()
@@ -151,20 +147,20 @@ pub(crate) fn document(profile: &Profile) -> Value {
 pub(crate) fn notes(replicas: &[ReplicaSection]) -> String {
     let enabled = || replicas.iter().filter(|replica| replica.enabled);
     let mut out = String::new();
-    for kind in [EngineKind::Sglang, EngineKind::Vllm] {
+    for engine in ENGINES.iter().filter(|engine| !engine.setting_flags.is_empty()) {
         let names: Vec<&str> =
-            enabled().filter(|replica| replica.engine == kind.name()).map(|replica| replica.name.as_str()).collect();
+            enabled().filter(|replica| replica.engine == engine.name).map(|replica| replica.name.as_str()).collect();
         let Some(profile) = Profile::find(STUDIED).filter(|_| !names.is_empty()) else { continue };
         let _ = writeln!(
             out,
             "note: what the own settings of {} are worth, before any routing ({}); simulated with profile {}, not measured \
              on yours",
-            kind.name(),
+            engine.name,
             names.join(", "),
             profile.name
         );
-        for Advice { setting, rule, worth, flags, .. } in advice(profile) {
-            if let Some((_, flag)) = flags.iter().find(|(engine, _)| *engine == kind) {
+        for Advice { setting, rule, worth, of, .. } in advice(profile) {
+            if let Some(flag) = engine.flag(of) {
                 let _ = writeln!(out, "- {setting}: {rule}: {flag}\n  {worth}");
             }
         }

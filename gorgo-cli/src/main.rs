@@ -1,10 +1,14 @@
-//! The gorgo program: one binary, its commands in `cmd/`, what they share on the command line in `args`.
+//! The gorgo program: one binary, its commands in `cmd/`, requests to a server in `load`, what commands share on the
+//! command line in `args`.
+#![expect(rustdoc::broken_intra_doc_links, reason = "clap prints comments as help, where [table] is TOML")]
 
 mod args;
 mod cmd;
 mod engine_settings;
 mod exit;
+mod load;
 mod plugins;
+mod policy_table;
 mod report;
 mod runtime;
 

@@ -1,6 +1,7 @@
 //! One term three ways, side by side: `queue` as it is built in, as an expression, and as a plugin (in C, the example).
 //! Each is one whole decision of a policy with that term alone, so what a way
-//! costs is its line less the built-in's.
+//! costs is its line less the built-in's. Then a whole policy three ways: `predicted-latency` as it is built in, written with
+//! expressions, and from a plugin (in Rust, the example), which decide the same in every bit.
 //!
 //! `cargo bench -p gorgo-plugins --features conform --bench plugin`; it needs a C compiler.
 #![expect(clippy::unwrap_used, reason = "a benchmark may stop")]
@@ -17,6 +18,8 @@ use gorgo_routing::model::Value;
 use gorgo_routing::policy::{Policies, Registry, Scratch, build, decide};
 
 const REPLICAS: [u16; 2] = [3, 64];
+/// For whole policies.
+const FLEETS: [u16; 3] = [3, 64, 1000];
 
 fn main() {
     divan::main();
@@ -33,6 +36,41 @@ fn queue_c() -> PathBuf {
         .status();
     assert!(compiled.unwrap().success(), "the example does not compile");
     library
+}
+
+/// The folder with the example in Rust, built as it is shipped.
+fn predicted_latency() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let target = root.join("target/plugins-of-benches");
+    let built = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .current_dir(root)
+        .args(["build", "--quiet", "--offline", "--release", "-p", "gorgo-scorer-predicted-latency", "--target-dir"])
+        .arg(&target)
+        .status();
+    assert!(built.unwrap().success(), "the example does not compile");
+    target.join("release")
+}
+
+/// A decision of a policy of the example's files, or of the built-in one (no file).
+fn whole(bencher: Bencher<'_, '_>, replicas: u16, file: Option<&str>) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/predicted_latency");
+    let base = if file == Some("plugin.toml") { predicted_latency() } else { PathBuf::new() };
+    let host = Arc::new(Host::new(&base, None, Conduct::Reported));
+    let registry = Registry::built_in().with_loader(host);
+    let tables = file.map_or_else(Vec::new, |file| {
+        let text = std::fs::read_to_string(folder.join(file)).unwrap();
+        let Some(Value::Table(tables)) = parse_toml(&text).unwrap().get("policy").cloned() else { unreachable!() };
+        tables
+    });
+    let name = tables.first().map_or("predicted-latency", |(name, _)| name);
+    let policies = build(&registry, &tables, name, &fleet(replicas)).policies.unwrap();
+    let one = policies.named(name).unwrap();
+    let (weights, facts, request, mut scratch) = (one.weights(), invented(replicas), request(), Scratch::default());
+    let mut seed = 0;
+    bencher.bench_local(|| {
+        seed += 1;
+        decide(one, &weights, black_box(&request), black_box(&facts), seed, &mut scratch)
+    });
 }
 
 fn policies(replicas: u16, term: &str) -> Policies {
@@ -74,4 +112,19 @@ fn c_longer_expression(bencher: Bencher<'_, '_>, replicas: u16) {
 fn d_plugin(bencher: Bencher<'_, '_>, replicas: u16) {
     let library = queue_c();
     decision(bencher, replicas, &format!("kind = \"plugin\"\nlibrary = \"{}\"", library.display()));
+}
+
+#[divan::bench(args = FLEETS)]
+fn e_predicted_latency_built_in(bencher: Bencher<'_, '_>, replicas: u16) {
+    whole(bencher, replicas, None);
+}
+
+#[divan::bench(args = FLEETS)]
+fn f_predicted_latency_of_expressions(bencher: Bencher<'_, '_>, replicas: u16) {
+    whole(bencher, replicas, Some("expressions.toml"));
+}
+
+#[divan::bench(args = FLEETS)]
+fn g_predicted_latency_of_a_plugin(bencher: Bencher<'_, '_>, replicas: u16) {
+    whole(bencher, replicas, Some("plugin.toml"));
 }

@@ -38,7 +38,9 @@ enum gorgo_status {
     GORGO_NO_OPINION = 4  /* nothing to say on this request, which is no failure */
 };
 
-/* Facts that a plugin reads, as bits of `needs`. Only what is asked for is handed in; other columns are null. */
+/* Columns with a field of their own that a plugin reads, as bits of `needs`. Only what is asked for is handed in; other
+ * columns are null. Any fact at all is asked for by its name in `facts` of gorgo_judge: the names are those of
+ * expressions. */
 enum gorgo_need {
     GORGO_NEED_RTT = 1,
     GORGO_NEED_PREFIX = 2,
@@ -179,6 +181,8 @@ typedef struct gorgo_columns {
     const double *queue_ms_per_token;
     const double *decode_ms_per_request;
     const double *intercept_ms;
+    const double *const *facts; /* those that gorgo_judge names, in its order: facts[i][row] */
+    size_t fact_count;
 } gorgo_columns;
 
 /* Where the answer goes. `value` comes full of NaN: what is left out, or is not finite, voids the whole answer. */
@@ -232,6 +236,8 @@ typedef struct gorgo_judge {
     gorgo_create_fn *create;
     gorgo_destroy_fn *destroy;
     gorgo_call_fn *call;
+    const gorgo_text *facts; /* names of facts to be handed in; NULL when there are none */
+    size_t fact_count;
 } gorgo_judge;
 
 /* What gorgo_objective_v1 returns. */
@@ -255,11 +261,11 @@ GORGO_STATIC_ASSERT(sizeof(gorgo_setting) == 48 && offsetof(gorgo_setting, text)
 GORGO_STATIC_ASSERT(sizeof(gorgo_replica) == 56 && offsetof(gorgo_replica, region) == 24, "gorgo_replica");
 GORGO_STATIC_ASSERT(sizeof(gorgo_setup) == 48 && offsetof(gorgo_setup, settings) == 32, "gorgo_setup");
 GORGO_STATIC_ASSERT(sizeof(gorgo_request) == 56 && offsetof(gorgo_request, slo_ttft_ms) == 48, "gorgo_request");
-GORGO_STATIC_ASSERT(sizeof(gorgo_columns) == 216 && offsetof(gorgo_columns, intercept_ms) == 208, "gorgo_columns");
+GORGO_STATIC_ASSERT(sizeof(gorgo_columns) == 232 && offsetof(gorgo_columns, facts) == 216, "gorgo_columns");
 GORGO_STATIC_ASSERT(sizeof(gorgo_output) == 32 && offsetof(gorgo_output, known) == 24, "gorgo_output");
 GORGO_STATIC_ASSERT(sizeof(gorgo_cohort) == 72 && offsetof(gorgo_cohort, failed) == 64, "gorgo_cohort");
 GORGO_STATIC_ASSERT(sizeof(gorgo_head) == 88 && offsetof(gorgo_head, options) == 72, "gorgo_head");
-GORGO_STATIC_ASSERT(sizeof(gorgo_judge) == 112 && offsetof(gorgo_judge, call) == 104, "gorgo_judge");
+GORGO_STATIC_ASSERT(sizeof(gorgo_judge) == 128 && offsetof(gorgo_judge, facts) == 112, "gorgo_judge");
 GORGO_STATIC_ASSERT(sizeof(gorgo_objective) == 112, "gorgo_objective");
 
 #ifdef __cplusplus

@@ -5,7 +5,9 @@
 //!    static. A second version of the contract will be other symbols.
 //! 2. `abi_major` and `struct_size` are read first. A wrong major is refused with both numbers; fields beyond
 //!    `struct_size` are absent; fields are only ever appended. Each struct that is handed in says its size, too.
-//! 3. `needs` is a bit set of [`need`]; an unknown bit is refused. A column that was not asked for is null.
+//! 3. `needs` is a bit set of [`need`], for the columns that have a field of their own; an unknown bit is refused. A
+//!    column that was not asked for is null. Any fact at all is asked for by its name in [`Judge::facts`]; an unknown
+//!    name is refused. The names are those of expressions, and a new fact needs no new field here.
 //! 4. Columns are borrowed for the call. Row *i* is one replica in all of them; the order of rows means nothing.
 //! 5. Output goes to the caller's columns, in the unit that the descriptor declares.
 //! 6. Each function returns a [`status`]; with an error it may leave UTF-8 text in the caller's buffer.
@@ -39,8 +41,10 @@ pub mod status {
     pub const NO_OPINION: i32 = 4;
 }
 
-/// Facts that a plugin reads, as bits. Only what is asked for is handed in.
+/// Columns with a field of their own that a plugin reads, as bits. Only what is asked for is handed in.
 pub mod need {
+    /// All bits that this version knows.
+    pub const ALL: u32 = RTT | PREFIX | LOAD | REPORT | RATES | LATENCY;
     /// `rtt_ms`, `rtt_p95_ms`.
     pub const RTT: u32 = 1;
     /// `cached_tokens`.
@@ -283,6 +287,10 @@ pub struct Columns {
     pub decode_ms_per_request: *const f64,
     /// RATES: learned fixed part of TTFT beyond the round trip, ms.
     pub intercept_ms: *const f64,
+    /// The facts that [`Judge::facts`] names, in its order: a column each. Null where it names none.
+    pub facts: *const *const f64,
+    /// How many.
+    pub fact_count: usize,
 }
 
 /// Where the answer goes. `value` comes full of NaN: what is left out, or is not finite, voids the whole answer.
@@ -359,7 +367,7 @@ pub struct Head {
     pub version: Text,
     /// What it is, one line.
     pub summary: Text,
-    /// One of [`unit`].
+    /// One of [`mod@unit`].
     pub unit: u32,
     /// Bits of [`need`].
     pub needs: u32,
@@ -385,6 +393,10 @@ pub struct Judge {
     pub destroy: Option<DestroyFn>,
     /// Judges.
     pub call: Option<CallFn>,
+    /// Names of the facts that are read as [`Columns::facts`]; may be null when `fact_count` is 0.
+    pub facts: *const Text,
+    /// How many.
+    pub fact_count: usize,
 }
 
 /// What [`OBJECTIVE_SYMBOL`] returns.

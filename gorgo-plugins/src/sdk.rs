@@ -35,7 +35,7 @@ impl Unit {
     }
 }
 
-/// Facts that a plugin reads. Columns of others are empty.
+/// Groups of facts with a column of their own that a plugin reads. Columns of others are empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Need(pub(crate) u32);
 
@@ -132,8 +132,10 @@ pub trait Declared {
 pub trait Scorer: Declared + Send + Sync + Sized + 'static {
     /// The unit of the signal.
     const UNIT: Unit;
-    /// The facts that it reads.
-    const NEEDS: Need;
+    /// The facts with a column of their own that it reads.
+    const NEEDS: Need = Need::NONE;
+    /// Names of further facts that it reads, as expressions have them: [`Columns::facts`], in this order.
+    const FACTS: &'static [&'static str] = &[];
     /// Whether the signal rises with the work that a replica was given.
     const SPREADS: bool = false;
 
@@ -152,8 +154,10 @@ pub trait Scorer: Declared + Send + Sync + Sized + 'static {
 
 /// A limit that replicas may be over. Calls of one instance come from several threads at once.
 pub trait Constraint: Declared + Send + Sync + Sized + 'static {
-    /// The facts that it reads.
-    const NEEDS: Need;
+    /// The facts with a column of their own that it reads.
+    const NEEDS: Need = Need::NONE;
+    /// Names of further facts that it reads, as expressions have them: [`Columns::facts`], in this order.
+    const FACTS: &'static [&'static str] = &[];
     /// Whether it holds even when nobody is left.
     const HARD: bool;
 
@@ -201,7 +205,11 @@ macro_rules! export_scorer {
                 const OPTIONS: &[$crate::abi::OptionSpec] = &$crate::shim::options::<
                     { <$scorer as $crate::Declared>::OPTIONS.len() },
                 >(<$scorer as $crate::Declared>::OPTIONS);
-                const DESCRIPTOR: &$crate::shim::Static<$crate::abi::Judge> = &$crate::shim::scorer::<$scorer>(OPTIONS);
+                const FACTS: &[$crate::abi::Text] = &$crate::shim::texts::<{ <$scorer as $crate::Scorer>::FACTS.len() }>(
+                    <$scorer as $crate::Scorer>::FACTS,
+                );
+                const DESCRIPTOR: &$crate::shim::Static<$crate::abi::Judge> =
+                    &$crate::shim::scorer::<$scorer>(OPTIONS, FACTS);
                 DESCRIPTOR.get()
             }
         };
@@ -220,8 +228,11 @@ macro_rules! export_constraint {
                 const OPTIONS: &[$crate::abi::OptionSpec] = &$crate::shim::options::<
                     { <$constraint as $crate::Declared>::OPTIONS.len() },
                 >(<$constraint as $crate::Declared>::OPTIONS);
+                const FACTS: &[$crate::abi::Text] = &$crate::shim::texts::<
+                    { <$constraint as $crate::Constraint>::FACTS.len() },
+                >(<$constraint as $crate::Constraint>::FACTS);
                 const DESCRIPTOR: &$crate::shim::Static<$crate::abi::Judge> =
-                    &$crate::shim::constraint::<$constraint>(OPTIONS);
+                    &$crate::shim::constraint::<$constraint>(OPTIONS, FACTS);
                 DESCRIPTOR.get()
             }
         };

@@ -30,6 +30,18 @@ const fn text(text: &'static str) -> Text {
     Text { ptr: text.as_ptr().cast(), len: text.len() }
 }
 
+/// Texts in the contract's words.
+#[must_use]
+pub const fn texts<const COUNT: usize>(named: &'static [&'static str]) -> [Text; COUNT] {
+    let mut texts = [text(""); COUNT];
+    let mut place = 0;
+    while place < COUNT {
+        texts[place] = text(named[place]);
+        place += 1;
+    }
+    texts
+}
+
 /// Declared options in the contract's words.
 #[must_use]
 pub const fn options<const COUNT: usize>(declared: &'static [OptionDecl]) -> [OptionSpec; COUNT] {
@@ -105,25 +117,29 @@ const fn head<P: crate::Declared, D>(options: &'static [OptionSpec], unit: u32, 
 
 /// The descriptor of a scorer.
 #[must_use]
-pub const fn scorer<S: Scorer>(options: &'static [OptionSpec]) -> Static<abi::Judge> {
+pub const fn scorer<S: Scorer>(options: &'static [OptionSpec], facts: &'static [Text]) -> Static<abi::Judge> {
     let flags = if S::SPREADS { flag::SPREADS } else { 0 };
     Static(abi::Judge {
         head: head::<S, abi::Judge>(options, S::UNIT.code(), S::NEEDS.0, flags),
         create: Some(create_scorer::<S>),
         destroy: Some(destroy::<S>),
         call: Some(score::<S>),
+        facts: facts.as_ptr(),
+        fact_count: facts.len(),
     })
 }
 
 /// The descriptor of a constraint.
 #[must_use]
-pub const fn constraint<C: Constraint>(options: &'static [OptionSpec]) -> Static<abi::Judge> {
+pub const fn constraint<C: Constraint>(options: &'static [OptionSpec], facts: &'static [Text]) -> Static<abi::Judge> {
     let flags = if C::HARD { flag::HARD } else { 0 };
     Static(abi::Judge {
         head: head::<C, abi::Judge>(options, abi::unit::ONE, C::NEEDS.0, flags),
         create: Some(create_constraint::<C>),
         destroy: Some(destroy::<C>),
         call: Some(judge::<C>),
+        facts: facts.as_ptr(),
+        fact_count: facts.len(),
     })
 }
 
@@ -304,6 +320,15 @@ columns! {
     decode_ms_per_request: f64,
     /// Learned fixed part of TTFT beyond the round trip, ms. Needs `RATES`.
     intercept_ms: f64,
+}
+
+impl<'a> Columns<'a> {
+    /// The facts that the plugin names (`FACTS`), in its order; a number that is not known is NaN.
+    #[must_use]
+    pub fn facts<const COUNT: usize>(&self) -> [&'a [f64]; COUNT] {
+        let named: &[*const f64] = column(self.0.facts, self.0.fact_count);
+        std::array::from_fn(|place| named.get(place).map_or(&[][..], |fact| column(*fact, self.0.count)))
+    }
 }
 
 /// The requests of one arm that began to be answered and did not fail, in no order that means anything. A number that is

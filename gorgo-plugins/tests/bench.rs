@@ -15,7 +15,7 @@ pub(crate) fn root() -> PathBuf {
 
 /// The folder with all plugins of the workspace. They are built without features, as an author builds, into a folder of
 /// their own, so that nobody waits for anybody's lock.
-fn built() -> &'static Path {
+pub(crate) fn built() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
         let target = root().join("target/plugins-of-tests");
@@ -28,6 +28,7 @@ fn built() -> &'static Path {
             "gorgo-constraint-residency",
             "gorgo-objective-slo-misses",
             "gorgo-scorer-hostile",
+            "gorgo-scorer-predicted-latency",
         ];
         let built = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
             .current_dir(root())

@@ -35,13 +35,14 @@ fn every_size_offset_and_number_is_the_same_in_c() {
             capacity_tokens, rtt_ms, rtt_p95_ms, cached_tokens, queued_tokens, queued_tokens_first,
             queued_uncached_tokens_completion, queued_uncached_tokens, inflight, decoding, inflight_since_report,
             engine_running, engine_waiting, kv_used_tokens, kv_used_share, engine_throughput, report_age_ms,
-            latency_ms, prefill_ms_per_token, queue_ms_per_token, decode_ms_per_request, intercept_ms),
+            latency_ms, prefill_ms_per_token, queue_ms_per_token, decode_ms_per_request, intercept_ms,
+            facts, fact_count),
         layout!(abi::Output, "gorgo_output": struct_size, reserved, count, value, known),
         layout!(abi::Cohort, "gorgo_cohort": struct_size, reserved, count, ttft_ms, e2e_ms, itl_ms, prompt_tokens,
             completion_tokens, span_secs, failed),
         layout!(abi::Head, "gorgo_head": abi_major, struct_size, name, version, summary, unit, needs, flags,
             option_size, options, option_count),
-        layout!(abi::Judge, "gorgo_judge": head, create, destroy, call),
+        layout!(abi::Judge, "gorgo_judge": head, create, destroy, call, facts, fact_count),
         layout!(abi::Objective, "gorgo_objective": head, create, destroy, measure),
     ];
     let mut source = String::from("#include \"gorgo_plugin.h\"\n");
@@ -119,8 +120,8 @@ fn needs_and_units_are_the_routers() {
         assert_eq!(Needs::from_bits(bit), Some(need));
         all | bit
     });
-    assert_eq!(all, Needs::ALL.bits());
-    assert_eq!(Needs::from_bits(all + 1), None);
+    assert_eq!(all, need::ALL);
+    assert_eq!(Needs::from_bits(Needs::ALL.bits() + 1), None);
     for (code, unit) in (0_u32..).zip(Unit::ALL) {
         let mine = [
             gorgo_plugins::Unit::Millis,

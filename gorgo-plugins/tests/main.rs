@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests may fail loudly")]
 
 mod agree;
+mod alike;
 mod bench;
 mod guide;
 mod header;

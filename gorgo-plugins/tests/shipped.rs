@@ -18,7 +18,9 @@ fn all_are_as_the_contract_says() {
     let examples = root().join("gorgo-plugins/examples");
     let mut libraries: Vec<PathBuf> =
         ["scorer_prefer", "scorer_carbon", "scorer_price", "scorer_lmetric", "scorer_slo_headroom"].map(rust).into();
-    libraries.extend(["constraint_residency", "objective_slo_misses", "scorer_hostile"].map(rust));
+    libraries.extend(
+        ["constraint_residency", "objective_slo_misses", "scorer_hostile", "scorer_predicted_latency"].map(rust),
+    );
     libraries.push(c(&examples.join("scorer_c/queue.c"), folder.path(), &[]));
     libraries.push(c(&examples.join("scorer_cpp/wait.cpp"), folder.path(), &[]));
     libraries.push(c(&examples.join("objective_c/patience.c"), folder.path(), &[]));

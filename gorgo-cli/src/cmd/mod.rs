@@ -1,22 +1,9 @@
-//! The commands. A new one is a file here, with a type that implements [`Command`], and a line in [`COMMANDS`].
+//! The commands, in two groups: [`router`] runs and operates a router, [`lab`] measures, simulates and tunes.
+//!
+//! A new one is a file in its group, with a type that implements [`Command`], and a line in [`COMMANDS`].
 
-mod calibrate;
-mod check;
-mod ctl;
-mod doctor;
-mod engine;
-mod kinds;
-mod live;
-mod plugin;
-mod replay;
-mod report;
-mod serve;
-mod simulate;
-mod spec;
-mod trace;
-mod tune;
-mod weights;
-mod whatif;
+mod lab;
+mod router;
 
 use std::ffi::OsString;
 
@@ -26,21 +13,21 @@ use crate::exit::Exit;
 
 /// All commands, in the order of `gorgo --help`.
 const COMMANDS: &[Row] = &[
-    row::<serve::Serve>(),
-    row::<check::Check>(),
-    row::<simulate::Simulate>(),
-    row::<tune::Tune>(),
-    row::<replay::Replay>(),
-    row::<report::Report>(),
-    row::<trace::Trace>(),
-    row::<calibrate::Calibrate>(),
-    row::<plugin::Plugin>(),
-    row::<kinds::Kinds>(),
-    row::<engine::Engine>(),
-    row::<ctl::Ctl>(),
-    row::<whatif::Whatif>(),
-    row::<weights::Weights>(),
-    row::<doctor::Doctor>(),
+    row::<router::serve::Serve>(),
+    row::<router::check::Check>(),
+    row::<lab::simulate::Simulate>(),
+    row::<lab::tune::Tune>(),
+    row::<lab::replay::Replay>(),
+    row::<lab::report::Report>(),
+    row::<lab::trace::Trace>(),
+    row::<lab::calibrate::Calibrate>(),
+    row::<router::plugin::Plugin>(),
+    row::<router::kinds::Kinds>(),
+    row::<lab::engine::Engine>(),
+    row::<router::ctl::Ctl>(),
+    row::<router::whatif::Whatif>(),
+    row::<router::weights::Weights>(),
+    row::<router::doctor::Doctor>(),
 ];
 
 /// A command: its arguments, and what it does with them.
@@ -82,7 +69,7 @@ fn program() -> clap::Command {
 /// Runs the command that the arguments name; the first of them is the program.
 pub(crate) fn run(arguments: impl IntoIterator<Item = OsString>) -> Exit {
     let program = program();
-    let arguments = match spec::expanded(arguments.into_iter().collect(), &program) {
+    let arguments = match lab::spec::expanded(arguments.into_iter().collect(), &program) {
         Ok(arguments) => arguments,
         Err(error) => {
             anstream::eprintln!("gorgo: {error}");

@@ -65,7 +65,7 @@ fn bench(bencher: Bencher<'_, '_>, policy: &str, requests: usize, replicas: usiz
     let fleet: Vec<Replica> = members.iter().map(|member| member.replica.clone()).collect();
     bencher.counter(ItemsCount::new(requests)).bench(|| {
         let policies = build(&Registry::built_in(), &[], "gorgo", &fleet).policies.unwrap();
-        let id = policies.named(policy).unwrap().id;
+        let id = policies.index_of(policy).unwrap();
         simulate(&setup, Chooser::Policy(policies, id), 1).unwrap()
     });
 }

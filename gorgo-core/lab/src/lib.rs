@@ -2,5 +2,6 @@
 //! and links in which the real policy core routes in virtual time.
 
 pub mod calibrate;
+mod records;
 pub mod sim;
 pub mod trace;

@@ -3,6 +3,9 @@
 pub mod fan;
 pub mod log;
 pub mod meter;
+mod outlet;
+
+pub use outlet::{FactOutlet, TakeEvent};
 
 use gorgo_routing::model::Record;
 

@@ -11,7 +11,7 @@ use gorgo_routing::config::{Index, Probe, Scrape};
 use gorgo_routing::feature::prefix::{Chain, ChainKey, Chainer, PrefixIndex};
 use gorgo_routing::model::{ApiPath, At, DecisionId, Ending, EngineKind, Event, Replica, ReplicaId};
 use gorgo_routing::parse;
-use gorgo_routing::policy::{Registry, Router, RouterSetup, build};
+use gorgo_routing::policy::{DecisionContext, Registry, Router, RouterSetup, build};
 use xxhash_rust::xxh3::xxh3_64;
 
 const REPLICAS: [usize; 3] = [3, 64, 1000];
@@ -163,7 +163,12 @@ fn whole_request_bytes_to_replica(bencher: Bencher<'_, '_>, replicas: usize) {
     for turn in 0..200 {
         count += 1;
         let prompt = router.read(path, &body(turn), None, None).unwrap();
-        let routed = router.decide(&prompt, policy, DecisionId(count), 1, At(1_000_000), &[]).unwrap();
+        let routed = router
+            .decide(
+                &prompt,
+                &DecisionContext { policy, id: DecisionId(count), seed: 1, at: At(1_000_000), exclude: &[] },
+            )
+            .unwrap();
         router.finish(routed.reservation, &prompt, &Ending { completed: true, ..Ending::default() }, At(1_000_001));
     }
     let body = body(1);
@@ -171,7 +176,9 @@ fn whole_request_bytes_to_replica(bencher: Bencher<'_, '_>, replicas: usize) {
         count += 1;
         let prompt = router.read(path, black_box(&body), None, None).unwrap();
         let seed = count.cast_unsigned();
-        let routed = router.decide(&prompt, policy, DecisionId(count), seed, At(2_000_000), &[]).unwrap();
+        let routed = router
+            .decide(&prompt, &DecisionContext { policy, id: DecisionId(count), seed, at: At(2_000_000), exclude: &[] })
+            .unwrap();
         router.finish(routed.reservation, &prompt, &Ending { completed: true, ..Ending::default() }, At(2_000_001));
         routed.record
     });

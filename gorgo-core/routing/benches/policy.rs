@@ -9,7 +9,7 @@ use std::sync::Arc;
 use divan::{Bencher, black_box};
 use gorgo_routing::config::{Index, Probe, Scrape};
 use gorgo_routing::model::{At, Candidates, DecisionId, Ending, EngineKind, Event, Replica, ReplicaId, RequestView};
-use gorgo_routing::policy::{Policies, Registry, Router, RouterSetup, Scratch, build, decide};
+use gorgo_routing::policy::{DecisionContext, Policies, Registry, Router, RouterSetup, Scratch, build, decide};
 
 const REPLICAS: [u16; 3] = [3, 64, 1000];
 
@@ -100,7 +100,9 @@ fn router_decide_and_finish(bencher: Bencher<'_, '_>, replicas: u16) {
         number += 1;
         let at = At(number);
         let id = DecisionId(i64::try_from(number).unwrap());
-        let routed = router.decide(black_box(&prompt), gorgo, id, number, at, &[]).unwrap();
+        let routed = router
+            .decide(black_box(&prompt), &DecisionContext { policy: gorgo, id, seed: number, at, exclude: &[] })
+            .unwrap();
         router.finish(routed.reservation, &prompt, &Ending::default(), at);
         (routed.decision, routed.record)
     });

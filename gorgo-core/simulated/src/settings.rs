@@ -1,7 +1,6 @@
 //! What a simulated engine is told at its start.
 
 use gorgo_lab::sim::Profile;
-use gorgo_routing::config::Simulated;
 
 /// Everything about one simulated engine.
 #[derive(Debug, Clone, PartialEq)]
@@ -105,15 +104,5 @@ impl Settings {
             seed: 0,
             faulty: None,
         })
-    }
-
-    /// The engine of a `[[replica]]` with `engine = "simulated"`. Without models it serves `sim`.
-    ///
-    /// # Errors
-    /// There is no such profile.
-    pub fn from_section(section: &Simulated, models: &[String], seed: u64) -> Result<Self, SettingsError> {
-        let base = Self::new(&section.profile)?;
-        let models = if models.is_empty() { base.models.clone() } else { models.to_vec() };
-        Ok(Self { speed: section.speed, rtt_ms: section.rtt_ms, models, seed, ..base })
     }
 }

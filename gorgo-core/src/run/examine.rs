@@ -21,7 +21,7 @@ pub async fn examine_fleet(config: &Config, clock: &dyn Clock) -> Result<Vec<(St
     for section in config.replicas.iter().filter(|section| section.enabled) {
         let (Some(engine), Some(url)) = (EngineKind::parse(&section.engine), &section.url) else { continue };
         if engine != EngineKind::Simulated {
-            let watched = watched(section, ReplicaId(0), engine, url)?;
+            let watched = watched(section, ReplicaId(0), engine, url.clone())?;
             findings.push((section.name.clone(), examine(&watched, limit, clock, &tasks).await));
         }
     }

@@ -12,11 +12,11 @@ use super::ServeError;
 use super::warm::Place;
 use gorgo_lab::sim::Profile;
 use gorgo_observe::log;
-use gorgo_routing::config::{Config, ReplicaSection};
+use gorgo_routing::config::{Config, EngineUrl, ReplicaSection};
 use gorgo_routing::model::{Clock, EngineKind, Replica, ReplicaId};
 use gorgo_simulated::{Dialect, Settings};
 use gorgo_wire::edge::UpstreamSetup;
-use gorgo_wire::engine::{Endpoint, Watched, adapter};
+use gorgo_wire::engine::{Endpoint, Watched};
 
 /// One enabled replica, seen from each side.
 pub(super) struct Member {
@@ -38,7 +38,7 @@ impl Member {
         (self.replica.engine != EngineKind::Simulated).then(|| Place {
             name: Arc::clone(&self.replica.name),
             engine: self.replica.engine.name(),
-            url: self.upstream.url.clone(),
+            url: self.watched.endpoint.url().as_str().to_owned(),
         })
     }
 }
@@ -58,11 +58,11 @@ pub(super) async fn gather(config: &Config, ground: &Ground<'_>) -> Result<Vec<M
         let engine = EngineKind::parse(&section.engine)
             .ok_or_else(|| ServeError::replica(section, format!("unknown engine `{}`", section.engine)))?;
         let url = match (engine, &section.url) {
-            (EngineKind::Simulated, _) => format!("http://{}", simulate(section, id, ground).await?),
+            (EngineKind::Simulated, _) => EngineUrl::of_socket(simulate(section, id, ground).await?),
             (_, Some(url)) => url.clone(),
             (_, None) => return Err(ServeError::replica(section, "it has no url".to_owned())),
         };
-        let watched = watched(section, ReplicaId(id), engine, &url)?;
+        let watched = watched(section, ReplicaId(id), engine, url)?;
         let name: Arc<str> = section.name.as_str().into();
         let models: Vec<Arc<str>> = section.models.iter().map(|model| model.as_str().into()).collect();
         let id = ReplicaId(id);
@@ -79,9 +79,7 @@ pub(super) async fn gather(config: &Config, ground: &Ground<'_>) -> Result<Vec<M
                 id,
                 name: Arc::clone(&name),
                 engine,
-                url,
-                http: section.http,
-                key: key_of(section),
+                endpoint: watched.endpoint.clone(),
                 models: models.clone(),
             },
             watched,
@@ -98,14 +96,14 @@ pub(super) fn watched(
     section: &ReplicaSection,
     replica: ReplicaId,
     engine: EngineKind,
-    url: &str,
+    url: EngineUrl,
 ) -> Result<Watched, ServeError> {
     let endpoint = Endpoint::new(url, key_of(section).as_deref(), section.http)
         .map_err(|cause| ServeError::replica(section, cause.to_string()))?;
     Ok(Watched {
         replica,
         name: section.name.as_str().into(),
-        adapter: adapter(engine),
+        adapter: engine.adapter(),
         endpoint,
         api_key_env: section.api_key_env.clone(),
         learn_models: section.models.is_empty(),

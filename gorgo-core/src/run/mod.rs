@@ -4,16 +4,23 @@ mod admin;
 mod background;
 mod clock;
 mod examine;
+mod facts;
 mod fleet;
-#[cfg_attr(not(feature = "kv-events"), path = "no_kv_events.rs")]
+mod gauges;
+#[cfg(feature = "kv-events")]
 mod kv_events;
 mod loading;
+#[cfg(not(feature = "kv-events"))]
+mod no_kv_events;
 mod operate;
 mod reload;
 mod serve;
 mod signals;
 mod tuning;
 mod warm;
+
+#[cfg(not(feature = "kv-events"))]
+use no_kv_events as kv_events;
 
 pub use clock::WallClock;
 pub use examine::examine_fleet;

@@ -10,9 +10,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::serve::note;
-use gorgo_observe::{Listener, log};
-use gorgo_routing::model::{Clock, EventKind, EventRecord, PolicyId, Record, Replica, Weights};
+use gorgo_observe::{FactOutlet, log};
+use gorgo_routing::model::{EventKind, PolicyIndex, Replica, Weights};
 use gorgo_routing::policy::{Policies, Router};
 use gorgo_store::Sink;
 use gorgo_wire::edge::{Readiness, Serving};
@@ -25,11 +24,10 @@ pub(super) struct Operators {
     pub(super) router: Arc<Router>,
     pub(super) serving: Serving,
     /// The policy that serves where none is pinned.
-    pub(super) default: PolicyId,
+    pub(super) default: PolicyIndex,
     pub(super) readiness: Readiness,
     pub(super) sink: Sink,
-    pub(super) records: Arc<dyn Listener>,
-    pub(super) clock: Arc<dyn Clock>,
+    pub(super) outlet: FactOutlet,
 }
 
 /// Why it was not done, or not whole.
@@ -77,8 +75,7 @@ impl Operators {
             (EventKind::ReplicaUp, format!("replica {name} takes requests again, as far as it is up"))
         };
         if news {
-            let event = EventRecord { at: self.clock.now(), kind, replica: Some(replica.id), text: text.clone() };
-            self.records.record(Record::Event(event));
+            self.outlet.note(kind, replica.id, text.clone());
         }
         Ok(text)
     }
@@ -101,7 +98,7 @@ impl Operators {
         let policies = self.router.policies();
         let place = match name {
             None => self.default,
-            Some(name) => place_of(&policies, name).ok_or_else(|| {
+            Some(name) => policies.index_of(name).ok_or_else(|| {
                 let near = gorgo_routing::config::nearest(name, policies.list.iter().map(|policy| &*policy.name));
                 let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
                 NotDone::Unknown(format!("no policy `{name}`{near}"))
@@ -115,7 +112,7 @@ impl Operators {
                 format!("no policy is pinned any more: {default}, the default, serves")
             }
         };
-        note(&*self.records, &*self.clock, EventKind::ConfigChange, text.clone());
+        self.outlet.announce(EventKind::ConfigChange, text.clone());
         let written = match timeout(WRITE_LIMIT, self.sink.pin_policy(name.map(str::to_owned))).await {
             Ok(Ok(())) => return Ok(text),
             Ok(Err(cause)) => cause.to_string(),
@@ -128,7 +125,7 @@ impl Operators {
     pub(super) fn tuners(&self) -> Value {
         let policies = self.router.policies();
         let tuned = policies.list.iter().zip(0_u16..).filter_map(|(policy, place)| {
-            let id = PolicyId(place);
+            let id = PolicyIndex(place);
             let said = self.router.tuner_said(id)?;
             let weights = |weights: Arc<Weights>| {
                 let named = policy.terms.iter().zip(&weights.values);
@@ -153,16 +150,10 @@ pub(super) fn welcomes(router: &Router) -> bool {
     router.fleet().iter().any(|replica| router.replica_state(replica.id).is_up() && !router.is_draining(replica.id))
 }
 
-/// The place of a policy in the list, which it is called by.
-pub(super) fn place_of(policies: &Policies, name: &str) -> Option<PolicyId> {
-    let place = policies.list.iter().position(|policy| *policy.name == *name)?;
-    u16::try_from(place).ok().map(PolicyId)
-}
-
 /// The policy that a run begins with: the one that an earlier run pinned, where there still is such a policy.
-pub(super) fn begins_with(policies: &Policies, pinned: Option<&str>) -> PolicyId {
+pub(super) fn begins_with(policies: &Policies, pinned: Option<&str>) -> PolicyIndex {
     let Some(name) = pinned else { return policies.default };
-    match place_of(policies, name) {
+    match policies.index_of(name) {
         Some(place) => {
             log::policy_pinned(name);
             place

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use super::Loading;
-use super::serve::{note, policy_info};
+use super::serve::policy_info;
 use super::signals::Hangups;
-use gorgo_observe::Listener;
+use gorgo_observe::FactOutlet;
 use gorgo_routing::config::{Config, Look, render};
 use gorgo_routing::model::{Clock, EventKind};
 use gorgo_routing::policy::Router;
@@ -43,7 +43,7 @@ pub(super) struct Reloading {
     pub(super) reread: Reread,
     pub(super) router: Arc<Router>,
     pub(super) sink: Sink,
-    pub(super) records: Arc<dyn Listener>,
+    pub(super) outlet: FactOutlet,
     pub(super) clock: Arc<dyn Clock>,
 }
 
@@ -59,7 +59,7 @@ impl Reloading {
                 Ok(text) => (EventKind::ConfigChange, text),
                 Err(cause) => (EventKind::ConfigRefused, format!("nothing changed: {cause}")),
             };
-            note(&*self.records, &*self.clock, kind, text);
+            self.outlet.announce(kind, text);
         }
     }
 
@@ -94,7 +94,7 @@ impl Reloading {
         // Their numbers must be known to the store before a decision names them.
         self.sink.add_policies(infos, self.clock.now()).await.map_err(|cause| cause.to_string())?;
         for record in self.router.take_over(succession, self.clock.now()) {
-            self.records.record(record);
+            self.outlet.record(record);
         }
         Ok(format!("loaded anew: {}{rest}", changed.join("; ")))
     }

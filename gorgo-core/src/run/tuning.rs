@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use gorgo_observe::{Listener, log};
-use gorgo_routing::model::{Clock, PolicyId, Record};
+use gorgo_routing::model::{Clock, PolicyIndex, Record};
 use gorgo_routing::policy::Router;
 use gorgo_store::{RunInfo, Store, StoreError};
 
@@ -37,14 +37,14 @@ pub(super) async fn resume(
         let Some(info) = run.policies.get_mut(usize::from(place)).filter(|_| policy.tune.is_some()) else { continue };
         let Some(last) = store.last_tuning(info).await? else { continue };
         let state = last.state.as_deref().filter(|_| !cold);
-        match router.resume_tuning(PolicyId(place), state, last.generation) {
+        match router.resume_tuning(PolicyIndex(place), state, last.generation) {
             Ok(()) if state.is_some() => {
-                log::tuning_resumed(&policy.name, &router.tuner_said(PolicyId(place)).unwrap_or_default());
+                log::tuning_resumed(&policy.name, &router.tuner_said(PolicyIndex(place)).unwrap_or_default());
             }
             Ok(()) => {}
             Err(cause) => log::tuning_refused(&policy.name, &cause),
         }
-        if let Some(weights) = router.weights(PolicyId(place)) {
+        if let Some(weights) = router.weights(PolicyIndex(place)) {
             info.weights = (*weights).clone();
         }
     }

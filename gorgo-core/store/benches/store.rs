@@ -12,7 +12,7 @@ use gorgo_observe::Listener;
 use gorgo_routing::config;
 use gorgo_routing::model::{
     ApiPath, At, AttemptRecord, CandidateRecord, Clock, Connection, DecisionId, DecisionRecord, Generation,
-    OutcomeRecord, PolicyId, Record, ReplicaId, Route, RttSource, Weights,
+    OutcomeRecord, PolicyBuildId, Record, ReplicaId, Route, RttSource, Weights,
 };
 use gorgo_store::{PolicyInfo, ReplicaInfo, RunInfo, Sink, TermInfo, open};
 use tokio::runtime::Runtime;
@@ -95,7 +95,7 @@ fn run() -> RunInfo {
         started: START,
         version: "bench".to_owned(),
         config_text: String::new(),
-        default_policy: PolicyId(0),
+        default_policy: PolicyBuildId(0),
         seed: 0,
         replicas: ["us-ashburn", "eu-frankfurt", "ap-seoul"].map(replica).to_vec(),
         policies: vec![PolicyInfo {
@@ -131,7 +131,7 @@ fn decision(id: DecisionId, number: u32) -> Record {
         path: ApiPath::ChatCompletions,
         model: Some("sim".into()),
         session_hash: u64::from(number).wrapping_mul(0x9E37_79B9_7F4A_7C15),
-        policy: PolicyId(0),
+        policy: PolicyBuildId(0),
         generation: Generation(0),
         arm: None,
         block: None,

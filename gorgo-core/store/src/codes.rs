@@ -4,7 +4,7 @@
 use gorgo_routing::model::{ApiPath, Connection, ErrorClass, EventKind, HoldEnd, RateKind, Refusal, RttSource};
 
 /// A closed list with a code table.
-pub(super) trait Code: Copy + 'static {
+pub(crate) trait Code: Copy + 'static {
     /// The code table, whose key column is [`Code::COLUMN`].
     const TABLE: &'static str;
     /// The column that holds the code.
@@ -15,19 +15,19 @@ pub(super) trait Code: Copy + 'static {
     /// The number stored.
     fn code(self) -> i64;
 
-    /// The text in the code table.
-    #[cfg(test)]
-    fn text(self) -> &'static str;
-
     /// The entry of that number.
     fn of(code: i64) -> Option<Self> {
         Self::LIST.get(usize::try_from(code).ok()?).copied()
     }
 }
 
-macro_rules! code {
-    ($list:ty, $table:literal, $column:literal) => {
-        impl Code for $list {
+/// Name of a code table, of its key column, and its rows by number: for the test that compares.
+#[cfg(test)]
+pub(crate) type CodeTable = (&'static str, &'static str, fn() -> Vec<(i64, String)>);
+
+macro_rules! codes {
+    ($($list:ty = $table:literal . $column:literal;)+) => {
+        $(impl Code for $list {
             const TABLE: &'static str = $table;
             const COLUMN: &'static str = $column;
             const LIST: &'static [Self] = &Self::ALL;
@@ -35,20 +35,30 @@ macro_rules! code {
             fn code(self) -> i64 {
                 self as i64
             }
+        })+
 
-            #[cfg(test)]
-            fn text(self) -> &'static str {
-                self.name()
-            }
-        }
+        #[cfg(test)]
+        pub(crate) const CODE_TABLES: &[CodeTable] = &[$((
+            $table,
+            $column,
+            || {
+                let row = |(code, entry): (i64, &$list)| {
+                    assert_eq!((entry.code(), <$list as Code>::of(code)), (code, Some(*entry)));
+                    (code, entry.name().to_owned())
+                };
+                (0..).zip(<$list as Code>::LIST).map(row).collect()
+            },
+        )),+];
     };
 }
 
-code!(ApiPath, "paths", "path");
-code!(Refusal, "refusals", "refusal");
-code!(ErrorClass, "errors", "error");
-code!(RttSource, "rtt_sources", "rtt_source");
-code!(Connection, "connections", "connection");
-code!(EventKind, "event_kinds", "kind");
-code!(RateKind, "rate_kinds", "kind");
-code!(HoldEnd, "hold_ends", "ended");
+codes! {
+    ApiPath = "paths"."path";
+    Refusal = "refusals"."refusal";
+    ErrorClass = "errors"."error";
+    RttSource = "rtt_sources"."rtt_source";
+    Connection = "connections"."connection";
+    EventKind = "event_kinds"."kind";
+    RateKind = "rate_kinds"."kind";
+    HoldEnd = "hold_ends"."ended";
+}

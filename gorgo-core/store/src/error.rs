@@ -129,7 +129,7 @@ pub enum StoreError {
 
 /// What a failed statement means for the writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     /// Somebody holds a lock, the disk is full or not answering: the same rows may be written later.
     Passing,
     /// The file itself is broken.
@@ -139,13 +139,13 @@ pub(super) enum Failure {
 }
 
 /// The primary result code of SQLite, where the failure is one of SQLite's.
-pub(super) fn sqlite_code(error: &sqlx::Error) -> Option<i32> {
+pub(crate) fn sqlite_code(error: &sqlx::Error) -> Option<i32> {
     let code: i32 = error.as_database_error()?.code()?.parse().ok()?;
     Some(code & 0xff)
 }
 
 /// Sorts a failure by SQLite's result code (<https://www.sqlite.org/rescode.html>).
-pub(super) fn failure(error: &sqlx::Error) -> Failure {
+pub(crate) fn failure(error: &sqlx::Error) -> Failure {
     match sqlite_code(error) {
         // BUSY, LOCKED, NOMEM, READONLY, IOERR, FULL, CANTOPEN, PROTOCOL
         Some(5 | 6 | 7 | 8 | 10 | 13 | 14 | 15) => Failure::Passing,

@@ -5,46 +5,34 @@
 //! Listener::record → Queue (bounded, counts what it drops) → Writer (batches) → SQLite (WAL) → Reader, views
 //! ```
 //!
+//! The folders follow a row: `open` makes or migrates the file and begins a run, `write` takes records and writes them in
+//! batches, `table` says for each table what its rows are, `read` brings them back, `retain` lets them go. A new table is a
+//! file in `table` and its lines in the lists there.
+//!
 //! `migrations/README.md` is the data dictionary.
 
-mod batch;
-mod bench;
-mod bind;
 mod codes;
 mod error;
-mod insert;
-mod lock;
-mod loss;
 mod memory;
 mod open;
-mod pin;
-mod queue;
 mod read;
-mod requests;
-mod retention;
-mod run;
-mod schema;
-mod sink;
+mod retain;
 mod sql;
-mod stored;
-mod tuning;
-mod warm;
-mod weights;
-mod writer;
+mod table;
+mod write;
 
 #[cfg(test)]
 mod tests;
 
-pub use bench::{Fallbacks, StoredRun};
 pub use error::StoreError;
 pub use memory::Memory;
+pub use open::resume::{LastTuning, StoredIndex, StoredLearning, StoredProbe};
+pub use open::run::{PolicyInfo, ReplicaInfo, RunInfo, TermInfo};
 pub use open::{Store, open};
 pub use read::Reader;
-pub use requests::StoredRequest;
-pub use run::{PolicyInfo, ReplicaInfo, RunInfo, TermInfo};
-pub use sink::{Sink, Trouble};
-pub use stored::{StoredAttempt, StoredCandidate, StoredDecision, StoredPolicy, StoredShadow};
-pub use tuning::LastTuning;
-pub use warm::{StoredIndex, StoredLearning, StoredProbe};
-pub use weights::{StoredRate, StoredWeights};
-pub use writer::Writer;
+pub use read::bench::{Fallbacks, StoredRun};
+pub use read::requests::StoredRequest;
+pub use read::stored::{StoredAttempt, StoredCandidate, StoredDecision, StoredPolicy, StoredShadow};
+pub use read::weights::{StoredRate, StoredWeights};
+pub use write::sink::{Sink, Trouble};
+pub use write::writer::Writer;

@@ -1,276 +1,125 @@
-//! Every SQL text of the program, as constants. A test prepares each of them against a migrated database.
-//!
-//! A row is inserted together with others: fifty, ten or one to a statement, so that a batch costs few hops to the
-//! thread that SQLite runs on. `OR IGNORE`: a row that breaks a rule of the schema is left out and counted as lost,
-//! it never takes its batch with it.
+//! The SQL texts that are not of one table of rows, as constants; those are in `table`. A test prepares each of them
+//! against a migrated database.
 
-/// One table's INSERT in three lengths.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Insert {
-    /// Columns of a row, i.e. parameters.
-    pub(super) columns: usize,
-    /// Fifty rows.
-    pub(super) fifty: &'static str,
-    /// Ten rows.
-    pub(super) ten: &'static str,
-    /// One row.
-    pub(super) one: &'static str,
-}
-
-impl Insert {
-    /// The longest statement for `rows` rows that are left, and how many of them it takes.
-    pub(super) const fn longest(&self, rows: usize) -> (&'static str, usize) {
-        match rows {
-            50.. => (self.fifty, 50),
-            10.. => (self.ten, 10),
-            _ => (self.one, 1),
-        }
-    }
-}
-
-macro_rules! ten {
-    ($row:literal) => {
-        concat!($row, ",", $row, ",", $row, ",", $row, ",", $row, ",", $row, ",", $row, ",", $row, ",", $row, ",", $row)
-    };
-}
-
-macro_rules! insert {
-    ($columns:literal, $head:literal, $row:literal) => {
-        Insert {
-            columns: $columns,
-            fifty: concat!(
-                "INSERT OR IGNORE INTO ",
-                $head,
-                " VALUES ",
-                ten!($row),
-                ",",
-                ten!($row),
-                ",",
-                ten!($row),
-                ",",
-                ten!($row),
-                ",",
-                ten!($row)
-            ),
-            ten: concat!("INSERT OR IGNORE INTO ", $head, " VALUES ", ten!($row)),
-            one: concat!("INSERT OR IGNORE INTO ", $head, " VALUES ", $row),
-        }
-    };
-}
-
-pub(super) const DECISIONS: Insert = insert!(
-    21,
-    "decisions (decision_id, run_id, received_at_us, path, model_id, session_hash, policy_id, generation_id, arm, block, counted, seed, replica_id, refusal, propensity, ties, prompt_tokens, parent_decision_id, shared_tokens, body_bytes, decide_us)",
-    "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
-);
-/// For policies of up to four terms: fewer parameters to bind.
-pub(super) const CANDIDATES_4: Insert = insert!(
-    21,
-    "candidates (decision_id, attempt, replica_id, position, excluded_by, cost_milli, rtt_us, rtt_source, cached_tokens, queued_tokens, queued_uncached_tokens, inflight, report_age_ms, s1_milli, s2_milli, s3_milli, s4_milli, c1_milli, c2_milli, c3_milli, c4_milli)",
-    "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
-);
-pub(super) const CANDIDATES_8: Insert = insert!(
-    29,
-    "candidates (decision_id, attempt, replica_id, position, excluded_by, cost_milli, rtt_us, rtt_source, cached_tokens, queued_tokens, queued_uncached_tokens, inflight, report_age_ms, s1_milli, s2_milli, s3_milli, s4_milli, s5_milli, s6_milli, s7_milli, s8_milli, c1_milli, c2_milli, c3_milli, c4_milli, c5_milli, c6_milli, c7_milli, c8_milli)",
-    "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
-);
-pub(super) const CANDIDATE_TERMS: Insert =
-    insert!(6, "candidate_terms (decision_id, attempt, replica_id, slot, signal_milli, cost_milli)", "(?,?,?,?,?,?)");
-pub(super) const ATTEMPTS: Insert = insert!(
-    10,
-    "attempts (decision_id, attempt, replica_id, connection, connect_us, sent_us, first_byte_us, ended_us, status, error)",
-    "(?,?,?,?,?,?,?,?,?,?)"
-);
-pub(super) const HOLDS: Insert =
-    insert!(6, "holds (decision_id, attempt, replica_id, moves, held_us, ended)", "(?,?,?,?,?,?)");
-pub(super) const OUTCOMES: Insert = insert!(
-    21,
-    "outcomes (decision_id, status, error, ttft_us, first_byte_us, e2e_us, itl_mean_us, itl_p99_us, prompt_tokens, cached_tokens, completion_tokens, predicted_ttft_us, predicted_cached_tokens, itl_1, itl_2, itl_3, itl_4, itl_5, itl_6, itl_7, itl_8)",
-    "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
-);
-pub(super) const SHADOWS: Insert = insert!(4, "shadows (decision_id, policy_id, replica_id, cost_milli)", "(?,?,?,?)");
-pub(super) const PROBES: Insert = insert!(4, "probes (replica_id, at_us, rtt_us, lost)", "(?,?,?,?)");
-pub(super) const SCRAPES: Insert = insert!(
-    8,
-    "scrapes (replica_id, at_us, ok, running, waiting, kv_used_tokens, kv_used_milli, throughput_milli)",
-    "(?,?,?,?,?,?,?,?)"
-);
-pub(super) const EVENTS: Insert = insert!(5, "events (run_id, at_us, kind, replica_id, text)", "(?,?,?,?,?)");
-pub(super) const GAPS: Insert = insert!(5, "gaps (run_id, table_name, from_us, to_us, rows)", "(?,?,?,?,?)");
-pub(super) const WEIGHTS: Insert =
-    insert!(6, "weights (run_id, policy_id, generation_id, slot, from_us, value)", "(?,?,?,?,?,?)");
-pub(super) const RATES: Insert =
-    insert!(7, "rates (replica_id, kind, at_us, value, low, high, samples)", "(?,?,?,?,?,?,?)");
-
-/// A generation that began; its end completes the row.
-pub(super) const ADD_GENERATION: &str = "INSERT INTO generations (policy_id, generation_id, run_id, parent_id, \
-    started_at_us, ended_at_us, optimizer, sigma, state, first_block, end_block, verdict, reason) \
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (policy_id, generation_id) DO UPDATE SET \
-    ended_at_us = excluded.ended_at_us, sigma = excluded.sigma, state = excluded.state, \
-    first_block = excluded.first_block, end_block = excluded.end_block, verdict = excluded.verdict, \
-    reason = excluded.reason";
-pub(super) const GENERATION_SCORES: Insert = insert!(
-    8,
-    "generation_scores (policy_id, generation_id, arm, statistic, value, low, high, samples)",
-    "(?,?,?,?,?,?,?,?)"
-);
-pub(super) const RAISE_ALARM: &str =
-    "INSERT INTO alarms (run_id, kind, from_us, to_us, value) VALUES (?, ?, ?, NULL, ?)";
-pub(super) const CLEAR_ALARM: &str =
-    "UPDATE alarms SET to_us = max(?3, from_us) WHERE run_id = ?1 AND kind = ?2 AND to_us IS NULL";
 /// A run that was killed left its alarms on, and its last generation without a verdict.
-pub(super) const CLEAR_ALL_ALARMS: &str = "UPDATE alarms SET to_us = max(?1, from_us) WHERE to_us IS NULL";
-pub(super) const CUT_GENERATIONS: &str = "UPDATE generations SET verdict = 'cut', ended_at_us = max(?1, started_at_us), \
+pub(crate) const CLEAR_ALL_ALARMS: &str = "UPDATE alarms SET to_us = max(?1, from_us) WHERE to_us IS NULL";
+pub(crate) const CUT_GENERATIONS: &str = "UPDATE generations SET verdict = 'cut', ended_at_us = max(?1, started_at_us), \
     reason = 'cut: the router was killed' WHERE verdict IS NULL";
 /// What a tuner goes on from: the newest state of the policy, and its highest generation.
-pub(super) const LAST_TUNING: &str = "SELECT (SELECT g.state FROM generations g WHERE g.policy_id = p.policy_id \
+pub(crate) const LAST_TUNING: &str = "SELECT (SELECT g.state FROM generations g WHERE g.policy_id = p.policy_id \
     AND g.state IS NOT NULL ORDER BY g.generation_id DESC LIMIT 1), (SELECT max(g.generation_id) FROM generations g \
     WHERE g.policy_id = p.policy_id) FROM policies p WHERE p.name = ? AND p.sha256 = ?";
 
 // what a restart goes on from
-pub(super) const ADD_INDEX: &str = "INSERT OR REPLACE INTO index_snapshots (replica_id, taken_at_us, engine_epoch, \
-    engine_tokens, blocks) VALUES (?, ?, ?, ?, ?)";
-pub(super) const DROP_OLD_INDEX: &str = "DELETE FROM index_snapshots WHERE replica_id = ? AND taken_at_us < ?";
-pub(super) const PUT_LEARNED: &str = "INSERT INTO learned (replica_id, at_us, state) VALUES (?, ?, ?) \
-    ON CONFLICT (replica_id) DO UPDATE SET at_us = excluded.at_us, state = excluded.state";
-pub(super) const READ_INDEX: &str = "SELECT s.taken_at_us, s.engine_epoch, s.engine_tokens, s.blocks \
+pub(crate) const READ_INDEX: &str = "SELECT s.taken_at_us, s.engine_epoch, s.engine_tokens, s.blocks \
     FROM index_snapshots s JOIN replicas r ON r.replica_id = s.replica_id WHERE r.name = ? \
     ORDER BY s.taken_at_us DESC LIMIT 1";
-pub(super) const READ_LEARNED: &str = "SELECT l.at_us, l.state FROM learned l \
+pub(crate) const READ_LEARNED: &str = "SELECT l.at_us, l.state FROM learned l \
     JOIN replicas r ON r.replica_id = l.replica_id WHERE r.name = ? AND r.engine = ? AND r.url IS ?";
-pub(super) const READ_LAST_PROBES: &str = "SELECT p.at_us, p.rtt_us FROM probes p \
+pub(crate) const READ_LAST_PROBES: &str = "SELECT p.at_us, p.rtt_us FROM probes p \
     JOIN replicas r ON r.replica_id = p.replica_id WHERE r.name = ? AND r.url IS ? AND p.at_us >= ? AND p.lost = 0 \
     AND p.rtt_us >= 0 ORDER BY p.at_us DESC LIMIT ?";
 
-pub(super) const BEGIN: &str = "BEGIN IMMEDIATE";
-pub(super) const COMMIT: &str = "COMMIT";
-pub(super) const ROLLBACK: &str = "ROLLBACK";
+pub(crate) const BEGIN: &str = "BEGIN IMMEDIATE";
+pub(crate) const COMMIT: &str = "COMMIT";
+pub(crate) const ROLLBACK: &str = "ROLLBACK";
 
 // opening
-pub(super) const APPLICATION_ID: &str = "PRAGMA application_id";
-pub(super) const TABLE_COUNT: &str =
+pub(crate) const APPLICATION_ID: &str = "PRAGMA application_id";
+pub(crate) const TABLE_COUNT: &str =
     "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name NOT IN ('_sqlx_migrations')";
-pub(super) const HAS_MIGRATIONS: &str =
+pub(crate) const HAS_MIGRATIONS: &str =
     "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = '_sqlx_migrations'";
-pub(super) const SCHEMA_VERSION: &str = "SELECT coalesce(max(version), 0) FROM _sqlx_migrations";
-pub(super) const QUICK_CHECK: &str = "PRAGMA quick_check(1)";
-pub(super) const UNFINISHED_RUN: &str =
+pub(crate) const SCHEMA_VERSION: &str = "SELECT coalesce(max(version), 0) FROM _sqlx_migrations";
+pub(crate) const QUICK_CHECK: &str = "PRAGMA quick_check(1)";
+pub(crate) const UNFINISHED_RUN: &str =
     "SELECT run_id FROM runs WHERE ended_at_us IS NULL AND run_id = (SELECT max(run_id) FROM runs)";
-pub(super) const META: &str = "SELECT value FROM meta WHERE key = ?";
-pub(super) const PUT_META: &str =
+pub(crate) const META: &str = "SELECT value FROM meta WHERE key = ?";
+pub(crate) const PUT_META: &str =
     "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value";
-pub(super) const DROP_META: &str = "DELETE FROM meta WHERE key = ?";
-pub(super) const LAST_DECISION: &str = "SELECT max(id) FROM (SELECT max(decision_id) AS id FROM decisions UNION ALL \
+pub(crate) const DROP_META: &str = "DELETE FROM meta WHERE key = ?";
+pub(crate) const LAST_DECISION: &str = "SELECT max(id) FROM (SELECT max(decision_id) AS id FROM decisions UNION ALL \
     SELECT max(decision_id) FROM outcomes UNION ALL SELECT max(decision_id) FROM attempts)";
 
 // a run
-pub(super) const ADD_CONFIG: &str = "INSERT OR IGNORE INTO configs (sha256, text) VALUES (?, ?)";
-pub(super) const CONFIG_ID: &str = "SELECT config_id FROM configs WHERE sha256 = ?";
-pub(super) const PUT_REPLICA: &str = "INSERT INTO replicas (name, region, engine, url) VALUES (?, ?, ?, ?) \
+pub(crate) const ADD_CONFIG: &str = "INSERT OR IGNORE INTO configs (sha256, text) VALUES (?, ?)";
+pub(crate) const CONFIG_ID: &str = "SELECT config_id FROM configs WHERE sha256 = ?";
+pub(crate) const PUT_REPLICA: &str = "INSERT INTO replicas (name, region, engine, url) VALUES (?, ?, ?, ?) \
     ON CONFLICT (name) DO UPDATE SET region = excluded.region, engine = excluded.engine, url = excluded.url \
     RETURNING replica_id";
-pub(super) const ADD_POLICY: &str = "INSERT OR IGNORE INTO policies (name, sha256, text) VALUES (?, ?, ?)";
-pub(super) const POLICY_ID: &str = "SELECT policy_id FROM policies WHERE name = ? AND sha256 = ?";
-pub(super) const ADD_TERM: &str =
+pub(crate) const ADD_POLICY: &str = "INSERT OR IGNORE INTO policies (name, sha256, text) VALUES (?, ?, ?)";
+pub(crate) const POLICY_ID: &str = "SELECT policy_id FROM policies WHERE name = ? AND sha256 = ?";
+pub(crate) const ADD_TERM: &str =
     "INSERT OR IGNORE INTO terms (policy_id, slot, name, kind, unit, plugin_sha256) VALUES (?, ?, ?, ?, ?, ?)";
-pub(super) const ADD_RUN: &str = "INSERT INTO runs (started_at_us, version, config_id, policy_id, seed, router_id, pid) \
+pub(crate) const ADD_RUN: &str = "INSERT INTO runs (started_at_us, version, config_id, policy_id, seed, router_id, pid) \
     VALUES (?, ?, ?, ?, ?, (SELECT value FROM meta WHERE key = 'router_id'), ?) RETURNING run_id";
-pub(super) const CLOSE_ALL_WEIGHTS: &str = "UPDATE weights SET to_us = max(?1, from_us) WHERE to_us IS NULL";
-pub(super) const CLOSE_WEIGHTS: &str =
-    "UPDATE weights SET to_us = ?1 WHERE run_id = ?2 AND policy_id = ?3 AND to_us IS NULL AND from_us < ?1";
-pub(super) const END_RUN: &str = "UPDATE runs SET ended_at_us = ? WHERE run_id = ?";
+pub(crate) const CLOSE_ALL_WEIGHTS: &str = "UPDATE weights SET to_us = max(?1, from_us) WHERE to_us IS NULL";
+pub(crate) const END_RUN: &str = "UPDATE runs SET ended_at_us = ? WHERE run_id = ?";
 
 // names on demand
-pub(super) const ADD_MODEL: &str = "INSERT OR IGNORE INTO models (name) VALUES (?)";
-pub(super) const MODEL_ID: &str = "SELECT model_id FROM models WHERE name = ?";
-pub(super) const ADD_CONSTRAINT: &str = "INSERT OR IGNORE INTO constraints (name) VALUES (?)";
-pub(super) const CONSTRAINT_ID: &str = "SELECT constraint_id FROM constraints WHERE name = ?";
+pub(crate) const ADD_MODEL: &str = "INSERT OR IGNORE INTO models (name) VALUES (?)";
+pub(crate) const MODEL_ID: &str = "SELECT model_id FROM models WHERE name = ?";
+pub(crate) const ADD_CONSTRAINT: &str = "INSERT OR IGNORE INTO constraints (name) VALUES (?)";
+pub(crate) const CONSTRAINT_ID: &str = "SELECT constraint_id FROM constraints WHERE name = ?";
 
 // retention
 /// The decision after the oldest `?2` of those below `?1`.
-pub(super) const CHUNK_END: &str =
+pub(crate) const CHUNK_END: &str =
     "SELECT decision_id FROM decisions WHERE decision_id < ?1 ORDER BY decision_id LIMIT 1 OFFSET ?2";
-/// Everything keyed by decision, children first.
-pub(super) const DELETE_BY_DECISION: [&str; 7] = [
-    "DELETE FROM candidate_terms WHERE decision_id < ?",
-    "DELETE FROM candidates WHERE decision_id < ?",
-    "DELETE FROM holds WHERE decision_id < ?",
-    "DELETE FROM attempts WHERE decision_id < ?",
-    "DELETE FROM outcomes WHERE decision_id < ?",
-    "DELETE FROM shadows WHERE decision_id < ?",
-    "DELETE FROM decisions WHERE decision_id < ?",
-];
-/// Everything keyed by time: at most `?2` rows older than `?1`. The subqueries let SQLite seek in the primary key.
-pub(super) const DELETE_BY_TIME: [&str; 7] = [
-    "DELETE FROM probes WHERE (replica_id, at_us) IN (SELECT replica_id, at_us FROM probes \
-     WHERE replica_id IN (SELECT replica_id FROM replicas) AND at_us < ?1 LIMIT ?2)",
-    "DELETE FROM scrapes WHERE (replica_id, at_us) IN (SELECT replica_id, at_us FROM scrapes \
-     WHERE replica_id IN (SELECT replica_id FROM replicas) AND at_us < ?1 LIMIT ?2)",
-    "DELETE FROM rates WHERE (replica_id, kind, at_us) IN (SELECT replica_id, kind, at_us FROM rates \
-     WHERE replica_id IN (SELECT replica_id FROM replicas) AND kind IN (SELECT kind FROM rate_kinds) \
-     AND at_us < ?1 LIMIT ?2)",
-    "DELETE FROM events WHERE event_id IN (SELECT event_id FROM events WHERE at_us < ?1 LIMIT ?2)",
-    "DELETE FROM gaps WHERE gap_id IN (SELECT gap_id FROM gaps WHERE to_us < ?1 LIMIT ?2)",
-    "DELETE FROM index_snapshots WHERE (replica_id, taken_at_us) IN (SELECT replica_id, taken_at_us \
-     FROM index_snapshots WHERE replica_id IN (SELECT replica_id FROM replicas) AND taken_at_us < ?1 LIMIT ?2)",
-    "DELETE FROM learned WHERE replica_id IN (SELECT replica_id FROM learned WHERE at_us < ?1 LIMIT ?2)",
-];
-/// Weights that ended a minute before the oldest decision that is kept; the minute covers a decision under way.
-pub(super) const DELETE_WEIGHTS: &str = "DELETE FROM weights WHERE to_us < ?1 - 60000000";
-pub(super) const PAGES: &str = "SELECT p.page_count, f.freelist_count, s.page_size FROM pragma_page_count p, pragma_freelist_count f, pragma_page_size s";
+pub(crate) const PAGES: &str = "SELECT p.page_count, f.freelist_count, s.page_size FROM pragma_page_count p, pragma_freelist_count f, pragma_page_size s";
 /// 1,000 pages: about 4 MB moved in one step.
-pub(super) const VACUUM_STEP: &str = "PRAGMA incremental_vacuum(1000)";
-pub(super) const CHECKPOINT: &str = "PRAGMA wal_checkpoint(TRUNCATE)";
+pub(crate) const VACUUM_STEP: &str = "PRAGMA incremental_vacuum(1000)";
+pub(crate) const CHECKPOINT: &str = "PRAGMA wal_checkpoint(TRUNCATE)";
 
 // reading
-pub(super) const READ_DECISIONS: &str = "SELECT decision_id, run_id, received_at_us, path, model_id, session_hash, policy_id, generation_id, seed, \
+pub(crate) const READ_DECISIONS: &str = "SELECT decision_id, run_id, received_at_us, path, model_id, session_hash, policy_id, generation_id, seed, \
      replica_id, refusal, propensity, ties, prompt_tokens, parent_decision_id, shared_tokens, body_bytes, decide_us, \
      arm, block, counted \
      FROM decisions WHERE decision_id >= ? ORDER BY decision_id LIMIT ?";
-pub(super) const NEWEST_START: &str =
+pub(crate) const NEWEST_START: &str =
     "SELECT min(decision_id) FROM (SELECT decision_id FROM decisions ORDER BY decision_id DESC LIMIT ?)";
-pub(super) const READ_CANDIDATES: &str = "SELECT decision_id, replica_id, excluded_by, cost_milli, rtt_us, rtt_source, cached_tokens, queued_tokens, \
+pub(crate) const READ_CANDIDATES: &str = "SELECT decision_id, replica_id, excluded_by, cost_milli, rtt_us, rtt_source, cached_tokens, queued_tokens, \
      queued_uncached_tokens, inflight, report_age_ms, s1_milli, s2_milli, s3_milli, s4_milli, s5_milli, s6_milli, \
      s7_milli, s8_milli, c1_milli, c2_milli, c3_milli, c4_milli, c5_milli, c6_milli, c7_milli, c8_milli \
      FROM candidates WHERE decision_id BETWEEN ? AND ? AND attempt = 1 ORDER BY decision_id, position";
-pub(super) const READ_CANDIDATE_TERMS: &str = "SELECT decision_id, replica_id, slot, signal_milli, cost_milli FROM candidate_terms \
+pub(crate) const READ_CANDIDATE_TERMS: &str = "SELECT decision_id, replica_id, slot, signal_milli, cost_milli FROM candidate_terms \
      WHERE decision_id BETWEEN ? AND ? AND attempt = 1 ORDER BY decision_id, replica_id, slot";
-pub(super) const READ_SHADOWS: &str = "SELECT decision_id, policy_id, replica_id, cost_milli FROM shadows WHERE decision_id BETWEEN ? AND ? \
+pub(crate) const READ_SHADOWS: &str = "SELECT decision_id, policy_id, replica_id, cost_milli FROM shadows WHERE decision_id BETWEEN ? AND ? \
      ORDER BY decision_id, policy_id";
-pub(super) const READ_OUTCOMES: &str = "SELECT decision_id, status, error, ttft_us, first_byte_us, e2e_us, itl_mean_us, itl_p99_us, prompt_tokens, \
+pub(crate) const READ_OUTCOMES: &str = "SELECT decision_id, status, error, ttft_us, first_byte_us, e2e_us, itl_mean_us, itl_p99_us, prompt_tokens, \
      cached_tokens, completion_tokens, predicted_ttft_us, predicted_cached_tokens, \
      itl_1, itl_2, itl_3, itl_4, itl_5, itl_6, itl_7, itl_8 \
      FROM outcomes WHERE decision_id >= ? ORDER BY decision_id LIMIT ?";
-pub(super) const READ_ATTEMPTS: &str = "SELECT decision_id, attempt, replica_id, connection, connect_us, sent_us, first_byte_us, ended_us, status, error \
+pub(crate) const READ_ATTEMPTS: &str = "SELECT decision_id, attempt, replica_id, connection, connect_us, sent_us, first_byte_us, ended_us, status, error \
      FROM attempts WHERE decision_id >= ? ORDER BY decision_id, attempt LIMIT ?";
 /// One row per request. The chosen replica's candidate row says what round trip was reckoned with.
-pub(super) const READ_REQUESTS: &str = "SELECT d.decision_id, d.run_id, d.received_at_us, d.path, d.session_hash, d.prompt_tokens, d.parent_decision_id, \
+pub(crate) const READ_REQUESTS: &str = "SELECT d.decision_id, d.run_id, d.received_at_us, d.path, d.session_hash, d.prompt_tokens, d.parent_decision_id, \
      d.shared_tokens, d.replica_id, (SELECT count(*) FROM attempts a WHERE a.decision_id = d.decision_id), c.rtt_us, \
      o.error, o.ttft_us, o.e2e_us, o.prompt_tokens, o.cached_tokens, o.predicted_cached_tokens, o.completion_tokens \
      FROM decisions d LEFT JOIN outcomes o ON o.decision_id = d.decision_id \
      LEFT JOIN candidates c ON c.decision_id = d.decision_id AND c.attempt = 1 AND c.replica_id = d.replica_id \
      WHERE d.decision_id >= ? ORDER BY d.decision_id LIMIT ?";
-pub(super) const NEWEST_RUN: &str = "SELECT r.run_id, r.version, p.name, p.sha256, c.sha256, r.seed, \
+pub(crate) const NEWEST_RUN: &str = "SELECT r.run_id, r.version, p.name, p.sha256, c.sha256, r.seed, \
      (SELECT max(w.generation_id) FROM weights w WHERE w.run_id = r.run_id AND w.policy_id = r.policy_id) \
      FROM runs r LEFT JOIN configs c ON c.config_id = r.config_id LEFT JOIN policies p ON p.policy_id = r.policy_id \
      ORDER BY r.run_id DESC LIMIT 1";
-pub(super) const FALLBACKS: &str = "SELECT count(*), coalesce(sum(d.refusal IS NOT NULL), 0), \
+pub(crate) const FALLBACKS: &str = "SELECT count(*), coalesce(sum(d.refusal IS NOT NULL), 0), \
      coalesce(sum(EXISTS (SELECT 1 FROM candidates c JOIN constraints k ON k.constraint_id = c.excluded_by \
      WHERE c.decision_id = d.decision_id AND k.name LIKE 'relaxed:%')), 0), \
      coalesce(sum(EXISTS (SELECT 1 FROM attempts a WHERE a.decision_id = d.decision_id AND a.attempt > 1)), 0) \
      FROM decisions d WHERE d.decision_id BETWEEN ? AND ? AND d.path <> (SELECT path FROM paths WHERE name = 'other')";
-pub(super) const READ_POLICIES: &str = "SELECT policy_id, name, sha256, text FROM policies";
-pub(super) const READ_TERMS: &str =
+pub(crate) const READ_POLICIES: &str = "SELECT policy_id, name, sha256, text FROM policies";
+pub(crate) const READ_TERMS: &str =
     "SELECT policy_id, name, kind, unit, plugin_sha256 FROM terms ORDER BY policy_id, slot";
-pub(super) const READ_REPLICAS: &str = "SELECT replica_id, name FROM replicas";
-pub(super) const READ_MODELS: &str = "SELECT model_id, name FROM models";
-pub(super) const READ_CONSTRAINTS: &str = "SELECT constraint_id, name FROM constraints";
-pub(super) const READ_WEIGHTS: &str = "SELECT max(value) FROM weights WHERE run_id = ? AND policy_id = ? \
+pub(crate) const READ_REPLICAS: &str = "SELECT replica_id, name FROM replicas";
+pub(crate) const READ_MODELS: &str = "SELECT model_id, name FROM models";
+pub(crate) const READ_CONSTRAINTS: &str = "SELECT constraint_id, name FROM constraints";
+pub(crate) const READ_WEIGHTS: &str = "SELECT max(value) FROM weights WHERE run_id = ? AND policy_id = ? \
     AND generation_id = ? GROUP BY slot ORDER BY slot";
 
 /// Of the build of each policy that was in use last: the weights of the generation that was accepted last, else those it
 /// began with. A build that came back after another keeps its old id, so the id does not say which is the newest.
-pub(super) const READ_INCUMBENTS: &str = "WITH newest AS (SELECT p.name, w.policy_id, max(w.from_us) \
+pub(crate) const READ_INCUMBENTS: &str = "WITH newest AS (SELECT p.name, w.policy_id, max(w.from_us) \
     FROM weights w JOIN policies p ON p.policy_id = w.policy_id GROUP BY p.name), \
     won AS (SELECT n.policy_id, coalesce((SELECT max(g.generation_id) FROM generations g \
     WHERE g.policy_id = n.policy_id AND g.verdict = 'accepted'), 0) AS generation_id FROM newest n) \
@@ -278,14 +127,14 @@ pub(super) const READ_INCUMBENTS: &str = "WITH newest AS (SELECT p.name, w.polic
     AND w.generation_id = won.generation_id AND w.slot = t.slot ORDER BY w.from_us DESC LIMIT 1) AS value \
     FROM won JOIN policies p ON p.policy_id = won.policy_id JOIN terms t ON t.policy_id = won.policy_id \
     WHERE value IS NOT NULL ORDER BY p.name, t.slot";
-pub(super) const READ_NEWEST_RATES: &str = "SELECT r.name, k.name, a.value, a.low, a.high, a.samples FROM rates a \
+pub(crate) const READ_NEWEST_RATES: &str = "SELECT r.name, k.name, a.value, a.low, a.high, a.samples FROM rates a \
     JOIN replicas r ON r.replica_id = a.replica_id JOIN rate_kinds k ON k.kind = a.kind \
     WHERE a.at_us = (SELECT max(b.at_us) FROM rates b WHERE b.replica_id = a.replica_id AND b.kind = a.kind) \
     ORDER BY r.name, k.kind";
 
-/// The statements that are not INSERTs of batches, for the test that prepares them all.
+/// All of them, for the test that prepares them all.
 #[cfg(test)]
-pub(super) const SINGLE: &[&str] = &[
+pub(crate) const SINGLE: &[&str] = &[
     BEGIN,
     COMMIT,
     ROLLBACK,
@@ -307,17 +156,10 @@ pub(super) const SINGLE: &[&str] = &[
     ADD_TERM,
     ADD_RUN,
     CLOSE_ALL_WEIGHTS,
-    CLOSE_WEIGHTS,
     END_RUN,
-    ADD_GENERATION,
-    RAISE_ALARM,
-    CLEAR_ALARM,
     CLEAR_ALL_ALARMS,
     CUT_GENERATIONS,
     LAST_TUNING,
-    ADD_INDEX,
-    DROP_OLD_INDEX,
-    PUT_LEARNED,
     READ_INDEX,
     READ_LEARNED,
     READ_LAST_PROBES,
@@ -326,7 +168,6 @@ pub(super) const SINGLE: &[&str] = &[
     ADD_CONSTRAINT,
     CONSTRAINT_ID,
     CHUNK_END,
-    DELETE_WEIGHTS,
     PAGES,
     VACUUM_STEP,
     CHECKPOINT,
@@ -348,24 +189,4 @@ pub(super) const SINGLE: &[&str] = &[
     READ_WEIGHTS,
     READ_INCUMBENTS,
     READ_NEWEST_RATES,
-];
-
-/// The INSERTs of batches, for the same test.
-#[cfg(test)]
-pub(super) const INSERTS: &[&Insert] = &[
-    &DECISIONS,
-    &CANDIDATES_4,
-    &CANDIDATES_8,
-    &CANDIDATE_TERMS,
-    &ATTEMPTS,
-    &HOLDS,
-    &OUTCOMES,
-    &SHADOWS,
-    &PROBES,
-    &SCRAPES,
-    &EVENTS,
-    &GAPS,
-    &WEIGHTS,
-    &RATES,
-    &GENERATION_SCORES,
 ];

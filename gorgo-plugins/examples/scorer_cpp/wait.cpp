@@ -101,6 +101,8 @@ const gorgo_judge DESCRIPTOR = {
     create,
     destroy,
     call,
+    nullptr,
+    0,
 };
 
 } // namespace

@@ -7,7 +7,7 @@ use crate::host::columns::{Room, request as words};
 
 pub(super) fn check(subject: &Subject) -> Result<String, String> {
     let mut room = Room::default();
-    let mut columns = room.columns(&invented(3), subject.about.needs);
+    let mut columns = room.columns(&request(), &invented(3), &subject.about.asks);
     columns.struct_size = 16;
     let mut output = room.output();
     let status = subject.instance.call_without_room(subject.functions.call, &words(&request()), &columns, &mut output);

@@ -1,6 +1,6 @@
 //! Nothing known, and everything as large as it can be: an answer, or none, but no number that is not finite.
 
-use gorgo_routing::model::RequestView;
+use gorgo_routing::model::{FACTS, Needs, RequestView};
 
 use super::facts::{invented, request};
 use super::subject::Subject;
@@ -29,6 +29,9 @@ pub(super) fn check(subject: &Subject) -> Result<String, String> {
         largest.kv_used_tokens[row] = Some(1e15);
         largest.engine_throughput[row] = Some(0.0);
         largest.report_age_ms[row] = Some(1e12);
+        for fact in FACTS.iter().filter(|fact| [Needs::SERVICE, Needs::BACKLOG].contains(&fact.needs)) {
+            largest.invent(fact.name, row, Some(1e12));
+        }
     }
     let view = RequestView { prompt_tokens: u32::MAX, max_tokens: Some(u32::MAX), turn: u64::MAX, ..request() };
     subject.ask(&view, &largest).map_err(|cause| format!("all as large as can be: {cause}"))?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gorgo_routing::model::{Candidates, EngineKind, Replica, ReplicaId, RequestView};
+use gorgo_routing::model::{Candidates, EngineKind, FACTS, Needs, Replica, ReplicaId, RequestView};
 use gorgo_routing::tune::Requests;
 
 /// The fleet that the checks invent: as many replicas in three regions.
@@ -84,6 +84,19 @@ pub fn invented(replicas: u16) -> Candidates {
             *number = known.then(|| share(draw()) * most);
         }
     }
+    // Columns that plugins only know by their names.
+    for fact in FACTS.iter().filter(|fact| [Needs::SERVICE, Needs::BACKLOG].contains(&fact.needs)) {
+        let most = match fact.unit {
+            "ms" => 500.0,
+            "tokens" => 3000.0,
+            "ms/token" => 0.3,
+            _ => 4.0,
+        };
+        for row in 0..usize::from(replicas) {
+            facts.invent(fact.name, row, Some(share(draw()) * most));
+        }
+    }
+    (facts.answer_tokens, facts.tail_start_ms) = (200.0, Some(900.0));
     facts
 }
 

@@ -8,7 +8,7 @@ use crate::host::instance::described;
 
 pub(super) fn check(subject: &Subject) -> Result<String, String> {
     let mut room = Room::default();
-    let columns = room.columns(&invented(0), subject.about.needs);
+    let columns = room.columns(&request(), &invented(0), &subject.about.asks);
     match subject.raw(&request(), &columns, &mut room) {
         (status::DONE | status::NO_OPINION, _) => Ok("done".to_owned()),
         (status, said) => Err(described(status, &said)),

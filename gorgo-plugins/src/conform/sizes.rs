@@ -9,14 +9,14 @@ use crate::host::instance::described;
 pub(super) fn check(subject: &Subject) -> Result<String, String> {
     let facts = invented(3);
     let mut room = Room::default();
-    let mut columns = room.columns(&facts, subject.about.needs);
+    let mut columns = room.columns(&request(), &facts, &subject.about.asks);
     let whole = columns.struct_size;
     columns.struct_size = 16;
     let (short, _) = subject.raw(&request(), &columns, &mut room);
     if short != status::BAD_INPUT {
         return Err(format!("columns of 16 bytes: {}, not bad input (1)", described(short, "")));
     }
-    let mut columns = room.columns(&facts, subject.about.needs);
+    let mut columns = room.columns(&request(), &facts, &subject.about.asks);
     columns.struct_size = whole + 64;
     match subject.raw(&request(), &columns, &mut room) {
         (status::DONE | status::NO_OPINION, _) => Ok("refused and taken".to_owned()),

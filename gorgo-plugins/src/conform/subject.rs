@@ -41,7 +41,7 @@ impl Subject {
     /// Asks; what cannot be used is wrong.
     pub(super) fn ask(&self, view: &RequestView, facts: &Candidates) -> Result<Answer, String> {
         let mut room = Room::default();
-        let columns = room.columns(facts, self.about.needs);
+        let columns = room.columns(view, facts, &self.about.asks);
         let (status, said) = self.raw(view, &columns, &mut room);
         let came = came(status, &said, &room.value, &room.known, self.symbol == CONSTRAINT_SYMBOL);
         match came.map_err(|failure| failure.text)? {

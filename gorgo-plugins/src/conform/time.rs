@@ -19,7 +19,7 @@ pub(super) fn check(subject: &Subject) -> Result<String, String> {
 fn micros_per_call(subject: &Subject, replicas: u16) -> f64 {
     let facts = invented(replicas);
     let mut room = Room::default();
-    let columns = room.columns(&facts, subject.about.needs);
+    let columns = room.columns(&request(), &facts, &subject.about.asks);
     subject.raw(&request(), &columns, &mut room);
     let began = thread_ns();
     for _ in 0..CALLS {

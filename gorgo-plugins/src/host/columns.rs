@@ -2,8 +2,9 @@
 
 use std::mem;
 
-use gorgo_routing::model::{Candidates, Needs, RequestView};
+use gorgo_routing::model::{Candidates, FACTS, FactOf, Needs, RequestView};
 
+use super::descriptor::AskedFacts;
 use crate::abi;
 
 /// A column of numbers that may be unknown, and where the contract's pointer to it goes.
@@ -16,6 +17,8 @@ pub(crate) struct Room {
     available: Vec<u8>,
     /// Numbers that may be unknown, column after column.
     numbers: Vec<f64>,
+    /// Where the facts that are named lie.
+    named: Vec<*const f64>,
     pub(crate) value: Vec<f64>,
     pub(crate) known: Vec<u8>,
 }
@@ -74,14 +77,16 @@ pub(crate) const fn none() -> abi::Columns {
         queue_ms_per_token: null(),
         decode_ms_per_request: null(),
         intercept_ms: null(),
+        facts: null(),
+        fact_count: 0,
     }
 }
 
 impl Room {
-    /// The columns of `facts` that `needs` asks for. They point into `facts` and into this room, and hold until either
+    /// The columns of `facts` that are asked for. They point into `facts` and into this room, and hold until either
     /// changes.
-    pub(crate) fn columns(&mut self, facts: &Candidates, needs: Needs) -> abi::Columns {
-        let count = facts.len();
+    pub(crate) fn columns(&mut self, view: &RequestView, facts: &Candidates, asks: &AskedFacts) -> abi::Columns {
+        let (count, needs) = (facts.len(), asks.groups);
         self.replica.clear();
         self.replica.extend(facts.replica.iter().map(|replica| u32::from(replica.0)));
         self.available.clear();
@@ -134,11 +139,30 @@ impl Room {
         want(Needs::RATES, &facts.intercept_ms, &mut columns.intercept_ms);
         self.numbers.clear();
         // All at once: a pointer into it must not move when the next column is added.
-        self.numbers.reserve(last * count);
+        self.numbers.reserve((last + asks.named.len()) * count);
         for (from, to) in wanted.into_iter().flatten() {
             let start = self.numbers.len();
             self.numbers.extend(from.iter().map(|number| number.unwrap_or(f64::NAN)));
             *to = self.numbers[start..].as_ptr();
+        }
+        self.named.clear();
+        for place in &asks.named {
+            let fact = &FACTS[*place];
+            if let Some(plain) = (fact.plain)(facts) {
+                self.named.push(plain.as_ptr());
+                continue;
+            }
+            let start = self.numbers.len();
+            let number = |row| (fact.read)(view, facts, row).unwrap_or(f64::NAN);
+            match fact.of {
+                // One number for all: read once, for some go through all candidates.
+                FactOf::Request | FactOf::Fleet => self.numbers.resize(start + count, number(0)),
+                FactOf::Candidate | FactOf::Rate => self.numbers.extend((0..count).map(number)),
+            }
+            self.named.push(self.numbers[start..].as_ptr());
+        }
+        if !self.named.is_empty() {
+            (columns.facts, columns.fact_count) = (self.named.as_ptr(), self.named.len());
         }
         columns
     }

@@ -1,16 +1,19 @@
 //! A library's descriptor, read with suspicion: sizes first, then text, bits and functions; from there on owned.
 #![expect(unsafe_code, reason = "the descriptor is memory of the library")]
 
+use std::mem::{self, MaybeUninit};
 use std::path::Path;
-use std::{mem, slice, str};
+use std::{ptr, slice, str};
 
-use gorgo_routing::model::{Needs, Unit};
+use gorgo_routing::model::{FACT_NAMES, FACTS, Needs, Unit};
 
 use super::error::PluginError;
 use crate::abi::{self, Head, Judge, OptionSpec, Text, option_flag};
 
 /// More options than this are no plugin's.
 const MOST_OPTIONS: usize = 256;
+/// More facts than this are named by no plugin.
+const MOST_FACTS: usize = 256;
 /// Longer texts are no descriptor's, bytes.
 const LONGEST_TEXT: usize = 4096;
 
@@ -49,6 +52,23 @@ impl Spec {
     }
 }
 
+/// Facts that a plugin asks for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AskedFacts {
+    /// Groups whose columns have a field of their own.
+    pub groups: Needs,
+    /// Places in [`FACTS`] of those that it names, in its order.
+    pub named: Vec<usize>,
+}
+
+impl AskedFacts {
+    /// The groups of all of them.
+    #[must_use]
+    pub fn needs(&self) -> Needs {
+        self.named.iter().fold(self.groups, |needs, place| needs.and(FACTS[*place].needs))
+    }
+}
+
 /// What a plugin says of itself.
 #[derive(Debug, Clone, PartialEq)]
 pub struct About {
@@ -60,8 +80,8 @@ pub struct About {
     pub summary: String,
     /// The unit of its number.
     pub unit: Unit,
-    /// The facts that it reads.
-    pub needs: Needs,
+    /// The facts that it is handed.
+    pub asks: AskedFacts,
     /// Bits of [`abi::flag`].
     pub flags: u32,
     /// Its options.
@@ -82,7 +102,9 @@ pub(crate) struct Functions<F> {
 /// `at` is what the library's symbol returned; the library stays loaded for ever.
 pub(crate) unsafe fn judge(at: *const Judge, path: &Path) -> Result<(About, Functions<abi::CallFn>), PluginError> {
     // SAFETY: this function's own promise.
-    let (about, judge) = unsafe { read(at, path, |judge: &Judge| judge.head) }?;
+    let (mut about, judge) = unsafe { read(at, path, mem::offset_of!(Judge, facts), |judge: &Judge| judge.head) }?;
+    // SAFETY: the same; what a shorter descriptor does not have reads as no fact.
+    about.asks.named = unsafe { named(&judge) }.map_err(|what| wrong(path, what))?;
     let functions = match (judge.create, judge.destroy, judge.call) {
         (Some(create), Some(destroy), Some(call)) => Functions { create, destroy, call },
         _ => return Err(wrong(path, "one of `create`, `destroy`, `call` is null")),
@@ -99,7 +121,8 @@ pub(crate) unsafe fn objective(
     path: &Path,
 ) -> Result<(About, Functions<abi::MeasureFn>), PluginError> {
     // SAFETY: this function's own promise.
-    let (about, objective) = unsafe { read(at, path, |objective: &abi::Objective| objective.head) }?;
+    let (about, objective) =
+        unsafe { read(at, path, mem::size_of::<abi::Objective>(), |objective: &abi::Objective| objective.head) }?;
     let functions = match (objective.create, objective.destroy, objective.measure) {
         (Some(create), Some(destroy), Some(call)) => Functions { create, destroy, call },
         _ => return Err(wrong(path, "one of `create`, `destroy`, `measure` is null")),
@@ -111,15 +134,17 @@ fn wrong(path: &Path, what: impl Into<String>) -> PluginError {
     PluginError::Descriptor { path: path.to_owned(), what: what.into() }
 }
 
-/// Version and size, then all the rest.
+/// Version and size, then all the rest. `least`: bytes of the first version of the descriptor; what was appended since and
+/// is not there reads as zero.
 ///
 /// # Safety
-/// As of [`judge`]; `D` begins with a [`Head`].
-unsafe fn read<'a, D>(
+/// As of [`judge`]; `D` begins with a [`Head`], and zero is a value of all its later fields.
+unsafe fn read<D: Copy>(
     at: *const D,
     path: &Path,
-    head: impl FnOnce(&'a D) -> Head,
-) -> Result<(About, &'a D), PluginError> {
+    least: usize,
+    head: impl FnOnce(&D) -> Head,
+) -> Result<(About, D), PluginError> {
     if at.is_null() || !at.is_aligned() {
         return Err(wrong(path, "it is null or not aligned to 8 bytes"));
     }
@@ -128,15 +153,18 @@ unsafe fn read<'a, D>(
     if abi_major != abi::ABI_MAJOR {
         return Err(PluginError::Version { path: path.to_owned(), found: abi_major });
     }
-    let (size, least) = (usize::try_from(struct_size).unwrap_or(usize::MAX), mem::size_of::<D>());
+    let size = usize::try_from(struct_size).unwrap_or(usize::MAX);
     if size < least || !size.is_multiple_of(mem::align_of::<D>()) {
         let what = format!("`struct_size` is {size}, not a multiple of 8 of at least {least} bytes");
         return Err(wrong(path, what));
     }
-    // SAFETY: aligned, of this version, and long enough, as it says itself; never freed, as the library stays.
-    let descriptor = unsafe { &*at };
+    let mut descriptor = MaybeUninit::<D>::zeroed();
+    // SAFETY: of this version, and as long as it says itself; no more is copied than there is room for.
+    unsafe { ptr::copy_nonoverlapping(at.cast::<u8>(), descriptor.as_mut_ptr().cast(), size.min(mem::size_of::<D>())) };
+    // SAFETY: what was not copied is zero, which is a value, as this function's caller promises.
+    let descriptor = unsafe { descriptor.assume_init() };
     // SAFETY: the same.
-    let about = unsafe { about(&head(descriptor)) }.map_err(|what| wrong(path, what))?;
+    let about = unsafe { about(&head(&descriptor)) }.map_err(|what| wrong(path, what))?;
     Ok((about, descriptor))
 }
 
@@ -152,8 +180,8 @@ unsafe fn about(head: &Head) -> Result<About, String> {
     }
     let unit = usize::try_from(head.unit).ok().and_then(|code| Unit::ALL.get(code).copied());
     let unit = unit.ok_or_else(|| format!("unit {} is unknown", head.unit))?;
-    let needs = Needs::from_bits(head.needs).ok_or_else(|| {
-        let unknown = head.needs & !Needs::ALL.bits();
+    let groups = Needs::from_bits(head.needs).filter(|_| head.needs & !abi::need::ALL == 0).ok_or_else(|| {
+        let unknown = head.needs & !abi::need::ALL;
         format!("`needs` has bits that this gorgo does not know ({unknown:#x}); it may be built for a newer one")
     })?;
     let stride = usize::try_from(head.option_size).unwrap_or(usize::MAX);
@@ -171,7 +199,30 @@ unsafe fn about(head: &Head) -> Result<About, String> {
         // SAFETY: this function's own promise.
         options.push(unsafe { option(spec) }?);
     }
-    Ok(About { name, version, summary, unit, needs, flags: head.flags, options })
+    let asks = AskedFacts { groups, named: Vec::new() };
+    Ok(About { name, version, summary, unit, asks, flags: head.flags, options })
+}
+
+/// The places of the facts that are named.
+///
+/// # Safety
+/// `facts` are `fact_count` texts, as the contract says.
+unsafe fn named(judge: &Judge) -> Result<Vec<usize>, String> {
+    if judge.fact_count == 0 {
+        return Ok(Vec::new());
+    }
+    if judge.facts.is_null() || !judge.facts.is_aligned() || judge.fact_count > MOST_FACTS {
+        return Err(format!("`facts` is null or not aligned, or {} are more than {MOST_FACTS}", judge.fact_count));
+    }
+    // SAFETY: this function's own promise.
+    let names = unsafe { slice::from_raw_parts(judge.facts, judge.fact_count) };
+    let place = |name: &Text| {
+        // SAFETY: the same.
+        let name = unsafe { text(*name, "a fact's name") }?;
+        let place = FACT_NAMES.iter().position(|known| **known == *name);
+        place.ok_or_else(|| format!("the fact `{name}` is unknown; known: {}", FACT_NAMES.join(", ")))
+    };
+    names.iter().map(place).collect()
 }
 
 /// # Safety

@@ -10,7 +10,7 @@ use gorgo_routing::model::{Candidates, Needs, Replica, RequestView};
 
 use super::clock::monotonic_ns;
 use super::columns::{Room, request, size};
-use super::descriptor::Functions;
+use super::descriptor::{AskedFacts, Functions};
 use super::error::PluginError;
 use super::options::{Set, To};
 use super::watch::{Failure, Watch};
@@ -172,7 +172,7 @@ pub(crate) enum Came {
 pub(super) struct Judging {
     instance: Instance,
     call: CallFn,
-    needs: Needs,
+    asks: AskedFacts,
     /// Whether an infinite value is an answer.
     infinite: bool,
     pub(super) watch: Watch,
@@ -183,12 +183,12 @@ thread_local! {
 }
 
 impl Judging {
-    pub(super) const fn new(instance: Instance, call: CallFn, needs: Needs, infinite: bool, watch: Watch) -> Self {
-        Self { instance, call, needs, infinite, watch }
+    pub(super) const fn new(instance: Instance, call: CallFn, asks: AskedFacts, infinite: bool, watch: Watch) -> Self {
+        Self { instance, call, asks, infinite, watch }
     }
 
-    pub(super) const fn needs(&self) -> Needs {
-        self.needs
+    pub(super) fn needs(&self) -> Needs {
+        self.asks.needs()
     }
 
     /// Mean time of `calls` calls, µs, whatever they answer.
@@ -196,7 +196,7 @@ impl Judging {
         let mut room = Room::default();
         let began = monotonic_ns();
         for _ in 0..calls {
-            let (request, columns) = (request(view), room.columns(facts, self.needs));
+            let (request, columns) = (request(view), room.columns(view, facts, &self.asks));
             let mut output = room.output();
             self.instance.call(self.call, &request, &columns, &mut output);
         }
@@ -211,7 +211,7 @@ impl Judging {
             return false;
         }
         ROOM.with_borrow_mut(|room| {
-            let (request, columns) = (request(view), room.columns(facts, self.needs));
+            let (request, columns) = (request(view), room.columns(view, facts, &self.asks));
             let mut output = room.output();
             let began = self.watch.begin();
             let (status, said) = self.instance.call(self.call, &request, &columns, &mut output);

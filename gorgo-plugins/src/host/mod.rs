@@ -27,7 +27,7 @@ use gorgo_routing::tune::Requests;
 use parking_lot::Mutex;
 
 use self::constraint::PluginConstraint;
-pub use self::descriptor::{About, Spec};
+pub use self::descriptor::{About, AskedFacts, Spec};
 pub use self::error::PluginError;
 use self::instance::{Instance, Judging};
 pub use self::kit::{KIT, TEMPLATES, Template};
@@ -179,7 +179,7 @@ impl Host {
         let instance = Instance::create(&about.name, &functions, fleet, &settings)?;
         let watch = self.watch(&about.name, params);
         let is_term = symbol == SCORER_SYMBOL;
-        let judging = Arc::new(Judging::new(instance, functions.call, about.needs, !is_term, watch));
+        let judging = Arc::new(Judging::new(instance, functions.call, about.asks.clone(), !is_term, watch));
         let using = Use {
             path,
             sha256: Arc::clone(&library.sha256),

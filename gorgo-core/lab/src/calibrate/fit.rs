@@ -4,8 +4,9 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::load::{Load, computed, loads};
-use super::regression::{COLUMNS, Design, median, quantile, theil_sen};
+use super::regression::{COLUMNS, Design, median, theil_sen};
 use super::{Measurements, Observation};
+use gorgo_routing::model::quantile;
 
 /// Rounds of reweighting for the fit itself; it moves less than a thousandth after ten.
 const ROUNDS: usize = 20;
@@ -342,15 +343,20 @@ impl Quality {
             left += (target - value).powi(2);
             all += (target - middle).powi(2);
         }
+        let sorted = |mut values: Vec<f64>| {
+            values.sort_by(f64::total_cmp);
+            values
+        };
+        let (measured, computed) = (sorted(targets.to_vec()), sorted(predicted.clone()));
         let off = || predicted.iter().zip(targets).map(|(value, target)| (target - value).abs());
         Self {
             rows,
             median_error_ms: median(off().collect()),
             median_error_share: median(off().zip(targets).map(|(off, target)| off / target.max(1e-3)).collect()),
-            measured_p50_ms: quantile(targets.to_vec(), 0.50),
-            predicted_p50_ms: quantile(predicted.clone(), 0.50),
-            measured_p95_ms: quantile(targets.to_vec(), 0.95),
-            predicted_p95_ms: quantile(predicted.clone(), 0.95),
+            measured_p50_ms: quantile(&measured, 0.50),
+            predicted_p50_ms: quantile(&computed, 0.50),
+            measured_p95_ms: quantile(&measured, 0.95),
+            predicted_p95_ms: quantile(&computed, 0.95),
             mean_log_error: Some(errors.iter().sum::<f64>() / count),
             median_log_error: median(errors),
             r_squared: (all > 0.0).then(|| 1.0 - left / all),

@@ -140,15 +140,6 @@ pub(super) fn median(mut values: Vec<f64>) -> Option<f64> {
     Some(*value)
 }
 
-/// The value at nearest rank, `ceil(p·n)`; `None` of none.
-pub(super) fn quantile(mut values: Vec<f64>, p: f64) -> Option<f64> {
-    let count = u32::try_from(values.len()).ok().filter(|count| *count > 0).map(f64::from)?;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to 1..=count")]
-    let rank = (p * count).ceil().clamp(1.0, count) as usize;
-    let (_, value, _) = values.select_nth_unstable_by(rank - 1, f64::total_cmp);
-    Some(*value)
-}
-
 /// Median of the slopes between random pairs of points that lie at least `apart` from one another; `None` below 100
 /// such pairs.
 pub(super) fn theil_sen(points: &[(f64, f64)], apart: f64, seed: u64) -> Option<f64> {

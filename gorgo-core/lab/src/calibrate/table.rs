@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 use std::io::Read;
 
+use csv::StringRecord;
 use flate2::read::MultiGzDecoder;
 
 use super::{Measurements, Observation};
+use crate::records::records;
 
 /// First bytes of a gzip member (RFC 1952).
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
@@ -40,18 +42,18 @@ pub enum TableError {
 /// Damaged data, a missing column, or a bad line.
 pub fn decisions(bytes: &[u8]) -> Result<Measurements, TableError> {
     let text = text(bytes)?;
-    let table = Table::new(&text);
+    let table = Table::new(&text)?;
     let columns = ["policy", "decision_s", "target", "request_tokens", "status"].map(|name| table.column(name));
     let [policy, decision_s, target, request_tokens, status] = columns.map(Column::checked);
     let (policy, decision_s, target) = (policy?, decision_s?, target?);
     let (request_tokens, status) = (request_tokens?, status?);
     let times = Times::of(&table, "prompt_tokens", "completion_tokens")?;
     let mut found = Measurements { shared_by: 1.0, ..Measurements::default() };
-    for line in table.lines() {
+    for line in &table.lines {
         let name = line.text(target)?;
         let city: String = name.rsplit('-').next().unwrap_or(name).chars().take(3).collect();
         let cached = table.column(&format!("{city}_cached_tokens")).checked()?;
-        let Some(times) = times.read(&line, status)? else {
+        let Some(times) = times.read(line, status)? else {
             found.left_out += 1;
             continue;
         };
@@ -75,13 +77,13 @@ pub fn decisions(bytes: &[u8]) -> Result<Measurements, TableError> {
 /// Damaged data, a missing column, or a bad line.
 pub fn measured(bytes: &[u8], replicas: u32) -> Result<Measurements, TableError> {
     let text = text(bytes)?;
-    let table = Table::new(&text);
+    let table = Table::new(&text)?;
     let (run, policy) = (table.column("run").checked()?, table.column("policy").checked()?);
     let (sent_ms, status) = (table.column("sent_ms").checked()?, table.column("status").checked()?);
     let times = Times::of(&table, "input_tokens", "output_tokens")?;
     let mut found = Measurements { shared_by: f64::from(replicas.max(1)), ..Measurements::default() };
-    for line in table.lines() {
-        let Some(times) = times.read(&line, status)? else {
+    for line in &table.lines {
+        let Some(times) = times.read(line, status)? else {
             found.left_out += 1;
             continue;
         };
@@ -101,7 +103,7 @@ struct Times {
 }
 
 impl Times {
-    fn of(table: &Table<'_>, prompt_tokens: &str, output_tokens: &str) -> Result<Self, TableError> {
+    fn of(table: &Table, prompt_tokens: &str, output_tokens: &str) -> Result<Self, TableError> {
         Ok(Self {
             ttft_ms: table.column("ttft_ms").checked()?,
             total_ms: table.column("total_ms").checked()?,
@@ -111,7 +113,7 @@ impl Times {
     }
 
     /// A row that succeeded; what these columns do not say is left empty.
-    fn read(&self, line: &Line<'_>, status: usize) -> Result<Option<Observation>, TableError> {
+    fn read(&self, line: &Line, status: usize) -> Result<Option<Observation>, TableError> {
         if line.text(status)? != "200" || line.text(self.ttft_ms)?.is_empty() {
             return Ok(None);
         }
@@ -149,10 +151,10 @@ fn text(bytes: &[u8]) -> Result<String, TableError> {
     Ok(text)
 }
 
-/// A table's text and its columns by name. Fields are not quoted.
-struct Table<'a> {
-    text: &'a str,
-    columns: HashMap<&'a str, usize>,
+/// A table's records and its columns by name.
+struct Table {
+    columns: HashMap<String, usize>,
+    lines: Vec<Line>,
 }
 
 /// A column that may be missing.
@@ -167,33 +169,33 @@ impl Column<'_> {
     }
 }
 
-impl<'a> Table<'a> {
-    fn new(text: &'a str) -> Self {
-        let head = text.lines().next().unwrap_or_default();
-        let columns = head.split(',').enumerate().map(|(place, name)| (name.trim(), place)).collect();
-        Self { text, columns }
+impl Table {
+    fn new(text: &str) -> Result<Self, TableError> {
+        let mut all = records(text.as_bytes());
+        let head = all.next().and_then(|(_, head)| head.ok()).unwrap_or_default();
+        let columns = head.iter().enumerate().map(|(place, name)| (name.to_owned(), place)).collect();
+        let lines = all.map(|(number, record)| match record {
+            Ok(fields) => Ok(Line { number, fields }),
+            Err(message) => Err(TableError::Line { line: number, message }),
+        });
+        Ok(Self { columns, lines: lines.collect::<Result<_, _>>()? })
     }
 
     fn column<'n>(&self, name: &'n str) -> Column<'n> {
         Column { name, place: self.columns.get(name).copied() }
     }
-
-    fn lines(&self) -> impl Iterator<Item = Line<'a>> {
-        let lines = self.text.lines().enumerate().skip(1).filter(|(_, line)| !line.trim().is_empty());
-        lines.map(|(index, line)| Line { number: index + 1, fields: line.split(',').map(str::trim).collect() })
-    }
 }
 
-/// A line cut into fields.
-struct Line<'a> {
+/// A record and the line that it begins on.
+struct Line {
     number: usize,
-    fields: Vec<&'a str>,
+    fields: StringRecord,
 }
 
-impl<'a> Line<'a> {
-    fn text(&self, column: usize) -> Result<&'a str, TableError> {
+impl Line {
+    fn text(&self, column: usize) -> Result<&str, TableError> {
         let missing = || TableError::Line { line: self.number, message: format!("only {} fields", self.fields.len()) };
-        self.fields.get(column).copied().ok_or_else(missing)
+        self.fields.get(column).ok_or_else(missing)
     }
 
     fn number(&self, column: usize) -> Result<f64, TableError> {

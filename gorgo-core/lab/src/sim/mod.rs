@@ -6,7 +6,6 @@
 
 mod batch;
 mod cache;
-mod clock;
 mod engine;
 mod job;
 mod link;
@@ -14,7 +13,6 @@ mod profile;
 mod state;
 pub mod world;
 
-pub use clock::VirtualClock;
 pub use engine::{Engine, EngineError, Numbers, Totals};
 pub use job::{FinishReason, Job, Output};
 pub use link::{Link, LinkError};

@@ -1,11 +1,13 @@
 //! CSV in the form of Azure's LLM inference traces of 2023: `TIMESTAMP,ContextTokens,GeneratedTokens`, times naive
 //! or with a UTC offset. No prefix data: every row gets fresh blocks.
 
+use csv::StringRecord;
 use jiff::civil::DateTime;
 
 use super::mooncake::tokens;
-use super::read::{FaultList, Numbered, lines};
+use super::read::{FaultList, Numbered};
 use super::{TraceError, TraceRow};
+use crate::records::records;
 
 /// The header, compared without case.
 const HEADER: &str = "TIMESTAMP,ContextTokens,GeneratedTokens";
@@ -19,8 +21,8 @@ pub(super) fn is_header(line: &[u8]) -> bool {
 pub(super) fn rows(bytes: &[u8]) -> Result<Vec<Numbered>, TraceError> {
     let mut faults = FaultList::default();
     let mut parsed: Vec<(usize, DateTime, u32, u32)> = Vec::new();
-    for (line, text) in lines(bytes).skip(1) {
-        match row(text) {
+    for (line, record) in records(bytes).skip(1) {
+        match record.and_then(|record| row(&record)) {
             Ok((at, input, output)) => parsed.push((line, at, input, output)),
             Err(message) => faults.push(line, message),
         }
@@ -35,9 +37,8 @@ pub(super) fn rows(bytes: &[u8]) -> Result<Vec<Numbered>, TraceError> {
     Ok(numbered.collect())
 }
 
-fn row(text: &[u8]) -> Result<(DateTime, u32, u32), String> {
-    let text = std::str::from_utf8(text).map_err(|_| "not UTF-8 text".to_owned())?;
-    let fields: Vec<&str> = text.split(',').map(str::trim).collect();
+fn row(record: &StringRecord) -> Result<(DateTime, u32, u32), String> {
+    let fields: Vec<&str> = record.iter().collect();
     let &[at, input, output] = fields.as_slice() else {
         return Err(format!("{} fields in place of the three of {HEADER}", fields.len()));
     };

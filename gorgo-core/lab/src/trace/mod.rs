@@ -39,6 +39,5 @@ pub use slice::{Slice, SliceCounts, slice};
 pub use stats::{FANO_SECS, Reuse, SessionSource, Sessions, Spread, TraceStats};
 pub use summary::{
     FailureCount, Latencies, Quantiles, ReplicaTraffic, SHORT_INPUT_TOKENS, SLIP_LIMIT_MS, Slip, Summary, mean,
-    quantile,
 };
 pub use write::{Packing, write};

@@ -13,6 +13,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::TraceRow;
+use gorgo_routing::model::mix_bits;
 
 /// Bytes of text per token.
 pub const BYTES_PER_TOKEN: usize = 4;
@@ -69,7 +70,7 @@ impl PromptText {
 
     fn append_block(&self, id: u64, bytes: usize, out: &mut Vec<u8>) {
         let end = out.len() + bytes;
-        let mixed = mix(id ^ mix(self.seed));
+        let mixed = mix_bits(id ^ mix_bits(self.seed));
         let mut rest = mixed;
         for _ in 0..FIRST_WORD {
             out.push(DIGITS[usize::try_from(rest % 62).unwrap_or(0)]);
@@ -86,14 +87,6 @@ impl PromptText {
         }
         out.truncate(end);
     }
-}
-
-/// Spreads the bits of a number one to one (the finaliser of splitmix64): different in, different out.
-const fn mix(number: u64) -> u64 {
-    let mut mixed = number;
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
 }
 
 #[cfg(test)]

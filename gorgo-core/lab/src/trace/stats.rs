@@ -3,8 +3,9 @@
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 
-use super::summary::{mean, quantile};
+use super::summary::mean;
 use super::{Trace, TraceRow};
+use gorgo_routing::model::quantile;
 
 /// Widths of the bins that arrivals are counted in, s.
 pub const FANO_SECS: [u32; 3] = [1, 10, 60];

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Sample;
-use gorgo_routing::model::ErrorClass;
+use gorgo_routing::model::{ErrorClass, quantile};
 
 /// Prompts below this many tokens are reported apart: real traces are a third or more probes of a few tokens, which
 /// set the median and say nothing of prefill.
@@ -18,15 +18,6 @@ pub const SLIP_LIMIT_MS: f64 = 50.0;
 
 /// A wait for a slot below this, ms, is scheduling noise.
 const SLOT_WAIT_NOISE_MS: f64 = 1.0;
-
-/// The value at nearest rank `ceil(p·n)` of sorted values; `None` of none.
-#[must_use]
-pub fn quantile(sorted: &[f64], p: f64) -> Option<f64> {
-    let count = u32::try_from(sorted.len()).ok()?;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to 1..=count")]
-    let rank = (p * f64::from(count)).ceil().clamp(1.0, f64::from(count).max(1.0)) as usize;
-    sorted.get(rank - 1).copied()
-}
 
 /// The mean; `None` of none.
 #[must_use]

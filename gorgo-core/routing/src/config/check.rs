@@ -7,9 +7,10 @@ use std::net::SocketAddr;
 
 use tracing_subscriber::filter::EnvFilter;
 
-use super::endpoint::Endpoint;
+use super::endpoint::EngineUrl;
 use super::shape::suggestion;
 use super::{Known, path, secrets};
+use crate::model::engine::ENGINES;
 use crate::model::{EngineKind, Faults, Value};
 
 /// Longest name of a replica: it is sent in response headers and used in metric labels.
@@ -119,8 +120,8 @@ fn fleet(root: &Value, environment: &[(OsString, OsString)], known: &Known<'_>, 
         cache_events(replica, &path, faults);
         // Only a warning: one engine under two names is unusual, but works.
         if let Some(url) = text(replica, &["url"])
-            && let Ok(endpoint) = Endpoint::parse(url)
-            && let Some(first) = urls.insert(endpoint, index)
+            && let Ok(url) = EngineUrl::parse(url)
+            && let Some(first) = urls.insert((url.host().to_owned(), url.port()), index)
         {
             faults.warn(path::child(&path, "url"), format!("is also the engine of replica[{first}]"));
         }
@@ -173,7 +174,7 @@ fn engine(replica: &Value, path: &str, known: &Known<'_>, faults: &mut Faults) {
             faults.fault(at("url"), format!("is required for engine = \"{}\"; write `http://host:port`", engine.name()))
         }
         Some(url) => {
-            if let Some(Err(message)) = url.text().map(Endpoint::parse) {
+            if let Some(Err(message)) = url.text().map(EngineUrl::parse) {
                 faults.fault(at("url"), message);
             }
         }
@@ -209,10 +210,16 @@ fn cache_events(replica: &Value, path: &str, faults: &mut Faults) {
             faults.fault(at, "replays are requested from the engine; write its host instead of `*`");
         } else if key == "kv_replay" && replica.get("kv_events").is_none() {
             faults.fault(at, "needs `kv_events`, the address at which events are published");
-        } else if text(replica, &["engine"]).is_some_and(|engine| !matches!(engine, "vllm" | "sglang")) {
-            faults.fault(at, "only vllm and sglang publish cache events");
+        } else if text(replica, &["engine"]).is_some_and(|engine| !publishing().any(|name| name == engine)) {
+            let names: Vec<&str> = publishing().collect();
+            faults.fault(at, format!("only {} publish cache events", names.join(" and ")));
         }
     }
+}
+
+/// Names of the engines that publish cache events.
+fn publishing() -> impl Iterator<Item = &'static str> {
+    ENGINES.iter().filter(|engine| engine.cache_events).map(|engine| engine.name)
 }
 
 /// Checks a ZeroMQ address of an engine.

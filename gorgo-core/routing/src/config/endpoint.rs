@@ -1,20 +1,20 @@
 //! Address of a real engine: `http://host:port`, and nothing else.
 
-use std::fmt;
-use std::net::Ipv6Addr;
+use std::net::{Ipv6Addr, SocketAddr};
 
-/// Address of an engine.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Endpoint {
-    /// Host name or IP address; an IPv6 address without its brackets.
-    pub host: String,
-    /// TCP port.
-    pub port: u16,
-    /// True if TLS is used. Always false for now: [`Endpoint::parse`] rejects `https`.
-    pub tls: bool,
+use serde::{Deserialize, Serialize};
+
+/// Address of a real engine, as in its replica's `url`. Parsed once, by the configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct EngineUrl {
+    text: String,
+    authority: String,
+    host: String,
+    port: u16,
 }
 
-impl Endpoint {
+impl EngineUrl {
     /// Parses a replica's `url`.
     ///
     /// # Errors
@@ -78,40 +78,87 @@ impl Endpoint {
                 .filter(|port| *port != 0)
                 .ok_or_else(|| format!("`{}` is not a port; allowed: 1 to 65535", port.escape_default()))?,
         };
-        Ok(Self { host: host.to_owned(), port, tls: false })
+        Ok(Self { text: url.to_owned(), authority: authority.to_owned(), host: host.to_owned(), port })
+    }
+
+    /// The address of an engine that listens in this process.
+    #[must_use]
+    pub fn of_socket(address: SocketAddr) -> Self {
+        Self {
+            text: format!("http://{address}"),
+            authority: address.to_string(),
+            host: address.ip().to_string(),
+            port: address.port(),
+        }
+    }
+
+    /// The address as it was written. A history knows the replica again by this text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// `host` or `host:port` as it was written: the value of the `host` header.
+    #[must_use]
+    pub fn authority(&self) -> &str {
+        &self.authority
+    }
+
+    /// Host name or IP address; an IPv6 address without its brackets.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// TCP port; 80 where none was written.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port
     }
 }
 
-/// Writes `host:port` as the `host` header requires it.
-impl fmt::Display for Endpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.host.contains(':') {
-            write!(f, "[{}]:{}", self.host, self.port)
-        } else {
-            write!(f, "{}:{}", self.host, self.port)
-        }
+impl TryFrom<String> for EngineUrl {
+    type Error = String;
+
+    fn try_from(url: String) -> Result<Self, String> {
+        Self::parse(&url)
+    }
+}
+
+impl From<EngineUrl> for String {
+    fn from(url: EngineUrl) -> Self {
+        url.text
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Endpoint;
+    use super::EngineUrl;
 
     #[test]
     fn good_urls_are_read() {
-        for (url, shown) in [
-            ("http://10.0.3.7:30000", "10.0.3.7:30000"),
-            ("HTTP://engine-1.example/", "engine-1.example:80"),
-            ("http://[::1]:8000", "[::1]:8000"),
-            ("http://[fe80::1]", "[fe80::1]:80"),
+        for (text, authority, host, port) in [
+            ("http://10.0.3.7:30000", "10.0.3.7:30000", "10.0.3.7", 30_000),
+            ("HTTP://engine-1.example/", "engine-1.example", "engine-1.example", 80),
+            ("http://[::1]:8000", "[::1]:8000", "::1", 8_000),
+            ("http://[fe80::1]", "[fe80::1]", "fe80::1", 80),
         ] {
-            assert_eq!(Endpoint::parse(url).unwrap().to_string(), shown);
+            let url = EngineUrl::parse(text).unwrap();
+            assert_eq!((url.as_str(), url.authority(), url.host(), url.port()), (text, authority, host, port));
+        }
+    }
+
+    #[test]
+    fn a_socket_has_the_url_that_would_be_written_for_it() {
+        for address in ["127.0.0.1:8000", "[::1]:8000"] {
+            let url = EngineUrl::of_socket(address.parse().unwrap());
+            assert_eq!(url, EngineUrl::parse(url.as_str()).unwrap());
         }
     }
 
     #[test]
     fn bad_urls_say_what_to_write() {
-        let says = |url: &str| Endpoint::parse(url).unwrap_err();
+        let says = |url: &str| EngineUrl::parse(url).unwrap_err();
         assert!(says("10.0.3.7:30000").starts_with("no scheme"));
         assert!(says("https://h").starts_with("https to engines is not supported yet"));
         assert!(says("ftp://h").starts_with("unknown scheme `ftp`"));

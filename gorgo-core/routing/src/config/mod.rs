@@ -27,7 +27,7 @@ mod tests;
 use std::ffi::OsString;
 
 pub use effective::{effective, table_text};
-pub use endpoint::Endpoint;
+pub use endpoint::EngineUrl;
 pub use environment::NOT_CONFIGURATION;
 pub use load::{load, read};
 pub use nearest::nearest;

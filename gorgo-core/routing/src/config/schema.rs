@@ -47,6 +47,7 @@ fn policy(kinds: &[KindDoc]) -> Json {
             "type": "object", "required": ["kind"], "properties": { "kind": { "enum": names } }
         })
     };
+    let admission = of("admission").next().map_or(json!({ "type": "object" }), |row| table(row, &[]));
     json!({
         "type": "object",
         "properties": {
@@ -73,6 +74,7 @@ fn policy(kinds: &[KindDoc]) -> Json {
                 "description": "Constraints on the replicas that may be chosen.",
                 "type": "object", "properties": constraints, "additionalProperties": named
             },
+            "admission": admission,
             "tune": {
                 "description": "Tuning of the weights while the policy serves.",
                 "type": "object",

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::endpoint::EngineUrl;
 use crate::model::Value;
 
 /// Complete configuration, all layers merged and checked.
@@ -364,12 +365,13 @@ pub struct ReplicaSection {
     /// Region; default: the replica's name.
     #[serde(default)]
     pub region: Option<String>,
-    /// `sglang`, `vllm`, `llama-cpp`, `openai` or `simulated`.
-    #[schemars(extend("enum" = ["sglang", "vllm", "llama-cpp", "openai", "simulated"]))]
+    /// Its engine; `gorgo kinds` has a line for each.
+    #[schemars(extend("enum" = crate::model::EngineKind::names()))]
     pub engine: String,
     /// Base address of a real engine, `http://host:port`.
     #[serde(default)]
-    pub url: Option<String>,
+    #[schemars(with = "Option<String>")]
+    pub url: Option<EngineUrl>,
     /// Protocol towards the engine: `1.1` or `2`.
     #[serde(default)]
     pub http: HttpVersion,
@@ -383,8 +385,8 @@ pub struct ReplicaSection {
     #[serde(default)]
     #[schemars(range(min = 1, max = 1_000_000_000_000_i64))]
     pub kv_capacity_tokens: Option<u64>,
-    /// Largest batch that the engine decodes cheaply (its largest CUDA graph), requests: the basis of the constraint
-    /// `gate`; default: learned from the engine, if it reports one.
+    /// Largest batch that the engine decodes cheaply (its largest CUDA graph), requests: the basis of
+    /// `[policy.NAME.admission]`; default: learned from the engine, if it reports one.
     #[serde(default)]
     #[schemars(range(min = 1, max = 100_000))]
     pub decode_batch: Option<u32>,

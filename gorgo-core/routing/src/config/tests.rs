@@ -229,7 +229,7 @@ fn the_environment_sets_the_key_that_is_meant_and_keeps_its_type() {
     assert_eq!(config.replicas[0].region.as_deref(), Some("1e5"));
     assert_eq!(config.replicas[0].models, ["a", "b"]);
     assert_eq!(config.replicas[1].region.as_deref(), Some("true"));
-    assert_eq!(config.replicas[1].url.as_deref(), Some("http://10.0.0.1:8000"));
+    assert_eq!(config.replicas[1].url.as_ref().map(EngineUrl::as_str), Some("http://10.0.0.1:8000"));
     assert_eq!(config.store.retention.max_age_days, 3.0);
     // What a table in the environment leaves out has its default.
     assert_eq!(config.store.retention.max_size_mb, Retention::default().max_size_mb);
@@ -350,7 +350,7 @@ fn cache_events_are_told_at_an_address_of_zeromq() {
     );
     assert!(with("kv_replay = \"tcp://a:1\"").contains("kv_replay: only with `kv_events`"));
     let llama = SMALL.replace("\"vllm\"", "\"llama-cpp\"").replace("url = ", "kv_events = \"tcp://a:1\"\nurl = ");
-    assert!(report(&llama, &[], &[]).contains("kv_events: only vllm and sglang publish cache events"));
+    assert!(report(&llama, &[], &[]).contains("kv_events: only sglang and vllm publish cache events"));
 }
 
 #[test]

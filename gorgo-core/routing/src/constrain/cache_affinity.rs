@@ -3,7 +3,7 @@
 //!
 //! Reads `cached_tokens`, `inflight`. It yields to every other constraint: where the holder is ruled out for another
 //! reason, costs decide among the others. Sources: SMG `cache_aware` (`min_match` 0.5, `max_difference` 32, `max_ratio`
-//! 1.1); as a guard against overload, with `above_mean` 14 and `gate = "match"`: design study, section 3.
+//! 1.1); as a guard against overload, with `above_mean` 14 and `compare = "match"`: design study, section 3.
 
 use super::{Constraint, ConstraintKind, Scope};
 use crate::model::{Needs, Param, ParamType, Params};
@@ -32,7 +32,7 @@ pub(super) const KIND: ConstraintKind = ConstraintKind {
             help: "out of balance when loads differ by more, and by more than `max_difference`",
         },
         Param {
-            name: "gate",
+            name: "compare",
             ty: ParamType::Text { default: Some("fleet"), choices: &["fleet", "match"] },
             unit: "",
             help: "whose load is compared with the least: the most loaded replica's, or that of who holds the match",
@@ -72,7 +72,7 @@ impl CacheAffinity {
             min_match: params.number("min_match").unwrap_or_default(),
             max_difference: params.number("max_difference").unwrap_or_default(),
             max_ratio: params.number("max_ratio").unwrap_or(1.0),
-            of_match: params.text("gate") == Some("match"),
+            of_match: params.text("compare") == Some("match"),
             any: params.text("fallback") == Some("any"),
             above_mean: params.number("above_mean").unwrap_or_default(),
         }

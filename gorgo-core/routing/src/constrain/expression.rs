@@ -1,13 +1,13 @@
 //! Only replicas for which an expression over the facts of request and candidate is not 0.
 //!
-//! Reads the facts that the texts name ([`FACTS`]). Where one that `allow` needs is unknown, or its result is no number,
+//! Reads the facts that the texts name ([`FACTS`](crate::model::FACTS)). Where one that `allow` needs is unknown, or its result is no number,
 //! `unknown` decides: by default the replica is allowed, since a missing report would else rule out the whole fleet.
 //! With `relax` the excluded ones come back when nobody would be left: those first for which `violation` is least, all
 //! of them where it is not written. The language: `expr/README.md`.
 
 use super::{Constraint, ConstraintKind, Scope};
 use crate::expr::{Expression, Stack};
-use crate::model::{FACT_NAMES, FACT_UNITS, FACTS, Needs, Param, ParamType, Params};
+use crate::model::{FACT_NAMES, FACT_UNITS, FactReader, Needs, Param, ParamType, Params, Replica, TEXT_FACT_NAMES};
 
 pub(super) const KIND: ConstraintKind = ConstraintKind {
     kind: "expression",
@@ -39,47 +39,58 @@ pub(super) const KIND: ConstraintKind = ConstraintKind {
             help: "an expression above 0: how far an excluded replica is over, the least comes back first; 1 where absent or unknown",
         },
     ],
-    build: |params, _| Ok(Box::new(Allow::new(params)?)),
+    build: |params, fleet| Ok(Box::new(Allow::new(params, fleet)?)),
 };
 
 /// How far over its limit an excluded replica is where nothing better is known: twice.
 const OVER: f64 = 1.0;
 
+/// An expression and the facts that it reads.
+#[derive(Debug)]
+struct Reading {
+    expression: Expression,
+    facts: FactReader,
+}
+
+impl Reading {
+    fn new(key: &str, text: &str, fleet: &[Replica]) -> Result<Self, String> {
+        let expression = Expression::compile_with_texts(text, FACT_NAMES, FACT_UNITS, TEXT_FACT_NAMES, None)
+            .map_err(|error| format!("`{key}`: {error}"))?;
+        let comparisons = expression.comparisons().iter().map(|of| (of.name, &*of.text));
+        let facts = FactReader::new(&expression.slots(), comparisons, fleet);
+        Ok(Self { facts: facts.map_err(|error| format!("`{key}`: {error}"))?, expression })
+    }
+}
+
 #[derive(Debug)]
 struct Allow {
-    allow: Expression,
-    violation: Option<Expression>,
-    needs: Needs,
+    allow: Reading,
+    violation: Option<Reading>,
     unknown_allowed: bool,
     relax: bool,
 }
 
 impl Allow {
-    fn new(params: &Params) -> Result<Self, String> {
-        let compiled = |key: &str| {
-            let text = params.text(key)?;
-            let expression = Expression::compile_in(text, FACT_NAMES, FACT_UNITS, None);
-            Some(expression.map_err(|error| format!("`{key}`: {error}")))
-        };
+    fn new(params: &Params, fleet: &[Replica]) -> Result<Self, String> {
+        let compiled = |key: &str| params.text(key).map(|text| Reading::new(key, text, fleet));
         let allow = compiled("allow").ok_or("`allow` is missing")??;
         let violation = compiled("violation").transpose()?;
         let relax = params.bool("relax");
-        if let Some(always) = allow.constant() {
+        if let Some(always) = allow.expression.constant() {
             let does = if always == 0.0 { "excludes every replica" } else { "excludes nobody" };
             return Err(format!("`allow`: column 1: this is always {always} and {does}; name a fact"));
         }
         if violation.is_some() && !relax {
             return Err("`violation`: without `relax` nobody asks how far over a replica is".to_owned());
         }
-        let slots = [Some(&allow), violation.as_ref()].into_iter().flatten().flat_map(Expression::slots);
-        let needs = slots.map(|slot| FACTS[slot].needs).fold(Needs::NONE, Needs::and);
-        Ok(Self { allow, violation, needs, unknown_allowed: params.text("unknown") != Some("exclude"), relax })
+        Ok(Self { allow, violation, unknown_allowed: params.text("unknown") != Some("exclude"), relax })
     }
 }
 
 impl Constraint for Allow {
     fn needs(&self) -> Needs {
-        self.needs
+        let violation = self.violation.as_ref().map_or(Needs::NONE, |reading| reading.facts.needs());
+        self.allow.facts.needs().and(violation)
     }
 
     fn hard(&self) -> Option<bool> {
@@ -88,16 +99,20 @@ impl Constraint for Allow {
 
     fn violation(&self, scope: &Scope<'_>, out: &mut [f64]) {
         let mut stack = Stack::default();
+        let facts = self.allow.facts.of(scope.request, scope.candidates);
+        let over = self.violation.as_ref().map(|text| (text, text.facts.of(scope.request, scope.candidates)));
         for row in scope.rows {
-            let fact = |slot| (FACTS[usize::from(slot)].read)(scope.request, scope.candidates, *row);
-            let allow = self.allow.eval_with(&mut stack, fact).filter(|result| !result.is_nan());
+            let allow = self.allow.expression.eval_with(&mut stack, |slot| facts.read(slot, *row));
+            let allow = allow.filter(|result| !result.is_nan());
             let allowed = allow.map_or(self.unknown_allowed, |result| result != 0.0);
             out[*row] = if allowed {
                 0.0
             } else if !self.relax {
                 f64::INFINITY
             } else {
-                let violation = self.violation.as_ref().and_then(|text| text.eval_with(&mut stack, fact));
+                let violation = over
+                    .as_ref()
+                    .and_then(|(text, facts)| text.expression.eval_with(&mut stack, |slot| facts.read(slot, *row)));
                 violation.filter(|over| over.is_finite() && *over > 0.0).unwrap_or(OVER)
             };
         }

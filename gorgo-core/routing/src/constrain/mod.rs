@@ -8,7 +8,6 @@ mod cache_affinity;
 mod capacity_share;
 mod concentration;
 mod expression;
-mod gate;
 mod health;
 mod imbalance;
 mod max_inflight;
@@ -19,7 +18,7 @@ mod window;
 
 use std::fmt::Debug;
 
-use crate::model::{Candidates, GateRule, Needs, Param, Params, Replica, RequestView, ShareWindow};
+use crate::model::{Candidates, Needs, Param, Params, Replica, RequestView, ShareWindow};
 
 /// All kinds of constraint. A new one is a file here and a line in this table.
 pub const CONSTRAINTS: &[&ConstraintKind] = &[
@@ -33,7 +32,6 @@ pub const CONSTRAINTS: &[&ConstraintKind] = &[
     &expression::KIND,
     &bounded_load::KIND,
     &cache_affinity::KIND,
-    &gate::KIND,
 ];
 
 /// The kind that every policy has first, written or not.
@@ -51,11 +49,6 @@ pub trait Constraint: Debug + Send + Sync {
 
     /// Whether this one is never relaxed; `None`: as its kind says.
     fn hard(&self) -> Option<bool> {
-        None
-    }
-
-    /// The gate that requests of the policy wait at; `None`: this constraint is none.
-    fn gate(&self) -> Option<GateRule> {
         None
     }
 

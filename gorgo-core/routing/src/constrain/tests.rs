@@ -30,19 +30,9 @@ fn settings() -> Vec<(&'static str, Vec<Setting>)> {
         ("cache-affinity", vec![("max_difference", Value::Float(8.0)), ("max_ratio", Value::Float(1.1))]),
         (
             "cache-affinity",
-            vec![("gate", text("match")), ("above_mean", Value::Float(20.0)), ("min_match", Value::Float(0.5))],
+            vec![("compare", text("match")), ("above_mean", Value::Float(20.0)), ("min_match", Value::Float(0.5))],
         ),
         ("imbalance", vec![("max_mad", Value::Float(1.0)), ("of", text("load"))]),
-        (
-            "gate",
-            vec![
-                ("max_queued", Value::Integer(9)),
-                ("hold_cold", Value::Bool(true)),
-                ("cold_ms", Value::Float(100.0)),
-                ("backlog_ms", Value::Float(400.0)),
-                ("ageing", Value::Float(0.5)),
-            ],
-        ),
         ("imbalance", vec![("max_difference", Value::Integer(8)), ("of", text("reported"))]),
         ("expression", vec![("allow", text("inflight < 40 && kv_used_share < 0.9")), ("relax", Value::Bool(true))]),
         (
@@ -296,17 +286,4 @@ fn an_expression_that_says_nothing_is_refused() {
         refused(vec![("allow", text("inflight < 3")), ("violation", text("inflight"))]),
         "`violation`: without `relax` nobody asks how far over a replica is"
     );
-}
-
-#[test]
-fn the_gate_excludes_nobody_and_hands_its_settings_on() {
-    let values = settings().into_iter().find(|(kind, _)| *kind == "gate").unwrap().1;
-    let gate = build("gate", values.clone(), 8).unwrap();
-    let rule = gate.gate().unwrap();
-    assert_eq!((rule.max_in_flight, rule.max_queued, rule.hold_cold), (None, 9, true));
-    let mut busy = facts(3);
-    busy.inflight = vec![1_000; 3];
-    assert_eq!(judged("gate", values, &busy), [0.0; 3]);
-    let other = build("max-inflight", vec![("max_requests", Value::Integer(30))], 8).unwrap();
-    assert_eq!(other.gate(), None);
 }

@@ -4,7 +4,7 @@
 //! choice     = or [ "?" choice ":" choice ]
 //! or         = and { "||" and }
 //! and        = equality { "&&" equality }
-//! equality   = comparison [ ("==" | "!=") comparison ]
+//! equality   = comparison [ ("==" | "!=") comparison ] | name ("==" | "!=") text
 //! comparison = sum [ ("<" | "<=" | ">" | ">=") sum ]
 //! sum        = product { ("+" | "-") product }
 //! product    = prefix { ("*" | "/") prefix }
@@ -20,7 +20,7 @@ use super::dimension::Dimension;
 use super::error::suggestion;
 use super::lexer::{Lexer, Token};
 use super::program::{Binary, MAX_STACK, Step, Unary};
-use super::{ExprError, MAX_NESTING, MAX_TEXT_BYTES};
+use super::{ExprError, MAX_NESTING, MAX_TEXT_BYTES, TextComparison};
 
 /// Functions, with how many arguments they take at least and at most.
 pub(super) const FUNCTIONS: [(&str, usize, usize); 7] = [
@@ -62,7 +62,10 @@ pub(super) struct Compiler<'t> {
     names: &'t [&'t str],
     /// Of the names; where there are fewer, the others' are not known.
     units: &'t [&'t str],
+    /// Names whose values are texts.
+    texts: &'t [&'t str],
     steps: Vec<Step>,
+    comparisons: Vec<TextComparison>,
     /// How many numbers are on the stack once the steps so far have run.
     depth: usize,
     nesting: usize,
@@ -76,14 +79,26 @@ impl<'t> Compiler<'t> {
         text: &'t str,
         names: &'t [&'t str],
         units: &'t [&'t str],
+        texts: &'t [&'t str],
         result: Option<&str>,
-    ) -> Result<Vec<Step>, ExprError> {
+    ) -> Result<(Vec<Step>, Vec<TextComparison>), ExprError> {
         let lexer = Lexer::new(text);
         if text.len() > MAX_TEXT_BYTES {
             return Err(lexer.error(0, format!("{} bytes; at most {MAX_TEXT_BYTES} are allowed", text.len())));
         }
-        let mut it =
-            Self { lexer, at: 0, token: Token::End, names, units, steps: Vec::new(), depth: 0, nesting: 0, joint: 0 };
+        let mut it = Self {
+            lexer,
+            at: 0,
+            token: Token::End,
+            names,
+            units,
+            texts,
+            steps: Vec::new(),
+            comparisons: Vec::new(),
+            depth: 0,
+            nesting: 0,
+            joint: 0,
+        };
         it.advance()?;
         let whole = it.choice()?;
         if it.token != Token::End {
@@ -95,7 +110,7 @@ impl<'t> Compiler<'t> {
             let message = format!("the result is in {}, not in {unit}", whole.dimension);
             return Err(it.lexer.error(whole.at, message));
         }
-        Ok(it.steps)
+        Ok((it.steps, it.comparisons))
     }
 
     fn choice(&mut self) -> Result<Part, ExprError> {
@@ -192,11 +207,54 @@ impl<'t> Compiler<'t> {
     }
 
     fn equality(&mut self) -> Result<Part, ExprError> {
-        self.comparing(Self::comparison, |symbol| match symbol {
+        let equality = |symbol: &str| match symbol {
             "==" => Some(Binary::Equal),
             "!=" => Some(Binary::NotEqual),
             _ => None,
-        })
+        };
+        if let Token::Name(name) = self.token
+            && let Some(place) = self.texts.iter().position(|known| *known == name)
+        {
+            return self.text_comparison(place, name, equality);
+        }
+        self.comparing(Self::comparison, equality)
+    }
+
+    /// `region == "eu"`: a slot of its own, for what is 1 or 0 of a replica in every decision.
+    fn text_comparison(
+        &mut self,
+        place: usize,
+        name: &str,
+        equality: fn(&str) -> Option<Binary>,
+    ) -> Result<Part, ExprError> {
+        let (at, start) = (self.at, self.steps.len());
+        self.advance()?;
+        let Some(operator) = self.operator(equality) else { return Err(self.bare_text(at, name)) };
+        self.advance()?;
+        let Token::Text(text) = self.token else {
+            return Err(self.unexpected(&format!("a text, such as {name} == \"…\"")));
+        };
+        self.advance()?;
+        if let Token::Symbol("==" | "!=" | "<" | "<=" | ">" | ">=" | "+" | "-" | "*" | "/") = self.token {
+            let message = format!("a comparison of texts stands alone; write ({name} == \"…\") in brackets");
+            return Err(self.lexer.error(self.at, message));
+        }
+        let known = self.comparisons.iter().position(|known| known.name == place && known.text == text);
+        let comparison = known.unwrap_or_else(|| {
+            self.comparisons.push(TextComparison { name: place, text: text.to_owned() });
+            self.comparisons.len() - 1
+        });
+        self.push(Step::Value(to_u16(self.names.len() + comparison)))?;
+        if operator == Binary::NotEqual {
+            self.steps.push(Step::Unary(Unary::Not));
+        }
+        Ok(Part { start, at, dimension: Dimension::Truth })
+    }
+
+    fn bare_text(&self, at: usize, name: &str) -> ExprError {
+        let message =
+            format!("`{name}` is a text; compare it: {name} == \"…\" or {name} != \"…\", alone or in brackets");
+        self.lexer.error(at, message)
     }
 
     fn comparison(&mut self) -> Result<Part, ExprError> {
@@ -309,8 +367,11 @@ impl<'t> Compiler<'t> {
                 format!("`{name}` is a function; write {name}(…)")
             } else if let Some((_, advice)) = STRANGERS.iter().find(|(stranger, _)| *stranger == name) {
                 (*advice).to_owned()
+            } else if self.texts.contains(&name) {
+                return Err(self.bare_text(at, name));
             } else {
-                format!("unknown name `{name}`; {}", suggestion(name, self.names))
+                let known: Vec<&str> = self.names.iter().chain(self.texts).copied().collect();
+                format!("unknown name `{name}`; {}", suggestion(name, &known))
             };
             return Err(self.lexer.error(at, message));
         };

@@ -4,7 +4,7 @@
 //! turns anything into anything. So units are known only of what is made of names, and only plain contradictions are
 //! refused: milliseconds plus tokens, or tokens where the policy says ms.
 
-use std::fmt;
+use std::{fmt, iter};
 
 /// Base units, as they are written below and above the line.
 const BASES: [(&str, &str); 5] =
@@ -22,10 +22,10 @@ pub(super) enum Dimension {
 }
 
 impl Dimension {
-    /// Of `ms`, `tokens`, `ms/token`, `tokens/s`, `share`, `1`. What is not known fits everywhere.
+    /// Of `ms`, `tokens`, `ms/token`, `ms/token/request`, `tokens/s`, `share`, `1`. What is not known fits everywhere.
     pub(super) fn parse(unit: &str) -> Self {
         let mut exponents = [0; BASES.len()];
-        for (part, step) in unit.split('/').zip([1_i8, -1]) {
+        for (part, step) in unit.split('/').zip(iter::once(1_i8).chain(iter::repeat(-1))) {
             match BASES.iter().position(|(one, many)| part == *one || part == *many) {
                 Some(base) => exponents[base] += step,
                 None if part == "1" || part == "share" => {}
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn they_read_as_they_are_written() {
-        for unit in ["ms", "tokens", "requests", "bytes", "ms/token", "ms/request", "tokens/s"] {
+        for unit in ["ms", "tokens", "requests", "bytes", "ms/token", "ms/request", "ms/token/request", "tokens/s"] {
             assert_eq!(Dimension::parse(unit).to_string(), unit);
         }
         assert_eq!(Dimension::parse("share").to_string(), "no unit");

@@ -9,6 +9,8 @@ pub(super) enum Token<'t> {
     Number(f64),
     /// A name, known or not.
     Name(&'t str),
+    /// A text in quotes, without them.
+    Text(&'t str),
     /// An operator, a bracket or a comma.
     Symbol(&'static str),
     /// The end of the text.
@@ -21,6 +23,7 @@ impl Token<'_> {
         match self {
             Self::Number(_) => format!("the number {text}"),
             Self::Name(name) => format!("the name `{name}`"),
+            Self::Text(text) => format!("the text \"{text}\""),
             Self::Symbol(symbol) => format!("`{symbol}`"),
             Self::End => "the end".to_owned(),
         }
@@ -32,15 +35,13 @@ const SYMBOLS: [&str; 18] =
     ["<=", ">=", "==", "!=", "&&", "||", "+", "-", "*", "/", "<", ">", "!", "?", ":", "(", ")", ","];
 
 /// What people write who come from other languages, and what to write here.
-const STRANGERS: [(&str, &str); 8] = [
+const STRANGERS: [(&str, &str); 6] = [
     ("=", "`=` is not an operator; compare with `==`"),
     ("&", "`&` is not an operator; write `&&`"),
     ("|", "`|` is not an operator; write `||`"),
     ("%", "`%` is not an operator; known: + - * / < <= > >= == != && || ! ?:"),
     ("^", "`^` is not an operator; write a product, or exp and ln"),
     (".", "a number begins with a digit; write 0.5 for .5"),
-    ("\"", "there are no texts; every value is a number"),
-    ("'", "there are no texts; every value is a number"),
 ];
 
 /// Reads a text from left to right.
@@ -71,6 +72,9 @@ impl<'t> Lexer<'t> {
             self.next = at + length;
             return Ok((at, Token::Name(&rest[..length])));
         }
+        if first == b'"' || first == b'\'' {
+            return self.quoted(at, char::from(first));
+        }
         if let Some(symbol) = SYMBOLS.iter().find(|symbol| rest.starts_with(**symbol)) {
             self.next = at + symbol.len();
             return Ok((at, Token::Symbol(symbol)));
@@ -80,6 +84,17 @@ impl<'t> Lexer<'t> {
             |(_, advice)| (*advice).to_owned(),
         );
         Err(self.error(at, message))
+    }
+
+    /// `"eu"`, `'eu'`: all up to the same quote, on one line. There are no escapes.
+    fn quoted(&mut self, at: usize, quote: char) -> Result<(usize, Token<'t>), ExprError> {
+        let inside = &self.text[at + 1..];
+        let length = inside.find([quote, '\n']).filter(|end| inside[*end..].starts_with(quote));
+        let Some(length) = length else {
+            return Err(self.error(at, format!("this text has no end; a {quote} is missing")));
+        };
+        self.next = at + length + 2;
+        Ok((at, Token::Text(&inside[..length])))
     }
 
     /// `12`, `1_000`, `0.5`, `1e-3`: underscores between digits, as in TOML; a point and an exponent have digits behind.

@@ -67,6 +67,16 @@ pub const OBJECTIVE_NAMES: &[&str] = &[
 #[derive(Debug, Clone, PartialEq)]
 pub struct Expression {
     steps: Vec<Step>,
+    comparisons: Vec<TextComparison>,
+}
+
+/// A name whose value is a text, compared with a text of the expression: a slot of its own, 1 or 0.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TextComparison {
+    /// The name's place in the list of those whose values are texts.
+    pub name: usize,
+    /// The text that it is compared with.
+    pub text: String,
 }
 
 impl Expression {
@@ -85,7 +95,29 @@ impl Expression {
     /// # Errors
     /// What is wrong first, with its column and what was expected.
     pub fn compile_in(text: &str, names: &[&str], units: &[&str], result: Option<&str>) -> Result<Self, ExprError> {
-        compile::Compiler::compile(text, names, units, result).map(|steps| Self { steps })
+        Self::compile_with_texts(text, names, units, &[], result)
+    }
+
+    /// The same with names whose values are texts. They can only be compared, with a text and by `==` or `!=`; each text
+    /// that one is compared with is a slot behind those of `names`, in the order of [`Expression::comparisons`].
+    ///
+    /// # Errors
+    /// What is wrong first, with its column and what was expected.
+    pub fn compile_with_texts(
+        text: &str,
+        names: &[&str],
+        units: &[&str],
+        texts: &[&str],
+        result: Option<&str>,
+    ) -> Result<Self, ExprError> {
+        let (steps, comparisons) = compile::Compiler::compile(text, names, units, texts, result)?;
+        Ok(Self { steps, comparisons })
+    }
+
+    /// Which texts are compared with which names; their slots are behind those of the names.
+    #[must_use]
+    pub fn comparisons(&self) -> &[TextComparison] {
+        &self.comparisons
     }
 
     /// The value, given that of each name, in the order of the names; NaN for one that is unknown. NaN where a value that

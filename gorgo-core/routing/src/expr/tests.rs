@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::model::arbitrary::fixed;
-use crate::model::{Candidates, FACTS, RequestView};
+use crate::model::{Candidates, FACTS, Needs, RequestView, TEXT_FACTS};
 
 const NAMES: [&str; 4] = ["rtt_ms", "queued_tokens", "inflight", "report_age_ms"];
 
@@ -497,16 +497,26 @@ fn guide(heading: &str) -> Vec<Vec<&'static str>> {
     rows.map(|line| line.trim_matches('|').split('|').map(str::trim).collect()).collect()
 }
 
+/// Writes the guide's table of facts where it is not as the code has it, and fails so that somebody looks at it.
 #[test]
 fn the_guide_lists_the_facts_as_they_are() {
-    let code: Vec<Vec<String>> = FACTS
-        .iter()
-        .map(|fact| {
-            let of = format!("{:?}", fact.of).to_lowercase();
-            vec![format!("`{}`", fact.name), fact.unit.to_owned(), of, fact.help.to_owned()]
-        })
-        .collect();
-    assert_eq!(guide("Facts"), code);
+    let numbers = FACTS.iter().map(|fact| (fact.name, fact.unit, format!("{:?}", fact.of).to_lowercase(), fact.help));
+    let texts = TEXT_FACTS.iter().map(|fact| (fact.name, "text", "candidate".to_owned(), fact.help));
+    let table: Vec<String> =
+        numbers.chain(texts).map(|(name, unit, of, help)| format!("| `{name}` | {unit} | {of} | {help} |")).collect();
+    let lines: Vec<&str> = GUIDE.lines().collect();
+    let heading = lines.iter().position(|line| *line == "## Facts").expect("the heading");
+    let first = heading + lines[heading..].iter().position(|line| line.starts_with("| `")).expect("a fact");
+    let count = lines[first..].iter().take_while(|line| line.starts_with("| `")).count();
+    if lines[first..first + count] != table {
+        let written = [&lines[..first], &table.iter().map(String::as_str).collect::<Vec<_>>(), &lines[first + count..]];
+        let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/expr/README.md");
+        std::fs::write(&file, written.concat().join("\n") + "\n").unwrap();
+        panic!(
+            "the guide's table of facts was written anew: look at the difference in {} and commit it",
+            file.display()
+        );
+    }
 }
 
 #[test]
@@ -535,23 +545,59 @@ fn every_fact_is_read_from_its_own_column() {
         session_hash: 0,
         head_hash: 0,
         slo_ttft_ms: Some(3.5),
-        turn: 0,
+        turn: 4,
     };
     let mut all = Candidates::default();
     all.reset(2, 0);
-    (all.rtt_ms[1], all.rtt_p95_ms[1]) = (Some(4.0), Some(5.0));
-    all.cached_tokens[1] = 6;
-    (all.queued_tokens[1], all.queued_uncached_tokens[1]) = (8, 9);
-    (all.inflight[1], all.decoding[1]) = (10, 11);
-    (all.engine_running[1], all.engine_waiting[1]) = (Some(12.0), Some(13.0));
-    (all.kv_used_tokens[1], all.kv_used_share[1]) = (Some(14.0), Some(15.0));
-    all.report_age_ms[1] = Some(16.0);
-    (all.prefill_ms_per_token[1], all.queue_ms_per_token[1]) = (Some(17.0), Some(18.0));
-    all.decode_ms_per_request[1] = Some(19.0);
-    let known: Vec<f64> = FACTS.iter().map(|fact| (fact.read)(&request, &all, 1).unwrap()).collect();
-    let expected: Vec<f64> =
-        vec![100., 2., 3., 3.5, 4., 5., 6., 94., 8., 9., 10., 11., 12., 13., 14., 15., 16., 17., 18., 19.];
-    assert_eq!(known, expected);
+    // Columns of their own: each is given another number, and reads as that number alone.
+    let mut columns = Vec::new();
+    for (fact, number) in FACTS.iter().zip(1_u8..) {
+        if all.invent(fact.name, 1, Some(f64::from(number))) {
+            columns.push((fact, f64::from(number)));
+        }
+    }
+    assert_eq!(columns.len(), 28);
+    for (fact, number) in &columns {
+        assert_eq!((fact.read)(&request, &all, 1), Some(*number), "{}", fact.name);
+        if let Some(plain) = (fact.plain)(&all) {
+            assert_eq!(plain, [0.0, *number], "{}", fact.name);
+        }
+    }
+    // The others, by what they are made of.
+    (all.network_trips[1], all.capacity_tokens[1]) = (Some(3.0), 77);
+    (all.available[1], all.answer_tokens, all.tail_start_ms) = (false, 55.0, Some(66.0));
+    all.cached_tokens[1] = 60;
+    let read = |name: &str, row| {
+        let fact = FACTS.iter().find(|fact| fact.name == name).expect(name);
+        (fact.read)(&request, &all, row)
+    };
+    let of = |name: &str| read(name, 1).unwrap();
+    let predicted = of("rtt_ms")
+        + of("intercept_ms")
+        + of("prefill_ms_per_token") * 40.0
+        + of("queue_ms_per_token") * of("queued_uncached_tokens")
+        + of("decode_ms_per_request") * of("decoding");
+    let others = [
+        ("prompt_tokens", 100.0),
+        ("max_tokens", 2.0),
+        ("body_bytes", 3.0),
+        ("slo_ttft_ms", 3.5),
+        ("turn", 4.0),
+        ("uncached_tokens", 40.0),
+        ("predicted_ttft_ms", predicted),
+        ("network_trips", 3.0),
+        ("kv_capacity_tokens", 77.0),
+        ("available", 0.0),
+        // Of row 0 alone, which is the only one available and has nothing in flight.
+        ("mean_inflight", 0.0),
+        ("answer_tokens", 55.0),
+        ("tail_start_ms", 66.0),
+    ];
+    for (name, expected) in others {
+        assert_eq!(read(name, 1), Some(expected), "{name}");
+    }
+    assert_eq!(columns.len() + others.len(), FACTS.len(), "a fact is not read here");
+    assert_eq!(read("network_trips", 0), Some(1.0), "nobody tells");
     // What was never measured is unknown; what is counted is 0.
     let fresh: Vec<&str> =
         FACTS.iter().filter(|fact| (fact.read)(&request, &all, 0).is_none()).map(|fact| fact.name).collect();
@@ -564,10 +610,56 @@ fn every_fact_is_read_from_its_own_column() {
             "engine_waiting",
             "kv_used_tokens",
             "kv_used_share",
+            "engine_throughput",
             "report_age_ms",
+            "latency_ms",
             "prefill_ms_per_token",
             "queue_ms_per_token",
-            "decode_ms_per_request"
+            "decode_ms_per_request",
+            "intercept_ms",
+            "predicted_ttft_ms",
+            "kv_capacity_tokens"
         ]
     );
+}
+
+#[test]
+fn every_fact_and_every_text_has_a_name_of_its_own_and_a_unit_that_is_known() {
+    let mut names: Vec<&str> =
+        FACTS.iter().map(|fact| fact.name).chain(TEXT_FACTS.iter().map(|fact| fact.name)).collect();
+    let count = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), count);
+    for fact in FACTS {
+        assert_ne!(dimension::Dimension::parse(fact.unit), dimension::Dimension::Free, "{}", fact.name);
+        assert!(Needs::ALL.contains(fact.needs), "{}", fact.name);
+    }
+}
+
+#[test]
+fn texts_are_compared_and_nothing_else_is_done_with_them() {
+    let compiled = |text: &str| Expression::compile_with_texts(text, &NAMES, &[], &["region", "name"], None);
+    let held = compiled("region == \"eu\" || name != 'a' && (region == 'eu') * 2 > 1").unwrap();
+    let texts: Vec<(usize, &str)> = held.comparisons().iter().map(|of| (of.name, &*of.text)).collect();
+    assert_eq!(texts, [(0, "eu"), (1, "a")], "the same comparison is one slot");
+    assert_eq!(held.slots(), [NAMES.len(), NAMES.len() + 1]);
+    let mut stack = Stack::default();
+    let mut of = |eu: f64, a: f64| held.eval_with(&mut stack, |slot| Some([eu, a][usize::from(slot) - NAMES.len()]));
+    assert_eq!((of(1.0, 1.0), of(0.0, 0.0), of(0.0, 1.0)), (Some(1.0), Some(0.0), Some(0.0)));
+    for (text, expected) in [
+        ("region", "column 1: `region` is a text; compare it"),
+        ("2 * region", "column 5: `region` is a text; compare it"),
+        ("region < 'eu'", "column 1: `region` is a text; compare it"),
+        ("region == eu", "column 11: expected a text, such as region == \"…\", found the name `eu`"),
+        ("region == 1", "column 11: expected a text"),
+        ("region == 'eu", "column 11: this text has no end; a ' is missing"),
+        ("region == 'eu' == 1", "column 16: a comparison of texts stands alone"),
+        ("region == 'eu' * 2", "column 16: a comparison of texts stands alone"),
+        ("rtt_ms == 'eu'", "column 11: expected a number, a name, a function or `(`, found the text \"eu\""),
+        ("'eu' == region", "column 1: expected a number"),
+    ] {
+        let error = compiled(text).unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{text}: {error}");
+    }
 }

@@ -1,11 +1,11 @@
 //! Ring 1: facts per replica. Each file is one pure state machine: it is fed with events and a time argument, and
 //! fills its columns of [`Candidates`](crate::model::Candidates). Locking is left to the code that owns them.
 
+pub mod admission;
 pub mod answer;
 pub mod backlog;
 mod decay;
 pub mod fleet;
-pub mod gate;
 pub mod hit;
 pub mod latency;
 pub mod load;

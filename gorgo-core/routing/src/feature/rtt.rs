@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 
 use super::decay::DecayingMean;
-use crate::model::{At, Candidates, Event, ReplicaId, RttSource};
+use crate::model::{At, Candidates, Event, ReplicaId, RttSource, quantile};
 
 /// Number of probes for the quantile and the minimum: about a minute at the default interval of 2 s.
 const WINDOW_PROBES: usize = 32;
@@ -115,7 +115,9 @@ impl Link {
             self.window.pop_front();
         }
         self.window.push_back(value);
-        self.p95_ms = quantile(&self.window, QUANTILE);
+        let mut sorted: Vec<f64> = self.window.iter().copied().collect();
+        sorted.sort_by(f64::total_cmp);
+        self.p95_ms = quantile(&sorted, QUANTILE);
     }
 
     fn smoothed(&self, at: At, half_life_ms: f64) -> (Option<f64>, RttSource) {
@@ -140,18 +142,6 @@ impl Link {
 
 fn plausible(ms: f64) -> bool {
     ms.is_finite() && ms >= 0.0
-}
-
-/// Quantile by nearest rank: the ⌈share·n⌉-th smallest.
-fn quantile(window: &VecDeque<f64>, share: f64) -> Option<f64> {
-    let mut sorted: Vec<f64> = window.iter().copied().collect();
-    sorted.sort_by(f64::total_cmp);
-    let place = sorted.iter().enumerate().position(|(place, _)| {
-        #[expect(clippy::cast_precision_loss, reason = "both are at most WINDOW_PROBES")]
-        let (rank, all) = ((place + 1) as f64, sorted.len() as f64);
-        rank >= share * all
-    });
-    place.map(|place| sorted[place])
 }
 
 #[cfg(test)]

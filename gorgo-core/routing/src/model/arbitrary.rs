@@ -76,7 +76,7 @@ pub fn candidates() -> impl Strategy<Value = Candidates> {
             let mut all = Candidates::default();
             all.reset(rows, 1);
             for (row, replica) in all.replica.iter_mut().enumerate() {
-                *replica = ReplicaId(u16::try_from(row).unwrap());
+                *replica = ReplicaId(u16::try_from(row).unwrap_or(u16::MAX));
             }
             (all.queued_tokens, all.queued_tokens_first) = (counts.0.clone(), counts.0);
             (all.queued_uncached_tokens_completion, all.queued_uncached_tokens) = (counts.1.clone(), counts.1);
@@ -109,48 +109,11 @@ pub fn with_order() -> impl Strategy<Value = (Candidates, Vec<usize>)> {
 
 /// The same facts with row `order[i]` as row *i*.
 pub fn permuted(all: &Candidates, order: &[usize]) -> Candidates {
-    fn column<T: Clone>(values: &[T], order: &[usize]) -> Vec<T> {
-        order.iter().map(|row| values[*row].clone()).collect()
+    let mut rows = Candidates::default();
+    rows.reset(order.len(), all.windows.len());
+    rows.copy_fleet(all);
+    for (target, source) in order.iter().enumerate() {
+        rows.copy_row(target, all, *source);
     }
-    Candidates {
-        replica: column(&all.replica, order),
-        name_hash: column(&all.name_hash, order),
-        region: column(&all.region, order),
-        available: column(&all.available, order),
-        rtt_ms: column(&all.rtt_ms, order),
-        rtt_p95_ms: column(&all.rtt_p95_ms, order),
-        network_trips: column(&all.network_trips, order),
-        rtt_source: column(&all.rtt_source, order),
-        cached_tokens: column(&all.cached_tokens, order),
-        queued_tokens: column(&all.queued_tokens, order),
-        queued_tokens_first: column(&all.queued_tokens_first, order),
-        queued_uncached_tokens_completion: column(&all.queued_uncached_tokens_completion, order),
-        queued_uncached_tokens: column(&all.queued_uncached_tokens, order),
-        inflight: column(&all.inflight, order),
-        decoding: column(&all.decoding, order),
-        inflight_since_report: column(&all.inflight_since_report, order),
-        engine_running: column(&all.engine_running, order),
-        engine_waiting: column(&all.engine_waiting, order),
-        kv_used_tokens: column(&all.kv_used_tokens, order),
-        kv_used_share: column(&all.kv_used_share, order),
-        engine_throughput: column(&all.engine_throughput, order),
-        report_age_ms: column(&all.report_age_ms, order),
-        latency_ms: column(&all.latency_ms, order),
-        prefill_ms_per_token: column(&all.prefill_ms_per_token, order),
-        queue_ms_per_token: column(&all.queue_ms_per_token, order),
-        decode_ms_per_request: column(&all.decode_ms_per_request, order),
-        intercept_ms: column(&all.intercept_ms, order),
-        backlog_ms: column(&all.backlog_ms, order),
-        likely_uncached_tokens: column(&all.likely_uncached_tokens, order),
-        service_fixed_ms: column(&all.service_fixed_ms, order),
-        service_ms_per_token: column(&all.service_ms_per_token, order),
-        service_ms_per_decoding: column(&all.service_ms_per_decoding, order),
-        itl_alone_ms: column(&all.itl_alone_ms, order),
-        itl_ms_per_request: column(&all.itl_ms_per_request, order),
-        answer_tokens: all.answer_tokens,
-        tail_start_ms: all.tail_start_ms,
-        capacity_tokens: column(&all.capacity_tokens, order),
-        windows: all.windows.iter().map(|window| column(window, order)).collect(),
-        window_decisions: all.window_decisions.clone(),
-    }
+    rows
 }

@@ -3,7 +3,7 @@
 //! One `Candidates` is reused from decision to decision, so the hot path allocates nothing per replica.
 //! `None` means unknown (never measured, or too old): a term's `unknown` rule decides what that costs.
 
-use super::{ReplicaId, RequestView};
+use super::{Fact, FactOf, ReplicaId, RequestView};
 
 /// Where a round-trip figure comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -61,34 +61,41 @@ pub struct ShareWindow {
     pub length: WindowLength,
 }
 
-/// The facts a policy reads, as a bit set: only what is needed is computed.
+/// Groups of facts that a term, a constraint or a policy reads, as a bit set.
+///
+/// Nothing is computed because of it but the round trips of [`Needs::NETWORK`], for which the connections must be asked:
+/// the rows of a decision hold most of the other facts whichever policy decides, so all of them are filled in each time.
+/// The set says what a plugin is handed, whether an expression's signal can rise with load, and what a term that is shown
+/// less would miss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Needs(u32);
 
 impl Needs {
     /// Nothing.
     pub const NONE: Self = Self(0);
-    /// `rtt_ms`, `rtt_p95_ms`, `rtt_source`.
+    /// Round trips.
     pub const RTT: Self = Self(1);
-    /// `cached_tokens`: the walk of the prefix index.
+    /// What is cached: the walk of the prefix index.
     pub const PREFIX: Self = Self(1 << 1);
-    /// `queued_*`, `inflight`, `decoding`.
+    /// This router's requests and the tokens of their prompts.
     pub const LOAD: Self = Self(1 << 2);
-    /// `engine_*`, `kv_*`, `report_age_ms`.
+    /// What the engine reports.
     pub const REPORT: Self = Self(1 << 3);
-    /// `prefill_ms_per_token`, `queue_ms_per_token`, `decode_ms_per_request`, `intercept_ms`.
+    /// Rates learned from all requests.
     pub const RATES: Self = Self(1 << 4);
-    /// `latency_ms`.
+    /// TTFT as observed.
     pub const LATENCY: Self = Self(1 << 5);
-    /// `backlog_ms`, `service_*`, `likely_uncached_tokens`, `itl_*`, `answer_tokens`, `tail_start_ms`.
+    /// What service takes, learned from requests that waited for nobody; answers; the tail of recent TTFT.
     pub const SERVICE: Self = Self(1 << 6);
-    /// `network_trips`.
+    /// Round trips that a request needs on the connection that it would get.
     pub const NETWORK: Self = Self(1 << 7);
+    /// Prefill work ahead of a request.
+    pub const BACKLOG: Self = Self(1 << 8);
 
-    /// All facts there are.
-    pub const ALL: Self = Self((1 << 6) - 1);
+    /// All groups there are.
+    pub const ALL: Self = Self((1 << 9) - 1);
 
-    /// The set of these bits, as plugins state it; `None` where one of them is no fact of this version.
+    /// The set of these bits; `None` where one of them is no group of this version.
     #[must_use]
     pub const fn from_bits(bits: u32) -> Option<Self> {
         if bits & !Self::ALL.0 == 0 { Some(Self(bits)) } else { None }
@@ -113,89 +120,250 @@ impl Needs {
     }
 }
 
-/// The candidate replicas of one decision and all that is known of them.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Candidates {
-    /// Who. All other columns have this length.
-    pub replica: Vec<ReplicaId>,
-    /// A stable hash of each replica's name, for rendezvous hashing: independent of order and of who else is there.
-    pub name_hash: Vec<u64>,
-    /// The replica's region, as an index into the fleet's region list.
-    pub region: Vec<u16>,
-    /// May it be used at all (healthy, enabled, serves the model).
-    pub available: Vec<bool>,
-    /// Smoothed round trip on a warm connection, ms.
-    pub rtt_ms: Vec<Option<f64>>,
-    /// 95th percentile of recent round trips, ms; losses count as the time-out.
-    pub rtt_p95_ms: Vec<Option<f64>>,
-    /// Round trips that this request needs on the connection that it would get, at least 1; `None` where nobody tells.
-    pub network_trips: Vec<Option<f64>>,
-    /// Where `rtt_ms` comes from.
-    pub rtt_source: Vec<RttSource>,
-    /// Prompt tokens of this request that the index believes cached there.
-    pub cached_tokens: Vec<u32>,
-    /// Prompt tokens of this router's requests there that are not completed.
-    pub queued_tokens: Vec<u64>,
-    /// The same, of requests without a first token yet.
-    pub queued_tokens_first: Vec<u64>,
-    /// Uncached prompt tokens of requests there that are not completed.
-    pub queued_uncached_tokens_completion: Vec<u64>,
-    /// The same, of requests without a first token yet: the prefill still to be done.
-    pub queued_uncached_tokens: Vec<u64>,
-    /// This router's requests there.
-    pub inflight: Vec<u32>,
-    /// Those past their first token.
-    pub decoding: Vec<u32>,
-    /// This router's requests dispatched there since the engine's last report, less those that ended since: what the
-    /// report's figures must be carried on by. 0 without a report.
-    pub inflight_since_report: Vec<i64>,
-    /// Running requests by the engine's last fresh report.
-    pub engine_running: Vec<Option<f64>>,
-    /// Waiting requests by the engine's last fresh report.
-    pub engine_waiting: Vec<Option<f64>>,
-    /// KV tokens in use by the engine's last fresh report.
-    pub kv_used_tokens: Vec<Option<f64>>,
-    /// Share of the KV cache in use, 0 to 1, by the engine's last fresh report.
-    pub kv_used_share: Vec<Option<f64>>,
-    /// Generation throughput by the engine's last fresh report, tokens/s.
-    pub engine_throughput: Vec<Option<f64>>,
-    /// Age of the engine's last report, ms; also when it is too old to be used.
-    pub report_age_ms: Vec<Option<f64>>,
-    /// Smoothed TTFT observed at the replica, ms.
-    pub latency_ms: Vec<Option<f64>>,
-    /// Learned prefill time, ms per uncached token.
-    pub prefill_ms_per_token: Vec<Option<f64>>,
-    /// Learned waiting time, ms per queued uncached token.
-    pub queue_ms_per_token: Vec<Option<f64>>,
-    /// Learned slow-down, ms per request decoding there.
-    pub decode_ms_per_request: Vec<Option<f64>>,
-    /// Learned fixed part of TTFT beyond the round trip, ms.
-    pub intercept_ms: Vec<Option<f64>>,
-    /// Prefill work that this router has sent there and that a request sent now would wait for, ms.
-    pub backlog_ms: Vec<f64>,
-    /// Prompt tokens of this request that will most likely have to be computed there, at least 1: what the index says,
-    /// corrected by how often it was right.
-    pub likely_uncached_tokens: Vec<f64>,
-    /// Learned from requests that met no backlog: fixed part of TTFT beyond the round trip, ms.
-    pub service_fixed_ms: Vec<f64>,
-    /// The same: ms per prompt token to compute.
-    pub service_ms_per_token: Vec<f64>,
-    /// The same: ms per request decoding there.
-    pub service_ms_per_decoding: Vec<f64>,
-    /// Learned time between two tokens of an answer where nobody else is served, ms.
-    pub itl_alone_ms: Vec<f64>,
-    /// What each request in flight there adds to it, ms.
-    pub itl_ms_per_request: Vec<f64>,
-    /// Mean length of recent answers, tokens; of the whole fleet.
-    pub answer_tokens: f64,
-    /// Where the tail of recent TTFT begins, ms; of the whole fleet. `None` until enough were seen.
-    pub tail_start_ms: Option<f64>,
-    /// KV capacity in tokens, 0 when unknown (`max_ratio` of the concentration constraint).
-    pub capacity_tokens: Vec<u64>,
-    /// Per share window that the policy asked for: the window's amount per replica, in the window's own unit.
-    pub windows: Vec<Vec<f64>>,
-    /// Per share window: how many decisions are in it.
-    pub window_decisions: Vec<u64>,
+/// A value of a column, as a number.
+trait Cell: Copy {
+    /// Stands where nothing was filled in.
+    const EMPTY: Self;
+
+    /// The number; `None`: unknown.
+    fn number(self) -> Option<f64>;
+
+    /// The value for a number; 0 where it is unknown or the column cannot hold it and knows no *unknown*.
+    fn of(number: Option<f64>) -> Self;
+
+    /// The column itself, where its values are plain numbers.
+    fn plain(_column: &[Self]) -> Option<&[f64]> {
+        None
+    }
+}
+
+impl Cell for Option<f64> {
+    const EMPTY: Self = None;
+
+    fn number(self) -> Option<f64> {
+        self
+    }
+
+    fn of(number: Self) -> Self {
+        number
+    }
+}
+
+impl Cell for f64 {
+    const EMPTY: Self = 0.0;
+
+    fn number(self) -> Option<f64> {
+        Some(self)
+    }
+
+    fn of(number: Option<f64>) -> Self {
+        number.unwrap_or(Self::EMPTY)
+    }
+
+    fn plain(column: &[Self]) -> Option<&[f64]> {
+        Some(column)
+    }
+}
+
+macro_rules! whole_number_cells {
+    ($($type:ty: $number:expr, $of:expr;)*) => { $(
+        impl Cell for $type {
+            const EMPTY: Self = 0;
+
+            fn number(self) -> Option<f64> {
+                Some($number(self))
+            }
+
+            fn of(number: Option<f64>) -> Self {
+                $of(whole(number))
+            }
+        }
+    )* };
+}
+
+whole_number_cells! {
+    u32: f64::from, |whole| u32::try_from(whole).unwrap_or(0);
+    u64: unsigned, |whole| u64::try_from(whole).unwrap_or(0);
+    i64: signed, |whole| whole;
+}
+
+#[expect(clippy::cast_precision_loss, reason = "tokens and requests stay far below 2^53")]
+fn unsigned(count: u64) -> f64 {
+    count as f64
+}
+
+#[expect(clippy::cast_precision_loss, reason = "requests stay far below 2^53")]
+fn signed(count: i64) -> f64 {
+    count as f64
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "counts are whole and far below 2^63")]
+fn whole(number: Option<f64>) -> i64 {
+    number.unwrap_or(0.0) as i64
+}
+
+/// Makes [`Candidates`] of the table below, and of its first part the facts that expressions and plugins may name.
+macro_rules! candidates {
+    (
+        facts { $($fact:ident: $fact_type:ty, $needs:ident, $of:ident, $unit:literal, $help:literal;)* }
+        others { $($(#[doc = $doc:literal])+ $other:ident: $other_type:ty = $empty:expr;)* }
+        fleet { $($(#[doc = $fleet_doc:literal])+ $fleet:ident: $fleet_type:ty = $fleet_empty:expr;)* }
+    ) => {
+        /// The candidate replicas of one decision and all that is known of them.
+        #[derive(Debug, Clone, Default, PartialEq)]
+        pub struct Candidates {
+            $($(#[doc = $doc])+ pub $other: Vec<$other_type>,)*
+            $(#[doc = concat!($help, "; ", $unit)] pub $fact: Vec<$fact_type>,)*
+            $($(#[doc = $fleet_doc])+ pub $fleet: $fleet_type,)*
+            /// Per share window that the policy asked for: the window's amount per replica, in the window's own unit.
+            pub windows: Vec<Vec<f64>>,
+            /// Per share window: how many decisions are in it.
+            pub window_decisions: Vec<u64>,
+        }
+
+        /// The facts that are columns of their own, in table order.
+        pub(super) const COLUMN_FACTS: &[Fact] = &[$(
+            Fact {
+                name: stringify!($fact),
+                of: FactOf::$of,
+                unit: $unit,
+                help: $help,
+                needs: Needs::$needs,
+                read: |_, all, row| all.$fact[row].number(),
+                plain: |all| Cell::plain(&all.$fact),
+            },
+        )*];
+
+        impl Candidates {
+            /// Makes every column `rows` long with nothing known, keeping the allocations.
+            pub fn reset(&mut self, rows: usize, share_windows: usize) {
+                $(fill(&mut self.$other, rows, $empty);)*
+                $(fill(&mut self.$fact, rows, <$fact_type>::EMPTY);)*
+                $(self.$fleet = $fleet_empty;)*
+                self.windows.resize_with(share_windows, Vec::new);
+                for window in &mut self.windows {
+                    fill(window, rows, 0.0);
+                }
+                fill(&mut self.window_decisions, share_windows, 0);
+            }
+
+            /// Takes over all that `from` knows of the replica in its row `source`, as row `target`.
+            pub fn copy_row(&mut self, target: usize, from: &Self, source: usize) {
+                $(self.$other[target] = from.$other[source];)*
+                $(self.$fact[target] = from.$fact[source];)*
+                for (window, from) in self.windows.iter_mut().zip(&from.windows) {
+                    window[target] = from[source];
+                }
+            }
+
+            /// Takes over all that `from` knows of the fleet as a whole.
+            pub fn copy_fleet(&mut self, from: &Self) {
+                $(self.$fleet = from.$fleet;)*
+                self.window_decisions.clone_from(&from.window_decisions);
+            }
+
+            /// Writes the column that is the fact of this name; `false` where no column is. For those who invent facts.
+            pub fn invent(&mut self, fact: &str, row: usize, number: Option<f64>) -> bool {
+                match fact {
+                    $(stringify!($fact) => self.$fact[row] = Cell::of(number),)*
+                    _ => return false,
+                }
+                true
+            }
+
+            /// Forgets the facts of all groups but these, as if nobody had filled them in.
+            #[cfg(test)]
+            pub(crate) fn forget_all_but(&mut self, needs: Needs) {
+                let rows = self.len();
+                $(if !needs.contains(Needs::$needs) {
+                    fill(&mut self.$fact, rows, <$fact_type>::EMPTY);
+                })*
+                if !needs.contains(Needs::SERVICE) {
+                    $(self.$fleet = $fleet_empty;)*
+                }
+            }
+        }
+    };
+}
+
+fn fill<T: Clone>(column: &mut Vec<T>, rows: usize, value: T) {
+    column.clear();
+    column.resize(rows, value);
+}
+
+candidates! {
+    // A line here is a column, and a fact for expressions and plugins: its type, its group, what it is of, its unit, and
+    // what it is.
+    facts {
+        rtt_ms: Option<f64>, RTT, Candidate, "ms", "smoothed round trip on a warm connection; unknown until measured";
+        rtt_p95_ms: Option<f64>, RTT, Candidate, "ms", "95th percentile of recent round trips; unknown until measured";
+        cached_tokens: u32, PREFIX, Candidate, "tokens",
+            "prompt tokens of this request that the index believes cached there";
+        queued_tokens: u64, LOAD, Candidate, "tokens",
+            "prompt tokens of this router's requests there that are not completed";
+        queued_tokens_first: u64, LOAD, Candidate, "tokens",
+            "prompt tokens of this router's requests there without a first token yet";
+        queued_uncached_tokens_completion: u64, LOAD, Candidate, "tokens",
+            "uncached prompt tokens of this router's requests there that are not completed";
+        queued_uncached_tokens: u64, LOAD, Candidate, "tokens",
+            "uncached prompt tokens of this router's requests there without a first token yet";
+        inflight: u32, LOAD, Candidate, "requests", "this router's requests there";
+        decoding: u32, LOAD, Candidate, "requests", "those of them past their first token";
+        inflight_since_report: i64, LOAD, Candidate, "requests",
+            "this router's requests sent there since the engine's last report, less those that ended since; 0 without a report";
+        engine_running: Option<f64>, REPORT, Candidate, "requests",
+            "running requests as the engine's last report has them; unknown when that is too old";
+        engine_waiting: Option<f64>, REPORT, Candidate, "requests", "waiting requests by the same report";
+        kv_used_tokens: Option<f64>, REPORT, Candidate, "tokens", "KV cache tokens in use by the same report";
+        kv_used_share: Option<f64>, REPORT, Candidate, "share",
+            "share of the KV cache in use by the same report, 0 to 1";
+        engine_throughput: Option<f64>, REPORT, Candidate, "tokens/s", "tokens generated a second by the same report";
+        report_age_ms: Option<f64>, REPORT, Candidate, "ms",
+            "age of the engine's last report, also when that is too old; unknown where there was none";
+        latency_ms: Option<f64>, LATENCY, Candidate, "ms",
+            "smoothed TTFT as observed there; unknown where none was seen of late";
+        prefill_ms_per_token: Option<f64>, RATES, Rate, "ms/token",
+            "learned prefill time per uncached token; unknown until learned";
+        queue_ms_per_token: Option<f64>, RATES, Rate, "ms/token",
+            "learned waiting time per queued uncached token; unknown until learned";
+        decode_ms_per_request: Option<f64>, RATES, Rate, "ms/request",
+            "learned slow-down per request that decodes there; unknown until learned";
+        intercept_ms: Option<f64>, RATES, Rate, "ms",
+            "learned fixed part of TTFT beyond the round trip; unknown until learned";
+        backlog_ms: f64, BACKLOG, Candidate, "ms",
+            "prefill work that this router sent there and that a request sent now would wait for";
+        likely_uncached_tokens: f64, SERVICE, Candidate, "tokens",
+            "prompt tokens of this request that it will most likely have to compute: the index, corrected by how often it was right; at least 1";
+        service_fixed_ms: f64, SERVICE, Rate, "ms",
+            "learned from requests that met no backlog: fixed part of TTFT beyond the round trip";
+        service_ms_per_token: f64, SERVICE, Rate, "ms/token", "the same: prefill time per prompt token to compute";
+        service_ms_per_decoding: f64, SERVICE, Rate, "ms/request", "the same: slow-down per request that decodes there";
+        itl_alone_ms: f64, SERVICE, Rate, "ms/token",
+            "learned time between two tokens of an answer where nobody else is served";
+        itl_ms_per_request: f64, SERVICE, Rate, "ms/token/request", "learned growth of it with each request in flight there";
+    }
+    others {
+        /// Who. All other columns have this length.
+        replica: ReplicaId = ReplicaId(0);
+        /// A stable hash of each replica's name, for rendezvous hashing: independent of order and of who else is there.
+        name_hash: u64 = 0;
+        /// The replica's region, as an index into the fleet's region list.
+        region: u16 = 0;
+        /// May it be used at all (healthy, enabled, serves the model).
+        available: bool = true;
+        /// Round trips that this request needs on the connection that it would get, at least 1; `None` where nobody tells.
+        network_trips: Option<f64> = None;
+        /// Where `rtt_ms` comes from.
+        rtt_source: RttSource = RttSource::Unknown;
+        /// KV capacity in tokens, 0 when unknown (`max_ratio` of the concentration constraint).
+        capacity_tokens: u64 = 0;
+    }
+    fleet {
+        /// Mean length of recent answers, tokens; of the whole fleet.
+        answer_tokens: f64 = 0.0;
+        /// Where the tail of recent TTFT begins, ms; of the whole fleet. `None` until enough were seen.
+        tail_start_ms: Option<f64> = None;
+    }
 }
 
 impl Candidates {
@@ -240,66 +408,5 @@ impl Candidates {
         let (requests, replicas) =
             available.fold((0_u64, 0_u64), |(sum, count), (inflight, _)| (sum + u64::from(*inflight), count + 1));
         requests as f64 / replicas.max(1) as f64
-    }
-
-    /// Makes every column `rows` long with nothing known, keeping the allocations.
-    pub fn reset(&mut self, rows: usize, share_windows: usize) {
-        fn fill<T: Clone>(column: &mut Vec<T>, rows: usize, value: T) {
-            column.clear();
-            column.resize(rows, value);
-        }
-        fill(&mut self.replica, rows, ReplicaId(0));
-        fill(&mut self.name_hash, rows, 0);
-        fill(&mut self.region, rows, 0);
-        fill(&mut self.available, rows, true);
-        fill(&mut self.rtt_source, rows, RttSource::Unknown);
-        fill(&mut self.cached_tokens, rows, 0);
-        fill(&mut self.inflight, rows, 0);
-        fill(&mut self.decoding, rows, 0);
-        fill(&mut self.inflight_since_report, rows, 0);
-        for column in [
-            &mut self.queued_tokens,
-            &mut self.queued_tokens_first,
-            &mut self.queued_uncached_tokens_completion,
-            &mut self.queued_uncached_tokens,
-            &mut self.capacity_tokens,
-        ] {
-            fill(column, rows, 0);
-        }
-        for column in [
-            &mut self.rtt_ms,
-            &mut self.rtt_p95_ms,
-            &mut self.network_trips,
-            &mut self.engine_running,
-            &mut self.engine_waiting,
-            &mut self.kv_used_tokens,
-            &mut self.kv_used_share,
-            &mut self.engine_throughput,
-            &mut self.report_age_ms,
-            &mut self.latency_ms,
-            &mut self.prefill_ms_per_token,
-            &mut self.queue_ms_per_token,
-            &mut self.decode_ms_per_request,
-            &mut self.intercept_ms,
-        ] {
-            fill(column, rows, None);
-        }
-        for column in [
-            &mut self.backlog_ms,
-            &mut self.likely_uncached_tokens,
-            &mut self.service_fixed_ms,
-            &mut self.service_ms_per_token,
-            &mut self.service_ms_per_decoding,
-            &mut self.itl_alone_ms,
-            &mut self.itl_ms_per_request,
-        ] {
-            fill(column, rows, 0.0);
-        }
-        (self.answer_tokens, self.tail_start_ms) = (0.0, None);
-        self.windows.resize_with(share_windows, Vec::new);
-        for window in &mut self.windows {
-            fill(window, rows, 0.0);
-        }
-        fill(&mut self.window_decisions, share_windows, 0);
     }
 }

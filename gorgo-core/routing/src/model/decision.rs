@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{PolicyId, ReplicaId};
+use super::{PolicyBuildId, ReplicaId};
 
 /// A decision's identity: milliseconds since the epoch × 2^20 + a counter; 63 bits, unique per database and rising.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -89,7 +89,7 @@ pub struct Decision {
     /// Its row in the candidates.
     pub row: usize,
     /// The policy that decided.
-    pub policy: PolicyId,
+    pub policy: PolicyBuildId,
     /// Which weights.
     pub generation: Generation,
     /// The only randomness used. Below 2^53, so that every SQL tool and JSON reader shows it exactly.

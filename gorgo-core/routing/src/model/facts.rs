@@ -1,7 +1,11 @@
-//! The facts that expressions may name: each with its unit, what must be computed for it, and how it is read. The one
-//! list for terms and constraints; the guide in `expr/README.md` has the same table.
+//! The facts that expressions and plugins may name: each with its unit, the group it is of, and how it is read. The one
+//! list for terms, constraints and plugins; the guide in `expr/README.md` has the same table, written by a test.
+//!
+//! Most facts are columns of their own and stand in the table of `candidates.rs`; here are those of the request, those of
+//! the fleet as a whole, those made of several columns, and the texts.
 
-use super::{Candidates, Needs, RequestView};
+use super::candidates::COLUMN_FACTS;
+use super::{Candidates, Needs, Replica, RequestView};
 
 /// What a fact is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -12,6 +16,8 @@ pub enum FactOf {
     Candidate,
     /// What was learned of the candidate's speed.
     Rate,
+    /// The fleet as a whole: the same for every candidate.
+    Fleet,
 }
 
 /// One fact.
@@ -25,173 +31,166 @@ pub struct Fact {
     pub unit: &'static str,
     /// What it is, one line.
     pub help: &'static str,
-    /// What must be computed for it.
+    /// The group that it is of.
     pub needs: Needs,
-    /// Its value for a request at a candidate's row; `None` where it is unknown.
+    /// Its value for a request at a candidate's row; `None` where it is unknown. The row of a fact of the fleet means
+    /// nothing.
     pub read: fn(&RequestView, &Candidates, usize) -> Option<f64>,
+    /// All its values at once, where they lie as plain numbers side by side.
+    pub plain: fn(&Candidates) -> Option<&[f64]>,
 }
 
+/// One fact that is a text: the same for a replica in every decision.
+#[derive(Debug, Clone, Copy)]
+pub struct TextFact {
+    /// Its name in expressions.
+    pub name: &'static str,
+    /// What it is, one line.
+    pub help: &'static str,
+    /// Its value for a replica.
+    pub read: fn(&Replica) -> &str,
+}
+
+const fn fact(
+    name: &'static str,
+    of: FactOf,
+    unit: &'static str,
+    help: &'static str,
+    needs: Needs,
+    read: fn(&RequestView, &Candidates, usize) -> Option<f64>,
+) -> Fact {
+    Fact { name, of, unit, help, needs, read, plain: |_| None }
+}
+
+/// Facts of the request.
+const REQUEST_FACTS: &[Fact] = &[
+    fact(
+        "prompt_tokens",
+        FactOf::Request,
+        "tokens",
+        "prompt tokens, estimated from its bytes or counted",
+        Needs::NONE,
+        |request, _, _| Some(f64::from(request.prompt_tokens)),
+    ),
+    fact(
+        "max_tokens",
+        FactOf::Request,
+        "tokens",
+        "longest answer the client asked for; unknown where it did not say",
+        Needs::NONE,
+        |request, _, _| request.max_tokens.map(f64::from),
+    ),
+    fact("body_bytes", FactOf::Request, "bytes", "size of the request body", Needs::NONE, |request, _, _| {
+        Some(whole(request.body_bytes))
+    }),
+    fact(
+        "slo_ttft_ms",
+        FactOf::Request,
+        "ms",
+        "TTFT asked for with the header x-slo-ttft-ms; unknown where it did not say, and in traces",
+        Needs::NONE,
+        |request, _, _| request.slo_ttft_ms,
+    ),
+    fact("turn", FactOf::Request, "1", "decisions of this policy before this one", Needs::NONE, |request, _, _| {
+        Some(whole(request.turn))
+    }),
+];
+
+/// Facts made of several columns, and columns that say *unknown* in a way of their own.
+const DERIVED_FACTS: &[Fact] = &[
+    fact(
+        "uncached_tokens",
+        FactOf::Candidate,
+        "tokens",
+        "prompt tokens of this request that it would have to compute",
+        Needs::PREFIX,
+        |request, all, row| Some(f64::from(all.uncached_tokens(request, row))),
+    ),
+    fact(
+        "predicted_ttft_ms",
+        FactOf::Candidate,
+        "ms",
+        "rtt_ms + intercept_ms + prefill_ms_per_token * uncached_tokens + queue_ms_per_token * queued_uncached_tokens + decode_ms_per_request * decoding",
+        Needs::RTT.and(Needs::PREFIX).and(Needs::LOAD).and(Needs::RATES),
+        predicted_ttft_ms,
+    ),
+    fact(
+        "network_trips",
+        FactOf::Candidate,
+        "1",
+        "round trips that this request needs on the connection that it would get; 1 where nothing is known of it",
+        Needs::NETWORK,
+        |_, all, row| Some(all.network_trips[row].unwrap_or(1.0)),
+    ),
+    fact(
+        "kv_capacity_tokens",
+        FactOf::Candidate,
+        "tokens",
+        "KV cache capacity, configured or reported; unknown where neither is",
+        Needs::NONE,
+        |_, all, row| Some(all.capacity_tokens[row]).filter(|tokens| *tokens > 0).map(whole),
+    ),
+    fact(
+        "available",
+        FactOf::Candidate,
+        "1",
+        "1 where it may be used at all: healthy, enabled, serves the model; else 0",
+        Needs::NONE,
+        |_, all, row| Some(f64::from(u8::from(all.available[row]))),
+    ),
+];
+
+/// Facts of the fleet.
+const FLEET_FACTS: &[Fact] = &[
+    fact(
+        "mean_inflight",
+        FactOf::Fleet,
+        "requests",
+        "this router's requests in flight per available replica",
+        Needs::LOAD,
+        |_, all, _| Some(all.mean_inflight()),
+    ),
+    fact("answer_tokens", FactOf::Fleet, "tokens", "mean length of recent answers", Needs::SERVICE, |_, all, _| {
+        Some(all.answer_tokens)
+    }),
+    fact(
+        "tail_start_ms",
+        FactOf::Fleet,
+        "ms",
+        "88 % quantile of recent times to first token; unknown until enough were seen",
+        Needs::SERVICE,
+        |_, all, _| all.tail_start_ms,
+    ),
+];
+
+const FACT_COUNT: usize = REQUEST_FACTS.len() + COLUMN_FACTS.len() + DERIVED_FACTS.len() + FLEET_FACTS.len();
+
 /// All facts, in documentation order.
-pub const FACTS: &[Fact] = &[
-    Fact {
-        name: "prompt_tokens",
-        of: FactOf::Request,
-        unit: "tokens",
-        help: "prompt tokens, estimated from its bytes or counted",
-        needs: Needs::NONE,
-        read: |request, _, _| Some(f64::from(request.prompt_tokens)),
-    },
-    Fact {
-        name: "max_tokens",
-        of: FactOf::Request,
-        unit: "tokens",
-        help: "longest answer the client asked for; unknown where it did not say",
-        needs: Needs::NONE,
-        read: |request, _, _| request.max_tokens.map(f64::from),
-    },
-    Fact {
-        name: "body_bytes",
-        of: FactOf::Request,
-        unit: "bytes",
-        help: "size of the request body",
-        needs: Needs::NONE,
-        read: |request, _, _| Some(whole(request.body_bytes)),
-    },
-    Fact {
-        name: "slo_ttft_ms",
-        of: FactOf::Request,
-        unit: "ms",
-        help: "TTFT asked for with the header x-slo-ttft-ms; unknown where it did not say, and in traces",
-        needs: Needs::NONE,
-        read: |request, _, _| request.slo_ttft_ms,
-    },
-    Fact {
-        name: "rtt_ms",
-        of: FactOf::Candidate,
-        unit: "ms",
-        help: "smoothed round trip on a warm connection; unknown until measured",
-        needs: Needs::RTT,
-        read: |_, all, row| all.rtt_ms[row],
-    },
-    Fact {
-        name: "rtt_p95_ms",
-        of: FactOf::Candidate,
-        unit: "ms",
-        help: "95th percentile of recent round trips; unknown until measured",
-        needs: Needs::RTT,
-        read: |_, all, row| all.rtt_p95_ms[row],
-    },
-    Fact {
-        name: "cached_tokens",
-        of: FactOf::Candidate,
-        unit: "tokens",
-        help: "prompt tokens of this request that the index believes cached there",
-        needs: Needs::PREFIX,
-        read: |_, all, row| Some(f64::from(all.cached_tokens[row])),
-    },
-    Fact {
-        name: "uncached_tokens",
-        of: FactOf::Candidate,
-        unit: "tokens",
-        help: "prompt tokens of this request that it would have to compute",
-        needs: Needs::PREFIX,
-        read: |request, all, row| Some(f64::from(all.uncached_tokens(request, row))),
-    },
-    Fact {
-        name: "queued_tokens",
-        of: FactOf::Candidate,
-        unit: "tokens",
-        help: "prompt tokens of this router's requests there that are not completed",
-        needs: Needs::LOAD,
-        read: |_, all, row| Some(whole(all.queued_tokens[row])),
-    },
-    Fact {
-        name: "queued_uncached_tokens",
-        of: FactOf::Candidate,
-        unit: "tokens",
-        help: "uncached prompt tokens of this router's requests there without a first token yet",
-        needs: Needs::LOAD,
-        read: |_, all, row| Some(whole(all.queued_uncached_tokens[row])),
-    },
-    Fact {
-        name: "inflight",
-        of: FactOf::Candidate,
-        unit: "requests",
-        help: "this router's requests there",
-        needs: Needs::LOAD,
-        read: |_, all, row| Some(f64::from(all.inflight[row])),
-    },
-    Fact {
-        name: "decoding",
-        of: FactOf::Candidate,
-        unit: "requests",
-        help: "those of them past their first token",
-        needs: Needs::LOAD,
-        read: |_, all, row| Some(f64::from(all.decoding[row])),
-    },
-    Fact {
-        name: "engine_running",
-        of: FactOf::Candidate,
-        unit: "requests",
-        help: "running requests as the engine's last report has them; unknown when that is too old",
-        needs: Needs::REPORT,
-        read: |_, all, row| all.engine_running[row],
-    },
-    Fact {
-        name: "engine_waiting",
-        of: FactOf::Candidate,
-        unit: "requests",
-        help: "waiting requests by the same report",
-        needs: Needs::REPORT,
-        read: |_, all, row| all.engine_waiting[row],
-    },
-    Fact {
-        name: "kv_used_tokens",
-        of: FactOf::Candidate,
-        unit: "tokens",
-        help: "KV cache tokens in use by the same report",
-        needs: Needs::REPORT,
-        read: |_, all, row| all.kv_used_tokens[row],
-    },
-    Fact {
-        name: "kv_used_share",
-        of: FactOf::Candidate,
-        unit: "share",
-        help: "share of the KV cache in use by the same report, 0 to 1",
-        needs: Needs::REPORT,
-        read: |_, all, row| all.kv_used_share[row],
-    },
-    Fact {
-        name: "report_age_ms",
-        of: FactOf::Candidate,
-        unit: "ms",
-        help: "age of the engine's last report, also when that is too old; unknown where there was none",
-        needs: Needs::REPORT,
-        read: |_, all, row| all.report_age_ms[row],
-    },
-    Fact {
-        name: "prefill_ms_per_token",
-        of: FactOf::Rate,
-        unit: "ms/token",
-        help: "learned prefill time per uncached token; unknown until learned",
-        needs: Needs::RATES,
-        read: |_, all, row| all.prefill_ms_per_token[row],
-    },
-    Fact {
-        name: "queue_ms_per_token",
-        of: FactOf::Rate,
-        unit: "ms/token",
-        help: "learned waiting time per queued uncached token; unknown until learned",
-        needs: Needs::RATES,
-        read: |_, all, row| all.queue_ms_per_token[row],
-    },
-    Fact {
-        name: "decode_ms_per_request",
-        of: FactOf::Rate,
-        unit: "ms/request",
-        help: "learned slow-down per request that decodes there; unknown until learned",
-        needs: Needs::RATES,
-        read: |_, all, row| all.decode_ms_per_request[row],
+pub const FACTS: &[Fact] = &{
+    let mut facts = [REQUEST_FACTS[0]; FACT_COUNT];
+    let parts = [REQUEST_FACTS, COLUMN_FACTS, DERIVED_FACTS, FLEET_FACTS];
+    let (mut place, mut part) = (0, 0);
+    while part < parts.len() {
+        let mut row = 0;
+        while row < parts[part].len() {
+            facts[place] = parts[part][row];
+            place += 1;
+            row += 1;
+        }
+        part += 1;
+    }
+    facts
+};
+
+/// The facts that are texts. An expression compares them with a text, by `==` or `!=`; plugins are given them with the
+/// fleet.
+pub const TEXT_FACTS: &[TextFact] = &[
+    TextFact { name: "name", help: "the replica's name", read: |replica| &replica.name },
+    TextFact { name: "region", help: "its region", read: |replica| &replica.region },
+    TextFact {
+        name: "engine",
+        help: "its engine, as the configuration calls it",
+        read: |replica| replica.engine.name(),
     },
 ];
 
@@ -217,7 +216,125 @@ pub const FACT_UNITS: &[&str] = &{
     units
 };
 
+/// The names of [`TEXT_FACTS`], in their order.
+pub const TEXT_FACT_NAMES: &[&str] = &{
+    let mut names = [""; TEXT_FACTS.len()];
+    let mut place = 0;
+    while place < names.len() {
+        names[place] = TEXT_FACTS[place].name;
+        place += 1;
+    }
+    names
+};
+
+fn predicted_ttft_ms(request: &RequestView, all: &Candidates, row: usize) -> Option<f64> {
+    let prefill = all.prefill_ms_per_token[row]? * f64::from(all.uncached_tokens(request, row));
+    let queue = all.queue_ms_per_token[row]? * whole(all.queued_uncached_tokens[row]);
+    let decode = all.decode_ms_per_request[row]? * f64::from(all.decoding[row]);
+    Some(all.rtt_ms[row]? + all.intercept_ms[row]? + prefill + queue + decode)
+}
+
 #[expect(clippy::cast_precision_loss, reason = "tokens and bytes stay far below 2^53")]
 fn whole(count: u64) -> f64 {
     count as f64
+}
+
+/// Reads the facts that one expression names, for one fleet.
+///
+/// A slot is a place in [`FACTS`]; those beyond are the expression's own comparisons of texts, worked out for each replica
+/// once, when the policy is built.
+#[derive(Debug, Clone)]
+pub struct FactReader {
+    needs: Needs,
+    /// Facts of the fleet that are named: read once a decision, for some go through all candidates.
+    fleet: Vec<usize>,
+    /// Per comparison of texts, by replica id: 1 where it holds, else 0.
+    texts: Vec<Vec<f64>>,
+}
+
+impl FactReader {
+    /// Of an expression that reads these slots and compares these facts of [`TEXT_FACTS`] with these texts.
+    ///
+    /// # Errors
+    /// A text that no replica of the fleet has.
+    pub fn new<'t>(
+        slots: &[usize],
+        comparisons: impl Iterator<Item = (usize, &'t str)>,
+        fleet: &[Replica],
+    ) -> Result<Self, String> {
+        let named = || slots.iter().filter_map(|slot| FACTS.get(*slot).map(|fact| (*slot, fact)));
+        let of_fleet = named().filter(|(_, fact)| fact.of == FactOf::Fleet);
+        Ok(Self {
+            needs: named().fold(Needs::NONE, |needs, (_, fact)| needs.and(fact.needs)),
+            fleet: of_fleet.map(|(slot, _)| slot).collect(),
+            texts: comparisons
+                .map(|(fact, text)| compared(&TEXT_FACTS[fact], text, fleet))
+                .collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// The groups of the facts that are read.
+    #[must_use]
+    pub const fn needs(&self) -> Needs {
+        self.needs
+    }
+
+    /// Whether what is read can rise with the work that a replica was given.
+    #[must_use]
+    pub fn reads_load(&self) -> bool {
+        [Needs::LOAD, Needs::REPORT, Needs::BACKLOG].into_iter().any(|group| self.needs.contains(group))
+    }
+
+    /// The facts of one decision.
+    #[must_use]
+    pub fn of<'a>(&'a self, request: &'a RequestView, candidates: &'a Candidates) -> DecisionFacts<'a> {
+        let mut fleet = [None; FLEET_FACTS.len()];
+        for (place, slot) in self.fleet.iter().enumerate() {
+            fleet[place] = (FACTS[*slot].read)(request, candidates, 0);
+        }
+        DecisionFacts { reader: self, request, candidates, fleet }
+    }
+}
+
+/// The facts of one decision, as an expression reads them.
+#[derive(Debug)]
+pub struct DecisionFacts<'a> {
+    reader: &'a FactReader,
+    request: &'a RequestView,
+    candidates: &'a Candidates,
+    fleet: [Option<f64>; FLEET_FACTS.len()],
+}
+
+impl DecisionFacts<'_> {
+    /// The value in that slot for that row; `None`: unknown.
+    #[inline]
+    #[must_use]
+    pub fn read(&self, slot: u16, row: usize) -> Option<f64> {
+        let slot = usize::from(slot);
+        let Some(fact) = FACTS.get(slot) else {
+            let replica = self.candidates.replica[row];
+            // A replica that the fleet did not have when the policy was built has none of its texts.
+            return self.reader.texts.get(slot - FACTS.len())?.get(replica.index()).copied();
+        };
+        if fact.of == FactOf::Fleet {
+            let place = self.reader.fleet.iter().position(|known| *known == slot)?;
+            return self.fleet[place];
+        }
+        (fact.read)(self.request, self.candidates, row)
+    }
+}
+
+/// By replica id, 1 where the fact is this text, else 0.
+fn compared(fact: &TextFact, text: &str, fleet: &[Replica]) -> Result<Vec<f64>, String> {
+    if fleet.iter().all(|replica| (fact.read)(replica) != text) {
+        let mut known: Vec<_> = fleet.iter().map(fact.read).collect();
+        known.sort_unstable();
+        known.dedup();
+        return Err(format!("no enabled replica has the {} \"{text}\"; known: {}", fact.name, known.join(", ")));
+    }
+    let mut holds = vec![0.0; fleet.iter().map(|replica| replica.id.index() + 1).max().unwrap_or(0)];
+    for replica in fleet {
+        holds[replica.id.index()] = f64::from(u8::from((fact.read)(replica) == text));
+    }
+    Ok(holds)
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{ApiPath, At, DecisionId, Generation, HoldRecord, PolicyId, Refusal, ReplicaId, RttSource, Unit};
+use super::{ApiPath, At, DecisionId, Generation, HoldRecord, PolicyBuildId, Refusal, ReplicaId, RttSource, Unit};
 
 /// One thing that happened.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,6 +45,30 @@ pub enum Record {
     Learned(LearnedRecord),
 }
 
+impl Record {
+    /// Rows that it becomes, of all tables together. It is counted on the way into the store's queue, so it must cost next
+    /// to nothing; a test of the store holds it equal to what the tables count.
+    #[must_use]
+    pub fn rows(&self) -> u64 {
+        let rows = match self {
+            Self::Decision(decision) => 1 + candidate_rows(&decision.candidates) + decision.shadows.len(),
+            Self::Candidates { rows, .. } => candidate_rows(rows),
+            Self::Weights(weights) => weights.values.len(),
+            Self::Generation(generation) => 1 + generation.scores.len(),
+            Self::Alarm(alarm) => usize::from(!alarm.over),
+            _ => 1,
+        };
+        u64::try_from(rows).unwrap_or(u64::MAX)
+    }
+}
+
+fn candidate_rows(candidates: &[CandidateRecord]) -> usize {
+    candidates.iter().map(|candidate| 1 + candidate.signals_milli.len().saturating_sub(TERM_SLOTS)).sum()
+}
+
+/// Term slots in a row of `candidates`; each term beyond has a row of its own, in `candidate_terms`.
+pub const TERM_SLOTS: usize = 8;
+
 /// A row of `decisions` and its rows of `candidates` (attempt 1) and `shadows`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DecisionRecord {
@@ -59,7 +83,7 @@ pub struct DecisionRecord {
     /// Hash of the session key; 0 on a refusal before it was known.
     pub session_hash: u64,
     /// The policy that decided.
-    pub policy: PolicyId,
+    pub policy: PolicyBuildId,
     /// Which weights.
     pub generation: Generation,
     /// In a tuning experiment: 0 incumbent, 1 candidate.
@@ -92,6 +116,37 @@ pub struct DecisionRecord {
     pub candidates: Vec<CandidateRecord>,
     /// What shadow policies would have chosen.
     pub shadows: Vec<ShadowRecord>,
+}
+
+impl DecisionRecord {
+    /// The row of a request that was not routed: nothing is known of candidates, and no weights were asked.
+    #[must_use]
+    pub fn refused(decision: DecisionId, received: At, path: ApiPath, policy: PolicyBuildId, refusal: Refusal) -> Self {
+        Self {
+            decision,
+            received,
+            path,
+            model: None,
+            session_hash: 0,
+            policy,
+            generation: Generation(0),
+            arm: None,
+            block: None,
+            counted: false,
+            seed: 0,
+            replica: None,
+            refusal: Some(refusal),
+            propensity: 0.0,
+            ties: 0,
+            prompt_tokens: 0,
+            parent: None,
+            shared_tokens: 0,
+            body_bytes: 0,
+            decide_us: 0,
+            candidates: Vec::new(),
+            shadows: Vec::new(),
+        }
+    }
 }
 
 /// A row of `candidates`.
@@ -127,7 +182,7 @@ pub struct CandidateRecord {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ShadowRecord {
     /// The policy that did not act.
-    pub policy: PolicyId,
+    pub policy: PolicyBuildId,
     /// Whom it would have chosen.
     pub replica: ReplicaId,
     /// At what cost, thousandths of its own unit.
@@ -415,7 +470,7 @@ pub struct EventRecord {
 #[derive(Debug, Clone, PartialEq)]
 pub struct WeightRecord {
     /// Which policy.
-    pub policy: PolicyId,
+    pub policy: PolicyBuildId,
     /// From when.
     pub at: At,
     /// Of which generation.
@@ -505,7 +560,7 @@ impl Verdict {
 #[derive(Debug, Clone, PartialEq)]
 pub struct GenerationRecord {
     /// Of which policy.
-    pub policy: PolicyId,
+    pub policy: PolicyBuildId,
     /// The candidate.
     pub generation: Generation,
     /// The incumbent it was made from and compared with.

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::EngineKind;
+
 /// A replica's place in the fleet, 0-based and stable for the life of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReplicaId(pub u16);
@@ -21,53 +23,30 @@ impl fmt::Display for ReplicaId {
     }
 }
 
-/// A policy's place among the policies that were built at start.
+/// Position of a policy among the active ones; a reload keeps it, so it names whichever build is active there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PolicyId(pub u16);
+pub struct PolicyIndex(pub u16);
 
-impl PolicyId {
-    /// The id as an index.
+impl PolicyIndex {
+    /// The position as an index into per-policy vectors.
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// Which engine a replica runs; chooses its adapter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum EngineKind {
-    /// SGLang.
-    Sglang,
-    /// vLLM.
-    Vllm,
-    /// llama.cpp's server.
-    LlamaCpp,
-    /// Any OpenAI-compatible server; nothing beyond the API is assumed.
-    OpenAi,
-    /// The engine simulated by gorgo itself, behind a real HTTP server on loopback.
-    Simulated,
-}
+/// Number of one build of a policy in this process; a reload that changes the policy gives it a new one. Rows name builds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PolicyBuildId(pub u16);
 
-impl EngineKind {
-    /// All engines, in documentation order.
-    pub const ALL: [Self; 5] = [Self::Sglang, Self::Vllm, Self::LlamaCpp, Self::OpenAi, Self::Simulated];
+impl PolicyBuildId {
+    /// A number that no build has; rows that carry it name no policy.
+    pub const UNKNOWN: Self = Self(u16::MAX);
 
-    /// The name in configuration files and in the database.
+    /// The number as an index into vectors that hold every build since the start.
     #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Sglang => "sglang",
-            Self::Vllm => "vllm",
-            Self::LlamaCpp => "llama-cpp",
-            Self::OpenAi => "openai",
-            Self::Simulated => "simulated",
-        }
-    }
-
-    /// The engine of that name.
-    #[must_use]
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|engine| engine.name() == name)
+    pub const fn index(self) -> usize {
+        self.0 as usize
     }
 }
 

@@ -42,7 +42,6 @@ fields! {
     MaxCompletionTokens = "max_completion_tokens",
     MaxOutputTokens = "max_output_tokens",
     SamplingParams = "sampling_params",
-    N = "n",
     User = "user",
     Metadata = "metadata",
     LoraPath = "lora_path",

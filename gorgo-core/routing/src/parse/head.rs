@@ -21,8 +21,6 @@ pub struct Head<'a> {
     pub stream: bool,
     /// Requested limit of the answer, tokens.
     pub max_tokens: Option<u32>,
-    /// Number of answers per prompt.
-    pub n: Option<u32>,
     /// End user that it names: `user`, or Anthropic's `metadata.user_id`.
     pub user: Option<Cow<'a, str>>,
     /// Exact number of prompt tokens, if the prompt consists of token ids.
@@ -31,8 +29,6 @@ pub struct Head<'a> {
     pub adapter: Option<Cow<'a, str>>,
     /// Salt that separates its cache entries from others'.
     pub cache_salt: Option<Cow<'a, str>>,
-    /// Stored response that it continues; only the engine that holds it can.
-    pub previous_response_id: Option<Cow<'a, str>>,
     /// Addition to the body that makes the engine report usage at the end of the stream.
     pub usage_splice: Option<Splice>,
     fields: Fields<'a>,
@@ -64,12 +60,10 @@ pub fn read(path: ApiPath, body: &[u8]) -> Result<Head<'_>, ParseError> {
         model,
         stream,
         max_tokens: max_tokens(&fields),
-        n: fields.get(Field::N).and_then(Json::whole),
         user: user(&fields),
         exact_tokens,
         adapter: name(&fields, Field::LoraPath).or_else(|| name(&fields, Field::Lora)),
         cache_salt: name(&fields, Field::CacheSalt),
-        previous_response_id: fields.get(Field::PreviousResponseId).and_then(Json::string),
         usage_splice: if stream && format.usage_option { usage_splice(body, &fields) } else { None },
         fields,
         format,

@@ -21,6 +21,7 @@ mod other;
 mod plain;
 mod responses;
 mod splice;
+pub mod sse;
 #[cfg(test)]
 mod tests;
 

@@ -65,10 +65,9 @@ fn the_head_of_a_chat() {
     let head = read(ApiPath::ChatCompletions, body).unwrap();
     assert_eq!(head.model.as_deref(), Some("qé"));
     assert!(head.stream);
-    assert_eq!((head.max_tokens, head.n, head.exact_tokens), (Some(7), Some(2), None));
+    assert_eq!((head.max_tokens, head.exact_tokens), (Some(7), None));
     assert_eq!(head.user.as_deref(), Some("u"));
     assert_eq!((head.adapter.as_deref(), head.cache_salt.as_deref()), (Some("ad"), Some("s")));
-    assert_eq!(head.previous_response_id.as_deref(), Some("r"));
     assert!(
         matches!(head.model, Some(std::borrow::Cow::Owned(_)))
             && matches!(head.user, Some(std::borrow::Cow::Borrowed(_)))

@@ -1,6 +1,7 @@
 //! Tables of configuration → policies. Checks go on after the first fault, so that all are reported at once, each with
 //! the path of its key.
 
+mod admission;
 mod constraint;
 mod digest;
 mod term;
@@ -14,7 +15,7 @@ use super::presets::{PRESETS, preset};
 use super::suggest::suggestion;
 use super::{Policies, Policy, PolicyUnit, Registry, params};
 use crate::config::table_text;
-use crate::model::{Faults, Needs, Param, Params, PolicyId, Replica, Severity, ShareWindow, Value};
+use crate::model::{Faults, Needs, Param, Params, PolicyBuildId, PolicyIndex, Replica, Severity, ShareWindow, Value};
 use crate::pick::PickerKind;
 use crate::score::{CostKind, Slot};
 
@@ -27,7 +28,8 @@ pub struct Checked {
     pub faults: Faults,
 }
 
-const POLICY_KEYS: [&str; 8] = ["unit", "cost", "picker", "exploration", "shadow", "term", "constraint", "tune"];
+const POLICY_KEYS: [&str; 9] =
+    ["unit", "cost", "picker", "exploration", "shadow", "term", "constraint", "admission", "tune"];
 
 /// Builds the `[policy.NAME]` tables of a file and the presets that they do not replace. `default` is the policy that
 /// serves; `fleet` are the enabled replicas.
@@ -50,14 +52,15 @@ pub fn build(registry: &Registry, tables: &[(String, Value)], default: &str, fle
     let mut windows = Vec::new();
     let mut list = Vec::with_capacity(sources.len());
     for (index, (name, table)) in sources.iter().enumerate() {
-        let id = PolicyId(u16::try_from(index).unwrap_or(u16::MAX));
+        let id = PolicyBuildId(u16::try_from(index).unwrap_or(u16::MAX));
         let mut found = Faults::default();
         let mut one = One { registry, fleet, path: format!("policy.{name}"), faults: &mut found };
         list.extend(one.policy(id, name, table, &names, &mut windows).map(Arc::new));
-        // Presets are what they are: a baseline may be foolish on purpose. What a constraint of the one that serves says of
-        // this fleet is another matter.
+        // Presets are what they are: a baseline may be foolish on purpose. What a constraint or the gate of the one that
+        // serves says of this fleet is another matter.
         if index >= tables.len() {
-            let of_fleet = |path: &str| *name == default && path.contains(".constraint.");
+            let of_fleet =
+                |path: &str| *name == default && (path.contains(".constraint.") || path.ends_with(".admission"));
             found.list.retain(|fault| fault.severity == Severity::Fault || of_fleet(&fault.path));
         }
         faults.extend(found);
@@ -67,7 +70,7 @@ pub fn build(registry: &Registry, tables: &[(String, Value)], default: &str, fle
         let near = suggestion(default, names.iter().copied());
         faults.fault("default_policy", format!("unknown policy \"{default}\"; {near}"));
     }
-    let default = default_id.and_then(|index| u16::try_from(index).ok()).map(PolicyId);
+    let default = default_id.and_then(|index| u16::try_from(index).ok()).map(PolicyIndex);
     let policies = default.filter(|_| !faults.any()).map(|default| Policies {
         list,
         default,
@@ -92,7 +95,7 @@ impl One<'_> {
 
     fn policy(
         &mut self,
-        id: PolicyId,
+        id: PolicyBuildId,
         name: &str,
         table: &Value,
         names: &[&str],
@@ -111,6 +114,7 @@ impl One<'_> {
         let shadows = self.shadows(name, table.get("shadow"), names);
         let terms = self.terms(table.get("term"));
         let constraints = self.constraints(table.get("constraint"), windows);
+        let admission = self.admission(table.get("admission"));
         let cost_kinds = self.registry.costs.clone();
         let cost = self.chosen("cost", table.get("cost"), "sum", &cost_kinds);
         let picker_kinds = self.registry.pickers.clone();
@@ -131,8 +135,8 @@ impl One<'_> {
             .iter()
             .map(|built| built.term.signal.needs().and(built.term.weight.needs()))
             .chain(constraints.iter().map(|rule| rule.limit.needs()))
+            .chain(admission.iter().map(|_| crate::policy::admission::needs()))
             .fold(Needs::NONE, Needs::and);
-        let gate = constraints.iter().find_map(|rule| rule.limit.gate());
         Some(Policy {
             id,
             name: Arc::from(name),
@@ -144,7 +148,7 @@ impl One<'_> {
             exploration,
             shadows,
             tune,
-            gate,
+            admission,
             needs,
             cost: cost?,
             picker: picker?,
@@ -180,7 +184,7 @@ impl One<'_> {
         })
     }
 
-    fn shadows(&mut self, own: &str, value: Option<&Value>, names: &[&str]) -> Vec<PolicyId> {
+    fn shadows(&mut self, own: &str, value: Option<&Value>, names: &[&str]) -> Vec<PolicyIndex> {
         let Some(value) = value else { return Vec::new() };
         let Value::List(list) = value else {
             self.fault(".shadow", format!("expected an array of strings, found {}", value.type_name()));
@@ -195,8 +199,8 @@ impl One<'_> {
             };
             match names.iter().position(|known| *known == name).and_then(|index| u16::try_from(index).ok()) {
                 Some(_) if name == own => self.fault(&key, "a policy cannot be its own shadow"),
-                Some(index) if shadows.contains(&PolicyId(index)) => self.fault(&key, "named twice"),
-                Some(index) => shadows.push(PolicyId(index)),
+                Some(index) if shadows.contains(&PolicyIndex(index)) => self.fault(&key, "named twice"),
+                Some(index) => shadows.push(PolicyIndex(index)),
                 None => {
                     let near = suggestion(name, names.iter().copied());
                     self.fault(&key, format!("unknown policy \"{name}\"; {near}"));

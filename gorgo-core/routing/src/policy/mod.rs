@@ -3,6 +3,7 @@
 //! [`build`] makes [`Policies`] of configuration; [`decide`] is the one function that routes; [`again`] repeats a
 //! stored decision; [`Router`] drives all of it with facts.
 
+mod admission;
 mod build;
 mod decide;
 mod loader;
@@ -22,23 +23,24 @@ pub use loader::{LoadedConstraint, LoadedObjective, LoadedTerm, Loader};
 pub use presets::{PRESETS, Preset, preset};
 pub use registry::Registry;
 pub use router::{
-    DecideError, Entered, Held, ReadError, Refused, Reservation, Routed, Router, RouterSetup, Succession,
+    DecideError, DecisionContext, Entered, Held, ReadError, Refused, Reservation, Routed, Router, RouterSetup,
+    Succession,
 };
 pub use weight::Weight;
 
 use crate::constrain::Constraint;
-use crate::model::{GateRule, Generation, Needs, PolicyId, ShareWindow, Unit, Weights};
+use crate::model::{AdmissionRule, Generation, Needs, PolicyBuildId, PolicyIndex, ShareWindow, Unit, Weights};
 use crate::pick::Picker;
 use crate::score::{Cost, CostTerm};
 use crate::tune::Plan;
 
 /// All policies of a process: those of the file, then the presets that it does not replace.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Policies {
-    /// By place, which is also the id of those that a process began with.
+    /// By [`PolicyIndex`]. The builds that a process began with have their index as their number.
     pub list: Vec<Arc<Policy>>,
     /// The one that serves.
-    pub default: PolicyId,
+    pub default: PolicyIndex,
     /// The windows of routed work that constraints ask for; a constraint holds its place here.
     pub windows: Vec<ShareWindow>,
     /// Whoever loaded the plugins among the kinds: it has their counts and tells what becomes of them.
@@ -46,10 +48,17 @@ pub struct Policies {
 }
 
 impl Policies {
-    /// The policy of that id.
+    /// The policy at that index.
     #[must_use]
-    pub fn get(&self, id: PolicyId) -> Option<&Policy> {
-        self.list.get(id.index()).map(Arc::as_ref)
+    pub fn get(&self, index: PolicyIndex) -> Option<&Policy> {
+        self.list.get(index.index()).map(Arc::as_ref)
+    }
+
+    /// Position of the policy of that name.
+    #[must_use]
+    pub fn index_of(&self, name: &str) -> Option<PolicyIndex> {
+        let index = self.list.iter().position(|policy| *policy.name == *name)?;
+        u16::try_from(index).ok().map(PolicyIndex)
     }
 
     /// The policy of that name.
@@ -62,8 +71,8 @@ impl Policies {
 /// Terms + cost + constraints + picker, as built from a table.
 #[derive(Debug)]
 pub struct Policy {
-    /// Its number in this process. One that was built again while the process ran has a new one.
-    pub id: PolicyId,
+    /// Number of this build. A policy that was built again while the process ran has a new one.
+    pub id: PolicyBuildId,
     /// Its name.
     pub name: Arc<str>,
     /// SHA-256 of its table in a canonical writing, hexadecimal.
@@ -79,11 +88,11 @@ pub struct Policy {
     /// The share of decisions that ignore costs and take any allowed replica, 0 to 1.
     pub exploration: f64,
     /// Policies that are scored on the same facts without acting.
-    pub shadows: Vec<PolicyId>,
+    pub shadows: Vec<PolicyIndex>,
     /// How its weights are tuned; `None`: they are not.
     pub tune: Option<Plan>,
     /// The gate that its requests wait at, if it has one.
-    pub gate: Option<GateRule>,
+    pub admission: Option<AdmissionRule>,
     /// The facts that its terms and constraints read.
     pub needs: Needs,
     cost: Box<dyn Cost>,

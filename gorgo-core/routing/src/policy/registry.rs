@@ -3,9 +3,11 @@
 use std::iter;
 use std::sync::Arc;
 
+use super::admission::ADMISSION;
 use super::loader::{DECLARED, Loader, PLUGIN_CONSTRAINT, PLUGIN_OBJECTIVE, PLUGIN_TERM};
 use crate::constrain::{CONSTRAINTS, ConstraintKind};
-use crate::model::{EngineKind, KindDoc};
+use crate::model::KindDoc;
+use crate::model::engine::ENGINES;
 use crate::pick::{PICKERS, PickerKind};
 use crate::score::cost::COSTS;
 use crate::score::term::TERMS;
@@ -72,20 +74,10 @@ impl Registry {
             }))
             .chain(self.costs.iter().map(move |it| row("cost", it.kind, "", it.summary, it.params)))
             .chain(self.constraints.iter().map(move |it| row("constraint", it.kind, "", it.summary, it.params)))
+            .chain(iter::once(ADMISSION))
             .chain(self.pickers.iter().map(move |it| row("picker", it.kind, "", it.summary, it.params)))
             .chain(self.objectives.iter().map(move |it| row("objective", it.kind, it.unit, it.summary, it.params)))
             .chain(self.optimizers.iter().map(move |it| row("optimizer", it.kind, "", it.summary, it.params)))
-            .chain(EngineKind::ALL.into_iter().map(move |it| row("engine", it.name(), "", engine_summary(it), &[])))
-    }
-}
-
-/// One line per engine.
-const fn engine_summary(engine: EngineKind) -> &'static str {
-    match engine {
-        EngineKind::Sglang => "SGLang",
-        EngineKind::Vllm => "vLLM",
-        EngineKind::LlamaCpp => "llama.cpp's server",
-        EngineKind::OpenAi => "any server with OpenAI's API; nothing beyond it is assumed",
-        EngineKind::Simulated => "an engine simulated by gorgo, behind a real server on loopback",
+            .chain(ENGINES.iter().map(move |it| row("engine", it.name, "", it.summary, &[])))
     }
 }

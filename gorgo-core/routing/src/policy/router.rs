@@ -10,7 +10,7 @@
 //! Selecting and reserving under the same lock is what makes a burst see itself. `edge` drives this on the wall clock,
 //! `sim` on a virtual one; nothing here reads a clock, and the same calls give the same decisions.
 
-mod held;
+mod admission;
 mod network;
 mod read;
 mod residency;
@@ -25,25 +25,25 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
-pub use self::held::{Entered, Held};
-use self::held::{Turn, gated};
+pub use self::admission::{Entered, Held};
+use self::admission::{Turn, gated, wish};
 use self::ruling::Ruling;
 pub use self::ruling::Succession;
-use self::state::{Ended, Reserved, State};
+use self::state::{Dispatch, Ended, Reserved, State};
 pub use self::warm::Refused;
 use self::workspace::Workspaces;
 use super::Policies;
 use super::decide::{Choice, evaluate, written};
 use super::record::candidate_rows;
 use crate::config::{Index, Probe, Scrape};
+use crate::feature::admission::{Admission, Ahead, Pass};
 use crate::feature::fleet::{ReplicaState, Serves};
-use crate::feature::gate::{self, Admission};
-use crate::feature::prefix::{self, PrefixIndex, PrefixStats};
+use crate::feature::prefix::{self, PrefixIndex};
 use crate::feature::residency::Residency;
 use crate::feature::tokens::TokenRates;
 use crate::model::{
-    At, Connections, Decision, DecisionId, DecisionRecord, Ending, Event, PolicyId, Prompt, RateRecord, Refusal,
-    Replica, ReplicaId, Weights,
+    At, Connections, Decision, DecisionId, DecisionRecord, Ending, Event, PolicyBuildId, PolicyIndex, Prompt,
+    RateRecord, Refusal, Replica, ReplicaId, Weights,
 };
 use crate::tune::Assigned;
 
@@ -62,6 +62,21 @@ pub struct RouterSetup {
     pub probe: Probe,
     /// Settings of the engine reports.
     pub scrape: Scrape,
+}
+
+/// Circumstances of one decision.
+#[derive(Debug, Clone, Copy)]
+pub struct DecisionContext<'a> {
+    /// Position of the policy that decides.
+    pub policy: PolicyIndex,
+    /// Number of the decision.
+    pub id: DecisionId,
+    /// The only randomness.
+    pub seed: u64,
+    /// Time of the decision.
+    pub at: At,
+    /// Replicas that this request already tried.
+    pub exclude: &'a [ReplicaId],
 }
 
 /// Why a body could not be read.
@@ -104,7 +119,7 @@ pub struct Reservation {
     reserved: Reserved,
     prefix: Option<prefix::Ticket>,
     /// Where the policy has a gate.
-    pass: Option<gate::Pass>,
+    pass: Option<Pass>,
 }
 
 impl Reservation {
@@ -145,7 +160,7 @@ pub struct Router {
     state: Mutex<State>,
     workspaces: Workspaces,
     /// Who is told of those whom the gate calls; where nobody is, they are kept for [`Router::take_called`].
-    listener: OnceLock<held::Listener>,
+    listener: OnceLock<admission::Listener>,
     /// What the gate has to tell people.
     news: Mutex<Vec<(ReplicaId, String)>>,
     connections: OnceLock<Arc<dyn Connections>>,
@@ -191,69 +206,47 @@ impl Router {
         &self.fleet
     }
 
-    /// Selects and reserves in one step, and waits for nobody: replicas whose gate is closed are passed over. `policy` is a
-    /// place in [`Policies::list`]; `exclude`: replicas that this request already tried. [`Router::enter`] is the one that
-    /// may say that it is to wait.
+    /// Selects and reserves in one step, and waits for nobody: replicas whose gate is closed are passed over. [`Router::enter`] is
+    /// the one that may say that it is to wait.
     ///
     /// # Errors
     /// Who could not be chosen, and why; nothing is reserved then. A policy that does not exist has no replica.
-    pub fn decide(
-        &self,
-        prompt: &Prompt,
-        policy: PolicyId,
-        id: DecisionId,
-        seed: u64,
-        at: At,
-        exclude: &[ReplicaId],
-    ) -> Result<Routed, DecideError> {
-        match self.enter_as(Turn::Now, prompt, policy, id, seed, at, exclude)? {
+    pub fn decide(&self, prompt: &Prompt, context: &DecisionContext<'_>) -> Result<Routed, DecideError> {
+        match self.enter_as(Turn::Now, prompt, context)? {
             Entered::Routed(routed) => Ok(*routed),
             // A cold prompt, there is room but much to prefill: who will not wait goes nowhere.
             Entered::Held(held) => {
-                self.leave(held, at);
+                self.leave(held, context.at);
                 Err(DecideError::NoReplica)
             }
         }
     }
 
     /// A request that comes for the first time, or again after an attempt that failed.
-    #[expect(clippy::too_many_arguments, reason = "the circumstances of one decision, all from `decide` or `enter`")]
-    fn enter_as(
-        &self,
-        turn: Turn,
-        prompt: &Prompt,
-        policy: PolicyId,
-        id: DecisionId,
-        seed: u64,
-        at: At,
-        exclude: &[ReplicaId],
-    ) -> Result<Entered, DecideError> {
+    fn enter_as(&self, turn: Turn, prompt: &Prompt, context: &DecisionContext<'_>) -> Result<Entered, DecideError> {
+        let DecisionContext { policy, at, .. } = *context;
         let ruling = self.ruling.load();
         if ruling.policies.get(policy).is_none() {
             return Err(DecideError::NoReplica);
         }
-        let assigned = ruling.assigned(policy, prompt, id, seed, at, !exclude.is_empty());
+        let assigned = ruling.assigned(prompt, context);
         let stamp = assigned.stamp;
-        let entered = self.decide_with(&ruling, prompt, policy, assigned, turn, id, seed, at, exclude);
+        let entered = self.decide_with(&ruling, prompt, context, assigned, turn);
         if entered.is_err() {
             ruling.withdrawn(policy, stamp, at);
         }
         entered
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the circumstances of one decision, all from `decide`")]
     fn decide_with(
         &self,
         ruling: &Ruling,
         prompt: &Prompt,
-        place: PolicyId,
+        context: &DecisionContext<'_>,
         assigned: Assigned,
         mut turn: Turn,
-        id: DecisionId,
-        seed: u64,
-        at: At,
-        exclude: &[ReplicaId],
     ) -> Result<Entered, DecideError> {
+        let DecisionContext { policy: place, id, seed, at, exclude } = *context;
         let policy = ruling.policies.get(place).ok_or(DecideError::NoReplica)?;
         let weights = &*assigned.weights;
         let rule = gated(policy, prompt.path);
@@ -287,10 +280,12 @@ impl Router {
         if first_turn.is_none() {
             state.next_turn(place);
         }
-        let mut ahead = gate::Ahead::default();
+        let mut ahead = Ahead::default();
         let pass = if let Some(rule) = &rule {
             ahead = state.gate.ahead(work.candidates.replica[choice.row], before.as_ref());
-            match state.admit(rule, choice.row, &request, at, &work.candidates, before) {
+            let wish = wish(&request, &work.candidates, choice.row);
+            let again = before.map(|before| (before, work.candidates.available[before.replica().index()]));
+            match state.gate.admit(rule, at, work.candidates.replica[choice.row], &wish, again) {
                 Admission::Pass(pass) => {
                     state.call_next(at, before);
                     Some(pass)
@@ -310,7 +305,8 @@ impl Router {
         } else {
             None
         };
-        let reserved = state.reserve(choice.row, &request, prompt.stream, at, &work.candidates, &ahead);
+        let dispatch = Dispatch { row: choice.row, at, streams: prompt.stream, ahead };
+        let reserved = state.reserve(&dispatch, &request, &work.candidates);
         work.shadow_turns.clear();
         for shadow in &policy.shadows {
             work.shadow_turns.push(state.turn(*shadow));
@@ -425,7 +421,7 @@ impl Router {
         let resync = state.see_gate(event);
         self.tell_called(state);
         if let Some(resync) = resync {
-            self.news.lock().push((resync.replica, held::told(&resync)));
+            self.news.lock().push((resync.replica, admission::told(&resync)));
         }
         if let Some(replica) = restarted {
             self.index.purge(replica);
@@ -447,7 +443,7 @@ impl Router {
 
     /// Installs new weights for a policy; the next decision uses them. `false`, and nothing changes, where they are not
     /// one finite number per term of a policy that exists.
-    pub fn install(&self, policy: PolicyId, weights: Arc<Weights>) -> bool {
+    pub fn install(&self, policy: PolicyIndex, weights: Arc<Weights>) -> bool {
         let ruling = self.ruling.load();
         let fits = ruling.policies.get(policy).is_some_and(|policy| policy.terms.len() == weights.values.len())
             && weights.values.iter().all(|weight| weight.is_finite());
@@ -457,9 +453,15 @@ impl Router {
         fits
     }
 
+    /// The build of a policy that decides now. Rows of requests that were not routed name it.
+    #[must_use]
+    pub fn active_build(&self, policy: PolicyIndex) -> PolicyBuildId {
+        self.ruling.load().policies.get(policy).map_or(PolicyBuildId::UNKNOWN, |policy| policy.id)
+    }
+
     /// The weights that a policy decides with now; `None` for an unknown policy.
     #[must_use]
-    pub fn weights(&self, policy: PolicyId) -> Option<Arc<Weights>> {
+    pub fn weights(&self, policy: PolicyIndex) -> Option<Arc<Weights>> {
         self.ruling.load().weights.get(policy.index()).map(|weights| weights.load_full())
     }
 
@@ -506,12 +508,6 @@ impl Router {
     #[must_use]
     pub fn rates(&self, at: At) -> Vec<RateRecord> {
         self.state.lock().rates.snapshot(at)
-    }
-
-    /// The prefix index at this moment.
-    #[must_use]
-    pub fn index_stats(&self) -> PrefixStats {
-        self.index.stats()
     }
 }
 

@@ -5,6 +5,7 @@
 //! Quantiles are by nearest rank, ceil(p·n); their intervals are order statistics.
 
 use super::sample::{Fate, Sample};
+use crate::model::nearest_rank;
 
 /// Named number of a cohort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -155,8 +156,8 @@ impl Common {
         Self {
             worst_ttft_ms: ttfts.last().copied().unwrap_or(0.0),
             worst_e2e_ms: served.map(|sample| sample.e2e_ms).fold(0.0, f64::max),
-            median_ttft_ms: if ttfts.is_empty() { 0.0 } else { ttfts[rank(0.5, ttfts.len())] },
-            itl_ms: if itls.is_empty() { 0.0 } else { itls[rank(0.5, itls.len())] },
+            median_ttft_ms: if ttfts.is_empty() { 0.0 } else { ttfts[nearest_rank(0.5, ttfts.len())] },
+            itl_ms: if itls.is_empty() { 0.0 } else { itls[nearest_rank(0.5, itls.len())] },
             mean_tokens: if count > 0.0 { sum / count } else { 0.0 },
             replicas,
         }
@@ -375,12 +376,13 @@ fn quantile(column: &[Option<f64>], p: f64, influence: Option<&mut Vec<f64>>) ->
         return 0.0;
     }
     sorted.sort_by(f64::total_cmp);
-    let value = sorted[rank(p, sorted.len())];
+    let value = sorted[nearest_rank(p, sorted.len())];
     if let Some(influence) = influence {
         // Density at the quantile from the spacing around it, in logarithms, because tails are straighter there.
         // A window around `p` that stays inside the distribution, also at the 99th percentile.
         let reach = 0.8 * (1.0 - p).min(p).min(0.25);
-        let (low, high) = (sorted[rank(p - reach, sorted.len())], sorted[rank(p + reach, sorted.len())]);
+        let (low, high) =
+            (sorted[nearest_rank(p - reach, sorted.len())], sorted[nearest_rank(p + reach, sorted.len())]);
         let spread = (high.max(1e-6).ln() - low.max(1e-6).ln()).max(1e-3);
         let unit = value.max(1e-6) * spread / (2.0 * reach) * count(column.len()) / count(sorted.len());
         // The actual share above, not the nominal one: with many equal times the two differ.
@@ -392,12 +394,6 @@ fn quantile(column: &[Option<f64>], p: f64, influence: Option<&mut Vec<f64>>) ->
     value
 }
 
-/// Position of the nearest rank of `p` among `n` sorted samples, from 0.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates, and it is clamped")]
-fn rank(p: f64, n: usize) -> usize {
-    ((p * count(n)).ceil() as usize).clamp(1, n.max(1)) - 1
-}
-
 /// Value and order-statistic interval: the ranks within 1.96 standard deviations of the binomial distribution.
 fn quantile_interval(sorted: &[f64], p: f64) -> Estimate {
     if sorted.is_empty() {
@@ -406,9 +402,10 @@ fn quantile_interval(sorted: &[f64], p: f64) -> Estimate {
     let n = count(sorted.len());
     let reach = 1.96 * (n * p * (1.0 - p)).sqrt();
     // Ranks beyond the sample mean that it is too small for an interval at this quantile.
-    let at = |position: f64| (position >= 1.0 && position <= n).then(|| sorted[rank(position / n, sorted.len())]);
+    let at =
+        |position: f64| (position >= 1.0 && position <= n).then(|| sorted[nearest_rank(position / n, sorted.len())]);
     Estimate {
-        value: sorted[rank(p, sorted.len())],
+        value: sorted[nearest_rank(p, sorted.len())],
         low: at((n * p - reach).floor()),
         high: at((n * p + reach).ceil() + 1.0),
     }

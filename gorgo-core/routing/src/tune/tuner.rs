@@ -22,8 +22,8 @@ use super::space::Space;
 use super::trial::{Assignment, Blocks, Stamp, Trial};
 use super::verdict::{Ended, Guard, Noise, judge};
 use crate::model::{
-    AlarmRecord, At, DecisionId, DecisionRecord, Generation, GenerationRecord, OutcomeRecord, Params, PolicyId, Record,
-    ScoreRecord, Verdict, WeightRecord, Weights,
+    AlarmRecord, At, DecisionId, DecisionRecord, Generation, GenerationRecord, OutcomeRecord, Params, PolicyBuildId,
+    Record, ScoreRecord, Verdict, WeightRecord, Weights,
 };
 
 /// Requests that must have ended before the first trial, and after the fleet changed: the first windows have cold
@@ -77,7 +77,7 @@ impl Plan {
     ///
     /// # Errors
     /// The fault in the optimizer's parameters.
-    pub fn tuner(&self, policy: PolicyId, weights: Weights, fleet: Vec<String>) -> Result<Tuner, String> {
+    pub fn tuner(&self, policy: PolicyBuildId, weights: Weights, fleet: Vec<String>) -> Result<Tuner, String> {
         let reference = if self.optimizer_params.text("mode") == Some("reference") {
             Some(Reference::new(Constants::read(&self.optimizer_params)?, &self.space, self.seed))
         } else {
@@ -143,7 +143,7 @@ struct Running {
 #[derive(Debug)]
 pub struct Tuner {
     plan: Plan,
-    policy: PolicyId,
+    policy: PolicyBuildId,
     fleet: Vec<String>,
     optimizer: Box<dyn Optimizer>,
     reference: Option<Reference>,
@@ -615,11 +615,5 @@ impl Tuner {
         self.force(&candidate, at);
         let trial = Trial::new(self.plan.blocks, Assignment::Request, 0, 0, at);
         self.trial = Some(Running { candidate, started: at, trial, looked_at: 0 });
-    }
-
-    /// Cohort sizes of the trial so far, for status pages: incumbent, candidate.
-    #[must_use]
-    pub fn samples(&self) -> (usize, usize) {
-        self.trial.as_ref().map_or((0, 0), |running| samples(&running.trial.pairs()))
     }
 }

@@ -1,4 +1,4 @@
-//! `/v1/chat/completions`.
+//! `/v1/chat/completions`: one JSON body, or chunks with deltas.
 
 use serde_json::{Value, json};
 

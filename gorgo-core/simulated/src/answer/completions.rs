@@ -1,4 +1,4 @@
-//! `/v1/completions`.
+//! `/v1/completions`: one JSON body, or chunks with text.
 
 use serde_json::{Value, json};
 

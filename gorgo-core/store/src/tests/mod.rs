@@ -8,6 +8,7 @@ mod requests;
 mod round_trip;
 mod schema;
 mod shadows;
+mod tables;
 mod tuning;
 mod warm;
 mod weights;
@@ -28,9 +29,9 @@ use gorgo_observe::Listener;
 use gorgo_routing::config;
 use gorgo_routing::model::{
     AlarmRecord, ApiPath, At, AttemptRecord, CandidateRecord, Clock, Connection as Kept, DecisionId, DecisionRecord,
-    ErrorClass, EventKind, EventRecord, Generation, GenerationRecord, OutcomeRecord, PolicyId, ProbeRecord, RateKind,
-    RateRecord, Record, Refusal, ReplicaId, Route, RttSource, ScoreRecord, ScrapeRecord, ShadowRecord, Verdict,
-    WeightRecord, Weights,
+    ErrorClass, EventKind, EventRecord, Generation, GenerationRecord, OutcomeRecord, PolicyBuildId, ProbeRecord,
+    RateKind, RateRecord, Record, Refusal, ReplicaId, Route, RttSource, ScoreRecord, ScrapeRecord, ShadowRecord,
+    Verdict, WeightRecord, Weights,
 };
 use gorgo_routing::model::{HoldEnd, HoldRecord};
 
@@ -82,7 +83,7 @@ fn run_info() -> RunInfo {
         started: START,
         version: "0.1.0".to_owned(),
         config_text: "default_policy = \"gorgo\"\n".to_owned(),
-        default_policy: PolicyId(0),
+        default_policy: PolicyBuildId(0),
         seed: 7,
         replicas: ["us-ashburn", "eu-frankfurt", "ap-seoul"].map(replica).to_vec(),
         policies: vec![
@@ -121,7 +122,7 @@ fn decision(n: u32, replica: u16) -> DecisionRecord {
         path: ApiPath::ChatCompletions,
         model: Some("sim".into()),
         session_hash: u64::MAX - 1,
-        policy: PolicyId(0),
+        policy: PolicyBuildId(0),
         generation: Generation(0),
         arm: None,
         block: None,
@@ -193,7 +194,7 @@ fn history() -> Vec<Record> {
             (decision.arm, decision.block, decision.counted) = (Some(arm), Some(4 + u32::from(arm)), true);
         }
         if n == 0 {
-            let shadow = ShadowRecord { policy: PolicyId(1), replica: ReplicaId(2), cost_milli: 12_345 };
+            let shadow = ShadowRecord { policy: PolicyBuildId(1), replica: ReplicaId(2), cost_milli: 12_345 };
             decision.shadows.push(shadow);
         }
         records.push(Record::Decision(Box::new(decision)));
@@ -253,7 +254,7 @@ fn history() -> Vec<Record> {
         text: "connection refused".to_owned(),
     }));
     records.push(Record::Weights(WeightRecord {
-        policy: PolicyId(0),
+        policy: PolicyBuildId(0),
         at: at(7),
         generation: Generation(1),
         values: vec![0.3, 1.0, 0.45],
@@ -271,11 +272,11 @@ fn history() -> Vec<Record> {
     records
 }
 
-/// A generation that began and was rejected, the next one, which runs, and two alarms, one of them over.
-fn generation() -> Vec<Record> {
-    let began = GenerationRecord {
-        policy: PolicyId(0),
-        generation: Generation(1),
+/// A generation of the serving policy that has just begun.
+fn began(generation: u64) -> GenerationRecord {
+    GenerationRecord {
+        policy: PolicyBuildId(0),
+        generation: Generation(generation),
         parent: Some(Generation(0)),
         started: at(2),
         ended: None,
@@ -286,7 +287,11 @@ fn generation() -> Vec<Record> {
         verdict: None,
         reason: None,
         scores: Vec::new(),
-    };
+    }
+}
+
+/// A generation that began and was rejected, the next one, which runs, and two alarms, one of them over.
+fn generation() -> Vec<Record> {
     let score = |arm, value, samples| ScoreRecord {
         arm,
         statistic: "ttft_p95",
@@ -306,14 +311,14 @@ fn generation() -> Vec<Record> {
             score(1, 800.0, 2),
             ScoreRecord { statistic: "score_difference", ..score(1, 400.0, 4) },
         ],
-        ..began.clone()
+        ..began(1)
     };
-    let next = GenerationRecord { generation: Generation(2), started: at(8), blocks: (6, 6), ..began.clone() };
+    let next = GenerationRecord { started: at(8), blocks: (6, 6), ..began(2) };
     let alarm = |kind: &str, over| {
         Record::Alarm(AlarmRecord { at: at(if over { 9 } else { 8 }), kind: kind.to_owned(), value: Some(0.5), over })
     };
     let mut records: Vec<Record> =
-        [began, ended, next].into_iter().map(|row| Record::Generation(Box::new(row))).collect();
+        [began(1), ended, next].into_iter().map(|row| Record::Generation(Box::new(row))).collect();
     records.extend([alarm("weight-at-bound:queue", false), alarm("drift", false), alarm("drift", true)]);
     records
 }
@@ -413,7 +418,7 @@ async fn connect(path: &Path) -> SqliteConnection {
 
 async fn migrated() -> SqliteConnection {
     let mut connection = SqliteConnection::connect("sqlite::memory:").await.unwrap();
-    super::schema::migrator().run(&mut connection).await.unwrap();
+    crate::open::schema::migrator().run(&mut connection).await.unwrap();
     connection
 }
 

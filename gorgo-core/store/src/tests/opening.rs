@@ -60,7 +60,7 @@ async fn a_newer_schema_is_refused_by_number() {
     .await
     .unwrap();
     let error = refusal(&bench.path()).await;
-    let newest = crate::schema::NEWEST;
+    let newest = crate::open::schema::NEWEST;
     assert!(matches!(error, StoreError::Newer { found: 99, known, .. } if known == newest), "{error}");
     let error = Reader::open(&bench.path()).await.unwrap_err();
     assert!(matches!(error, StoreError::Newer { .. }), "{error}");

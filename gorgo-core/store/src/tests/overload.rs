@@ -3,7 +3,7 @@
 use super::{Bench, at, decision, outcome, run_info, table};
 use crate::{StoreError, Trouble};
 use gorgo_observe::Listener;
-use gorgo_routing::model::{Generation, PolicyId, Record, WeightRecord};
+use gorgo_routing::model::{Generation, PolicyBuildId, Record, WeightRecord};
 
 fn boxed(n: u32) -> Record {
     Record::Decision(Box::new(decision(n, 0)))
@@ -23,7 +23,7 @@ async fn a_full_queue_drops_and_says_so() {
         sink.record(Record::Outcome(super::ROUTE, Box::new(outcome(n, None))));
     }
     assert_eq!((sink.queued_rows(), sink.dropped_rows()), (80, 30));
-    let weights = WeightRecord { policy: PolicyId(0), at: at(1), generation: Generation(1), values: vec![1.0; 3] };
+    let weights = WeightRecord { policy: PolicyBuildId(0), at: at(1), generation: Generation(1), values: vec![1.0; 3] };
     sink.record(Record::Weights(weights));
     assert_eq!((sink.queued_rows(), sink.dropped_rows()), (83, 30));
 

@@ -1,132 +1,34 @@
 //! What goes in comes out: any decision, attempt and outcome is read back equal, whatever its values.
 
 use proptest::collection::vec;
-use proptest::option;
 use proptest::prelude::*;
-use proptest::sample::{select, subsequence};
 use proptest::test_runner::RngSeed;
 
 use super::{Bench, id, run_info};
+use crate::table::TABLES;
 use crate::{Reader, StoredAttempt, StoredDecision};
 use gorgo_observe::Listener;
 use gorgo_routing::model::{
-    ApiPath, At, AttemptRecord, CandidateRecord, Connection, DecisionId, DecisionRecord, ErrorClass, Generation,
-    OutcomeRecord, PolicyId, Record, Refusal, ReplicaId, RttSource, ShadowRecord,
+    AttemptRecord, CandidateRecord, DecisionId, DecisionRecord, Generation, OutcomeRecord, PolicyBuildId, Record,
+    ReplicaId, ShadowRecord,
 };
 
-/// Counts that the database can hold: 63 bits.
-fn count() -> impl Strategy<Value = u64> {
-    0..=i64::MAX.cast_unsigned()
-}
-
-fn candidate(replica: ReplicaId, terms: usize) -> impl Strategy<Value = CandidateRecord> {
-    let names = option::of(select(vec!["health", "concentration", "min-share"]));
-    let facts = (names, any::<i64>(), option::of(any::<i64>()), select(&RttSource::ALL[..]), any::<u32>());
-    let loads = (count(), count(), any::<u32>(), option::of(any::<i64>()));
-    let values = (vec(any::<i64>(), terms), vec(any::<i64>(), terms));
-    (facts, loads, values).prop_map(move |(facts, loads, values)| CandidateRecord {
-        replica,
-        excluded_by: facts.0.map(Into::into),
-        cost_milli: facts.1,
-        rtt_us: facts.2,
-        rtt_source: facts.3,
-        cached_tokens: facts.4,
-        queued_tokens: loads.0,
-        queued_uncached_tokens: loads.1,
-        inflight: loads.2,
-        report_age_ms: loads.3,
-        signals_milli: values.0,
-        costs_milli: values.1,
-    })
-}
-
-/// A decision of either policy (3 and 10 terms) among some of the replicas, in any order. Its id is given later.
-fn decision() -> impl Strategy<Value = DecisionRecord> {
-    let who = (0..2_u16, subsequence(vec![0_u16, 1, 2], 0..=3).prop_shuffle());
-    let shape = who.prop_flat_map(|(policy, replicas)| {
-        let terms = if policy == 0 { 3 } else { 10 };
-        let rows: Vec<_> = replicas.into_iter().map(|replica| candidate(ReplicaId(replica), terms)).collect();
-        (Just(PolicyId(policy)), rows)
+/// A request: its decision, an attempt and its outcome, whose ids are given later.
+fn request() -> impl Strategy<Value = (DecisionRecord, AttemptRecord, OutcomeRecord)> {
+    let sample = |name| (TABLES.iter().find(|table| table.name == name).unwrap().checks.sample)();
+    let decision = sample("decisions").prop_map(|record| match record {
+        Record::Decision(decision) => *decision,
+        other => panic!("{other:?}"),
     });
-    let request =
-        (select(&ApiPath::ALL[..]), option::of("[a-z0-9/.-]{1,40}"), any::<u64>(), any::<u32>(), count(), count());
-    let choice = (option::of(0..3_u16), select(&Refusal::ALL[..]), 0.0..=1.0_f64, any::<u32>(), any::<u64>());
-    let rest = (option::of(any::<i64>()), any::<u32>(), any::<u32>(), count(), option::of((0..2_u16, any::<i64>())));
-    let arm = option::of((0..2_u8, option::of(any::<u32>()), any::<bool>()));
-    (shape, request, choice, rest, arm).prop_map(|(shape, request, choice, rest, arm)| DecisionRecord {
-        decision: DecisionId(0),
-        received: At(request.5),
-        path: request.0,
-        model: request.1.map(Into::into),
-        session_hash: request.2,
-        policy: shape.0,
-        generation: Generation(rest.3),
-        arm: arm.map(|arm| arm.0),
-        block: arm.and_then(|arm| arm.1),
-        counted: arm.is_some_and(|arm| arm.2),
-        seed: choice.4,
-        replica: choice.0.map(ReplicaId),
-        refusal: choice.0.is_none().then_some(choice.1),
-        propensity: choice.2,
-        ties: choice.3,
-        prompt_tokens: request.3,
-        parent: rest.0.map(DecisionId),
-        shared_tokens: rest.1,
-        body_bytes: request.4,
-        decide_us: rest.2,
-        candidates: shape.1,
-        shadows: rest
-            .4
-            .map(|(replica, cost_milli)| ShadowRecord {
-                policy: PolicyId(replica),
-                replica: ReplicaId(replica),
-                cost_milli,
-            })
-            .into_iter()
-            .collect(),
-    })
-}
-
-fn attempt() -> impl Strategy<Value = AttemptRecord> {
-    let times = (option::of(any::<i64>()), option::of(any::<i64>()), option::of(any::<i64>()), any::<i64>());
-    let ends = (option::of(any::<u16>()), option::of(select(&ErrorClass::ALL[..])));
-    (any::<u16>(), 0..3_u16, option::of(select(&Connection::ALL[..])), times, ends).prop_map(
-        |(attempt, replica, connection, times, ends)| AttemptRecord {
-            decision: DecisionId(0),
-            attempt,
-            replica: ReplicaId(replica),
-            connection,
-            connect_us: times.0,
-            sent_us: times.1,
-            first_byte_us: times.2,
-            ended_us: times.3,
-            status: ends.0,
-            error: ends.1,
-        },
-    )
-}
-
-fn outcome() -> impl Strategy<Value = OutcomeRecord> {
-    let time = || option::of(any::<i64>());
-    let tokens = || option::of(any::<u32>());
-    let ends = (option::of(any::<u16>()), option::of(select(&ErrorClass::ALL[..])));
-    let times = (time(), time(), any::<i64>(), time(), time(), time(), option::of(any::<[u32; 8]>()));
-    (ends, times, (tokens(), tokens(), tokens(), tokens())).prop_map(|(ends, times, tokens)| OutcomeRecord {
-        decision: DecisionId(0),
-        status: ends.0,
-        error: ends.1,
-        ttft_us: times.0,
-        first_byte_us: times.1,
-        e2e_us: times.2,
-        itl_mean_us: times.3,
-        itl_p99_us: times.4,
-        itl_counts: times.6,
-        prompt_tokens: tokens.0,
-        cached_tokens: tokens.1,
-        completion_tokens: tokens.2,
-        predicted_ttft_us: times.5,
-        predicted_cached_tokens: tokens.3,
-    })
+    let attempt = sample("attempts").prop_map(|record| match record {
+        Record::Attempt(attempt) => attempt,
+        other => panic!("{other:?}"),
+    });
+    let outcome = sample("outcomes").prop_map(|record| match record {
+        Record::Outcome(_, outcome) => *outcome,
+        other => panic!("{other:?}"),
+    });
+    (decision, attempt, outcome)
 }
 
 fn replica(name: &str) -> ReplicaId {
@@ -134,8 +36,8 @@ fn replica(name: &str) -> ReplicaId {
     ReplicaId(u16::try_from(place).unwrap())
 }
 
-fn policy(name: &str) -> PolicyId {
-    PolicyId(u16::from(name == "wide"))
+fn policy(name: &str) -> PolicyBuildId {
+    PolicyBuildId(u16::from(name == "wide"))
 }
 
 /// The record that a stored decision came from.
@@ -210,7 +112,7 @@ proptest! {
 
     /// Up to 130 requests, so that statements of fifty, ten and one row are used, in batches of 60 decisions.
     #[test]
-    fn rows_are_read_back_equal(mut requests in vec((decision(), attempt(), outcome()), 0..130)) {
+    fn rows_are_read_back_equal(mut requests in vec(request(), 0..130)) {
         for (n, (decision, attempt, outcome)) in (0..).zip(&mut requests) {
             (decision.decision, attempt.decision, outcome.decision) = (id(n), id(n), id(n));
         }
@@ -253,7 +155,7 @@ async fn weights_come_back_exactly() {
     let bench = Bench::new();
     let values = vec![0.1 + 0.2, f64::MIN_POSITIVE, 1.0 / 3.0];
     let new = gorgo_routing::model::WeightRecord {
-        policy: PolicyId(0),
+        policy: PolicyBuildId(0),
         at: super::at(1),
         generation: Generation(1),
         values: values.clone(),

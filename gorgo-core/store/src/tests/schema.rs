@@ -2,66 +2,36 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sqlx::{AssertSqlSafe, Either, Executor, SqlSafeStr, Statement};
+use sqlx::{AssertSqlSafe, Executor, SqlSafeStr};
 
 use super::{Bench, history, migrated, table};
-use crate::codes::Code;
-use crate::loss::Table;
+use crate::codes::{CODE_TABLES, Code};
 use crate::sql;
-use gorgo_routing::model::{ApiPath, Connection, ErrorClass, EventKind, HoldEnd, RateKind, Refusal, RttSource};
+use gorgo_routing::model::ApiPath;
 
 const DICTIONARY: &str = include_str!("../../../../migrations/README.md");
 
 #[tokio::test]
 async fn every_statement_prepares() {
     let mut connection = migrated().await;
-    let lists = [sql::SINGLE, &sql::DELETE_BY_DECISION, &sql::DELETE_BY_TIME];
-    for text in lists.concat() {
+    for text in sql::SINGLE {
         (&mut connection).prepare(text.into_sql_str()).await.unwrap_or_else(|cause| panic!("{text}: {cause}"));
-    }
-    for insert in sql::INSERTS {
-        for (text, rows) in [(insert.fifty, 50), (insert.ten, 10), (insert.one, 1)] {
-            let statement = (&mut connection).prepare(text.into_sql_str()).await.unwrap();
-            assert_eq!(statement.parameters(), Some(Either::Right(rows * insert.columns)), "{text}");
-        }
     }
 }
 
 #[tokio::test]
 async fn code_tables_say_what_the_program_means() {
-    async fn check<C: Code + std::fmt::Debug + PartialEq>() {
-        let mut connection = migrated().await;
-        let query = format!("SELECT {}, name FROM {} ORDER BY 1", C::COLUMN, C::TABLE);
-        let rows: Vec<(i64, String)> = sqlx::query_as(AssertSqlSafe(query)).fetch_all(&mut connection).await.unwrap();
-        let list: Vec<(i64, String)> = C::LIST.iter().map(|entry| (entry.code(), entry.text().to_owned())).collect();
-        assert_eq!(rows, list, "{}", C::TABLE);
-        for entry in C::LIST {
-            assert_eq!(C::of(entry.code()), Some(*entry));
-        }
-        assert_eq!(C::of(-1), None);
-    }
-    check::<ApiPath>().await;
-    check::<Refusal>().await;
-    check::<ErrorClass>().await;
-    check::<RttSource>().await;
-    check::<Connection>().await;
-    check::<EventKind>().await;
-    check::<RateKind>().await;
-    check::<HoldEnd>().await;
-}
-
-#[tokio::test]
-async fn gaps_name_tables_that_exist() {
     let mut connection = migrated().await;
-    for table in Table::ALL {
-        let query = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = ?";
-        let found: i64 = sqlx::query_scalar(query).bind(table.name()).fetch_one(&mut connection).await.unwrap();
-        assert_eq!(found, 1, "{}", table.name());
+    for (table, column, entries) in CODE_TABLES {
+        let query = format!("SELECT {column}, name FROM {table} ORDER BY 1");
+        let rows: Vec<(i64, String)> = sqlx::query_as(AssertSqlSafe(query)).fetch_all(&mut connection).await.unwrap();
+        assert_eq!(rows, entries(), "{table}");
     }
+    assert_eq!(<ApiPath as Code>::of(-1), None);
 }
 
 /// Table or view → its columns, as the dictionary has them: `### name`, then a table whose first cell names columns.
-fn dictionary() -> BTreeMap<String, BTreeSet<String>> {
+pub(super) fn dictionary() -> BTreeMap<String, BTreeSet<String>> {
     let mut named = BTreeMap::new();
     let mut current = None;
     for line in DICTIONARY.lines() {

@@ -10,14 +10,14 @@ fn records(propensity: f64) -> Vec<Record> {
         let replica = u16::from(n % 2 == 1);
         let mut row = decision(n, replica);
         row.propensity = propensity;
-        row.shadows = vec![ShadowRecord { policy: PolicyId(1), replica: ReplicaId(0), cost_milli: 1 }];
+        row.shadows = vec![ShadowRecord { policy: PolicyBuildId(1), replica: ReplicaId(0), cost_milli: 1 }];
         records.push(Record::Decision(Box::new(row)));
         let ttft_ms = if replica == 0 { 100 } else { 300 };
         records.push(Record::Outcome(ROUTE, Box::new(outcome(n, Some(ttft_ms)))));
     }
     // Its client left: it says nothing of the choice.
     let mut row = decision(8, 0);
-    row.shadows = vec![ShadowRecord { policy: PolicyId(1), replica: ReplicaId(0), cost_milli: 1 }];
+    row.shadows = vec![ShadowRecord { policy: PolicyBuildId(1), replica: ReplicaId(0), cost_milli: 1 }];
     records.push(Record::Decision(Box::new(row)));
     let gone = OutcomeRecord { error: Some(ErrorClass::ClientGone), ..outcome(8, Some(9_000)) };
     records.push(Record::Outcome(ROUTE, Box::new(gone)));
@@ -45,7 +45,7 @@ async fn a_policy_that_only_watched_is_scored_where_chance_decided() {
     for n in 10..14 {
         let mut row = decision(n, 1);
         row.propensity = 1.0;
-        row.shadows = vec![ShadowRecord { policy: PolicyId(1), replica: ReplicaId(0), cost_milli: 1 }];
+        row.shadows = vec![ShadowRecord { policy: PolicyBuildId(1), replica: ReplicaId(0), cost_milli: 1 }];
         mixed.push(Record::Decision(Box::new(row)));
         mixed.push(Record::Outcome(ROUTE, Box::new(outcome(n, Some(9_000)))));
     }

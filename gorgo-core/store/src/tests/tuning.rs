@@ -72,7 +72,7 @@ fn simulated(objective: &str) -> (crate::RunInfo, Vec<gorgo_routing::model::Reco
     use gorgo_lab::sim::world::{BEGINNING, Chooser, Scenario, Setup, Workload, members, simulate_recorded};
     use gorgo_lab::trace::{Shape, read, shape};
     use gorgo_routing::config::{Failover, Index, Probe, ReplicaSection, Scrape, parse_toml};
-    use gorgo_routing::model::{PolicyId, Replica, Value};
+    use gorgo_routing::model::{PolicyBuildId, Replica, Value};
     use gorgo_routing::policy::{Registry, build};
 
     let section = |name: &str, rtt_ms: f64| {
@@ -109,7 +109,7 @@ fn simulated(objective: &str) -> (crate::RunInfo, Vec<gorgo_routing::model::Reco
     };
     let run = crate::RunInfo {
         started: BEGINNING,
-        default_policy: PolicyId(id.0),
+        default_policy: PolicyBuildId(id.0),
         policies: policies.list.iter().map(info).collect(),
         ..super::run_info()
     };

@@ -9,23 +9,16 @@ async fn the_weights_that_won_last_come_back_and_those_on_trial_do_not() {
     let bench = Bench::new();
     let weights = |generation: u64, n: u32, rtt: f64| {
         let values = vec![rtt, 1.0, 0.5];
-        Record::Weights(WeightRecord { policy: PolicyId(0), at: at(n), generation: Generation(generation), values })
+        Record::Weights(WeightRecord {
+            policy: PolicyBuildId(0),
+            at: at(n),
+            generation: Generation(generation),
+            values,
+        })
     };
     let ended = |generation: u64, verdict: Option<Verdict>| {
-        Record::Generation(Box::new(GenerationRecord {
-            policy: PolicyId(0),
-            generation: Generation(generation),
-            parent: Some(Generation(0)),
-            started: at(1),
-            ended: verdict.map(|_| at(5)),
-            optimizer: "es-1plus1",
-            sigma: Some(0.5),
-            state: None,
-            blocks: (0, 2),
-            verdict,
-            reason: None,
-            scores: Vec::new(),
-        }))
+        let ended = verdict.map(|_| at(5));
+        Record::Generation(Box::new(GenerationRecord { ended, verdict, ..began(generation) }))
     };
     bench
         .write(vec![

@@ -109,11 +109,11 @@ impl Asked {
             attempt.head = Some(head);
             self.data.vitals.heard(attempt.replica(), head);
             if let Some(kernel) = attempt.trip.kernel.take() {
-                (self.data.apply)(kernel.event(attempt.replica(), head));
+                self.data.outlet.kernel_rtt(attempt.replica(), head, (kernel.smoothed_ms, kernel.min_ms));
             }
             attempt.status = Some(status.as_u16());
             // A key of the client's own may be what is over its limit; that says nothing of the replica.
-            let of_replica = upstream.key.is_some() || client_key(&self.head.headers).is_none();
+            let of_replica = upstream.endpoint.bearer().is_some() || client_key(&self.head.headers).is_none();
             if status == StatusCode::SERVICE_UNAVAILABLE || (status == StatusCode::TOO_MANY_REQUESTS && of_replica) {
                 attempt.leave_alone = retry_after(response.headers());
             }
@@ -145,12 +145,12 @@ impl Asked {
 
     fn request(&self, replica: ReplicaId, payload: Payload) -> Option<Request<Payload>> {
         let to = self.data.upstream(replica)?;
-        let mut headers = upstream(&self.head.headers, &to.authority, to.key.as_ref());
+        let mut headers = upstream(&self.head.headers, to.endpoint.authority(), to.endpoint.bearer());
         if !headers.contains_key(&X_REQUEST_ID) {
             headers.insert(X_REQUEST_ID, HeaderValue::from_str(&format!("gorgo-{}", self.id)).ok()?);
         }
         let path = self.head.uri.path_and_query().map_or("/", |path| path.as_str());
-        let uri = address(to.http, &to.authority_text, &format!("{}{path}", to.base), &mut headers)?;
+        let uri = address(&to.endpoint, path, &mut headers)?;
         let mut request = Request::new(payload);
         *request.method_mut() = self.head.method.clone();
         *request.uri_mut() = uri;

@@ -196,7 +196,7 @@ impl Attempt {
 
     fn write(&self, error: Option<ErrorClass>) {
         let since = |at: At| micros(at.since(self.received));
-        self.data.records.record(Record::Attempt(AttemptRecord {
+        self.data.outlet.record(Record::Attempt(AttemptRecord {
             decision: self.decision,
             attempt: self.number,
             replica: self.replica,

@@ -6,8 +6,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use super::waiting::{Calls, Waiting};
-use gorgo_routing::model::{At, Clock, DecisionId, DecisionRecord, Ending, PolicyId, Prompt, ReplicaId};
-use gorgo_routing::policy::{DecideError, Entered, ReadError, Reservation, Routed, Router};
+use gorgo_routing::model::{At, Clock, DecisionRecord, Ending, PolicyBuildId, PolicyIndex, Prompt, ReplicaId};
+use gorgo_routing::policy::{DecideError, DecisionContext, Entered, ReadError, Reservation, Routed, Router};
 
 /// Chooses replicas.
 pub trait Choose: Send + Sync {
@@ -21,14 +21,17 @@ pub trait Choose: Send + Sync {
     ///
     /// # Errors
     /// Who could not be chosen; nothing is reserved then.
-    fn decide(&self, prompt: &Prompt, call: &Call<'_>) -> Result<Choice, DecideError>;
+    fn decide(&self, prompt: &Prompt, context: &DecisionContext<'_>) -> Result<Choice, DecideError>;
+
+    /// The build of that policy that decides now, see [`Router::active_build`].
+    fn active_build(&self, policy: PolicyIndex) -> PolicyBuildId;
 
     /// The same, but the request may be told to wait, see [`Router::enter`].
     ///
     /// # Errors
     /// Who could not be chosen; nothing is reserved then.
-    fn enter(&self, prompt: &Prompt, call: &Call<'_>) -> Result<Entry, DecideError> {
-        self.decide(prompt, call).map(Entry::Chosen)
+    fn enter(&self, prompt: &Prompt, context: &DecisionContext<'_>) -> Result<Entry, DecideError> {
+        self.decide(prompt, context).map(Entry::Chosen)
     }
 }
 
@@ -52,22 +55,7 @@ pub trait Place: Send + Sync {
     ///
     /// # Errors
     /// Who could not be chosen; the place is given up then.
-    fn enter_again(self: Box<Self>, prompt: &Prompt, call: &Call<'_>) -> Result<Entry, DecideError>;
-}
-
-/// The circumstances of a decision.
-#[derive(Debug, Clone, Copy)]
-pub struct Call<'a> {
-    /// By which policy.
-    pub policy: PolicyId,
-    /// Of which request.
-    pub id: DecisionId,
-    /// The only randomness.
-    pub seed: u64,
-    /// When.
-    pub at: At,
-    /// Replicas that this request already tried.
-    pub exclude: &'a [ReplicaId],
+    fn enter_again(self: Box<Self>, prompt: &Prompt, context: &DecisionContext<'_>) -> Result<Entry, DecideError>;
 }
 
 /// A chosen replica.
@@ -137,13 +125,17 @@ impl Choose for RouterChoice {
         self.router.read(path, body, session, key)
     }
 
-    fn decide(&self, prompt: &Prompt, call: &Call<'_>) -> Result<Choice, DecideError> {
-        let routed = self.router.decide(prompt, call.policy, call.id, call.seed, call.at, call.exclude)?;
+    fn active_build(&self, policy: PolicyIndex) -> PolicyBuildId {
+        self.router.active_build(policy)
+    }
+
+    fn decide(&self, prompt: &Prompt, context: &DecisionContext<'_>) -> Result<Choice, DecideError> {
+        let routed = self.router.decide(prompt, context)?;
         Ok(self.choice(routed))
     }
 
-    fn enter(&self, prompt: &Prompt, call: &Call<'_>) -> Result<Entry, DecideError> {
-        let entered = self.router.enter(prompt, call.policy, call.id, call.seed, call.at, call.exclude)?;
+    fn enter(&self, prompt: &Prompt, context: &DecisionContext<'_>) -> Result<Entry, DecideError> {
+        let entered = self.router.enter(prompt, context)?;
         Ok(self.entry(entered))
     }
 }

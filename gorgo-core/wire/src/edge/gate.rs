@@ -9,11 +9,11 @@ use std::sync::Arc;
 use super::Data;
 use super::asked::Asked;
 use super::attempt::Attempt;
-use super::choose::{Call, Choice, Entry, Place};
+use super::choose::{Choice, Entry, Place};
 use super::forward::seed;
 use super::ledger::{Ledger, micros};
 use gorgo_routing::model::{At, DecisionId, ErrorClass, HoldEnd, HoldRecord, Record, Refusal, ReplicaId};
-use gorgo_routing::policy::DecideError;
+use gorgo_routing::policy::{DecideError, DecisionContext};
 
 /// An attempt whose replica was asked for.
 pub(super) struct Turn {
@@ -41,7 +41,7 @@ impl From<DecideError> for NotRouted {
 /// began; for the first choice, reading the body is part of it.
 pub(super) fn enter(asked: &Asked, id: DecisionId, tried: &[ReplicaId], since: At) -> Result<Turn, DecideError> {
     let number = asked.next_number();
-    let entry = decide(asked, id, number, tried, |call| asked.data.choose.enter(&asked.prompt, call))?;
+    let entry = decide(asked, id, number, tried, |context| asked.data.choose.enter(&asked.prompt, context))?;
     Ok(Turn { number, since, entry })
 }
 
@@ -98,9 +98,9 @@ fn again(
     place: Box<dyn Place>,
 ) -> Result<Entry, DecideError> {
     let mut place = Some(place);
-    decide(asked, id, number, tried, |call| match place.take() {
-        Some(place) => place.enter_again(&asked.prompt, call),
-        None => asked.data.choose.enter(&asked.prompt, call),
+    decide(asked, id, number, tried, |context| match place.take() {
+        Some(place) => place.enter_again(&asked.prompt, context),
+        None => asked.data.choose.enter(&asked.prompt, context),
     })
 }
 
@@ -109,11 +109,11 @@ fn decide<T>(
     id: DecisionId,
     number: u16,
     tried: &[ReplicaId],
-    mut by: impl FnMut(&Call<'_>) -> Result<T, DecideError>,
+    mut by: impl FnMut(&DecisionContext<'_>) -> Result<T, DecideError>,
 ) -> Result<T, DecideError> {
     let data = &asked.data;
     let (at, seed) = (data.clock.now(), seed(data.seed, id.0, number));
-    let mut by = |exclude: &[ReplicaId]| by(&Call { policy: data.serving.get(), id, seed, at, exclude });
+    let mut by = |exclude: &[ReplicaId]| by(&DecisionContext { policy: data.serving.get(), id, seed, at, exclude });
     let mut held_back = data.vitals.ejections().held_back(at);
     if held_back.is_empty() {
         return by(tried);
@@ -127,7 +127,7 @@ fn decide<T>(
 pub(super) fn choose_now(asked: &Asked, ledger: &mut Ledger, tried: &[ReplicaId]) -> Result<Attempt, DecideError> {
     let data = &asked.data;
     let (since, number) = (data.clock.now(), asked.next_number());
-    let choice = decide(asked, ledger.id, number, tried, |call| data.choose.decide(&asked.prompt, call))?;
+    let choice = decide(asked, ledger.id, number, tried, |context| data.choose.decide(&asked.prompt, context))?;
     let reserved = ledger.decided(choice, number, since);
     Ok(Attempt::begin(data, &asked.prompt, ledger, number, since, reserved))
 }
@@ -158,7 +158,7 @@ impl Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         let abandoned = self.data.abandoned() == ErrorClass::Shutdown && self.ended == HoldEnd::ClientGone;
-        self.data.records.record(Record::Hold(HoldRecord {
+        self.data.outlet.record(Record::Hold(HoldRecord {
             decision: self.decision,
             attempt: self.number,
             replica: self.replica,

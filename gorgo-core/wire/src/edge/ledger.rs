@@ -11,8 +11,7 @@ use super::attempt::Attempt;
 use super::choose::{Choice, Lease};
 use crate::engine::Observed;
 use gorgo_routing::model::{
-    ApiPath, At, DecisionId, DecisionRecord, ErrorClass, Generation, OutcomeRecord, Prompt, Record, Refusal, ReplicaId,
-    Route,
+    ApiPath, At, DecisionId, DecisionRecord, ErrorClass, OutcomeRecord, Prompt, Record, Refusal, ReplicaId, Route,
 };
 
 /// The open book of a request.
@@ -95,7 +94,7 @@ impl Ledger {
             record.decide_us = span_us(self.data.clock.now().since(began));
             Record::Decision(record)
         };
-        self.data.records.record(row);
+        self.data.outlet.record(row);
         Reserved { lease, predicted_ttft_ms, predicted_cached_tokens }
     }
 
@@ -124,29 +123,12 @@ impl Ledger {
             return;
         }
         let prompt = self.prompt.as_deref();
-        self.data.records.record(Record::Decision(Box::new(DecisionRecord {
-            decision: self.id,
-            received: self.received,
-            path: self.path,
+        let policy = self.data.choose.active_build(self.data.serving.get());
+        self.data.outlet.record(Record::Decision(Box::new(DecisionRecord {
             model: prompt.and_then(|prompt| prompt.model.clone()),
             session_hash: prompt.map_or(0, |prompt| prompt.session_hash),
-            policy: self.data.serving.get(),
-            generation: Generation(0),
-            arm: None,
-            block: None,
-            counted: false,
-            seed: 0,
-            replica: None,
-            refusal: Some(refusal),
-            propensity: 0.0,
-            ties: 0,
-            prompt_tokens: 0,
-            parent: None,
-            shared_tokens: 0,
             body_bytes: self.body_bytes,
-            decide_us: 0,
-            candidates: Vec::new(),
-            shadows: Vec::new(),
+            ..DecisionRecord::refused(self.id, self.received, self.path, policy, refusal)
         })));
     }
 
@@ -174,7 +156,7 @@ impl Ledger {
             predicted_ttft_us: self.predicted_ttft_ms.map(whole_micros),
             predicted_cached_tokens: self.predicted_cached_tokens,
         };
-        self.data.records.record(Record::Outcome(route, Box::new(outcome)));
+        self.data.outlet.record(Record::Outcome(route, Box::new(outcome)));
     }
 }
 

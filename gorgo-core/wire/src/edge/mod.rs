@@ -55,7 +55,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use accept::serve;
-pub use choose::{Call, Choice, Choose, Entry, Lease, Place, RouterChoice};
+pub use choose::{Choice, Choose, Entry, Lease, Place, RouterChoice};
 pub use ids::DecisionIds;
 pub use upstream::{UpstreamError, UpstreamSetup};
 
@@ -63,9 +63,9 @@ use crate::engine::ejection::Shift;
 use crate::engine::{TellServed, Vitals};
 use budget::{ByteBudget, RetryBudget};
 use cut::Cut;
-use gorgo_observe::Listener;
+use gorgo_observe::FactOutlet;
 use gorgo_routing::config::{Failover, Server};
-use gorgo_routing::model::{Clock, ErrorClass, Event, EventKind, EventRecord, PolicyId, Record, ReplicaId};
+use gorgo_routing::model::{Clock, ErrorClass, EventKind, PolicyIndex, ReplicaId};
 use held::Holders;
 use patience::Patience;
 use pool::Keeping;
@@ -95,19 +95,19 @@ pub struct Serving(Arc<AtomicU16>);
 impl Serving {
     /// Begins with this one.
     #[must_use]
-    pub fn new(policy: PolicyId) -> Self {
+    pub fn new(policy: PolicyIndex) -> Self {
         Self(Arc::new(AtomicU16::new(policy.0)))
     }
 
     /// From the next decision on this one serves.
-    pub fn set(&self, policy: PolicyId) {
+    pub fn set(&self, policy: PolicyIndex) {
         self.0.store(policy.0, Ordering::Relaxed);
     }
 
     /// The one that serves now.
     #[must_use]
-    pub fn get(&self) -> PolicyId {
-        PolicyId(self.0.load(Ordering::Relaxed))
+    pub fn get(&self) -> PolicyIndex {
+        PolicyIndex(self.0.load(Ordering::Relaxed))
     }
 }
 
@@ -136,10 +136,8 @@ pub struct DataSetup {
     pub clock: Arc<dyn Clock>,
     /// Where signs of life of the replicas go: a replica that streams lives, whatever its health page does.
     pub vitals: Arc<Vitals>,
-    /// Where records go.
-    pub records: Arc<dyn Listener>,
-    /// Takes events for the facts. Called on the hot path, so it must not wait.
-    pub apply: Arc<dyn Fn(Event) + Send + Sync>,
+    /// Where facts and rows leave.
+    pub outlet: FactOutlet,
     /// Who learns from what engines answer.
     pub served: Option<TellServed>,
     /// Whether requests are welcome; set by whoever watches the fleet.
@@ -164,8 +162,7 @@ pub struct DataSetup {
 pub struct Data {
     choose: Arc<dyn Choose>,
     clock: Arc<dyn Clock>,
-    records: Arc<dyn Listener>,
-    apply: Arc<dyn Fn(Event) + Send + Sync>,
+    outlet: FactOutlet,
     served: Option<TellServed>,
     vitals: Arc<Vitals>,
     server: Server,
@@ -186,10 +183,10 @@ pub struct Data {
 }
 
 impl Data {
-    /// Checks addresses, keys and whether the congestion control can be had. Upstream connections run as tasks of `tracker`.
+    /// Checks that the congestion control can be had. Upstream connections run as tasks of `tracker`.
     ///
     /// # Errors
-    /// The first address, key, header name or congestion control that cannot be used.
+    /// The header name or the congestion control that cannot be used.
     pub fn new(setup: DataSetup, tracker: &TaskTracker) -> Result<Arc<Self>, UpstreamError> {
         let keeping = Keeping {
             connect_timeout: Duration::from_millis(setup.server.connect_timeout_ms),
@@ -199,14 +196,13 @@ impl Data {
         let congestion = congestion(&setup.server.congestion_control)?;
         let upstreams =
             setup.replicas.iter().map(|replica| Upstream::new(replica, congestion.clone(), keeping, tracker.clone()));
-        let upstreams = upstreams.collect::<Result<Vec<_>, _>>()?;
+        let upstreams: Vec<Upstream> = upstreams.collect();
         let session_header = HeaderName::from_bytes(setup.server.session_header.as_bytes())
             .map_err(|_| UpstreamError::SessionHeader(setup.server.session_header.clone()))?;
         Ok(Arc::new(Self {
             choose: setup.choose,
             clock: setup.clock,
-            records: setup.records,
-            apply: setup.apply,
+            outlet: setup.outlet,
             served: setup.served,
             vitals: setup.vitals,
             bodies: ByteBudget::new(setup.server.max_buffered_bytes),
@@ -259,7 +255,13 @@ impl Data {
             }
             Shift::Back => (EventKind::ReplicaUp, format!("replica {name} answers requests again; it starts slowly")),
         };
-        self.records.record(Record::Event(EventRecord { at: self.clock.now(), kind, replica: Some(replica), text }));
+        self.outlet.note(kind, replica, text);
+    }
+
+    /// How long running requests have to end after the signal, s.
+    #[must_use]
+    pub const fn drain_secs(&self) -> u64 {
+        self.server.drain_secs
     }
 
     fn idle_timeout(&self) -> Duration {

@@ -83,8 +83,8 @@ fn configured(replica: &Upstream) -> Vec<Value> {
 
 async fn ask(data: &Data, index: usize, client: &HeaderMap) -> Option<Vec<Value>> {
     let to = data.upstreams.get(index)?;
-    let mut headers = upstream(client, &to.authority, to.key.as_ref());
-    let uri = address(to.http, &to.authority_text, &format!("{}/v1/models", to.base), &mut headers)?;
+    let mut headers = upstream(client, to.endpoint.authority(), to.endpoint.bearer());
+    let uri = address(&to.endpoint, "/v1/models", &mut headers)?;
     let mut request = Request::new(Payload::whole(Bytes::new()));
     *request.method_mut() = Method::GET;
     *request.uri_mut() = uri;

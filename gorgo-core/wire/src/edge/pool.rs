@@ -41,6 +41,7 @@ use super::engine_socket::{EngineSocket, SocketView};
 use super::payload::Payload;
 use super::slow_start::{FIRST_WINDOW, round_trips, window_after};
 use super::tcp_info::TcpState;
+use crate::engine::Endpoint;
 use gorgo_routing::config::HttpVersion;
 use gorgo_routing::model::{At, Clock, Connection, ErrorClass};
 
@@ -554,12 +555,12 @@ fn idle_max(headers: &HeaderMap, most: Duration) -> Duration {
 }
 
 /// A request's target as the protocol wants it: HTTP/1.1 the path alone, HTTP/2 the whole address without `Host`.
-pub(super) fn address(http: HttpVersion, authority: &str, path: &str, headers: &mut HeaderMap) -> Option<Uri> {
-    match http {
+pub(super) fn address(to: &Endpoint, path: &str, headers: &mut HeaderMap) -> Option<Uri> {
+    match to.http() {
         HttpVersion::Http1 => path.parse().ok(),
         HttpVersion::Http2 => {
             headers.remove(HOST);
-            format!("http://{authority}{path}").parse().ok()
+            format!("http://{}{path}", to.url().authority()).parse().ok()
         }
     }
 }

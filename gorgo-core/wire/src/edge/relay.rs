@@ -26,7 +26,7 @@ use super::pool::Carrier;
 use super::silence::Silence;
 use super::watch::{Verdict, Watch};
 use crate::engine::Observed;
-use gorgo_routing::model::{At, ErrorClass, EventKind, EventRecord, Record, ReplicaId, Usage};
+use gorgo_routing::model::{At, ErrorClass, EventKind, ReplicaId, Usage};
 
 /// Once so many bytes are ready for the client they are written before more are read.
 const READY_BYTES: usize = 64 << 10;
@@ -283,12 +283,7 @@ impl Relay {
     fn check_cached_tokens(&self, attempt: &Attempt, ledger: &Ledger, usage: &mut Usage) {
         let Some(upstream) = attempt.upstream() else { return };
         if let Some(text) = upstream.check_cached_tokens(usage, ledger.predicted_cached_tokens.unwrap_or(0)) {
-            self.data.records.record(Record::Event(EventRecord {
-                at: self.data.clock.now(),
-                kind: EventKind::MissingSignal,
-                replica: Some(attempt.replica()),
-                text,
-            }));
+            self.data.outlet.note(EventKind::MissingSignal, attempt.replica(), text);
         }
     }
 

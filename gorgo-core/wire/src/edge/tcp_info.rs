@@ -4,8 +4,6 @@
 //! engine; `feature::rtt` compares it with the probe before it is believed. Outside the plugin files this is the only
 //! `unsafe`: no safe wrapper exists in the crates used here.
 
-use gorgo_routing::model::{At, Event, ReplicaId};
-
 /// What the kernel knows of one connection.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TcpState {
@@ -17,14 +15,6 @@ pub struct TcpState {
     pub window_bytes: u64,
     /// Time without an acknowledgement after which the kernel sends again, ms.
     pub timeout_ms: f64,
-}
-
-impl TcpState {
-    /// The event for the facts.
-    #[must_use]
-    pub const fn event(self, replica: ReplicaId, at: At) -> Event {
-        Event::KernelRtt { replica, at, smoothed_ms: self.smoothed_ms, min_ms: self.min_ms }
-    }
 }
 
 /// The state of a connected TCP socket. `None` where the kernel has no round trip yet, is too old to tell, or the socket is
@@ -96,8 +86,6 @@ mod tests {
         assert!(found.smoothed_ms > 0.0 && found.smoothed_ms < 1_000.0, "{found:?}");
         assert!(found.min_ms >= 0.0 && found.min_ms <= found.smoothed_ms, "{found:?}");
         assert!(found.window_bytes > 1_000 && found.timeout_ms > found.smoothed_ms, "{found:?}");
-        let event = found.event(ReplicaId(3), At(9));
-        assert!(matches!(event, Event::KernelRtt { replica: ReplicaId(3), at: At(9), .. }));
     }
 
     #[test]

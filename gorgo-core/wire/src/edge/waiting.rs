@@ -8,9 +8,9 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use super::choose::{Call, Entry, Place, RouterChoice};
+use super::choose::{Entry, Place, RouterChoice};
 use gorgo_routing::model::{Prompt, ReplicaId};
-use gorgo_routing::policy::{DecideError, Entered, Held};
+use gorgo_routing::policy::{DecideError, DecisionContext, Entered, Held};
 
 /// Those who wait, by the number that the gate calls them by. Calls come under the router's lock, so none comes for one
 /// that has left its queue; one may come before its place is entered here.
@@ -70,9 +70,9 @@ impl Place for Waiting {
         })
     }
 
-    fn enter_again(mut self: Box<Self>, prompt: &Prompt, call: &Call<'_>) -> Result<Entry, DecideError> {
+    fn enter_again(mut self: Box<Self>, prompt: &Prompt, context: &DecisionContext<'_>) -> Result<Entry, DecideError> {
         let Some(held) = self.held.take() else { return Err(DecideError::NoReplica) };
-        match self.choice.router.enter_again(held, prompt, call.id, call.seed, call.at, call.exclude)? {
+        match self.choice.router.enter_again(held, prompt, context)? {
             Entered::Routed(routed) => Ok(Entry::Chosen(self.choice.choice(*routed))),
             // It keeps its number and its bell, which may have rung meanwhile.
             Entered::Held(held) => {

@@ -7,7 +7,6 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -22,68 +21,68 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
-use gorgo_routing::config::HttpVersion;
+use gorgo_routing::config::{EngineUrl, HttpVersion};
 use gorgo_routing::model::{At, Clock};
 
-/// Where an engine listens, and the key it wants.
+/// Address of an engine as requests need it, with the key that the engine wants and the protocol it speaks.
 #[derive(Debug, Clone)]
 pub struct Endpoint {
-    host: Arc<str>,
-    port: u16,
+    url: EngineUrl,
     authority: HeaderValue,
-    /// Path before every path, without a slash at its end.
-    base: Arc<str>,
     /// Marked sensitive: its debug form does not show the key.
     bearer: Option<HeaderValue>,
     http: HttpVersion,
 }
 
-/// Why a URL or a key cannot be used.
+/// Why requests to an engine cannot be written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
-    /// Not a URL.
-    #[error("{0:?} is no URL; expected http://host:port")]
-    NotAUrl(String),
-    /// A scheme that is not spoken.
-    #[error("{0:?}: engines are reached by http://host:port; https is not supported")]
-    Scheme(String),
+    /// The host has bytes that a header cannot carry.
+    #[error("{0:?} cannot stand in a `host` header")]
+    Host(String),
     /// The key has bytes that a header cannot carry.
     #[error("the API key has bytes that a header cannot carry (a line end at its end?)")]
     Key,
 }
 
 impl Endpoint {
-    /// Reads a base URL; `api_key` is sent as `authorization: Bearer …` with every request.
+    /// An endpoint at this address; `api_key` is sent as `authorization: Bearer …` with every request.
     ///
     /// # Errors
     /// [`EndpointError`]; the key is in none of them.
-    pub fn new(url: &str, api_key: Option<&str>, http: HttpVersion) -> Result<Self, EndpointError> {
-        let not_a_url = || EndpointError::NotAUrl(url.to_owned());
-        let uri: Uri = url.parse().map_err(|_| not_a_url())?;
-        if uri.scheme_str().ok_or_else(not_a_url)? != "http" {
-            return Err(EndpointError::Scheme(url.to_owned()));
-        }
-        let authority = uri.authority().ok_or_else(not_a_url)?;
-        let host_and_port = authority.as_str().rsplit_once('@').map_or(authority.as_str(), |(_, after)| after);
+    pub fn new(url: EngineUrl, api_key: Option<&str>, http: HttpVersion) -> Result<Self, EndpointError> {
         let bearer = api_key.map(|key| {
             let mut value = HeaderValue::try_from(format!("Bearer {key}")).map_err(|_| EndpointError::Key)?;
             value.set_sensitive(true);
             Ok(value)
         });
-        Ok(Self {
-            host: authority.host().trim_matches(['[', ']']).into(),
-            port: authority.port_u16().unwrap_or(80),
-            authority: HeaderValue::try_from(host_and_port).map_err(|_| not_a_url())?,
-            base: uri.path().trim_end_matches('/').into(),
-            bearer: bearer.transpose()?,
-            http,
-        })
+        let authority = HeaderValue::try_from(url.authority());
+        let authority = authority.map_err(|_| EndpointError::Host(url.authority().to_owned()))?;
+        Ok(Self { authority, bearer: bearer.transpose()?, http, url })
     }
 
-    /// Whether a key is sent.
+    /// Its address.
     #[must_use]
-    pub const fn has_key(&self) -> bool {
-        self.bearer.is_some()
+    pub const fn url(&self) -> &EngineUrl {
+        &self.url
+    }
+
+    /// The `host` header.
+    #[must_use]
+    pub const fn authority(&self) -> &HeaderValue {
+        &self.authority
+    }
+
+    /// The `authorization` header; `None` without a key.
+    #[must_use]
+    pub const fn bearer(&self) -> Option<&HeaderValue> {
+        self.bearer.as_ref()
+    }
+
+    /// Protocol towards it.
+    #[must_use]
+    pub const fn http(&self) -> HttpVersion {
+        self.http
     }
 }
 
@@ -294,18 +293,15 @@ impl Client {
     ) -> Result<(Answer, Option<String>), GetError> {
         let answer = self.get(path, most_bytes, limit, clock).await?;
         let Some(moved) = answer.location.as_deref().and_then(path_of) else { return Ok((answer, None)) };
-        let below = moved.strip_prefix(&*self.endpoint.base).filter(|rest| rest.starts_with('/'));
-        let moved = below.map_or_else(|| moved.clone(), str::to_owned);
         Ok((self.get(&moved, most_bytes, limit, clock).await?, Some(moved)))
     }
 
     fn request(&self, method: Method, path: &str, body: Bytes) -> Result<Request<Body>, GetError> {
-        let Endpoint { authority, base, .. } = &self.endpoint;
         let builder = match self.endpoint.http {
-            HttpVersion::Http1 => Request::builder().uri(format!("{base}{path}")).header(HOST, authority.clone()),
+            HttpVersion::Http1 => Request::builder().uri(path).header(HOST, self.endpoint.authority.clone()),
             HttpVersion::Http2 => {
-                let authority = authority.to_str().unwrap_or_default();
-                Request::builder().uri(format!("http://{authority}{base}{path}")).version(hyper::Version::HTTP_2)
+                let authority = self.endpoint.url.authority();
+                Request::builder().uri(format!("http://{authority}{path}")).version(hyper::Version::HTTP_2)
             }
         };
         let mut builder = builder.method(method).header(USER_AGENT, "gorgo").header(ACCEPT_ENCODING, "identity");
@@ -350,7 +346,7 @@ impl Kept {
 
 async fn connect(endpoint: &Endpoint, tasks: &TaskTracker) -> Result<Kept, GetError> {
     let broken = |cause: hyper::Error| GetError::Broken(cause.into());
-    let stream = TcpStream::connect((&*endpoint.host, endpoint.port)).await.map_err(GetError::Connect)?;
+    let stream = TcpStream::connect((endpoint.url.host(), endpoint.url.port())).await.map_err(GetError::Connect)?;
     stream.set_nodelay(true).map_err(GetError::Connect)?;
     let stream = TokioIo::new(stream);
     // How a connection ended is what the exchange on it reports; an idle one may end as it likes.

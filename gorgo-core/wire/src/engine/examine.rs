@@ -7,12 +7,12 @@ use std::time::Duration;
 use hyper::StatusCode;
 use tokio_util::task::TaskTracker;
 
-use super::adapter::MetricsPage;
 use super::client::{Client, GetError};
 use super::metrics;
 use super::scrape::{MOST_BYTES, model_names};
 use super::watch::{Watched, key_complaint};
 use gorgo_routing::model::Clock;
+use gorgo_routing::model::engine::MetricsPage;
 
 /// What was found at an address.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,20 +5,8 @@
 //! `disable_cuda_graph` says that there is none, and `max_running_requests` or what it became in effect bounds what runs.
 //! vLLM shows its capture sizes on no page that is always there; llama.cpp has no such batch.
 
+use gorgo_routing::model::engine::LimitsPage;
 use serde_json::Value;
-
-/// A JSON page with the settings somewhere in it.
-#[derive(Debug)]
-pub struct LimitsPage {
-    /// Where.
-    pub path: &'static str,
-    /// Members that hold the largest batch with a graph, a number or a list of numbers; the first that is there counts.
-    pub batch: &'static [&'static str],
-    /// A member that says `true` where there are no graphs.
-    pub no_graphs: &'static str,
-    /// Members that hold how many run at once; the first that is there counts.
-    pub running: &'static [&'static str],
-}
 
 /// What such a page said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -29,14 +17,12 @@ pub(super) struct Limits {
     pub(super) max_running: Option<u32>,
 }
 
-impl LimitsPage {
-    /// Reads the page; what it does not say is not known.
-    pub(super) fn read(&self, body: &[u8]) -> Limits {
-        let Ok(page) = serde_json::from_slice::<Value>(body) else { return Limits::default() };
-        let first = |members: &[&str]| members.iter().find_map(|member| find(&page, member, &largest));
-        let no_graphs = find(&page, self.no_graphs, &|value| value.as_bool().filter(|said| *said).map(u32::from));
-        Limits { decode_batch: first(self.batch).filter(|_| no_graphs.is_none()), max_running: first(self.running) }
-    }
+/// Reads the page; what it does not say is not known.
+pub(super) fn read(known: &LimitsPage, body: &[u8]) -> Limits {
+    let Ok(page) = serde_json::from_slice::<Value>(body) else { return Limits::default() };
+    let first = |members: &[&str]| members.iter().find_map(|member| find(&page, member, &largest));
+    let no_graphs = find(&page, known.no_graphs, &|value| value.as_bool().filter(|said| *said).map(u32::from));
+    Limits { decode_batch: first(known.batch).filter(|_| no_graphs.is_none()), max_running: first(known.running) }
 }
 
 /// The first member of that name, however deep, of which `read` makes something.
@@ -60,11 +46,10 @@ fn largest(value: &Value) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use crate::engine::adapter;
     use gorgo_routing::model::EngineKind;
 
     fn read(body: &str) -> (Option<u32>, Option<u32>) {
-        let limits = adapter(EngineKind::Sglang).limits.as_ref().unwrap().read(body.as_bytes());
+        let limits = super::read(EngineKind::Sglang.adapter().limits.as_ref().unwrap(), body.as_bytes());
         (limits.decode_batch, limits.max_running)
     }
 

@@ -6,69 +6,12 @@
 //! that are not text are skipped: a broken page makes readings unknown, never wrong and never a panic.
 
 use gorgo_routing::model::EngineReport;
+use gorgo_routing::model::engine::{Across, Field, Series};
 
 /// Labels by which the same series is different work.
 const WORK_LABELS: [&[u8]; 4] = [b"dp_rank", b"engine", b"engine_type", b"model_name"];
 /// Label sets kept per series; beyond it a page is not an engine's.
 const MOST_LABEL_SETS: usize = 4_096;
-
-/// What a series tells.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Field {
-    /// Running requests.
-    Running,
-    /// Waiting requests.
-    Waiting,
-    /// KV tokens in use.
-    KvUsedTokens,
-    /// Share of the KV cache in use, 0 to 1.
-    KvUsedShare,
-    /// KV capacity, tokens.
-    KvCapacityTokens,
-    /// Generation throughput, tokens/s.
-    Throughput,
-    /// Process start, seconds since the epoch.
-    StartedSecs,
-    /// Counter of prompt tokens: it falls when the engine restarts.
-    PromptTokensTotal,
-    /// Counter of generated tokens: between two pages it is the throughput.
-    GeneratedTokensTotal,
-}
-
-/// How label sets of different work become one number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Across {
-    /// Their sum.
-    Sum,
-    /// Their mean.
-    Mean,
-    /// The largest.
-    Most,
-}
-
-/// A series to look for. Where several tell the same field, the first that the page has wins.
-#[derive(Debug, Clone, Copy)]
-pub struct Series {
-    name: &'static str,
-    field: Field,
-    across: Across,
-    /// The value is not the sample but the product of these two labels.
-    labels: Option<(&'static str, &'static str)>,
-}
-
-impl Series {
-    /// A series whose sample is the value.
-    #[must_use]
-    pub const fn sample(name: &'static str, field: Field, across: Across) -> Self {
-        Self { name, field, across, labels: None }
-    }
-
-    /// An info series whose value is the product of two labels (pages × page size), summed.
-    #[must_use]
-    pub const fn labels(name: &'static str, field: Field, first: &'static str, second: &'static str) -> Self {
-        Self { name, field, across: Across::Sum, labels: Some((first, second)) }
-    }
-}
 
 /// What a page says.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]

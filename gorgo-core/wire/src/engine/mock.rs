@@ -17,12 +17,11 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::adapter::adapter;
 use super::client::{Client, Endpoint};
 use super::health::Vitals;
 use super::watch::{Senses, Watched};
-use gorgo_observe::Listener;
-use gorgo_routing::config::HttpVersion;
+use gorgo_observe::{FactOutlet, Listener};
+use gorgo_routing::config::{EngineUrl, HttpVersion};
 use gorgo_routing::model::{At, Clock, EngineKind, Event, EventKind, Record, ReplicaId};
 
 /// What the engine answers: `None`: nothing, ever.
@@ -87,7 +86,7 @@ impl Mock {
     }
 
     pub(super) fn endpoint(&self, key: Option<&str>) -> Endpoint {
-        Endpoint::new(&format!("http://{}", self.address), key, HttpVersion::Http1).unwrap()
+        Endpoint::new(EngineUrl::of_socket(self.address), key, HttpVersion::Http1).unwrap()
     }
 
     pub(super) fn client(&self, key: Option<&str>) -> Client {
@@ -98,7 +97,7 @@ impl Mock {
         Watched {
             replica: ReplicaId(0),
             name: "a".into(),
-            adapter: adapter(engine),
+            adapter: engine.adapter(),
             endpoint: self.endpoint(key),
             api_key_env: key.map(|_| "A_KEY".to_owned()),
             learn_models: true,
@@ -124,7 +123,7 @@ impl Nobody {
 
     pub(super) fn endpoint(&self) -> Endpoint {
         let address = self.0.local_addr().unwrap().as_socket().unwrap();
-        Endpoint::new(&format!("http://{address}"), None, HttpVersion::Http1).unwrap()
+        Endpoint::new(EngineUrl::of_socket(address), None, HttpVersion::Http1).unwrap()
     }
 }
 
@@ -172,10 +171,10 @@ impl Heard {
         let (clock, ears, events) =
             (Arc::new(Ticks::new()), Arc::new(Ears::default()), Arc::new(Mutex::new(Vec::new())));
         let sink: Arc<Mutex<Vec<Event>>> = events.clone();
+        let take = Arc::new(move |event| sink.lock().push(event));
         let senses = Senses {
             clock: clock.clone(),
-            listener: ears.clone(),
-            apply: Arc::new(move |event| sink.lock().push(event)),
+            outlet: FactOutlet::new(clock.clone(), take, ears.clone()),
             vitals: Arc::new(Vitals::new(1)),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),

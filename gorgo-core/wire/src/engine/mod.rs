@@ -1,9 +1,8 @@
 //! Ring 3: engines. One adapter row per engine says where things are and what they are called; the loops ask each
 //! replica how far it is ([`probe`]), how busy it is and what it serves ([`scrape`]), and whether it lives
-//! ([`health`]). What they find leaves as [`Event`](gorgo_routing::model::Event)s for the facts and as
-//! [`Record`](gorgo_routing::model::Record)s for the store. The `stream` files and `answer` read what engines answer.
+//! ([`health`]). What they find leaves by the [`FactOutlet`](gorgo_observe::FactOutlet), for the facts and for the store at
+//! once. The `stream` files and `answer` read what engines answer.
 
-pub mod adapter;
 mod answer;
 pub mod client;
 pub mod ejection;
@@ -27,7 +26,6 @@ pub mod watch;
 #[cfg(test)]
 mod mock;
 
-pub use adapter::{Adapter, ENGINES, adapter};
 pub use answer::AnswerReader;
 pub use client::{Endpoint, EndpointError};
 pub use health::Vitals;

@@ -10,7 +10,7 @@ use super::client::{Answer, Client, GetError};
 use super::health::{Change, Health, Sign};
 use super::watch::{Complaint, Schedule, Senses, Watched, key_complaint, stranger_complaint};
 use gorgo_routing::config::Probe;
-use gorgo_routing::model::{At, Clock, Event, EventKind, ProbeRecord, Record};
+use gorgo_routing::model::Clock;
 
 /// Longest answer that is read; a longer one is no light page.
 const MOST_BYTES: usize = 1 << 20;
@@ -119,38 +119,30 @@ impl Prober {
         if let Some(change) = self.health.sign(at, sign, senses.vitals.last(replica)) {
             self.tell(change, &probed, senses);
         }
-        (senses.apply)(Event::Probe { replica, at, rtt_ms });
-        senses.listener.record(Record::Probe(ProbeRecord { replica, at, rtt_us: rtt_ms.map(micros) }));
+        senses.outlet.probed(replica, at, rtt_ms);
     }
 
     fn tell(&self, change: Change, probed: &Probed, senses: &Senses) {
         let (replica, name) = (self.watched.replica, &self.watched.name);
         if matches!(change, Change::Restarted | Change::Up { restarted: true }) {
-            (senses.apply)(Event::Restarted { replica });
             let text = format!("replica {name} refused connections and answers again; its cache is taken for empty");
-            senses.note(EventKind::ReplicaRestarted, replica, text);
+            senses.outlet.restarted(replica, text);
         }
         match change {
             Change::Restarted => {}
             Change::Up { .. } => {
-                (senses.apply)(Event::Up { replica });
                 senses.vitals.ejections().probes_answer(replica);
-                senses.note(EventKind::ReplicaUp, replica, format!("replica {name} answers probes"));
+                senses.outlet.up(replica, format!("replica {name} answers probes"));
             }
             Change::Down { cause } => {
-                (senses.apply)(Event::Down { replica });
                 let detail = match probed {
                     Probed::Answered { answer, .. } => format!("status {}", answer.status.as_u16()),
                     Probed::Lost(error) => error.to_string(),
                 };
-                senses.note(EventKind::ReplicaDown, replica, format!("replica {name}: {cause} ({detail})"));
+                senses.outlet.down(replica, format!("replica {name}: {cause} ({detail})"));
             }
         }
     }
-}
-
-fn micros(ms: f64) -> i64 {
-    At::default().plus(Duration::try_from_secs_f64(ms / 1e3).unwrap_or_default()).micros()
 }
 
 #[cfg(test)]

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::adapter::{CapacityPage, MetricsPage};
 use super::client::{Client, GetError};
-use super::limits::{Limits, LimitsPage};
+use super::limits::{self, Limits};
 use super::metrics::{self, Page};
 use super::watch::{Complaint, Schedule, Senses, Watched, key_complaint};
 use gorgo_routing::config::Scrape;
-use gorgo_routing::model::{At, EngineReport, Event, EventKind, Record, ScrapeRecord};
+use gorgo_routing::model::engine::{CapacityPage, LimitsPage, MetricsPage};
+use gorgo_routing::model::{At, EngineReport};
 
 /// Longest page that is read, bytes: vLLM's are 54 KB.
 pub(super) const MOST_BYTES: usize = 8 << 20;
@@ -129,19 +129,8 @@ impl Scraper {
             self.page_complaint.say(complaint, &self.watched, senses);
         }
         self.failed_or_back(read.is_none());
-        match read.filter(|read| !read.is_empty()) {
-            Some(read) => self.take(at, read, senses),
-            None => senses.listener.record(Record::Scrape(ScrapeRecord {
-                replica,
-                at,
-                ok: false,
-                running: None,
-                waiting: None,
-                kv_used_tokens: None,
-                kv_used_share: None,
-                throughput: None,
-            })),
-        }
+        let report = read.filter(|read| !read.is_empty()).map(|read| self.take(at, read, senses));
+        senses.outlet.scraped(replica, at, report);
     }
 
     fn refused_page(&self, page: &MetricsPage, path: &str, status: hyper::StatusCode) -> String {
@@ -167,14 +156,14 @@ impl Scraper {
         self.failed = failed;
     }
 
-    fn take(&mut self, at: At, mut page: Page, senses: &Senses) {
+    /// The report of a page, completed by what the pages before it said.
+    fn take(&mut self, at: At, mut page: Page, senses: &Senses) -> EngineReport {
         let replica = self.watched.replica;
         if let Some((last_at, last)) = &self.last {
             if began_anew(last, &page) {
                 let name = &self.watched.name;
-                (senses.apply)(Event::Restarted { replica });
                 let text = format!("replica {name}: its counters or its start time say that the engine restarted");
-                senses.note(EventKind::ReplicaRestarted, replica, text);
+                senses.outlet.restarted(replica, text);
                 self.models_at = None;
                 self.limits = None;
             } else if let (None, Some(before), Some(now)) =
@@ -190,17 +179,7 @@ impl Scraper {
         let report = page.report;
         self.capacity_known |= report.kv_capacity_tokens.is_some();
         self.last = Some((at, page));
-        (senses.apply)(Event::Report { replica, at, report });
-        senses.listener.record(Record::Scrape(ScrapeRecord {
-            replica,
-            at,
-            ok: true,
-            running: report.running,
-            waiting: report.waiting,
-            kv_used_tokens: report.kv_used_tokens,
-            kv_used_share: report.kv_used_share,
-            throughput: report.throughput,
-        }));
+        report
     }
 
     async fn models(&mut self, senses: &Senses) {
@@ -231,7 +210,7 @@ impl Scraper {
             let at = senses.clock.now();
             self.models_at = Some(at);
             senses.vitals.heard(self.watched.replica, at);
-            (senses.apply)(Event::Models { replica: self.watched.replica, models });
+            senses.outlet.lists_models(self.watched.replica, models);
         }
     }
 
@@ -249,7 +228,7 @@ impl Scraper {
                 None => EngineReport { kv_capacity_tokens: Some(tokens), ..EngineReport::default() },
             };
             let at = senses.clock.now();
-            (senses.apply)(Event::Report { replica: self.watched.replica, at, report });
+            senses.outlet.described(self.watched.replica, at, report);
         }
     }
 
@@ -257,7 +236,7 @@ impl Scraper {
     async fn limits(&mut self, page: &LimitsPage, senses: &Senses) {
         let Ok((status, body)) = self.get(page.path, senses).await else { return };
         // Whatever it says, it would say again until it restarts.
-        self.limits = Some(if status.is_success() { page.read(&body) } else { Limits::default() });
+        self.limits = Some(if status.is_success() { limits::read(page, &body) } else { Limits::default() });
     }
 
     /// There is no metrics page to say it with.
@@ -266,7 +245,7 @@ impl Scraper {
             let Limits { decode_batch, max_running } = limits;
             let report = EngineReport { decode_batch, max_running, ..EngineReport::default() };
             let at = senses.clock.now();
-            (senses.apply)(Event::Report { replica: self.watched.replica, at, report });
+            senses.outlet.described(self.watched.replica, at, report);
         }
     }
 

@@ -1,23 +1,20 @@
-//! Reads server-sent events as they pass, whatever the chunking and the line ends, and passes the bytes on.
+//! Reads an engine's server-sent events as they pass, and passes the bytes on.
 //!
 //! Every byte goes on as it came, with one exception: when gorgo asked the engine for usage and the client did not, the
 //! event that carries nothing but usage is taken out. For that alone bytes are held back, at most those of one
 //! event that is not decided yet; the event is let go as soon as a complete line shows that it is another one.
 //!
-//! Pure: bytes and moments in, bytes and observations out. Source: the WHATWG text on server-sent events (line ends
-//! LF, CRLF and CR, comments, several `data:` lines, one optional space after the colon).
+//! Pure: bytes and moments in, bytes and observations out. [`gorgo_routing::parse::sse`] finds the events.
 
-use std::mem;
-use std::ops::Range;
 use std::time::Duration;
 
 use bytes::Bytes;
-use memchr::memchr2;
 
 use super::stream_events::{Dialect, Seen, StreamError, look, may_be_usage};
 use super::stream_gaps::Gaps;
 use super::stream_usage::merge;
 use gorgo_routing::model::{At, Usage};
+use gorgo_routing::parse::sse::{SseEvent, SseReader, SseSink};
 
 /// An event longer than this is not read any more, and nothing after it; its bytes still pass. Bytes.
 const MAX_EVENT: usize = 8 << 20;
@@ -86,22 +83,18 @@ enum Hold {
 /// An incremental reader of one stream.
 #[derive(Debug)]
 pub struct StreamReader {
+    events: SseReader,
+    view: StreamView,
+}
+
+/// What is known of the stream, and what is held back of it.
+#[derive(Debug)]
+struct StreamView {
     dialect: Option<Dialect>,
     withhold_usage: bool,
     observed: Observed,
-    /// The line that the last chunk ended in.
-    line: Vec<u8>,
-    /// The event's data, where it is not one line within the present chunk.
-    data: Vec<u8>,
-    data_lines: usize,
-    name: Vec<u8>,
-    /// A field of an event was read and no blank line since.
-    in_event: bool,
-    /// The last chunk ended in CR: an LF at the head of the next one belongs to it.
-    after_cr: bool,
     /// The last line ended an event that was taken out.
     took_out: bool,
-    first_line: bool,
     hold: Hold,
     held: Vec<Bytes>,
 }
@@ -110,39 +103,33 @@ impl StreamReader {
     /// A reader at the head of a stream. `withhold_usage`: take out the event that carries nothing but usage.
     #[must_use]
     pub fn new(dialect: Option<Dialect>, withhold_usage: bool) -> Self {
-        Self {
+        let view = StreamView {
             dialect,
             withhold_usage,
             observed: Observed::default(),
-            line: Vec::new(),
-            data: Vec::new(),
-            data_lines: 0,
-            name: Vec::new(),
-            in_event: false,
-            after_cr: false,
             took_out: false,
-            first_line: true,
             hold: Hold::Idle,
             held: Vec::new(),
-        }
+        };
+        Self { events: SseReader::default(), view }
     }
 
     /// What was seen so far.
     #[must_use]
     pub const fn observed(&self) -> &Observed {
-        &self.observed
+        &self.view.observed
     }
 
     /// The shape of the events.
     #[must_use]
     pub const fn dialect(&self) -> Option<Dialect> {
-        self.dialect
+        self.view.dialect
     }
 
     /// Whether the bytes passed on so far end between two events, so that another event may follow.
     #[must_use]
     pub fn between_events(&self) -> bool {
-        self.hold == Hold::Undecided || (!self.in_event && self.line.is_empty() && !self.observed.unread)
+        self.view.hold == Hold::Undecided || (self.events.is_between_events() && !self.view.observed.unread)
     }
 
     /// Reads the next bytes, received `at`. What may go on to the client is appended to `out`, without copying.
@@ -150,208 +137,114 @@ impl StreamReader {
         if chunk.is_empty() {
             return;
         }
-        if self.observed.unread {
+        if self.view.observed.unread {
             out.push(chunk.clone());
             return;
         }
-        let mut pass = Pass { chunk, from: 0, hold_from: 0 };
-        let mut position = 0;
-        if mem::take(&mut self.after_cr) && chunk[0] == b'\n' {
-            position = 1;
-            if self.took_out {
-                pass.from = 1;
-            }
+        let mut pass = Pass { view: &mut self.view, chunk, at, out, from: 0, hold_from: 0 };
+        self.events.push(chunk, &mut pass);
+        if self.events.kept_bytes() > MAX_EVENT {
+            pass.view.observed.unread = true;
+            self.events.forget();
+            pass.release();
         }
-        let mut single: Option<Range<usize>> = None;
-        while let Some(offset) = memchr2(b'\n', b'\r', &chunk[position..]) {
-            let end = position + offset;
-            let mut next = end + 1;
-            if chunk[end] == b'\r' {
-                match chunk.get(next) {
-                    Some(b'\n') => next += 1,
-                    Some(_) => {}
-                    None => self.after_cr = true,
-                }
-            }
-            self.took_out = false;
-            if self.line.is_empty() && position == end {
-                self.end_of_event(single.take(), next, at, &mut pass, out);
-            } else if self.line.is_empty() {
-                self.begin_hold(chunk[position], position, &mut pass);
-                self.field(&mut single, Some(position), chunk, &chunk[position..end]);
-                self.let_go_if_decided(&single, chunk, out);
-            } else {
-                let mut line = mem::take(&mut self.line);
-                line.extend_from_slice(&chunk[position..end]);
-                self.field(&mut single, None, chunk, &line);
-                line.clear();
-                self.line = line;
-                self.let_go_if_decided(&single, chunk, out);
-            }
-            position = next;
-        }
-        if position < chunk.len() {
-            if self.line.is_empty() {
-                self.begin_hold(chunk[position], position, &mut pass);
-            }
-            self.line.extend_from_slice(&chunk[position..]);
-        }
-        if let Some(range) = single {
-            self.data.extend_from_slice(&chunk[range]);
-        }
-        if self.line.len() + self.data.len() > MAX_EVENT {
-            self.observed.unread = true;
-            self.line = Vec::new();
-            self.data = Vec::new();
-            self.release(out);
-        }
-        if self.hold == Hold::Undecided {
-            pass.emit(pass.hold_from, out);
-            self.held.push(chunk.slice(pass.hold_from..));
+        if pass.view.hold == Hold::Undecided {
+            pass.emit(pass.hold_from);
+            pass.view.held.push(chunk.slice(pass.hold_from..));
         } else {
-            pass.emit(chunk.len(), out);
+            pass.emit(chunk.len());
         }
     }
 
     /// The stream ended: reads what stands after its last line end, and lets go what is still held.
-    ///
-    /// A complete event without its closing blank line counts; the text is stricter, engines are not.
     pub fn finish(&mut self, at: At, out: &mut Vec<Bytes>) {
-        if self.observed.unread {
+        if self.view.observed.unread {
             return;
         }
-        let line = mem::take(&mut self.line);
-        let none = Bytes::new();
-        if !line.is_empty() {
-            self.field(&mut None, None, &none, &line);
-        }
-        self.end_of_event(None, 0, at, &mut Pass { chunk: &none, from: 0, hold_from: 0 }, out);
+        let chunk = Bytes::new();
+        self.events.finish(&mut Pass { view: &mut self.view, chunk: &chunk, at, out, from: 0, hold_from: 0 });
     }
 
     /// Drops what is held: the stream broke inside an event.
     pub fn drop_held(&mut self) {
-        self.held.clear();
-    }
-
-    fn begin_hold(&mut self, first_byte: u8, position: usize, pass: &mut Pass<'_>) {
-        if self.withhold_usage && self.hold == Hold::Idle && first_byte != b':' {
-            self.hold = Hold::Undecided;
-            pass.hold_from = position;
-        }
-    }
-
-    /// Reads one line that is not blank. `start`: where in the chunk it stands, where it stands wholly in it.
-    fn field(&mut self, single: &mut Option<Range<usize>>, start: Option<usize>, chunk: &[u8], line: &[u8]) {
-        let mut line = line;
-        let mut skipped = 0;
-        if mem::take(&mut self.first_line)
-            && let Some(rest) = line.strip_prefix(b"\xef\xbb\xbf")
-        {
-            (line, skipped) = (rest, 3);
-        }
-        if line.first().is_none_or(|byte| *byte == b':') {
-            return;
-        }
-        self.in_event = true;
-        let colon = memchr::memchr(b':', line).unwrap_or(line.len());
-        let mut value_at = (colon + 1).min(line.len());
-        if line.get(value_at) == Some(&b' ') {
-            value_at += 1;
-        }
-        let value = &line[value_at..];
-        match &line[..colon] {
-            b"data" => {
-                self.data_lines += 1;
-                match start {
-                    Some(start) if self.data_lines == 1 => {
-                        let from = start + skipped + value_at;
-                        *single = Some(from..from + value.len());
-                    }
-                    _ => {
-                        if let Some(range) = single.take() {
-                            self.data.extend_from_slice(&chunk[range]);
-                        }
-                        if self.data_lines > 1 {
-                            self.data.push(b'\n');
-                        }
-                        self.data.extend_from_slice(value);
-                    }
-                }
-            }
-            b"event" => {
-                self.name.clear();
-                self.name.extend_from_slice(value);
-            }
-            _ => {}
-        }
-    }
-
-    /// Lets an event go whose first data line is complete and is not usage. Only a JSON text spread over several data
-    /// lines stays undecided until the event ends.
-    fn let_go_if_decided(&mut self, single: &Option<Range<usize>>, chunk: &[u8], out: &mut Vec<Bytes>) {
-        if self.hold != Hold::Undecided || self.data_lines != 1 {
-            return;
-        }
-        let data = single.clone().map_or(&self.data[..], |range| &chunk[range]).trim_ascii();
-        let complete = !data.starts_with(b"{") || data.ends_with(b"}");
-        if complete && !may_be_usage(data) {
-            self.release(out);
-        }
-    }
-
-    fn release(&mut self, out: &mut Vec<Bytes>) {
-        if self.hold == Hold::Undecided {
-            self.hold = Hold::Passing;
-            out.append(&mut self.held);
-        }
-    }
-
-    /// A blank line: the event is complete. `next` is the byte of the chunk after the line's end.
-    fn end_of_event(
-        &mut self,
-        single: Option<Range<usize>>,
-        next: usize,
-        at: At,
-        pass: &mut Pass<'_>,
-        out: &mut Vec<Bytes>,
-    ) {
-        let mut take_out = false;
-        if self.data_lines > 0 {
-            let data = single.map_or(&self.data[..], |range| &pass.chunk[range]);
-            let seen = look(self.dialect, &self.name, data);
-            self.observed.take(&seen, at);
-            take_out = seen.only_usage;
-        }
-        if self.hold == Hold::Undecided && take_out {
-            pass.emit(pass.hold_from, out);
-            pass.from = next;
-            self.held.clear();
-            self.took_out = true;
-        } else {
-            self.release(out);
-        }
-        self.hold = Hold::Idle;
-        self.data.clear();
-        self.data_lines = 0;
-        self.name.clear();
-        self.in_event = false;
+        self.view.held.clear();
     }
 }
 
-/// The part of a chunk that was not passed on, held or taken out yet.
+/// One chunk on its way through: the part of it that was not passed on, held or taken out yet.
 struct Pass<'a> {
+    view: &'a mut StreamView,
     chunk: &'a Bytes,
+    at: At,
+    out: &'a mut Vec<Bytes>,
     from: usize,
     /// Where in the chunk the held bytes begin; 0 where they began in an earlier one.
     hold_from: usize,
 }
 
 impl Pass<'_> {
-    fn emit(&mut self, to: usize, out: &mut Vec<Bytes>) {
+    fn emit(&mut self, to: usize) {
         if to > self.from {
-            out.push(self.chunk.slice(self.from..to));
+            self.out.push(self.chunk.slice(self.from..to));
             self.from = to;
         }
+    }
+
+    fn release(&mut self) {
+        if self.view.hold == Hold::Undecided {
+            self.view.hold = Hold::Passing;
+            self.out.append(&mut self.view.held);
+        }
+    }
+}
+
+impl SseSink for Pass<'_> {
+    fn line_feed_belongs_to_last(&mut self) {
+        if self.view.took_out {
+            self.from = 1;
+        }
+    }
+
+    fn line_ends(&mut self) {
+        self.view.took_out = false;
+    }
+
+    fn line_begins(&mut self, first_byte: u8, position: usize) {
+        if self.view.withhold_usage && self.view.hold == Hold::Idle && first_byte != b':' {
+            self.view.hold = Hold::Undecided;
+            self.hold_from = position;
+        }
+    }
+
+    /// Lets an event go whose first data line is complete and is not usage. Only a JSON text spread over several data
+    /// lines stays undecided until the event ends.
+    fn line_read(&mut self, event: &SseEvent<'_>) {
+        if self.view.hold != Hold::Undecided || event.data_lines != 1 {
+            return;
+        }
+        let data = event.data.trim_ascii();
+        let complete = !data.starts_with(b"{") || data.ends_with(b"}");
+        if complete && !may_be_usage(data) {
+            self.release();
+        }
+    }
+
+    fn event_ends(&mut self, event: &SseEvent<'_>, next: usize) {
+        let mut take_out = false;
+        if event.data_lines > 0 {
+            let seen = look(self.view.dialect, event.name, event.data);
+            self.view.observed.take(&seen, self.at);
+            take_out = seen.only_usage;
+        }
+        if self.view.hold == Hold::Undecided && take_out {
+            self.emit(self.hold_from);
+            self.from = next;
+            self.view.held.clear();
+            self.view.took_out = true;
+        } else {
+            self.release();
+        }
+        self.view.hold = Hold::Idle;
     }
 }
 

@@ -9,11 +9,11 @@ use rand_chacha::ChaCha8Rng;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::adapter::Adapter;
 use super::client::Endpoint;
 use super::health::Vitals;
-use gorgo_observe::Listener;
-use gorgo_routing::model::{Clock, Event, EventKind, EventRecord, Record, ReplicaId};
+use gorgo_observe::FactOutlet;
+use gorgo_routing::model::engine::Adapter;
+use gorgo_routing::model::{Clock, EventKind, ReplicaId};
 
 /// A replica to watch.
 #[derive(Debug, Clone)]
@@ -37,10 +37,8 @@ pub struct Watched {
 pub struct Senses {
     /// The time.
     pub clock: Arc<dyn Clock>,
-    /// Takes records for the store and for people.
-    pub listener: Arc<dyn Listener>,
-    /// Takes events for the facts. Called from the loops, so it must not wait.
-    pub apply: Arc<dyn Fn(Event) + Send + Sync>,
+    /// Where findings leave.
+    pub outlet: FactOutlet,
     /// Signs of life, also from the data plane.
     pub vitals: Arc<Vitals>,
     /// Counts what is spawned (HTTP/2 connections), so that a shutdown can wait for it.
@@ -54,14 +52,6 @@ pub struct Senses {
 impl std::fmt::Debug for Senses {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Senses").field("seed", &self.seed).finish_non_exhaustive()
-    }
-}
-
-impl Senses {
-    /// Records something that an operator should be able to look up.
-    pub(super) fn note(&self, kind: EventKind, replica: ReplicaId, text: String) {
-        let at = self.clock.now();
-        self.listener.record(Record::Event(EventRecord { at, kind, replica: Some(replica), text }));
     }
 }
 
@@ -95,7 +85,7 @@ impl Complaint {
     pub(super) fn say(&mut self, text: Option<String>, watched: &Watched, senses: &Senses) {
         if self.last != text {
             if let Some(text) = &text {
-                senses.note(EventKind::MissingSignal, watched.replica, text.clone());
+                senses.outlet.note(EventKind::MissingSignal, watched.replica, text.clone());
             }
             self.last = text;
         }
@@ -108,7 +98,7 @@ pub(super) fn key_complaint(watched: &Watched, path: &str, status: StatusCode) -
         return None;
     }
     let (name, status) = (&watched.name, status.as_u16());
-    let remedy = match (&watched.api_key_env, watched.endpoint.has_key()) {
+    let remedy = match (&watched.api_key_env, watched.endpoint.bearer().is_some()) {
         (Some(variable), true) => format!("the key in {variable} is not accepted"),
         (Some(variable), false) => format!("{variable} (api_key_env) holds no key"),
         (None, _) => "it wants a key; name the variable that holds it with api_key_env".to_owned(),

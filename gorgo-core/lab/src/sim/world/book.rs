@@ -8,7 +8,7 @@ use super::run::World;
 use crate::trace::Sample;
 use gorgo_routing::model::{
     ApiPath, At, AttemptRecord, Connection, DecisionId, DecisionRecord, ErrorClass, Event, EventKind, EventRecord,
-    Generation, OutcomeRecord, PolicyId, ProbeRecord, Record, Refusal, ReplicaId, Route, ScrapeRecord, Verdict,
+    OutcomeRecord, PolicyIndex, ProbeRecord, Record, Refusal, ReplicaId, Route, ScrapeRecord, Verdict,
 };
 use gorgo_routing::policy::{Routed, Router};
 
@@ -78,7 +78,7 @@ pub(super) struct Book<'a> {
 }
 
 impl<'a> Book<'a> {
-    pub(super) fn new(router: Option<&(Router, PolicyId)>, recorder: Option<Recorder<'a>>) -> Self {
+    pub(super) fn new(router: Option<&(Router, PolicyIndex)>, recorder: Option<Recorder<'a>>) -> Self {
         let tuned = router
             .is_some_and(|(router, policy)| router.policies().get(*policy).is_some_and(|policy| policy.tune.is_some()));
         Self { recorder, tuning: tuned.then(Tuning::default), open: false }
@@ -105,7 +105,7 @@ impl<'a> Book<'a> {
     }
 
     /// What the tuner did, at the end.
-    pub(super) fn close(self, router: Option<&(Router, PolicyId)>) -> Option<Tuning> {
+    pub(super) fn close(self, router: Option<&(Router, PolicyIndex)>) -> Option<Tuning> {
         let (mut tuning, (router, policy)) = (self.tuning?, router?);
         tuning.cut += u32::from(self.open);
         let policies = router.policies();
@@ -147,30 +147,12 @@ impl World<'_> {
 
     /// Nobody could be chosen for a request that was not routed before.
     pub(super) fn book_refused(&mut self, at: At, id: DecisionId, live: &Live, refusal: Refusal) {
-        let Some((_, policy)) = self.router.as_ref().filter(|_| self.book.is_open()) else { return };
+        let Some((router, policy)) = self.router.as_ref().filter(|_| self.book.is_open()) else { return };
         let record = DecisionRecord {
-            decision: id,
-            received: at,
-            path: live.prompt.path,
             model: live.prompt.model.clone(),
             session_hash: live.prompt.session_hash,
-            policy: *policy,
-            generation: Generation(0),
-            arm: None,
-            block: None,
-            counted: false,
-            seed: 0,
-            replica: None,
-            refusal: Some(refusal),
-            propensity: 0.0,
-            ties: 0,
-            prompt_tokens: 0,
-            parent: None,
-            shared_tokens: 0,
             body_bytes: live.prompt.body_bytes,
-            decide_us: 0,
-            candidates: Vec::new(),
-            shadows: Vec::new(),
+            ..DecisionRecord::refused(id, at, live.prompt.path, router.active_build(*policy), refusal)
         };
         self.write(Record::Decision(Box::new(record)), at);
     }

@@ -1,12 +1,11 @@
 //! Randomness by place instead of by order: a number drawn for (seed, request, replica) is the same whatever else was
 //! drawn before it, so two policies meet the same network.
 
-/// Spreads the bits of a number one to one (the finaliser of splitmix64).
+use gorgo_routing::model::mix_bits;
+
+/// A step of splitmix64, which spreads the bits of a number one to one.
 pub(super) const fn mix(number: u64) -> u64 {
-    let mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
+    mix_bits(number.wrapping_add(0x9e37_79b9_7f4a_7c15))
 }
 
 /// Bits for a place: a stream's number, then a number in it.

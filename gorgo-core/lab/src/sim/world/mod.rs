@@ -11,7 +11,7 @@
 //! the network (drift, spikes, jitter of a request) depends on the seed alone and not on the policy, so policies are
 //! compared in the same weather.
 //!
-//! Where its policy is tuned, the same tuner tunes it, on records that the world makes as `serve` does ([`book`]).
+//! Where its policy is tuned, the same tuner tunes it, on records that the world makes as `serve` does (`book`).
 //!
 //! Not modelled, though `serve` does it: hedging, the kernel's RTT estimate, connection set-up, tokenizing.
 

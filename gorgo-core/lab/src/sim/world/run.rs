@@ -15,7 +15,7 @@ use super::workload::Workload;
 use crate::sim::{Engine, EngineError, Output};
 use crate::trace::Sample;
 use gorgo_routing::config::{Failover, Index, Probe, Scrape};
-use gorgo_routing::model::{At, PolicyId, Record, ReplicaId};
+use gorgo_routing::model::{At, PolicyIndex, Record, ReplicaId};
 use gorgo_routing::policy::{Policies, Router, RouterSetup};
 
 /// When the world begins: an hour after its epoch, so that nothing ever lies before time.
@@ -52,7 +52,7 @@ pub struct Setup<'a> {
 #[derive(Debug)]
 pub enum Chooser {
     /// A router by one of these policies, built for the setup's fleet.
-    Policy(Policies, PolicyId),
+    Policy(Policies, PolicyIndex),
     /// Nobody could know what this one knows: true queues, caches and round trips, greedily.
     Clairvoyant,
 }
@@ -115,7 +115,7 @@ pub(super) struct Stand {
 pub(super) struct World<'a> {
     pub(super) setup: &'a Setup<'a>,
     /// `None`: a clairvoyant decides.
-    pub(super) router: Option<(Router, PolicyId)>,
+    pub(super) router: Option<(Router, PolicyIndex)>,
     pub(super) seed: u64,
     pub(super) secret: u64,
     pub(super) start: At,

@@ -67,7 +67,7 @@ fn setup<'a>(workload: &'a Workload, members: &'a [Member], scenario: &'a Scenar
 
 fn run(setup: &Setup<'_>, policy: &str, seed: u64) -> Run {
     let policies = policies(setup.members);
-    let id = policies.named(policy).unwrap().id;
+    let id = policies.index_of(policy).unwrap();
     simulate(setup, Chooser::Policy(policies, id), seed).unwrap()
 }
 
@@ -139,7 +139,7 @@ fn no_request_is_faster_than_its_bound() {
         let setup = setup(&workload, &members, &scenario);
         for chooser in [Chooser::Clairvoyant, {
             let policies = policies(&members);
-            let id = policies.named("gorgo").unwrap().id;
+            let id = policies.index_of("gorgo").unwrap();
             Chooser::Policy(policies, id)
         }] {
             let run = simulate(&setup, chooser, 9).unwrap();

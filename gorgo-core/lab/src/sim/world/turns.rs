@@ -6,7 +6,7 @@ use super::chance::bits;
 use super::live::Live;
 use super::run::{DECISIONS, World};
 use gorgo_routing::model::{At, DecisionId};
-use gorgo_routing::policy::{DecideError, Entered};
+use gorgo_routing::policy::{DecideError, DecisionContext, Entered};
 
 /// Seeds of decisions stay below this.
 const SEED_LIMIT: u64 = 1 << 53;
@@ -23,7 +23,8 @@ impl World<'_> {
         live.asked = Some(id);
         live.seed = bits(self.seed, DECISIONS, number) % SEED_LIMIT;
         let Some((router, policy)) = &self.router else { return };
-        let entered = router.enter(&live.prompt, *policy, id, live.seed, at, &live.tried);
+        let entered = router
+            .enter(&live.prompt, &DecisionContext { policy: *policy, id, seed: live.seed, at, exclude: &live.tried });
         self.entered(at, request, live, entered);
     }
 
@@ -31,9 +32,15 @@ impl World<'_> {
     fn enter_again(&mut self, at: At, request: usize) {
         let waits = |live: &mut Box<Live>| live.held.is_some();
         let Some(mut live) = self.live[request].take_if(waits) else { return };
-        let (Some(held), Some(id), Some((router, _))) = (live.held.take(), live.asked, &self.router) else { return };
+        let (Some(held), Some(id), Some((router, policy))) = (live.held.take(), live.asked, &self.router) else {
+            return;
+        };
         self.waiting.remove(&held.number());
-        let entered = router.enter_again(held, &live.prompt, id, live.seed, at, &live.tried);
+        let entered = router.enter_again(
+            held,
+            &live.prompt,
+            &DecisionContext { policy: *policy, id, seed: live.seed, at, exclude: &live.tried },
+        );
         self.entered(at, request, live, entered);
     }
 

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::sync::Arc;
 
+use csv::StringRecord;
 use flate2::read::MultiGzDecoder;
 use serde::Deserialize;
 use statrs::function::gamma::gamma;
@@ -16,6 +17,7 @@ use statrs::function::gamma::gamma;
 use super::blocks::BlockIds;
 use super::draw::{Draw, micros, millis, whole};
 use super::trace;
+use crate::records::records;
 use crate::trace::{Trace, TraceRow};
 
 /// How long a line of the arrivals holds, s.
@@ -239,16 +241,17 @@ fn numbered(text: &str) -> impl Iterator<Item = (usize, &str)> {
 
 fn read_arrivals(text: &str) -> Result<BTreeMap<u32, Client>, ServeGenError> {
     let mut clients: BTreeMap<u32, Client> = BTreeMap::new();
-    for (line, row) in numbered(text).skip(1) {
-        let (client, number, window) =
-            arrival(row).map_err(|message| ServeGenError::Line { table: "arrivals", line, message })?;
+    for (line, record) in records(text.as_bytes()).skip(1) {
+        let (client, number, window) = record
+            .and_then(|record| arrival(&record))
+            .map_err(|message| ServeGenError::Line { table: "arrivals", line, message })?;
         clients.entry(client).or_default().windows.insert(number, window);
     }
     Ok(clients)
 }
 
-fn arrival(row: &str) -> Result<(u32, u64, Window), String> {
-    let fields: Vec<&str> = row.split(',').map(str::trim).collect();
+fn arrival(record: &StringRecord) -> Result<(u32, u64, Window), String> {
+    let fields: Vec<&str> = record.iter().collect();
     let &[client, t_s, rate, _, pattern, shape, _] = fields.as_slice() else {
         return Err(format!(
             "{} fields in place of the seven of client,t_s,rate_rps,cv,pattern,arg1,arg2",

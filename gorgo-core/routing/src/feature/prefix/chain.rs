@@ -26,15 +26,13 @@ pub struct ChainKey<'a> {
     pub adapter: Option<&'a str>,
     /// Cache salt of the request.
     pub cache_salt: Option<&'a str>,
-    /// Tenant, if tenants must not share entries.
-    pub tenant: Option<&'a str>,
 }
 
 impl ChainKey<'_> {
     /// Seed of a chain. An adapter with the same name as a salt gives a different seed.
     #[must_use]
     pub fn seed(&self) -> u64 {
-        let parts = [self.model, self.adapter, self.cache_salt, self.tenant];
+        let parts = [self.model, self.adapter, self.cache_salt];
         // Each part is hashed together with its slot, so that equal texts in different slots give different seeds.
         parts.into_iter().zip(1_u64..).fold(self.secret, |seed, (part, slot)| match part {
             Some(text) => xxh3_64_with_seed(text.as_bytes(), link(seed, slot)),

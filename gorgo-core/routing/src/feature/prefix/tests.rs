@@ -144,7 +144,6 @@ fn what_an_engine_keeps_apart_has_another_seed() {
         ChainKey { model: None, ..plain },
         ChainKey { adapter: Some("a"), ..plain },
         ChainKey { cache_salt: Some("a"), ..plain },
-        ChainKey { tenant: Some("a"), ..plain },
         ChainKey { cache_salt: Some(""), ..plain },
         ChainKey { adapter: Some("a"), cache_salt: Some("a"), ..plain },
     ];

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::One;
 use crate::constrain::{ConstraintKind, HEALTH};
-use crate::model::{EngineKind, GateRule, ShareWindow, Value};
+use crate::model::{ShareWindow, Value};
 use crate::policy::loader::{LoadedConstraint, PLUGIN_CONSTRAINT};
 use crate::policy::suggest::suggestion;
 use crate::policy::{RELAXED, Rule, params};
@@ -105,31 +105,8 @@ impl One<'_> {
                 windows.len() - 1
             })
         });
-        if let Some(rule) = limit.gate() {
-            self.check_gate(&rule, path);
-        }
         let hard = limit.hard().unwrap_or(hard);
         Some(Rule { relaxed_name: relaxed(&name), name, hard, plugin_sha256: sha256, window, limit })
-    }
-
-    /// A gate does nothing where nobody knows how many requests an engine decodes cheaply.
-    fn check_gate(&mut self, rule: &GateRule, path: &str) {
-        let says = |engine| matches!(engine, EngineKind::Sglang | EngineKind::Simulated);
-        let silent: Vec<&str> = self
-            .fleet
-            .iter()
-            .filter(|replica| replica.decode_batch.is_none() && !says(replica.engine))
-            .map(|replica| &*replica.name)
-            .collect();
-        if rule.max_in_flight.is_none() && !silent.is_empty() {
-            let (names, word) =
-                (silent.join(", "), if silent.len() == 1 { "its engine does" } else { "their engines do" });
-            let message = format!(
-                "no gate at {names}: {word} not tell the largest batch with a CUDA graph; set `decode_batch` there, or \
-                 `max_in_flight` here"
-            );
-            self.faults.warn(path, message);
-        }
     }
 }
 

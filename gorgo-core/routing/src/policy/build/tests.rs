@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::config::parse_toml;
-use crate::model::Unit;
 use crate::model::arbitrary::fleet;
+use crate::model::{PolicyBuildId, Unit};
 use crate::policy::Unknown;
 
 /// The `[policy.NAME]` tables of a TOML text.
@@ -138,7 +138,7 @@ fn all_faults_come_at_once_each_with_its_path() {
     policy.gorgo.term[6]: `values.replica-7`: no replica of that name
     policy.gorgo.constraint.concentration.max_share: 1.4 is above 1.0
     policy.gorgo.constraint.max-inflight.max_requests: expected a whole number, found a number
-    policy.gorgo.constraint.budget: unknown constraint; known: health, concentration, max-inflight, max-queued-tokens, min-share, regions, imbalance, expression, bounded-load, cache-affinity, gate
+    policy.gorgo.constraint.budget: unknown constraint; known: health, concentration, max-inflight, max-queued-tokens, min-share, regions, imbalance, expression, bounded-load, cache-affinity
     policy.gorgo.constraint.regions.allow: no enabled replica is in region "moon"; known: east, north, west
     policy.gorgo.cost: unknown cost "product"; known: sum, tail-aware
     policy.gorgo.picker: unknown picker "best"; known: lowest, softmin, softmin-range, power-of-two, random
@@ -304,7 +304,7 @@ fn a_table_of_a_presets_name_wins() {
     let policies = checked.policies.unwrap();
     assert_eq!(policies.list.iter().filter(|policy| &*policy.name == "random").count(), 1);
     assert_eq!(policies.named("random").unwrap().terms[0].kind, "turn");
-    assert_eq!(policies.named("random").unwrap().id, PolicyId(0));
+    assert_eq!(policies.named("random").unwrap().id, PolicyBuildId(0));
 }
 
 #[test]
@@ -503,8 +503,7 @@ fn a_gate_says_where_it_does_nothing() {
             replica.engine = crate::model::EngineKind::parse(engine).unwrap();
             replica.decode_batch = batch;
         }
-        let text =
-            format!("[policy.mine]\n[[policy.mine.term]]\nkind = \"rtt\"\n[policy.mine.constraint.gate]\n{table}");
+        let text = format!("[policy.mine]\n[[policy.mine.term]]\nkind = \"rtt\"\n[policy.mine.admission]\n{table}");
         let checked = build(&Registry::built_in(), &tables(&text), "mine", &fleet);
         assert!(checked.policies.is_some());
         checked.faults.list.iter().map(|fault| fault.message.clone()).collect::<Vec<_>>()

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::digest::digest;
 use super::term::Built;
 use super::{One, suggestion};
-use crate::model::{Generation, Param, ParamType, Params, PolicyId, Value, Weights};
+use crate::model::{Generation, Param, ParamType, Params, PolicyBuildId, Value, Weights};
 use crate::policy::loader::PLUGIN_OBJECTIVE;
 use crate::policy::params;
 use crate::tune::{Assignment, Blocks, Dimension, Guard, Objective, ObjectiveKind, Plan, Space, Test};
@@ -72,7 +72,7 @@ type Chosen = (Arc<dyn Objective>, &'static str, Option<Arc<str>>);
 
 impl One<'_> {
     /// The plan of a policy with a tune table that is enabled.
-    pub(super) fn plan(&mut self, id: PolicyId, policy: &Value, terms: &[Built]) -> Option<Plan> {
+    pub(super) fn plan(&mut self, id: PolicyBuildId, policy: &Value, terms: &[Built]) -> Option<Plan> {
         let table = policy.get("tune")?;
         let mut inner = One {
             registry: self.registry,
@@ -83,7 +83,7 @@ impl One<'_> {
         inner.tune_table(id, policy, table, terms)
     }
 
-    fn tune_table(&mut self, id: PolicyId, policy: &Value, table: &Value, terms: &[Built]) -> Option<Plan> {
+    fn tune_table(&mut self, id: PolicyBuildId, policy: &Value, table: &Value, terms: &[Built]) -> Option<Plan> {
         let before = self.faults.list.len();
         let Value::Table(members) = table else {
             self.fault("", format!("expected a table, found {}", table.type_name()));

@@ -39,7 +39,6 @@ impl Router {
             model: head.model.as_deref(),
             adapter: head.adapter.as_deref(),
             cache_salt: head.cache_salt.as_deref(),
-            tenant: None,
         }
         .seed();
         let mut chainer = Chainer::new(self.block_bytes, seed, body.len());

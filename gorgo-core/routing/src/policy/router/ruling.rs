@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use super::workspace::Workspace;
 use super::{Choice, Router, evaluate};
-use crate::model::{At, Generation, PolicyId, Record, Replica, RequestView, ShadowRecord, Weights, to_milli};
+use crate::model::{At, Generation, PolicyBuildId, Record, Replica, RequestView, ShadowRecord, Weights, to_milli};
 use crate::policy::{Policies, Policy};
 use crate::tune::Tuner;
 
@@ -164,7 +164,7 @@ impl Router {
             let Some(new) = Arc::get_mut(policy) else {
                 return Err("a policy that is in use already cannot take over".to_owned());
             };
-            new.id = PolicyId(ruling.next);
+            new.id = PolicyBuildId(ruling.next);
             ruling.next = ruling.next.checked_add(1).ok_or("too many policies in one run: restart")?;
             let weights = heritage(before, &old.weights[place].load(), new);
             ruling.tuners[place] = tuner(new, weights.clone(), &self.fleet);

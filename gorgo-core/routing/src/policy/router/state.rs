@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use crate::config::{Probe, Scrape};
+use crate::feature::admission::{AdmissionGate, Ahead};
 use crate::feature::answer::Answers;
 use crate::feature::backlog::{self, Backlog};
 use crate::feature::fleet::{Fleet, Serves};
-use crate::feature::gate::{Ahead, Gate};
 use crate::feature::hit::Hits;
 use crate::feature::latency::Latency;
 use crate::feature::load::{self, Load};
@@ -16,7 +16,7 @@ use crate::feature::report::{Reports, Restarted};
 use crate::feature::rtt::Rtt;
 use crate::feature::share::Shares;
 use crate::feature::ttft_quantile::TtftQuantile;
-use crate::model::{At, Candidates, Ending, Event, PolicyId, Replica, ReplicaId, RequestView};
+use crate::model::{At, Candidates, Ending, Event, PolicyIndex, Replica, ReplicaId, RequestView};
 use crate::policy::Policies;
 
 /// Age at which an observed TTFT counts half, ms: long enough for a dozen requests at one a second.
@@ -43,7 +43,7 @@ pub(super) struct State {
     pub(super) hits: Hits,
     pub(super) mirror: Mirror,
     tail: TtftQuantile,
-    pub(super) gate: Gate,
+    pub(super) gate: AdmissionGate,
     /// Decisions so far, by policy.
     turns: Vec<u64>,
 }
@@ -75,6 +75,17 @@ pub(super) struct Ended<'a> {
     pub(super) near_tail: bool,
 }
 
+/// A request that goes to the replica of a row now.
+pub(super) struct Dispatch {
+    /// Row of the chosen replica.
+    pub(super) row: usize,
+    pub(super) at: At,
+    /// Whether its first token will be seen.
+    pub(super) streams: bool,
+    /// Work in the facts that only waits at the gate: the request does not meet it in the engine.
+    pub(super) ahead: Ahead,
+}
+
 impl State {
     #[expect(clippy::cast_precision_loss, reason = "settings in ms stay far below 2^53")]
     pub(super) fn new(
@@ -99,13 +110,14 @@ impl State {
             hits: Hits::new(replicas),
             mirror: Mirror::new(replicas),
             tail: TtftQuantile::new(),
-            gate: Gate::new(fleet),
+            gate: AdmissionGate::new(fleet),
             turns: vec![0; policies.list.len()],
         }
     }
 
-    /// Fills the candidates' columns but for what the index says. All of them: rows for the store want them whichever
-    /// policy decides, and shadows want what their own terms read.
+    /// Fills the candidates' columns but for what the index and the connections say. All of them, whatever the policy and
+    /// its shadows read: the store's rows, the reservation and the gate want most of them, and asking whether the rest is
+    /// wanted would take as long as filling it.
     pub(super) fn fill(
         &mut self,
         model: Option<&str>,
@@ -130,17 +142,9 @@ impl State {
         serves
     }
 
-    /// Charges the request to the chosen row. `streams`: its first token will be seen. `ahead`: what of the facts only
-    /// waits at the gate; the request does not meet it in the engine.
-    pub(super) fn reserve(
-        &mut self,
-        row: usize,
-        request: &RequestView,
-        streams: bool,
-        at: At,
-        facts: &Candidates,
-        ahead: &Ahead,
-    ) -> Reserved {
+    /// Charges the request to the chosen row.
+    pub(super) fn reserve(&mut self, dispatch: &Dispatch, request: &RequestView, facts: &Candidates) -> Reserved {
+        let Dispatch { row, at, streams, ahead } = *dispatch;
         let replica = facts.replica[row];
         let uncached_tokens = facts.uncached_tokens(request, row);
         let rate_facts = facts.rtt_ms[row].map(|rtt_ms| RateFacts {
@@ -232,12 +236,12 @@ impl State {
     }
 
     /// How many decisions a policy made before.
-    pub(super) fn turn(&self, policy: PolicyId) -> u64 {
+    pub(super) fn turn(&self, policy: PolicyIndex) -> u64 {
         self.turns[policy.index()]
     }
 
     /// It made one more.
-    pub(super) fn next_turn(&mut self, policy: PolicyId) {
+    pub(super) fn next_turn(&mut self, policy: PolicyIndex) {
         self.turns[policy.index()] += 1;
     }
 }

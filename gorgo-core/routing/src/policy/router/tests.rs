@@ -1,6 +1,6 @@
 //! A router as its callers see it: bursts, ties, sizes, refusals, and that all comes back to zero.
 
-mod gate;
+mod admission;
 mod predicted;
 mod presets;
 mod residency;
@@ -65,13 +65,15 @@ fn unique(router: &Router, number: usize, tokens: usize) -> Prompt {
     prompt(router, &format!("{number:08x}").repeat(tokens / 2))
 }
 
-fn id(router: &Router, policy: &str) -> PolicyId {
-    router.policies().named(policy).unwrap().id
+fn id(router: &Router, policy: &str) -> PolicyIndex {
+    router.policies().index_of(policy).unwrap()
 }
 
 fn route(router: &Router, policy: &str, prompt: &Prompt, number: u64, at: At) -> Routed {
     let decision = DecisionId(i64::try_from(number).unwrap());
-    router.decide(prompt, id(router, policy), decision, number, at, &[]).unwrap()
+    router
+        .decide(prompt, &DecisionContext { policy: id(router, policy), id: decision, seed: number, at, exclude: &[] })
+        .unwrap()
 }
 
 fn done(prompt_tokens: u32, cached_tokens: u32, ttft_ms: f64) -> Ending {
@@ -145,7 +147,19 @@ fn load_is_the_size_of_requests_not_their_number() {
     let mut held = Vec::new();
     let gorgo = id(&router, "gorgo");
     let forced = |prompt: &Prompt, number: i64, other: u16| {
-        router.decide(prompt, gorgo, DecisionId(number), 1, At(1), &[ReplicaId(other)]).unwrap().reservation
+        router
+            .decide(
+                prompt,
+                &DecisionContext {
+                    policy: gorgo,
+                    id: DecisionId(number),
+                    seed: 1,
+                    at: At(1),
+                    exclude: &[ReplicaId(other)],
+                },
+            )
+            .unwrap()
+            .reservation
     };
     held.push(forced(&unique(&router, 900, 30_000), 900, 1));
     for number in 901..904 {
@@ -167,12 +181,22 @@ fn a_busy_replica_is_not_the_home_of_prompts_nobody_knows() {
     let mut held = Vec::new();
     for number in 100..108 {
         let heavy = unique(&router, number, 8_000);
-        let routed = router.decide(&heavy, gorgo, DecisionId(1), 1, At(1), &[ReplicaId(1)]).unwrap();
+        let routed = router
+            .decide(
+                &heavy,
+                &DecisionContext { policy: gorgo, id: DecisionId(1), seed: 1, at: At(1), exclude: &[ReplicaId(1)] },
+            )
+            .unwrap();
         held.push(routed.reservation);
     }
     for number in 200..260 {
         let old = unique(&router, number, 1_000);
-        let routed = router.decide(&old, gorgo, DecisionId(1), 1, At(1), &[ReplicaId(0)]).unwrap();
+        let routed = router
+            .decide(
+                &old,
+                &DecisionContext { policy: gorgo, id: DecisionId(1), seed: 1, at: At(1), exclude: &[ReplicaId(0)] },
+            )
+            .unwrap();
         router.finish(routed.reservation, &old, &done(1_000, 0, 100.0), At(2));
     }
     for number in 0..20 {
@@ -310,14 +334,24 @@ fn replicas_that_were_tried_are_neither_chosen_nor_listed() {
     let prompt = unique(&router, 1, 100);
     let gorgo = id(&router, "gorgo");
     for seed in 0..50 {
-        let routed = router.decide(&prompt, gorgo, DecisionId(1), seed, At(1), &[ReplicaId(1)]).unwrap();
+        let routed = router
+            .decide(
+                &prompt,
+                &DecisionContext { policy: gorgo, id: DecisionId(1), seed, at: At(1), exclude: &[ReplicaId(1)] },
+            )
+            .unwrap();
         assert_ne!(routed.reservation.replica(), ReplicaId(1));
         let listed: Vec<_> = routed.record.candidates.iter().map(|row| row.replica.0).collect();
         assert_eq!(listed, [0, 2]);
         router.finish(routed.reservation, &prompt, &Ending::default(), At(1));
     }
     let all = [ReplicaId(0), ReplicaId(1), ReplicaId(2)];
-    assert_eq!(router.decide(&prompt, gorgo, DecisionId(1), 1, At(1), &all).unwrap_err(), DecideError::NoReplica);
+    assert_eq!(
+        router
+            .decide(&prompt, &DecisionContext { policy: gorgo, id: DecisionId(1), seed: 1, at: At(1), exclude: &all })
+            .unwrap_err(),
+        DecideError::NoReplica
+    );
 }
 
 /// The first replica must be dialled, the second has a window for all, of the third nothing is known.
@@ -337,7 +371,12 @@ fn a_decision_asks_the_connections_where_its_policy_charges_them() {
     let router = probed(3, text, 20.0);
     let prompt = prompt(&router, "hi");
     let charged = |router: &Router, policy: &str| {
-        let routed = router.decide(&prompt, id(router, policy), DecisionId(1), 1, At(1), &[]).unwrap();
+        let routed = router
+            .decide(
+                &prompt,
+                &DecisionContext { policy: id(router, policy), id: DecisionId(1), seed: 1, at: At(1), exclude: &[] },
+            )
+            .unwrap();
         let charged: Vec<_> = routed.record.candidates.iter().map(|row| row.signals_milli.clone()).collect();
         router.finish(routed.reservation, &prompt, &Ending::default(), At(1));
         charged.into_iter().map(|signals| signals[0]).collect::<Vec<_>>()
@@ -352,7 +391,11 @@ fn a_decision_asks_the_connections_where_its_policy_charges_them() {
 fn who_cannot_be_served_is_told_why_and_leaves_no_load() {
     let router = probed(2, "", 20.0);
     let gorgo = id(&router, "gorgo");
-    let refused = |prompt: &Prompt| router.decide(prompt, gorgo, DecisionId(1), 1, At(1), &[]).unwrap_err();
+    let refused = |prompt: &Prompt| {
+        router
+            .decide(prompt, &DecisionContext { policy: gorgo, id: DecisionId(1), seed: 1, at: At(1), exclude: &[] })
+            .unwrap_err()
+    };
     let body = br#"{"model":"other","messages":[{"role":"user","content":"hi"}]}"#;
     let other = router.read("/v1/chat/completions", body, None, None).unwrap();
     assert_eq!(refused(&other), DecideError::UnknownModel);
@@ -469,7 +512,7 @@ fn shadows_are_scored_on_the_same_snapshot_and_keep_their_own_turns() {
     let rows = served(&router, "mine", 9);
     let round_robin: Vec<_> = rows.iter().map(|row| row.shadows[0].replica.0).collect();
     assert_eq!(round_robin, [0, 1, 2, 0, 1, 2, 0, 1, 2]);
-    assert_eq!(rows[0].shadows[1].policy, id(&router, "least-load"));
+    assert_eq!(rows[0].shadows[1].policy, PolicyBuildId(id(&router, "least-load").0));
     let routed = route(&router, "least-load", &unique(&router, 1, 10), 77, At(1));
     assert!(routed.record.shadows.is_empty());
     router.finish(routed.reservation, &unique(&router, 1, 10), &Ending::default(), At(1));
@@ -482,7 +525,7 @@ fn new_weights_are_used_by_the_next_decision_if_they_fit() {
     let new = |values: Vec<f64>| Arc::new(Weights { generation: crate::model::Generation(7), values });
     assert!(!router.install(gorgo, new(vec![1.0])), "one weight per term");
     assert!(!router.install(gorgo, new(vec![1.0, f64::NAN, 1.0])));
-    assert!(!router.install(PolicyId(999), new(vec![])));
+    assert!(!router.install(PolicyIndex(999), new(vec![])));
     assert_eq!(router.weights(gorgo).unwrap().values, [0.276, 1.0, 0.5]);
     assert!(router.install(gorgo, new(vec![2.0, 0.0, 0.0])));
     let prompt = unique(&router, 1, 100);
@@ -503,7 +546,7 @@ fn a_capacity_bounds_what_the_index_promises() {
         let routed = route(&router, "gorgo", &prompt, number as u64, At(number as u64));
         router.finish(routed.reservation, &prompt, &done(640, 0, 10.0), At(number as u64));
     }
-    assert!(router.index_stats().held <= 12, "{:?}", router.index_stats());
+    assert!(router.index.stats().held <= 12, "{:?}", router.index.stats());
 }
 
 #[test]

@@ -4,26 +4,19 @@
 
 use std::sync::Arc;
 
-use super::Router;
 use super::ruling::Ruling;
-use crate::model::{At, DecisionId, EventKind, PolicyId, Prompt, Record, Weights};
+use super::{DecisionContext, Router};
+use crate::model::{At, EventKind, PolicyIndex, Prompt, Record, Weights};
 use crate::tune::{Assigned, Stamp};
 
 impl Ruling {
     /// The weights of a decision, and its place in an experiment. A retry is decided with the weights of the first
     /// attempt and has no place of its own.
-    pub(super) fn assigned(
-        &self,
-        policy: PolicyId,
-        prompt: &Prompt,
-        id: DecisionId,
-        seed: u64,
-        at: At,
-        retry: bool,
-    ) -> Assigned {
+    pub(super) fn assigned(&self, prompt: &Prompt, context: &DecisionContext<'_>) -> Assigned {
+        let DecisionContext { policy, id, seed, at, exclude } = *context;
         let in_force = || Assigned { weights: self.weights[policy.index()].load_full(), stamp: None };
         let Some(tuner) = self.tuners[policy.index()].as_ref() else { return in_force() };
-        if retry {
+        if !exclude.is_empty() {
             let weights = tuner.lock().weights_of_decision(id);
             return weights.map_or_else(in_force, |weights| Assigned { weights, stamp: None });
         }
@@ -31,7 +24,7 @@ impl Ruling {
     }
 
     /// Nobody could be chosen.
-    pub(super) fn withdrawn(&self, policy: PolicyId, stamp: Option<Stamp>, at: At) {
+    pub(super) fn withdrawn(&self, policy: PolicyIndex, stamp: Option<Stamp>, at: At) {
         if let Some(tuner) = &self.tuners[policy.index()] {
             tuner.lock().withdrawn(stamp, at);
         }
@@ -86,7 +79,7 @@ impl Router {
     ///
     /// # Errors
     /// Why the state is refused; the policy starts with the weights as configured then.
-    pub fn resume_tuning(&self, policy: PolicyId, state: Option<&str>, last: u64) -> Result<(), String> {
+    pub fn resume_tuning(&self, policy: PolicyIndex, state: Option<&str>, last: u64) -> Result<(), String> {
         let ruling = self.ruling.load();
         let Some(Some(tuner)) = ruling.tuners.get(policy.index()) else {
             return Err("the policy is not tuned".to_owned());
@@ -105,7 +98,7 @@ impl Router {
 
     /// What a policy's tuner does now, for people; `None` where nothing is tuned.
     #[must_use]
-    pub fn tuner_said(&self, policy: PolicyId) -> Option<String> {
+    pub fn tuner_said(&self, policy: PolicyIndex) -> Option<String> {
         let ruling = self.ruling.load();
         let tuner = ruling.tuners.get(policy.index())?.as_ref()?;
         Some(tuner.lock().said().to_owned())
@@ -113,7 +106,7 @@ impl Router {
 
     /// The weights that won last; those in force where nothing is tuned. `None` for an unknown policy.
     #[must_use]
-    pub fn incumbent(&self, policy: PolicyId) -> Option<Arc<Weights>> {
+    pub fn incumbent(&self, policy: PolicyIndex) -> Option<Arc<Weights>> {
         match self.ruling.load().tuners.get(policy.index())? {
             Some(tuner) => Some(Arc::clone(tuner.lock().incumbent())),
             None => self.weights(policy),
@@ -122,7 +115,7 @@ impl Router {
 
     /// The weights on trial; `None` between trials.
     #[must_use]
-    pub fn on_trial(&self, policy: PolicyId) -> Option<Arc<Weights>> {
+    pub fn on_trial(&self, policy: PolicyIndex) -> Option<Arc<Weights>> {
         let ruling = self.ruling.load();
         let tuner = ruling.tuners.get(policy.index())?.as_ref()?;
         tuner.lock().trying().map(Arc::clone)

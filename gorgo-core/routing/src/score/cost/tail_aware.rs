@@ -2,8 +2,8 @@
 //!
 //! `J = T + T² / (curve·T0) + w·max(0, T − T0) + rest`   (ms)
 //!
-//! T, the predicted time to first token, is the sum of all terms that are not named below; T0 is the signal of the
-//! policy's one term of kind `tail-start`, and w its weight. Terms of kind `stall` and `answer`, and those listed in
+//! T, the predicted time to first token, is the sum of all terms that are not named below; T0 is the signal of the term
+//! named by `start`, else of the policy's one term of kind `tail-start`, and w its weight. Terms of kind `stall` and `answer`, and those listed in
 //! `outside`, are the rest: prices that have no tail. All of it is read from signals and weights, as stored. Source:
 //! design study, section 3, J_r.
 
@@ -25,6 +25,12 @@ pub(super) const KIND: CostKind = CostKind {
             ty: ParamType::TextList,
             unit: "",
             help: "names of further terms that are no part of TTFT: they are only added",
+        },
+        Param {
+            name: "start",
+            ty: ParamType::Text { default: None, choices: &[] },
+            unit: "",
+            help: "name of the term whose signal is where the tail begins; absent: the one of kind tail-start",
         },
     ],
     build: |params, slots| Ok(Box::new(TailAware::new(params, slots)?)),
@@ -58,11 +64,16 @@ impl TailAware {
         if let Some(name) = outside.iter().find(|name| slots.iter().all(|slot| slot.name != **name)) {
             return Err(format!("`outside`: no term \"{name}\""));
         }
+        let start = params.text("start");
+        if let Some(name) = start.filter(|name| slots.iter().all(|slot| slot.name != *name)) {
+            return Err(format!("`start`: no term \"{name}\""));
+        }
         if let Some(slot) = slots.iter().find(|slot| !slot.millis) {
             return Err(format!("the term \"{}\" is not in ms: `tail-aware` needs all terms in ms", slot.name));
         }
+        let starts = |slot: &Slot<'_>| start.map_or(slot.kind == "tail-start", |name| slot.name == name);
         let part = |slot: &Slot<'_>| match slot.kind {
-            "tail-start" => Part::TailStart,
+            _ if starts(slot) => Part::TailStart,
             kind if OUTSIDE.contains(&kind) || outside.contains(&slot.name) => Part::Outside,
             _ => Part::Ttft,
         };
@@ -133,6 +144,18 @@ mod tests {
     }
 
     #[test]
+    fn the_start_may_be_a_term_of_any_kind() {
+        let mut slots = SLOTS;
+        (slots[1].kind, slots[2].kind) = ("expression", "expression");
+        let mut named = params(&["harm"]);
+        named.values.push(("start", Value::Text("tail-start".to_owned())));
+        let cost = TailAware::new(&named, &slots).unwrap();
+        let (signals, weights) = ([300.0, 1_000.0, 80.0, 1_700.0], [1.0, 1.5, 0.5, 1.0]);
+        let built_in = TailAware::new(&params(&[]), &SLOTS).unwrap();
+        assert_eq!(total(&cost, signals, weights), total(&built_in, signals, weights));
+    }
+
+    #[test]
     fn any_start_gives_a_finite_cost() {
         let cost = TailAware::new(&params(&[]), &SLOTS).unwrap();
         for start in [0.0, -5.0, 9e12] {
@@ -146,6 +169,9 @@ mod tests {
         assert_eq!(error(&SLOTS[..1], &[]), "`tail-aware` needs one term of kind \"tail-start\", found 0");
         assert_eq!(error(&[SLOTS[1], SLOTS[1]], &[]), "`tail-aware` needs one term of kind \"tail-start\", found 2");
         assert_eq!(error(&SLOTS, &["carbon"]), "`outside`: no term \"carbon\"");
+        let mut named = params(&[]);
+        named.values.push(("start", Value::Text("carbon".to_owned())));
+        assert_eq!(TailAware::new(&named, &SLOTS).unwrap_err(), "`start`: no term \"carbon\"");
         let tokens = Slot { name: "queue", kind: "queue", millis: false };
         assert_eq!(
             error(&[SLOTS[1], tokens], &[]),

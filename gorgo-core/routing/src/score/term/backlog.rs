@@ -20,7 +20,7 @@ struct Backlog;
 
 impl CostTerm for Backlog {
     fn needs(&self) -> Needs {
-        Needs::SERVICE
+        Needs::BACKLOG
     }
 
     fn signal(&self, _request: &RequestView, candidates: &Candidates, out: &mut [Option<f64>]) {

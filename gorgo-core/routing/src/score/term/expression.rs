@@ -1,12 +1,15 @@
 //! A signal written in the policy itself: an expression over the facts of request and candidate, in the unit that the
 //! policy states.
 //!
-//! Reads the facts that the text names ([`FACTS`]), and only those are computed. Where a fact that is needed is unknown,
+//! Reads the facts that the text names ([`FACTS`](crate::model::FACTS)). Where a fact that is needed is unknown,
 //! so is the signal, and the term's `unknown` rule applies; a result that is not finite is given as it is, and voided by
 //! `policy::decide` like any other. The language: `expr/README.md`.
 
 use crate::expr::{Expression, Stack};
-use crate::model::{Candidates, FACT_NAMES, FACT_UNITS, FACTS, Needs, Param, ParamType, Params, RequestView, Unit};
+use crate::model::{
+    Candidates, FACT_NAMES, FACT_UNITS, FactReader, Needs, Param, ParamType, Params, Replica, RequestView,
+    TEXT_FACT_NAMES, Unit,
+};
 use crate::score::{CostTerm, TermKind};
 
 pub(super) const KIND: TermKind = TermKind {
@@ -20,46 +23,50 @@ pub(super) const KIND: TermKind = TermKind {
         unit: "",
         help: "the expression, in the term's unit; required",
     }],
-    build: |params, _| Ok(Box::new(Signal::new(params)?)),
+    build: |params, fleet| Ok(Box::new(Signal::new(params, fleet)?)),
 };
 
 #[derive(Debug)]
 struct Signal {
     text: String,
     expression: Expression,
-    needs: Needs,
+    facts: FactReader,
 }
 
 impl Signal {
-    fn new(params: &Params) -> Result<Self, String> {
+    fn new(params: &Params, fleet: &[Replica]) -> Result<Self, String> {
         let text = params.text("signal").ok_or("`signal` is missing")?;
-        let expression =
-            Expression::compile_in(text, FACT_NAMES, FACT_UNITS, None).map_err(|error| format!("`signal`: {error}"))?;
-        let needs = expression.slots().into_iter().map(|slot| FACTS[slot].needs).fold(Needs::NONE, Needs::and);
-        Ok(Self { text: text.to_owned(), expression, needs })
+        let expression = compile(text, None)?;
+        let comparisons = expression.comparisons().iter().map(|of| (of.name, &*of.text));
+        let facts = FactReader::new(&expression.slots(), comparisons, fleet);
+        Ok(Self { text: text.to_owned(), facts: facts.map_err(|error| format!("`signal`: {error}"))?, expression })
     }
+}
+
+fn compile(text: &str, unit: Option<&str>) -> Result<Expression, String> {
+    Expression::compile_with_texts(text, FACT_NAMES, FACT_UNITS, TEXT_FACT_NAMES, unit)
+        .map_err(|error| format!("`signal`: {error}"))
 }
 
 impl CostTerm for Signal {
     fn needs(&self) -> Needs {
-        self.needs
+        self.facts.needs()
     }
 
     /// It can rise with load only if it reads any.
     fn spreads(&self) -> Option<bool> {
-        Some(self.needs.contains(Needs::LOAD) || self.needs.contains(Needs::REPORT))
+        Some(self.facts.reads_load())
     }
 
     fn check_unit(&self, unit: Unit) -> Result<(), String> {
-        let checked = Expression::compile_in(&self.text, FACT_NAMES, FACT_UNITS, Some(unit.name()));
-        checked.map(|_| ()).map_err(|error| format!("`signal`: {error}"))
+        compile(&self.text, Some(unit.name())).map(|_| ())
     }
 
     fn signal(&self, request: &RequestView, candidates: &Candidates, out: &mut [Option<f64>]) {
+        let facts = self.facts.of(request, candidates);
         let mut stack = Stack::default();
         for (row, signal) in out.iter_mut().enumerate() {
-            let fact = |slot| (FACTS[usize::from(slot)].read)(request, candidates, row);
-            *signal = self.expression.eval_with(&mut stack, fact);
+            *signal = self.expression.eval_with(&mut stack, |slot| facts.read(slot, row));
         }
     }
 }

@@ -8,7 +8,7 @@
 
 use std::cmp::Reverse;
 
-use crate::model::{Candidates, Needs, Param, ParamType, RequestView, Unit};
+use crate::model::{Candidates, Needs, Param, ParamType, RequestView, Unit, mix_bits};
 use crate::score::{CostTerm, TermKind};
 
 pub(super) const KIND: TermKind = TermKind {
@@ -61,12 +61,9 @@ impl CostTerm for Hash {
     }
 }
 
-/// The finishing step of splitmix64 over both, which spreads every input bit over the result.
+/// Mixes both numbers, so that every input bit spreads over the result.
 const fn mix(key: u64, replica: u64) -> u64 {
-    let mut z = key ^ replica.rotate_left(32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+    mix_bits(key ^ replica.rotate_left(32).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
 #[cfg(test)]

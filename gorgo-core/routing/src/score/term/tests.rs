@@ -92,38 +92,10 @@ proptest! {
     fn a_signal_reads_no_more_than_it_says(request in request(), facts in candidates()) {
         for kind in TERMS {
             for term in variants(kind) {
-                let needs = term.needs();
                 let mut bare = facts.clone();
-                let rows = bare.len();
-                let unknown = vec![None; rows];
-                if !needs.contains(Needs::RTT) {
-                    (bare.rtt_ms, bare.rtt_p95_ms) = (unknown.clone(), unknown.clone());
-                }
-                if !needs.contains(Needs::NETWORK) {
-                    bare.network_trips = unknown.clone();
-                }
-                if !needs.contains(Needs::PREFIX) {
-                    bare.cached_tokens = vec![0; rows];
-                }
-                if !needs.contains(Needs::LOAD) {
-                    bare.queued_tokens = vec![0; rows];
-                    bare.queued_tokens_first = vec![0; rows];
-                    bare.queued_uncached_tokens = vec![0; rows];
-                    bare.queued_uncached_tokens_completion = vec![0; rows];
-                    (bare.inflight, bare.decoding) = (vec![0; rows], vec![0; rows]);
-                    bare.inflight_since_report = vec![0; rows];
-                }
-                if !needs.contains(Needs::REPORT) {
-                    (bare.engine_running, bare.engine_waiting) = (unknown.clone(), unknown.clone());
-                    (bare.kv_used_tokens, bare.kv_used_share) = (unknown.clone(), unknown.clone());
-                    (bare.engine_throughput, bare.report_age_ms) = (unknown.clone(), unknown.clone());
-                }
-                if !needs.contains(Needs::LATENCY) {
-                    bare.latency_ms = unknown.clone();
-                }
-                if !needs.contains(Needs::RATES) {
-                    (bare.prefill_ms_per_token, bare.queue_ms_per_token) = (unknown.clone(), unknown.clone());
-                    (bare.decode_ms_per_request, bare.intercept_ms) = (unknown.clone(), unknown);
+                bare.forget_all_but(term.needs());
+                if !term.needs().contains(Needs::NETWORK) {
+                    bare.network_trips = vec![None; bare.len()];
                 }
                 prop_assert_eq!(signals(&*term, &request, &facts), signals(&*term, &request, &bare), "{}", kind.kind);
             }
@@ -287,14 +259,41 @@ fn an_expression_of_something_unknown_is_unknown_for_that_replica_alone() {
 }
 
 #[test]
+fn texts_of_a_replica_are_compared_for_each_replica() {
+    let mut facts = Candidates::default();
+    facts.reset(4, 0);
+    facts.replica = [2, 0, 1, 9].map(crate::model::ReplicaId).to_vec();
+    facts.inflight = vec![1, 2, 3, 4];
+    let of = |text: &str| signals(&*expression(text).unwrap(), &plain_request(), &facts);
+    // Replicas 0 to 2 are in east, west and north; nobody knows replica 9.
+    assert_eq!(of("(region == 'west') * 50 + inflight"), [Some(1.0), Some(2.0), Some(53.0), None]);
+    assert_eq!(of("region != \"west\" && name != 'replica-0'"), [Some(1.0), Some(0.0), Some(0.0), None]);
+    assert_eq!(of("engine == 'openai' ? inflight : 0")[..3], [Some(1.0), Some(2.0), Some(3.0)]);
+    let refused = expression("region == 'wset' ? 1 : 0").unwrap_err();
+    assert_eq!(refused, "`signal`: no enabled replica has the region \"wset\"; known: east, north, west");
+}
+
+#[test]
+fn a_fact_of_the_fleet_is_read_with_any_row() {
+    let mut facts = Candidates::default();
+    facts.reset(3, 0);
+    (facts.inflight, facts.available[2]) = (vec![2, 4, 30], false);
+    facts.answer_tokens = 7.0;
+    let of = |text: &str| signals(&*expression(text).unwrap(), &plain_request(), &facts);
+    assert_eq!(of("0.0 * answer_tokens + mean_inflight"), [Some(3.0); 3]);
+    assert_eq!(of("tail_start_ms"), [None; 3]);
+    assert_eq!(of("mean_inflight > 2 ? 1 * answer_tokens : tail_start_ms"), [Some(7.0); 3]);
+}
+
+#[test]
 fn an_expression_that_is_none_says_where() {
     let refused = |text| expression(text).unwrap_err();
     assert_eq!(
         refused("rtt_ms + temperature"),
-        "`signal`: column 10: unknown name `temperature`; known: prompt_tokens, max_tokens, body_bytes, slo_ttft_ms, \
-         rtt_ms, rtt_p95_ms, cached_tokens, uncached_tokens, queued_tokens, queued_uncached_tokens, inflight, decoding, engine_running, \
-         engine_waiting, kv_used_tokens, kv_used_share, report_age_ms, prefill_ms_per_token, queue_ms_per_token, \
-         decode_ms_per_request"
+        format!(
+            "`signal`: column 10: unknown name `temperature`; known: {}, name, region, engine",
+            FACT_NAMES.join(", ")
+        )
     );
     assert!(refused("rtt_ms + queued_tokens").starts_with("`signal`: column 10: adds ms and tokens"));
     let kind = TERMS.iter().find(|known| known.kind == "expression").unwrap();

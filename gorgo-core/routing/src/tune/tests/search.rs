@@ -72,7 +72,7 @@ fn tune_weights_that_hack_the_reward_raise_an_alarm() {
     // Better all round is no reason for one.
     let mut honest = World::new(3, |weights: &[f64], _| 0.5 * weights[2].ln());
     honest.noise = 0.3;
-    let mut tuner = plan.tuner(crate::model::PolicyId(0), tuner_weights(), vec!["a".to_owned()]).unwrap();
+    let mut tuner = plan.tuner(crate::model::PolicyBuildId(0), tuner_weights(), vec!["a".to_owned()]).unwrap();
     honest.run(&mut tuner, 8_000);
     assert!(honest.verdicts().0 > 0);
     assert!(

@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 
 use crate::model::{
     ApiPath, At, CandidateRecord, DecisionId, DecisionRecord, ErrorClass, Generation, OutcomeRecord, Param, ParamType,
-    Params, PolicyId, Record, ReplicaId, RttSource, Value, Verdict, Weights,
+    Params, PolicyBuildId, Record, ReplicaId, RttSource, Value, Verdict, Weights,
 };
 use crate::tune::space::{normal, randomness, uniform};
 use crate::tune::{Assignment, Blocks, Dimension, Guard, OBJECTIVES, OPTIMIZERS, Plan, Space, Tuner};
@@ -48,7 +48,7 @@ pub(super) fn plan(objective: &str, optimizer: &str, set: &[(&'static str, Value
 
 pub(super) fn tuner(plan: &Plan) -> Tuner {
     let weights = Weights { generation: Generation(0), values: vec![0.276, 1.0, 0.5] };
-    plan.tuner(PolicyId(0), weights, vec!["a".to_owned(), "b".to_owned(), "c".to_owned()]).unwrap()
+    plan.tuner(PolicyBuildId(0), weights, vec!["a".to_owned(), "b".to_owned(), "c".to_owned()]).unwrap()
 }
 
 /// Standard deviation of ln TTFT that makes ln p95 of 128 requests vary by 0.2; six tenths of its square are the sizes of
@@ -196,7 +196,7 @@ pub(super) fn decision(
         path: ApiPath::ChatCompletions,
         model: None,
         session_hash: 0,
-        policy: PolicyId(0),
+        policy: PolicyBuildId(0),
         generation: assigned.weights.generation,
         arm: assigned.stamp.map(|stamp| stamp.arm),
         block: assigned.stamp.and_then(|stamp| stamp.block),

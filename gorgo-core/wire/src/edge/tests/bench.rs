@@ -15,13 +15,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::super::*;
-use crate::engine::Vitals;
-use gorgo_routing::config::HttpVersion;
+use crate::engine::{Endpoint, Vitals};
+use gorgo_observe::Listener;
+use gorgo_routing::config::{EngineUrl, HttpVersion};
 use gorgo_routing::model::{
     ApiPath, At, AttemptRecord, DecisionId, DecisionRecord, Ending, EngineKind, Event, Generation, OutcomeRecord,
-    Prompt, Record, Splice,
+    PolicyBuildId, PolicyIndex, Prompt, Record, Splice,
 };
-use gorgo_routing::policy::{DecideError, ReadError};
+use gorgo_routing::policy::{DecideError, DecisionContext, ReadError};
 
 /// Nothing in these tests takes this long unless it hangs.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
@@ -562,30 +563,34 @@ impl Choose for Fake {
         })
     }
 
-    fn decide(&self, prompt: &Prompt, call: &Call<'_>) -> Result<Choice, DecideError> {
+    fn active_build(&self, policy: PolicyIndex) -> PolicyBuildId {
+        PolicyBuildId(policy.0)
+    }
+
+    fn decide(&self, prompt: &Prompt, context: &DecisionContext<'_>) -> Result<Choice, DecideError> {
         if prompt.model.as_deref() == Some("unknown") {
             return Err(DecideError::UnknownModel);
         }
         let free = (0..self.loads.len())
             .map(|index| ReplicaId(u16::try_from(index).unwrap()))
-            .filter(|replica| !call.exclude.contains(replica));
+            .filter(|replica| !context.exclude.contains(replica));
         let replica = free
             .min_by_key(|replica| self.loads[replica.index()].load(Ordering::SeqCst))
             .ok_or(DecideError::NoReplica)?;
         self.loads[replica.index()].fetch_add(1, Ordering::SeqCst);
         Ok(Choice {
             record: Box::new(DecisionRecord {
-                decision: call.id,
-                received: call.at,
+                decision: context.id,
+                received: context.at,
                 path: prompt.path,
                 model: prompt.model.clone(),
                 session_hash: prompt.session_hash,
-                policy: call.policy,
+                policy: self.active_build(context.policy),
                 generation: Generation(0),
                 arm: None,
                 block: None,
                 counted: false,
-                seed: call.seed,
+                seed: context.seed,
                 replica: Some(replica),
                 refusal: None,
                 propensity: 1.0,
@@ -691,25 +696,23 @@ impl Bench {
             id: ReplicaId(u16::try_from(index).unwrap()),
             name: format!("e{}", index + 1).into(),
             engine: settings.engine,
-            url: settings
-                .host
-                .as_ref()
-                .map_or_else(|| format!("http://{engine}"), |host| format!("http://{host}:{}", engine.port())),
-            http: settings.http,
-            key: settings.key.clone(),
+            endpoint: {
+                let named = |host| EngineUrl::parse(&format!("http://{host}:{}", engine.port())).unwrap();
+                let url = settings.host.as_ref().map_or_else(|| EngineUrl::of_socket(*engine), named);
+                Endpoint::new(url, settings.key.as_deref(), settings.http).unwrap()
+            },
             models: settings.models.clone(),
         });
         let (choose, clock) =
             settings.choose.unwrap_or_else(|| (Arc::clone(&fake) as Arc<dyn Choose>, Arc::new(Wall(Instant::now()))));
         let unread_hints = UnreadHints::default();
+        let sink = Arc::clone(&events);
+        let take = Arc::new(move |event| sink.lock().push(event));
+        let outlet = FactOutlet::new(Arc::clone(&clock), take, Arc::clone(&rows) as Arc<dyn Listener>);
         let setup = DataSetup {
             choose,
             clock,
-            records: Arc::clone(&rows) as Arc<dyn Listener>,
-            apply: Arc::new({
-                let events = Arc::clone(&events);
-                move |event| events.lock().push(event)
-            }),
+            outlet,
             served: None,
             readiness: readiness.clone(),
             unread_hints: unread_hints.clone(),
@@ -717,7 +720,7 @@ impl Bench {
             server: settings.server,
             failover: settings.failover,
             replicas: replicas.collect(),
-            serving: Serving::new(PolicyId(0)),
+            serving: Serving::new(PolicyIndex(0)),
             ids: DecisionIds::above(DecisionId(0)),
             seed: 7,
         };

@@ -11,20 +11,25 @@ use super::super::*;
 use super::bench::*;
 use gorgo_routing::config::{Index, Probe, Scrape, parse_toml};
 use gorgo_routing::model::arbitrary::fleet;
-use gorgo_routing::model::{HoldEnd, HoldRecord, Value};
-use gorgo_routing::policy::{Registry, Router, RouterSetup, build};
+use gorgo_routing::model::{At, Event, HoldEnd, HoldRecord, PolicyBuildId, Record, Refusal, Value};
+use gorgo_routing::policy::{Policies, Registry, Router, RouterSetup, build};
 
-/// A data plane over these engines whose replicas take two requests each.
-async fn gated(engines: &[SocketAddr], max_queued: u32, change: impl FnOnce(&mut Settings)) -> (Bench, Arc<Router>) {
+/// Policies of which the first is the default: two requests in flight per replica, and so many that wait for it.
+fn policies(replicas: u16, max_queued: u32) -> Policies {
     let text = format!(
         "[policy.gated]\nunit = \"raw\"\n[[policy.gated.term]]\nkind = \"inflight\"\n\
-         [policy.gated.constraint.gate]\nmax_in_flight = 2\nmax_queued = {max_queued}\n"
+         [policy.gated.admission]\nmax_in_flight = 2\nmax_queued = {max_queued}\n"
     );
     let file = parse_toml(&text).unwrap();
     let Some(Value::Table(tables)) = file.get("policy").cloned() else { panic!("no policy") };
+    build(&Registry::built_in(), &tables, "gated", &fleet(replicas)).policies.unwrap()
+}
+
+/// A data plane over these engines whose replicas take two requests each.
+async fn gated(engines: &[SocketAddr], max_queued: u32, change: impl FnOnce(&mut Settings)) -> (Bench, Arc<Router>) {
     let replicas = u16::try_from(engines.len()).unwrap();
-    let policies = build(&Registry::built_in(), &tables, "gated", &fleet(replicas)).policies.unwrap();
-    assert_eq!(policies.default, PolicyId(0));
+    let policies = policies(replicas, max_queued);
+    assert_eq!(policies.default, PolicyIndex(0));
     let setup = RouterSetup {
         fleet: fleet(replicas),
         models: vec![Vec::new(); engines.len()],
@@ -246,4 +251,26 @@ async fn a_retry_waits_without_keeping_its_place_elsewhere() {
     bench.rows.outcomes_are(3).await;
     let holds = holds(&bench);
     assert!(holds.len() == 1 && holds[0].attempt > 1 && holds[0].replica == ReplicaId(1), "{holds:?}");
+}
+
+#[tokio::test]
+async fn a_request_refused_after_a_reload_is_booked_under_the_policy_that_took_over() {
+    let engine = Engine::start(good_stream).await;
+    let (bench, router) = gated(&[engine.address], 16, |_| {}).await;
+    assert!(router.set_draining(ReplicaId(0), true));
+    assert_eq!(bench.ask(CHAT, CHAT_STREAM).await.status, 503);
+
+    let succession = router.succession(policies(1, 17)).unwrap().unwrap();
+    let added: Vec<_> = succession.added().map(|(policy, _)| policy.id).collect();
+    router.take_over(succession, At(1));
+    assert_eq!(bench.ask(CHAT, CHAT_STREAM).await.status, 503);
+
+    bench.rows.outcomes_are(2).await;
+    let rows = bench.rows.all().into_iter();
+    let booked: Vec<_> = rows
+        .filter_map(|row| if let Record::Decision(row) = row { Some((row.policy, row.refusal)) } else { None })
+        .collect();
+    let refusal = Some(Refusal::NoReplica);
+    assert_eq!(booked, [(PolicyBuildId(0), refusal), (added[0], refusal)]);
+    assert_ne!(added[0], PolicyBuildId(0));
 }

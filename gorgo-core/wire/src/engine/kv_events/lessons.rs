@@ -169,7 +169,7 @@ impl Pupil {
                                 self.name,
                                 prompt.path.name()
                             );
-                            senses.note(EventKind::MissingSignal, self.replica, text);
+                            senses.outlet.note(EventKind::MissingSignal, self.replica, text);
                         }
                     }
                 }

@@ -133,7 +133,7 @@ impl Ear {
             let text = format!(
                 "replica {name}: its cache events cannot be had from {events}: {cause}; it will be tried again"
             );
-            self.senses.note(EventKind::MissingSignal, *replica, text);
+            self.senses.outlet.note(EventKind::MissingSignal, *replica, text);
         }
     }
 
@@ -182,7 +182,7 @@ impl Ear {
         if self.bad.may(self.senses.clock.now()) {
             let text =
                 format!("replica {}: a frame of {} is no cache event: {bad}", self.source.name, self.source.events);
-            self.senses.note(EventKind::MissingSignal, self.source.replica, text);
+            self.senses.outlet.note(EventKind::MissingSignal, self.source.replica, text);
         }
     }
 
@@ -221,7 +221,7 @@ impl Ear {
                 Act::Restarted => {
                     self.facts.apply(replica, &[KvChange::Restarted]);
                     let text = format!("replica {name}: its cache events begin anew; its index entries were dropped");
-                    self.senses.note(EventKind::ReplicaRestarted, replica, text);
+                    self.senses.outlet.note(EventKind::ReplicaRestarted, replica, text);
                 }
                 Act::Unsure => {
                     self.facts.apply(replica, &[KvChange::Unsure]);
@@ -234,7 +234,7 @@ impl Ear {
                             "replica {name}: cache events are missing ({remedy}); what it holds is not known for certain \
                              until it restarts or clears its cache"
                         );
-                        self.senses.note(EventKind::MissingSignal, replica, text);
+                        self.senses.outlet.note(EventKind::MissingSignal, replica, text);
                     }
                 }
                 Act::Take(place) => {

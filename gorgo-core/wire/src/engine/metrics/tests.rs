@@ -6,11 +6,11 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
 use super::*;
-use crate::engine::adapter::{ENGINES, adapter};
 use gorgo_routing::model::EngineKind;
+use gorgo_routing::model::engine::ENGINES;
 
 fn read_as(kind: EngineKind, page: &str) -> Page {
-    read(page.as_bytes(), adapter(kind).metrics.as_ref().unwrap().series)
+    read(page.as_bytes(), kind.adapter().metrics.as_ref().unwrap().series)
 }
 
 /// Shaped like SGLang's page with two data-parallel ranks of two tensor ranks each.
@@ -135,7 +135,7 @@ fn a_real_sglang_page() {
         println!("not run: a_real_sglang_page: {} is absent", file.display());
         return;
     };
-    let page = read(&text, adapter(EngineKind::Sglang).metrics.as_ref().unwrap().series);
+    let page = read(&text, EngineKind::Sglang.adapter().metrics.as_ref().unwrap().series);
     assert_eq!(
         page.report,
         EngineReport {
@@ -179,7 +179,7 @@ proptest! {
             page[place] = byte;
         }
         let page = &page[start..(start + length).min(page.len())];
-        let read = read(page, adapter(EngineKind::Simulated).metrics.as_ref().unwrap().series);
+        let read = read(page, EngineKind::Simulated.adapter().metrics.as_ref().unwrap().series);
         prop_assert!(read.report.running.is_none_or(f64::is_finite));
         prop_assert!(read.report.kv_used_tokens.is_none_or(f64::is_finite));
     }

@@ -7,7 +7,7 @@ use tokio_util::task::TaskTracker;
 
 use super::*;
 use crate::engine::mock::{Heard, Mock, Ticks, reply};
-use gorgo_routing::model::{EngineKind, ReplicaId};
+use gorgo_routing::model::{EngineKind, Event, EventKind, ProbeRecord, Record, ReplicaId};
 
 const LIMIT: Duration = Duration::from_secs(5);
 const R: ReplicaId = ReplicaId(0);

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::*;
 use crate::engine::mock::{Heard, Mock, Nobody, redirect, reply};
-use gorgo_routing::model::{EngineKind, ReplicaId};
+use gorgo_routing::model::{EngineKind, Event, Record, ReplicaId, ScrapeRecord};
 
 const LIMIT: Duration = Duration::from_secs(5);
 const R: ReplicaId = ReplicaId(0);

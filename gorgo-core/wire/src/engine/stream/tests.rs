@@ -210,7 +210,7 @@ fn an_endless_event_is_passed_on_but_not_kept() {
     }
     assert!(reader.observed().unread);
     assert_eq!(out.iter().map(Bytes::len).sum::<usize>(), 7 + (20 << 20));
-    assert!(reader.held.is_empty() && reader.line.capacity() == 0);
+    assert!(reader.view.held.is_empty() && reader.events.kept_bytes() == 0);
 }
 
 #[test]

@@ -14,10 +14,12 @@ term = [{ kind = "inflight" }]
 constraint = { cache-affinity = { min_match = 0.5, max_difference = 32, max_ratio = 1.1 } }
 [policy.smg-gated]
 term = [{ kind = "inflight" }]
-constraint = { cache-affinity = { min_match = 0.5, max_difference = 32, max_ratio = 1.1 }, gate = {} }
+constraint = { cache-affinity = { min_match = 0.5, max_difference = 32, max_ratio = 1.1 } }
+admission = {}
 [policy.smg-short]
 term = [{ kind = "inflight" }]
-constraint = { cache-affinity = { min_match = 0.5, max_difference = 32, max_ratio = 1.1 }, gate = { max_queued = 2 } }
+constraint = { cache-affinity = { min_match = 0.5, max_difference = 32, max_ratio = 1.1 } }
+admission = { max_queued = 2 }
 "#;
 
 /// Traffic like Apr 7's, at so many requests a second.
@@ -34,10 +36,7 @@ fn run_of(workload: &Workload, policy: &str, scenario: &Scenario) -> Run {
     let file = parse_toml(POLICIES).unwrap();
     let Some(Value::Table(mut tables)) = file.get("policy").cloned() else { panic!("no policies") };
     let Value::Table(mut bare) = preset("predicted-latency").unwrap() else { panic!("no table") };
-    for (_, constraints) in bare.iter_mut().filter(|(key, _)| key == "constraint") {
-        let Value::Table(constraints) = constraints else { panic!("no table") };
-        constraints.retain(|(name, _)| name != "gate");
-    }
+    bare.retain(|(key, _)| key != "admission");
     tables.push(("bare".to_owned(), Value::Table(bare)));
     let replicas: Vec<Replica> = members.iter().map(|member| member.replica.clone()).collect();
     let policies = build(&Registry::built_in(), &tables, policy, &replicas).policies.unwrap();

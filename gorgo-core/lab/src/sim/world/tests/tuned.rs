@@ -17,7 +17,7 @@ fn policies_of(text: &str, members: &[Member]) -> Policies {
 
 fn recorded(setup: &Setup<'_>, text: &str, policy: &str, seed: u64) -> (Run, Vec<Record>) {
     let policies = policies_of(text, setup.members);
-    let id = policies.named(policy).unwrap().id;
+    let id = policies.index_of(policy).unwrap();
     let mut records = Vec::new();
     let run =
         simulate_recorded(setup, Chooser::Policy(policies, id), seed, &mut |record| records.push(record)).unwrap();
@@ -137,7 +137,7 @@ type Figures = (f64, f64, Option<f64>);
 /// A policy on the window, by seed of the run.
 fn window(setup: &Setup<'_>, text: &str, policy: &str, seed: u64) -> Figures {
     let policies = policies_of(text, setup.members);
-    let id = policies.named(policy).unwrap().id;
+    let id = policies.index_of(policy).unwrap();
     let run = simulate(setup, Chooser::Policy(policies, id), seed).unwrap();
     let summary = Summary::of(&run.samples);
     let weight = run.tuning.map(|tuning| tuning.weights[2].1);

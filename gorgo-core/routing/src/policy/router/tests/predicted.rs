@@ -34,7 +34,9 @@ fn teach(router: &Router, replica: u16, others: &[u16], rtt_ms: f64, per_token: 
         let prompt = unique(router, usize::from(replica) * 1_000 + number, tokens);
         let at = from + number as u64 * 5_000;
         let policy = id(router, POLICY);
-        let mut routed = router.decide(&prompt, policy, DecisionId(1), 1, ms(at), &others).unwrap();
+        let mut routed = router
+            .decide(&prompt, &DecisionContext { policy, id: DecisionId(1), seed: 1, at: ms(at), exclude: &others })
+            .unwrap();
         let ttft = rtt_ms + 50.0 + per_token * f64::from(routed.record.prompt_tokens);
         let first = ms(at).plus(std::time::Duration::from_secs_f64(ttft / 1e3));
         router.first_token(&mut routed.reservation, first);

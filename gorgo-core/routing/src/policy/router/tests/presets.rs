@@ -23,7 +23,9 @@ fn counts(chosen: &[usize], replicas: usize) -> Vec<usize> {
 fn warm(router: &Router, prompt: &Prompt, replica: u16, replicas: u16) {
     let others: Vec<ReplicaId> = (0..replicas).filter(|id| *id != replica).map(ReplicaId).collect();
     let gorgo = id(router, "gorgo");
-    let routed = router.decide(prompt, gorgo, DecisionId(1), 1, At(1), &others).unwrap();
+    let routed = router
+        .decide(prompt, &DecisionContext { policy: gorgo, id: DecisionId(1), seed: 1, at: At(1), exclude: &others })
+        .unwrap();
     router.finish(routed.reservation, prompt, &Ending { completed: true, ..Ending::default() }, At(2));
 }
 

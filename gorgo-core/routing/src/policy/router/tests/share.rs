@@ -65,7 +65,7 @@ proptest! {
                     number += 1;
                     let prompt = unique(&router, who, tokens);
                     let decision = DecisionId(i64::try_from(number).unwrap());
-                    let routed = router.decide(&prompt, id(&router, "nearest"), decision, number, at, &[]);
+                    let routed = router.decide(&prompt, &DecisionContext { policy: id(&router, "nearest"), id: decision, seed: number, at, exclude: &[] });
                     let Ok(Routed { record, reservation, .. }) = routed else { continue };
                     let chosen = reservation.replica().index();
                     let says = |row: &CandidateRecord| row.excluded_by.as_deref().map(str::to_owned);

@@ -24,22 +24,33 @@ fn a_policy_that_changed_takes_over_between_two_decisions_and_the_others_stay() 
     let known = router.policies().list.len();
     assert!(router.install(one, Arc::new(Weights { generation: crate::model::Generation(4), values: vec![1.7] })));
     let prompt = unique(&router, 1, 2_000);
-    let before = router.decide(&prompt, one, DecisionId(1), 1, At(1), &[]).unwrap();
-    assert_eq!(before.record.policy, one);
+    let before = router
+        .decide(&prompt, &DecisionContext { policy: one, id: DecisionId(1), seed: 1, at: At(1), exclude: &[] })
+        .unwrap();
+    assert_eq!(before.record.policy, PolicyBuildId(one.0));
 
     assert!(router.succession(policies(TWO, "gorgo")).unwrap().is_none(), "all is as it was");
     let changed = TWO.replace("kind = \"rtt\"", "kind = \"prefill\"");
     let succession = router.succession(policies(&changed, "gorgo")).unwrap().unwrap();
     let added: Vec<_> = succession.added().map(|(policy, weights)| (policy.id, weights.values.clone())).collect();
-    assert_eq!(added, [(PolicyId(u16::try_from(known).unwrap()), vec![1.0])]);
+    assert_eq!(added, [(PolicyBuildId(u16::try_from(known).unwrap()), vec![1.0])]);
     assert_eq!(router.policies().get(two).unwrap().terms[0].kind, "rtt", "nothing has changed yet");
     assert!(router.take_over(succession, At(2)).is_empty(), "nothing was being tuned");
 
     // Who asks for a policy by its place gets the new one; the row says which it was.
-    let after = router.decide(&prompt, two, DecisionId(2), 2, At(3), &[]).unwrap();
+    let after = router
+        .decide(&prompt, &DecisionContext { policy: two, id: DecisionId(2), seed: 2, at: At(3), exclude: &[] })
+        .unwrap();
     assert_eq!((after.record.policy, router.policies().get(two).unwrap().terms[0].kind), (added[0].0, "prefill"));
-    let kept = router.decide(&prompt, one, DecisionId(3), 3, At(3), &[]).unwrap();
-    assert_eq!((kept.record.policy, kept.record.generation.0), (one, 4), "with the weights that were installed");
+    assert_eq!(router.active_build(two), added[0].0, "rows of requests that are not routed name it, too");
+    let kept = router
+        .decide(&prompt, &DecisionContext { policy: one, id: DecisionId(3), seed: 3, at: At(3), exclude: &[] })
+        .unwrap();
+    assert_eq!(
+        (kept.record.policy, kept.record.generation.0),
+        (PolicyBuildId(one.0), 4),
+        "with the weights that were installed"
+    );
     // What was reserved before comes back to zero after.
     for routed in [before, after, kept] {
         router.finish(routed.reservation, &prompt, &Ending::default(), At(4));

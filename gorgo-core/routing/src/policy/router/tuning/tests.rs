@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::config::{Index, Probe, Scrape};
 use crate::model::arbitrary::fleet;
 use crate::model::{ApiPath, At, DecisionId, Ending, Event, OutcomeRecord, Record, ReplicaId, Route};
-use crate::policy::{DecideError, Registry, Router, RouterSetup, build};
+use crate::policy::{DecideError, DecisionContext, Registry, Router, RouterSetup, build};
 
 fn router() -> Router {
     let checked = build(&Registry::built_in(), &[], "gorgo-tuned", &fleet(3));
@@ -54,13 +54,15 @@ fn tune_decisions_are_stamped_and_their_weights_stand_before_them() {
         let body = format!(r#"{{"model":"m","messages":[{{"role":"user","content":"{number} and so on"}}]}}"#);
         let prompt = router.read("/v1/chat/completions", body.as_bytes(), None, None).unwrap();
         let id = DecisionId(i64::from(number));
-        let routed = router.decide(&prompt, policy, id, u64::from(number), at, &[]).unwrap();
+        let routed =
+            router.decide(&prompt, &DecisionContext { policy, id, seed: u64::from(number), at, exclude: &[] }).unwrap();
         let decision = Record::Decision(routed.record);
         taken.extend(router.tuning(&decision, at));
         taken.push(decision);
         router.finish(routed.reservation, &prompt, &Ending::default(), at);
         let unknown = router.read("/v1/chat/completions", br#"{"model":"x","messages":[]}"#, None, None).unwrap();
-        let refused = router.decide(&unknown, policy, DecisionId(1 << 40), 1, at, &[]);
+        let refused =
+            router.decide(&unknown, &DecisionContext { policy, id: DecisionId(1 << 40), seed: 1, at, exclude: &[] });
         assert!(matches!(refused, Err(DecideError::UnknownModel)), "and takes no place in a block");
         let ended = outcome(id);
         taken.extend(router.tuning(&ended, at));
@@ -97,10 +99,14 @@ fn tune_a_retry_is_decided_with_the_weights_of_the_first_attempt() {
     let prompt =
         router.read("/v1/chat/completions", br#"{"model":"m","messages":[{"role":"user","content":"a"}]}"#, None, None);
     let prompt = prompt.unwrap();
-    let first = router.decide(&prompt, policy, DecisionId(1), 1, At(5), &[]).unwrap();
+    let first = router
+        .decide(&prompt, &DecisionContext { policy, id: DecisionId(1), seed: 1, at: At(5), exclude: &[] })
+        .unwrap();
     let (generation, replica) = (first.record.generation, first.reservation.replica());
     router.tuning(&Record::Decision(first.record), At(5));
-    let retry = router.decide(&prompt, policy, DecisionId(1), 2, At(6), &[replica]).unwrap();
+    let retry = router
+        .decide(&prompt, &DecisionContext { policy, id: DecisionId(1), seed: 2, at: At(6), exclude: &[replica] })
+        .unwrap();
     assert_eq!((retry.record.generation, retry.record.arm), (generation, None));
     router.finish(first.reservation, &prompt, &Ending::default(), At(7));
     router.finish(retry.reservation, &prompt, &Ending::default(), At(7));

@@ -1,0 +1,239 @@
+//! `gorgo engine`: one simulated engine alone, as a mock for tests and benchmarks, with faults to order.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::builder::PossibleValuesParser;
+use gorgo_lab::sim::Profile;
+use gorgo_routing::model::Clock;
+use gorgo_simulated::{Dialect, Fault, Faulty, Settings, SettingsError, StartError, start};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::cmd::Command;
+use crate::exit::Exit;
+use crate::runtime::{block_on, clock};
+
+/// How long running answers may take after the signal to stop.
+const DRAIN: Duration = Duration::from_secs(10);
+
+/// Arguments of `gorgo engine`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Engine {
+    /// Address and port to listen on; port 0 takes a free one
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9001")]
+    listen: String,
+    /// GPU and model whose times are imitated
+    #[arg(long, default_value = "l40s-qwen3.5-35b", value_parser = PossibleValuesParser::new(Profile::names()))]
+    profile: String,
+    /// Divides all times of the engine, not the network's
+    #[arg(long, default_value_t = 1.0)]
+    speed: f64,
+    /// Round trip to the engine, ms; a connection's first request takes one more
+    #[arg(long, value_name = "MS", default_value_t = 0.0)]
+    rtt_ms: f64,
+    /// Engine whose headers, errors and metrics are imitated
+    #[arg(long, default_value = "sglang", value_parser = PossibleValuesParser::new(Dialect::ALL.map(Dialect::name)))]
+    dialect: String,
+    /// Model it says it serves; may stand several times
+    #[arg(long, value_name = "NAME", default_value = "sim")]
+    model: Vec<String>,
+    /// Chooses the words of the answers
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    #[command(flatten)]
+    faults: FaultArgs,
+}
+
+/// What it does wrong; at most one of them. `/health`, `/metrics` and `/v1/models` stay well.
+#[derive(Debug, Default, clap::Args)]
+#[command(next_help_heading = "Faults (at most one)")]
+struct FaultArgs {
+    /// Answer with this HTTP status and an error body
+    #[arg(long, value_name = "STATUS", group = "fault", value_parser = clap::value_parser!(u16).range(400..=599))]
+    fail_status: Option<u16>,
+    /// Read requests and never answer them
+    #[arg(long, group = "fault")]
+    hang: bool,
+    /// Break the connection after so many tokens of a stream, as a killed engine does
+    #[arg(long, value_name = "TOKENS", group = "fault")]
+    die_after_tokens: Option<u32>,
+    /// Send nothing more after so many tokens of a stream, and no end either
+    #[arg(long, value_name = "TOKENS", group = "fault")]
+    stall_after_tokens: Option<u32>,
+    /// Send an error event after so many tokens of a stream, then end it; 0: a refusal with status 200
+    #[arg(long, value_name = "TOKENS", group = "fault")]
+    error_after_tokens: Option<u32>,
+    /// Only every so many requests are struck by the fault
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    fault_every: u64,
+}
+
+impl FaultArgs {
+    fn faulty(&self) -> Option<Faulty> {
+        let fault = self
+            .fail_status
+            .map(Fault::Status)
+            .or(self.hang.then_some(Fault::Hang))
+            .or(self.die_after_tokens.map(Fault::DieAfter))
+            .or(self.stall_after_tokens.map(Fault::StallAfter))
+            .or(self.error_after_tokens.map(Fault::ErrorAfter));
+        fault.map(|fault| Faulty { fault, every: self.fault_every })
+    }
+}
+
+/// Why the engine did not run.
+#[derive(Debug, thiserror::Error)]
+enum EngineCommandError {
+    #[error("cannot listen on {listen}: {cause}")]
+    Listen { listen: String, cause: io::Error },
+    #[error("cannot wait for signals: {0}")]
+    Signals(io::Error),
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    #[error(transparent)]
+    Start(#[from] StartError),
+}
+
+impl EngineCommandError {
+    const fn exit(&self) -> Exit {
+        match self {
+            Self::Listen { .. } | Self::Signals(_) | Self::Start(StartError::Listener(_)) => Exit::Unavailable,
+            Self::Settings(_) | Self::Start(_) => Exit::Usage,
+        }
+    }
+}
+
+impl Engine {
+    fn settings(&self) -> Result<Settings, SettingsError> {
+        let dialect = Dialect::ALL.into_iter().find(|dialect| dialect.name() == self.dialect).unwrap_or_default();
+        Ok(Settings {
+            speed: self.speed,
+            rtt_ms: self.rtt_ms,
+            dialect,
+            models: self.model.clone(),
+            seed: self.seed,
+            faulty: self.faults.faulty(),
+            ..Settings::new(&self.profile)?
+        })
+    }
+}
+
+impl Command for Engine {
+    const NAME: &'static str = "engine";
+    const ABOUT: &'static str = "Run one simulated engine alone, as a mock for tests and benchmarks";
+
+    fn run(self) -> Exit {
+        block_on(run(self, clock()))
+    }
+}
+
+/// Runs the engine until SIGINT or SIGTERM; then it accepts nothing more and lets running answers finish.
+async fn run(args: Engine, clock: Arc<dyn Clock>) -> Exit {
+    match serve(&args, clock).await {
+        Ok(()) => Exit::Done,
+        Err(error) => {
+            anstream::eprintln!("gorgo engine: {error}");
+            error.exit()
+        }
+    }
+}
+
+async fn serve(args: &Engine, clock: Arc<dyn Clock>) -> Result<(), EngineCommandError> {
+    let stop = stop_signal().map_err(EngineCommandError::Signals)?;
+    let settings = args.settings()?;
+    let listener = TcpListener::bind(&args.listen)
+        .await
+        .map_err(|cause| EngineCommandError::Listen { listen: args.listen.clone(), cause })?;
+    let (tracker, shutdown) = (TaskTracker::new(), CancellationToken::new());
+    let handle = start(settings, listener, clock, &tracker, shutdown.clone())?;
+    // Who starts it as a mock with port 0 reads the port from this line. Without a reader it serves all the same.
+    let mut out = io::stdout();
+    let _ = writeln!(out, "{} at http://{}", args.profile, handle.addr).and_then(|()| out.flush());
+    stop.await;
+    shutdown.cancel();
+    tracker.close();
+    // Answers that take longer end with the process.
+    let _ = tokio::time::timeout(DRAIN, tracker.wait()).await;
+    Ok(())
+}
+
+/// Completes at SIGINT or SIGTERM. They are caught from this call on, not from its first poll.
+#[cfg(unix)]
+fn stop_signal() -> io::Result<impl Future<Output = ()>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
+}
+
+/// Completes at Ctrl-C.
+#[cfg(not(unix))]
+fn stop_signal() -> io::Result<impl Future<Output = ()>> {
+    Ok(async {
+        let _ = tokio::signal::ctrl_c().await;
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Engine,
+    }
+
+    fn parse(line: &str) -> Result<Engine, clap::Error> {
+        Cli::try_parse_from(std::iter::once("engine").chain(line.split_whitespace())).map(|cli| cli.args)
+    }
+
+    #[test]
+    fn flags_become_settings() {
+        let line = "--dialect vllm --model a --model b --speed 10 --rtt-ms 37 --die-after-tokens 5 --fault-every 3";
+        let settings = parse(line).unwrap().settings().unwrap();
+        assert_eq!((settings.dialect, settings.models), (Dialect::Vllm, vec!["a".to_owned(), "b".to_owned()]));
+        assert_eq!(settings.faulty, Some(Faulty { fault: Fault::DieAfter(5), every: 3 }));
+        assert!((settings.speed - 10.0).abs() < 1e-9 && (settings.rtt_ms - 37.0).abs() < 1e-9);
+        let plain = parse("").unwrap().settings().unwrap();
+        assert_eq!((plain.faulty, plain.models), (None, vec!["sim".to_owned()]));
+    }
+
+    #[test]
+    fn wrong_flags_are_refused() {
+        for line in
+            ["--profile h200", "--dialect tgi", "--hang --fail-status 503", "--fail-status 200", "--fault-every 0"]
+        {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_cannot_start_has_its_exit_code() {
+        struct Still;
+        impl Clock for Still {
+            fn now(&self) -> gorgo_routing::model::At {
+                gorgo_routing::model::At(0)
+            }
+        }
+        let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        for (line, code) in [
+            (format!("--listen {}", taken.local_addr().unwrap()), 69),
+            ("--listen 127.0.0.1:0 --speed 0".to_owned(), 2),
+            ("--listen 127.0.0.1:0 --rtt-ms=-1".to_owned(), 2),
+        ] {
+            let error = serve(&parse(&line).unwrap(), Arc::new(Still)).await.unwrap_err();
+            assert_eq!(error.exit().code(), code, "{error}");
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! The open loop: each request leaves at its time, whatever became of those before it, with at most so many in flight.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use gorgo_lab::trace::{Sample, TraceRow};
+use gorgo_routing::model::At;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::load::{BodyWriter, Client, Job};
+
+/// What to send.
+pub(super) struct Plan {
+    /// The requests by time, times in ms from the start.
+    pub(super) rows: Vec<TraceRow>,
+    /// Their bodies.
+    pub(super) bodies: BodyWriter,
+    /// Most requests in flight at once; `None` for no limit.
+    pub(super) max_in_flight: Option<usize>,
+    /// Whether the trace's sessions are sent along.
+    pub(super) sessions: bool,
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub(super) struct Driven {
+    /// One per request that ended, in the order they ended.
+    pub(super) samples: Vec<Sample>,
+    /// Requests that were not sent because the run was stopped.
+    pub(super) unsent: usize,
+    /// Requests that were in flight when the run was aborted.
+    pub(super) unfinished: usize,
+    /// When sending began.
+    pub(super) started_at: At,
+}
+
+/// Ways to end a run early.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Brakes {
+    /// Send nothing more; what is in flight may end.
+    pub(super) stop: CancellationToken,
+    /// Drop what is in flight.
+    pub(super) abort: CancellationToken,
+    /// Do so by itself, so long after the last was sent.
+    pub(super) drain: Option<Duration>,
+}
+
+/// Sends the plan. `on_end` sees each sample as its request ends.
+pub(super) async fn drive(
+    client: &Arc<Client>,
+    plan: Plan,
+    tracker: &TaskTracker,
+    brakes: &Brakes,
+    mut on_end: impl FnMut(&Sample),
+) -> Driven {
+    let planned = plan.rows.len();
+    let (results, mut ended) = mpsc::unbounded_channel();
+    let collect = async {
+        let mut samples = Vec::with_capacity(planned);
+        while let Some(sample) = ended.recv().await {
+            on_end(&sample);
+            samples.push(sample);
+        }
+        samples
+    };
+    let all_sent = CancellationToken::new();
+    let send = async {
+        let sent = dispatch(client, plan, tracker, brakes, results).await;
+        all_sent.cancel();
+        sent
+    };
+    let drain = async {
+        all_sent.cancelled().await;
+        if let Some(limit) = brakes.drain {
+            tokio::time::sleep(limit).await;
+            brakes.abort.cancel();
+        }
+        std::future::pending::<Infallible>().await
+    };
+    let (sent, samples) = tokio::select! {
+        ended = async { tokio::join!(send, collect) } => ended,
+        never = drain => match never {},
+    };
+    Driven { unsent: planned - sent, unfinished: sent - samples.len(), samples, ..Driven::default() }
+}
+
+/// Sends each row at its time; returns how many were sent.
+async fn dispatch(
+    client: &Arc<Client>,
+    plan: Plan,
+    tracker: &TaskTracker,
+    brakes: &Brakes,
+    results: mpsc::UnboundedSender<Sample>,
+) -> usize {
+    let slots = plan.max_in_flight.map(|most| Arc::new(Semaphore::new(most)));
+    let start = client.clock().now();
+    let now_ms = || client.clock().now().millis_since(start);
+    let mut sent = 0;
+    for row in plan.rows {
+        // The body is written before the request is due, so that writing it is not lateness.
+        let body = plan.bodies.write(&row);
+        let wait = Duration::try_from_secs_f64((row.at_ms - now_ms()) / 1e3).unwrap_or_default();
+        if !wait.is_zero() {
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = brakes.stop.cancelled() => {}
+            }
+        }
+        let due_ms = now_ms();
+        let Some(slot) = slot(slots.as_ref(), brakes).await else { break };
+        let job = Job {
+            session: row.session().filter(|_| plan.sessions).map(str::to_owned),
+            sample: Sample {
+                row: row.index,
+                id: row.id,
+                input_tokens: row.input_tokens,
+                scheduled_ms: row.at_ms,
+                slot_wait_ms: now_ms() - due_ms,
+                ..Sample::default()
+            },
+            start,
+            body,
+        };
+        sent += 1;
+        let (client, results, abort) = (Arc::clone(client), results.clone(), brakes.abort.clone());
+        tracker.spawn(async move {
+            let ended = abort.run_until_cancelled(client.exchange(job)).await;
+            drop(slot);
+            if let Some(sample) = ended {
+                results.send(sample).ok(); // the collector outlives every request
+            }
+        });
+    }
+    sent
+}
+
+/// A slot under the limit; `None` when the run was stopped meanwhile.
+async fn slot(slots: Option<&Arc<Semaphore>>, brakes: &Brakes) -> Option<Option<OwnedSemaphorePermit>> {
+    if brakes.stop.is_cancelled() {
+        return None;
+    }
+    let Some(slots) = slots else { return Some(None) };
+    let acquired = brakes.stop.run_until_cancelled(Arc::clone(slots).acquire_owned()).await?;
+    acquired.ok().map(Some)
+}

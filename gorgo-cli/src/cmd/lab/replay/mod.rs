@@ -1,0 +1,305 @@
+//! `gorgo replay TRACE --to URL`: a recorded trace as an open-loop load on any OpenAI-compatible server.
+//!
+//! ```text
+//! file → trace::read → trace::shape → drive (each row at its time) → client → Sample → Summary → table, JSON, CSV
+//! ```
+//!
+//! Exit code: 0 every request succeeded, 1 some failed or the server could not be reached, 2 usage (also a trace that
+//! cannot be read).
+
+mod args;
+mod drive;
+mod interrupts;
+mod progress;
+mod record;
+mod report;
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use gorgo_lab::trace::{self, PromptText, RunIntervals, Shape, Summary, TraceError};
+use gorgo_routing::model::{At, Clock};
+use gorgo_store::{Reader, StoreError};
+use jiff::Timestamp;
+use tokio_util::task::TaskTracker;
+
+use self::args::Switch;
+use self::drive::{Brakes, Plan, drive};
+use self::interrupts::Interrupts;
+use self::progress::Progress;
+use self::record::{Record, Router};
+use self::report::{Report, Traffic};
+use crate::cmd::Command;
+use crate::exit::Exit;
+use crate::load::{Asked, BodyWriter, Client, Failure, KeyError, Target, TargetError, api_key};
+use crate::report::csv;
+use crate::report::folder::Folder;
+use crate::report::page::command_line;
+use crate::report::unwritable;
+use crate::runtime::{block_on, clock};
+
+pub(crate) use self::args::Replay;
+
+/// Connections opened ahead where there is no limit of requests in flight.
+const WARM_CONNECTIONS: usize = 64;
+
+/// Why there is nothing to report.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ReplayError {
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    #[error("{}: {cause}", path.display())]
+    File { path: PathBuf, cause: io::Error },
+    #[error("{0}")]
+    Output(String),
+    #[error("{}: {cause}", path.display())]
+    Trace { path: PathBuf, cause: TraceError },
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    #[error("--to: {0}")]
+    Address(#[from] hyper::http::Error),
+    #[error("{}: no request is left to send; all {rows} rows are over --max-input-tokens, or --limit is 0", path.display())]
+    Nothing { path: PathBuf, rows: usize },
+    #[error("{0}")]
+    Unreachable(Failure),
+    #[error("no model to ask for: /v1/models: {0}; name one with --model")]
+    Model(Failure),
+    #[error("no model to ask for: /v1/models names none; name one with --model")]
+    NoModel,
+    #[error("--engine-info: /get_server_info: {0}; only SGLang has it")]
+    Engine(Failure),
+    #[error("cannot listen for signals: {0}")]
+    Signals(io::Error),
+    #[error("--start-at {0}: that is past; name a time to come")]
+    Past(Timestamp),
+    #[error("--history: {0}")]
+    History(#[from] StoreError),
+}
+
+impl ReplayError {
+    const fn exit(&self) -> Exit {
+        match self {
+            Self::Unreachable(_) | Self::Model(_) | Self::NoModel | Self::Engine(_) | Self::Signals(_) => Exit::No,
+            Self::History(_) => Exit::Store,
+            _ => Exit::Usage,
+        }
+    }
+}
+
+impl Command for Replay {
+    const NAME: &'static str = "replay";
+    const ABOUT: &'static str = "Replay a recorded trace against a server and report what was measured";
+
+    fn run(self) -> Exit {
+        block_on(run(self, clock()))
+    }
+}
+
+/// Replays, prints, and says how it went.
+async fn run(args: Replay, clock: Arc<dyn Clock>) -> Exit {
+    match replay(&args, clock).await {
+        Ok(report) => {
+            let text = if args.json { report.json_text() } else { report.text() };
+            // A reader that has left (a closed pipe) does not change what was measured.
+            anstream::stdout().write_all(text.as_bytes()).ok();
+            if args.json && !report.summary.slip.is_good() {
+                anstream::eprintln!("gorgo replay: load generator limited: see policies[0].slip");
+            }
+            if report.summary.errors == 0 { Exit::Done } else { Exit::No }
+        }
+        Err(error) => {
+            anstream::eprintln!("gorgo replay: {error}");
+            error.exit()
+        }
+    }
+}
+
+async fn replay(args: &Replay, clock: Arc<dyn Clock>) -> Result<Report, ReplayError> {
+    let target = Target::parse(&args.to)?;
+    let file = |cause| ReplayError::File { path: args.trace.clone(), cause };
+    let bytes = tokio::fs::read(&args.trace).await.map_err(file)?;
+    let mut record = Record::of(&bytes, &command_line(std::env::args()));
+    let read = trace::read(&bytes, args.block_size);
+    drop(bytes);
+    let trace = read.map_err(|cause| ReplayError::Trace { path: args.trace.clone(), cause })?;
+    let (rows_without_blocks, rows_refitted) = (trace.rows_without_blocks, trace.rows_refitted);
+    let shaped = trace::shape(
+        trace,
+        &Shape {
+            time_scale: args.time_scale,
+            limit: args.limit,
+            max_input_tokens: args.longest_input(),
+            max_output_tokens: args.max_output_tokens,
+            spread: !args.no_spread,
+        },
+    );
+    if shaped.rows.is_empty() {
+        return Err(ReplayError::Nothing { path: args.trace.clone(), rows: shaped.counts.rows });
+    }
+    if let Some(path) = &args.history {
+        // One that cannot be read is found before the replay, too.
+        Reader::open(path).await?.close().await;
+    }
+
+    let tracker = TaskTracker::new();
+    let limit = Duration::from_secs(args.timeout_secs);
+    let key = args.api_key_env.as_deref().map(api_key).transpose()?;
+    let asked = Asked { api: args.path, stream: !args.no_stream, limit, retries: args.retries };
+    let client = Arc::new(Client::new(target, &asked, key.as_ref(), Arc::clone(&clock), tracker.clone())?);
+    let max_in_flight = (args.max_in_flight > 0).then_some(args.max_in_flight);
+    let requests = shaped.rows.len();
+    let model = record.ask(&client, args).await?;
+
+    // Opened before the replay, so that a path that cannot be written does not cost one; and after all else that could stop it,
+    // so that nothing is made or emptied for a run that never was.
+    let folder = args.out_dir.as_deref().map(Folder::make).transpose().map_err(ReplayError::Output)?;
+    let create =
+        |flag: &'static str, own: Option<&PathBuf>, name: &str| -> Result<Option<(PathBuf, File)>, ReplayError> {
+            let path = own.cloned().or_else(|| folder.as_ref().map(|at| at.file(name)));
+            let create = |path: PathBuf| match File::create(&path) {
+                Ok(file) => Ok((path, file)),
+                Err(cause) => Err(ReplayError::Output(unwritable(flag, &path, &cause))),
+            };
+            path.map(create).transpose()
+        };
+    let csv_file = create("--csv", args.csv.as_ref(), "run.csv")?;
+    let html_file = create("--html", args.html.as_ref(), "run.html")?;
+    let json_file = create("--out-dir", None, "run.json")?;
+
+    let text = PromptText::new(shaped.block_tokens, args.seed);
+    let plan = Plan {
+        rows: shaped.rows,
+        bodies: BodyWriter::new(text, &asked, &model, !args.no_ignore_eos),
+        max_in_flight,
+        sessions: args.session_header == Switch::On,
+    };
+    let driven = drive_until_stopped(args, &client, plan, &tracker, Progress::new(requests)).await?;
+    record.started_at = driven.started_at;
+    let router = match &args.history {
+        Some(path) => match Router::read(path, &driven.samples).await {
+            Ok(router) => Some(router),
+            // What was measured is worth more than what the history would have said of it.
+            Err(error) => {
+                anstream::eprintln!("gorgo replay: --history: {error}");
+                None
+            }
+        },
+        None => None,
+    };
+    if let Some((path, out)) = csv_file {
+        csv::write(&driven.samples, BufWriter::new(out)).map_err(|cause| ReplayError::File { path, cause })?;
+    }
+    let report = Report {
+        label: args.label.clone(),
+        trace: args.trace.display().to_string(),
+        to: args.to.clone(),
+        model,
+        seed: args.seed,
+        time_scale: args.time_scale,
+        max_in_flight,
+        block_tokens: shaped.block_tokens,
+        rows_without_blocks,
+        rows_refitted,
+        counts: shaped.counts,
+        max_input_tokens: args.longest_input(),
+        max_output_tokens: args.max_output_tokens,
+        max_fallback_share: args.max_fallback_share,
+        record,
+        router,
+        intervals: RunIntervals::of(&driven.samples, args.seed),
+        traffic: Traffic::of(&driven.samples),
+        unsent: driven.unsent,
+        unfinished: driven.unfinished,
+        summary: Summary::of(&driven.samples),
+    };
+    if let Some((path, mut out)) = html_file {
+        let page = report.html(&command_line(std::env::args()));
+        out.write_all(page.as_bytes()).map_err(|cause| ReplayError::File { path, cause })?;
+    }
+    if let Some((path, mut out)) = json_file {
+        out.write_all(report.json_text().as_bytes()).map_err(|cause| ReplayError::File { path, cause })?;
+    }
+    Ok(report)
+}
+
+/// Connections are opened this long before a time that the replay waits for, so that none of them is idle for long.
+const WARM_BEFORE: Duration = Duration::from_secs(1);
+
+/// Waits for its time where there is one, and drives the plan; the first interrupt, or the end of its time, stops sending
+/// and lets what is in flight end, the second drops it.
+async fn drive_until_stopped(
+    args: &Replay,
+    client: &Arc<Client>,
+    plan: Plan,
+    tracker: &TaskTracker,
+    mut progress: Progress,
+) -> Result<drive::Driven, ReplayError> {
+    let mut interrupts = Interrupts::new().map_err(ReplayError::Signals)?;
+    let brakes = Brakes { drain: args.drain_secs.map(Duration::from_secs), ..Brakes::default() };
+    let notes = progress.clone();
+    let begins = args.start_at.map(|time| moment(time, client.clock())).transpose()?;
+    if let Some(begins) = begins {
+        notes.note(&format!("waiting for {}", args.start_at.unwrap_or_default()));
+        wait_until(begins, WARM_BEFORE, client, &mut interrupts, &brakes).await;
+    }
+    let connections = plan.max_in_flight.unwrap_or(WARM_CONNECTIONS).min(plan.rows.len());
+    client.warm(connections).await.map_err(ReplayError::Unreachable)?;
+    if let Some(begins) = begins {
+        wait_until(begins, Duration::ZERO, client, &mut interrupts, &brakes).await;
+    }
+    let started_at = client.clock().now();
+    let time_is_up = async {
+        match args.max_minutes.and_then(|minutes| Duration::try_from_secs_f64(minutes * 60.0).ok()) {
+            Some(most) => tokio::time::sleep(most).await,
+            None => std::future::pending().await,
+        }
+    };
+    let driving = drive(client, plan, tracker, &brakes, move |sample| progress.ended(sample));
+    tokio::pin!(driving, time_is_up);
+    let mut is_up = false;
+    let mut driven = loop {
+        tokio::select! {
+            driven = &mut driving => break driven,
+            () = &mut time_is_up, if !is_up => {
+                is_up = true;
+                brakes.stop.cancel();
+                notes.note("--max-minutes are over: stopped sending; waiting for what is in flight");
+            }
+            () = interrupts.next() => {
+                if brakes.stop.is_cancelled() {
+                    brakes.abort.cancel();
+                } else {
+                    brakes.stop.cancel();
+                    notes.note("stopped sending; waiting for what is in flight (interrupt again to drop it)");
+                }
+            }
+        }
+    };
+    notes.finish();
+    driven.started_at = started_at;
+    Ok(driven)
+}
+
+/// A time to come on the client's clock.
+fn moment(time: Timestamp, clock: &dyn Clock) -> Result<At, ReplayError> {
+    let at = u64::try_from(time.as_microsecond()).ok().map(At);
+    at.filter(|at| at.0 > clock.now().0).ok_or(ReplayError::Past(time))
+}
+
+/// Waits until so long before a time; an interrupt ends the waiting and lets nothing be sent.
+async fn wait_until(begins: At, before: Duration, client: &Client, interrupts: &mut Interrupts, brakes: &Brakes) {
+    let left = Duration::from_micros(begins.0.saturating_sub(client.clock().now().0)).saturating_sub(before);
+    if brakes.stop.is_cancelled() || left.is_zero() {
+        return;
+    }
+    tokio::select! {
+        () = tokio::time::sleep(left) => {}
+        () = interrupts.next() => brakes.stop.cancel(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,154 @@
+//! `--ablate POLICY`: what each term, each constraint and the gate of a policy is worth. How often it changed the choice is
+//! counted on the whole policy's own decisions: the same facts, the same seed, chosen again without it. What it gained
+//! is the difference of whole runs with and without it, in which everything that follows is different, too.
+//!
+//! A term is taken away by a weight of 0, so that costs which need it to be there still work. Health is no part: without
+//! it requests would go to replicas that are known to be down.
+
+use std::sync::Arc;
+
+use gorgo_routing::model::{CandidateRecord, DecisionRecord, Record};
+use gorgo_routing::policy::{Policy, RELAXED, Scratch, again};
+
+use super::compare::{Ablation, Case};
+use super::ground::Ground;
+
+/// What is taken from a policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    /// A term, by slot.
+    Term(usize),
+    /// A constraint, by place.
+    Constraint(usize),
+    /// The admission gate.
+    Admission,
+}
+
+impl Part {
+    /// All parts of a policy: terms in slot order, then constraints, then the gate.
+    pub(super) fn all(policy: &Policy) -> Vec<Self> {
+        let terms = (0..policy.terms.len()).map(Self::Term);
+        // Health is always the first.
+        let constraints = (1..policy.constraints.len()).map(Self::Constraint);
+        terms.chain(constraints).chain(policy.admission.map(|_| Self::Admission)).collect()
+    }
+
+    /// Its name in the policy.
+    pub(super) fn name(self, policy: &Policy) -> &str {
+        match self {
+            Self::Term(slot) => policy.terms.get(slot).map_or("", |term| &term.name),
+            Self::Constraint(place) => policy.constraints.get(place).map_or("", |rule| &rule.name),
+            Self::Admission => "admission",
+        }
+    }
+
+    /// What it is.
+    pub(super) const fn family(self) -> &'static str {
+        match self {
+            Self::Term(_) => "term",
+            Self::Constraint(_) => "constraint",
+            Self::Admission => "gate",
+        }
+    }
+
+    /// Takes it away.
+    pub(super) fn taken_from(self, policy: &mut Policy) {
+        match self {
+            Self::Term(slot) => {
+                if let Some(term) = policy.terms.get_mut(slot) {
+                    term.weight.init = 0.0;
+                }
+            }
+            Self::Constraint(place) => {
+                if place < policy.constraints.len() {
+                    policy.constraints.remove(place);
+                }
+            }
+            Self::Admission => policy.admission = None,
+        }
+    }
+}
+
+/// Counts, over the decisions of a run, how many would have gone elsewhere without each part.
+pub(super) struct Census<'a> {
+    policy: &'a Policy,
+    parts: Vec<Part>,
+    weights: Vec<f64>,
+    scratch: Scratch,
+    decisions: u32,
+    changed: Vec<u32>,
+}
+
+impl<'a> Census<'a> {
+    /// Of a case that asks for it.
+    pub(super) fn of(ground: &'a Ground, case: &Case) -> Option<Self> {
+        if case.ablation != Ablation::Whole {
+            return None;
+        }
+        let policy = ground.policies.named(case.policy.as_deref()?)?;
+        let parts = Part::all(policy);
+        let (changed, weights) = (vec![0; parts.len()], policy.weights().values);
+        Some(Self { policy, parts, weights, scratch: Scratch::default(), decisions: 0, changed })
+    }
+
+    /// Takes in what the run wrote down.
+    pub(super) fn take(&mut self, record: &Record) {
+        let Record::Decision(decision) = record else { return };
+        let Some(chosen) = decision.replica else { return };
+        self.decisions += 1;
+        for (place, part) in self.parts.iter().enumerate() {
+            let elsewhere = match *part {
+                // It changes when a request is sent, never where one decision sends it.
+                Part::Admission => continue,
+                Part::Term(slot) => {
+                    let own = std::mem::take(&mut self.weights[slot]);
+                    let found = choice(self.policy, &self.weights, &decision.candidates, decision, &mut self.scratch);
+                    self.weights[slot] = own;
+                    found
+                }
+                Part::Constraint(constraint) => {
+                    let rule = &self.policy.constraints[constraint];
+                    let Some(rows) = without(&decision.candidates, [&rule.name, &rule.relaxed_name]) else { continue };
+                    choice(self.policy, &self.weights, &rows, decision, &mut self.scratch)
+                }
+            };
+            self.changed[place] += u32::from(elsewhere.is_some_and(|replica| replica != chosen));
+        }
+    }
+
+    /// The share of decisions that each part changed.
+    pub(super) fn shares(self) -> Vec<f64> {
+        let all = f64::from(self.decisions.max(1));
+        self.changed.into_iter().map(|changed| f64::from(changed) / all).collect()
+    }
+}
+
+fn choice(
+    policy: &Policy,
+    weights: &[f64],
+    rows: &[CandidateRecord],
+    decision: &DecisionRecord,
+    scratch: &mut Scratch,
+) -> Option<gorgo_routing::model::ReplicaId> {
+    again(policy, weights, rows, decision.seed, scratch).map(|again| again.replica)
+}
+
+/// The rows as if nobody had been ruled out under these names; `None` where nobody was. A row that several constraints
+/// ruled out has the name of the first and counts for that one.
+fn without(rows: &[CandidateRecord], names: [&Arc<str>; 2]) -> Option<Vec<CandidateRecord>> {
+    let by_it = |row: &CandidateRecord| row.excluded_by.as_ref().is_some_and(|name| names.contains(&name));
+    if !rows.iter().any(by_it) {
+        return None;
+    }
+    let mut rows = rows.to_vec();
+    for row in &mut rows {
+        if by_it(row) {
+            row.excluded_by = None;
+        }
+    }
+    // There is somebody within all limits now, so nobody is let back in.
+    for row in &mut rows {
+        row.excluded_by = row.excluded_by.take().map(|name| name.strip_prefix(RELAXED).map_or(name.clone(), Arc::from));
+    }
+    Some(rows)
+}

@@ -1,0 +1,183 @@
+//! One run per case and seed, as many at a time as there are jobs. Each run stands alone, so neither how many run at
+//! once, nor in what order they end, nor which of them a file kept from before, changes any result.
+
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use gorgo_lab::sim::world::{Chooser, SimulateError, Tuning, simulate, simulate_recorded};
+use gorgo_lab::trace::Summary;
+use gorgo_routing::model::quantile;
+
+use super::ablation::{Census, Part};
+use super::ground::{Failure, Ground};
+use super::kept::Kept;
+
+/// Name of the row that no router could reach.
+pub(super) const CLAIRVOYANT: &str = "clairvoyant";
+
+/// Who decides, and where.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Case {
+    /// Its configuration and load, by place among the plan's grounds.
+    pub(super) ground: usize,
+    /// `None`: the clairvoyant.
+    pub(super) policy: Option<Arc<str>>,
+    /// What an ablation asks of it.
+    pub(super) ablation: Ablation,
+}
+
+/// What an ablation asks of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ablation {
+    /// Nothing: there is none.
+    None,
+    /// The policy whole, its tuner apart; and how often each part decided.
+    Whole,
+    /// The same without this part.
+    Without(Part),
+}
+
+/// What is to be run.
+pub(super) struct Plan<'a> {
+    pub(super) grounds: &'a [Ground],
+    pub(super) cases: Vec<Case>,
+    pub(super) seeds: Vec<u64>,
+    /// Runs that need not be made again, and where new ones are written down.
+    pub(super) kept: Option<&'a Kept>,
+}
+
+/// One run in numbers.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Outcome {
+    pub(super) summary: Summary,
+    /// 95th percentile of the lowest TTFT that was possible for each request, ms.
+    pub(super) bound_ttft_p95_ms: Option<f64>,
+    /// What the policy's tuner did; `None` where it has none.
+    pub(super) tuning: Option<Tuning>,
+    /// For each part of the policy the share of decisions that would have gone elsewhere without it; only where an
+    /// ablation asks.
+    pub(super) decisive: Vec<f64>,
+}
+
+/// One case's runs, by seed.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct PolicyRuns {
+    /// The policy, or what is left of it.
+    pub(super) policy: Arc<str>,
+    pub(super) case: Case,
+    pub(super) runs: Vec<Outcome>,
+}
+
+impl Plan<'_> {
+    /// How many runs that is.
+    pub(super) fn runs(&self) -> usize {
+        self.cases.len() * self.seeds.len()
+    }
+
+    /// The run of that number.
+    fn run(&self, number: usize) -> Result<Outcome, Failure> {
+        let (case, seed) = (&self.cases[number / self.seeds.len()], self.seeds[number % self.seeds.len()]);
+        let ground = &self.grounds[case.ground];
+        let Some(kept) = self.kept else { return Ok(made(ground, case, seed)?) };
+        let key = kept.key(ground, case, seed);
+        if let Some(outcome) = kept.get(&key) {
+            return Ok(outcome.clone());
+        }
+        let outcome = made(ground, case, seed)?;
+        kept.put(&key, ground, case, seed, &outcome)?;
+        Ok(outcome)
+    }
+}
+
+/// Makes a run.
+fn made(ground: &Ground, case: &Case, seed: u64) -> Result<Outcome, SimulateError> {
+    let setup = ground.setup(case.policy.as_deref().unwrap_or(CLAIRVOYANT));
+    let chooser = chooser(ground, case);
+    let mut census = Census::of(ground, case);
+    let run = match &mut census {
+        Some(census) => simulate_recorded(&setup, chooser, seed, &mut |record| census.take(&record))?,
+        None => simulate(&setup, chooser, seed)?,
+    };
+    let mut bounds_ms = run.bounds_ms;
+    bounds_ms.sort_by(f64::total_cmp);
+    Ok(Outcome {
+        summary: Summary::of(&run.samples),
+        bound_ttft_p95_ms: quantile(&bounds_ms, 0.95),
+        tuning: run.tuning,
+        decisive: census.map(|census| census.shares()).unwrap_or_default(),
+    })
+}
+
+/// Who decides, built for this run alone.
+fn chooser(ground: &Ground, case: &Case) -> Chooser {
+    let built = case.policy.as_ref().and_then(|name| {
+        let policies = ground.built()?;
+        let id = policies.index_of(name)?;
+        Some((policies, id))
+    });
+    let Some((mut policies, id)) = built else { return Chooser::Clairvoyant };
+    // Built just now, so nobody else has it.
+    if case.ablation != Ablation::None
+        && let Some(policy) = policies.list.get_mut(id.index()).and_then(Arc::get_mut)
+    {
+        policy.tune = None;
+        if let Ablation::Without(part) = case.ablation {
+            part.taken_from(policy);
+        }
+    }
+    Chooser::Policy(policies, id)
+}
+
+/// Does `many` pieces of work, so many at a time; what they give, in order.
+pub(in crate::cmd) fn each<T: Send>(many: usize, jobs: NonZeroUsize, piece: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    let next = AtomicUsize::new(0);
+    let given: Mutex<Vec<Option<T>>> = Mutex::new(std::iter::repeat_with(|| None).take(many).collect());
+    let work = || {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= many {
+                break;
+            }
+            let one = piece(number);
+            given.lock().unwrap_or_else(PoisonError::into_inner)[number] = Some(one);
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 1..jobs.get().min(many) {
+            scope.spawn(work);
+        }
+        work();
+    });
+    given.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().flatten().collect()
+}
+
+/// Runs all; `done` is called after each.
+pub(super) fn compare(plan: &Plan<'_>, jobs: NonZeroUsize, done: impl Fn() + Sync) -> Result<Vec<PolicyRuns>, Failure> {
+    let outcomes = each(plan.runs(), jobs, |number| {
+        let outcome = plan.run(number);
+        done();
+        outcome
+    });
+    let all: Vec<Outcome> = outcomes.into_iter().collect::<Result<_, _>>()?;
+    let rows = plan.cases.iter().zip(all.chunks(plan.seeds.len().max(1)));
+    Ok(rows
+        .map(|(case, runs)| PolicyRuns {
+            policy: case.label(&plan.grounds[case.ground]),
+            case: case.clone(),
+            runs: runs.to_vec(),
+        })
+        .collect())
+}
+
+impl Case {
+    fn label(&self, ground: &Ground) -> Arc<str> {
+        let Some(name) = &self.policy else { return Arc::from(CLAIRVOYANT) };
+        let policy = ground.policies.named(name);
+        match (self.ablation, policy) {
+            (Ablation::Without(part), Some(policy)) => format!("{name} − {}", part.name(policy)).into(),
+            _ => Arc::clone(name),
+        }
+    }
+}

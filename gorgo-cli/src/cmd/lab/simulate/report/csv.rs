@@ -1,0 +1,48 @@
+//! One line per policy, configuration, load and seed.
+
+use std::io::{self, Write};
+
+use super::{FIGURES, Report};
+use crate::report::csv::escaped;
+
+impl Report {
+    /// One line per policy and seed; the columns of a sweep stand behind those that all have.
+    pub(in crate::cmd::lab::simulate) fn csv(&self, out: impl Write) -> io::Result<()> {
+        let mut out = io::BufWriter::new(out);
+        write!(out, "policy,seed,requests,errors")?;
+        for figure in &FIGURES {
+            write!(out, ",{}", figure.name)?;
+        }
+        let is_sweep = !self.frame.axes.is_empty() || self.has_loads();
+        if is_sweep {
+            write!(out, ",time_scale,requests_per_s")?;
+            for path in &self.frame.axes {
+                write!(out, ",{}", escaped(path))?;
+            }
+        }
+        writeln!(out)?;
+        for row in &self.rows {
+            for (seed, run) in self.frame.seeds.iter().zip(&row.runs) {
+                let name = escaped(&row.policy);
+                write!(out, "{name},{seed},{},{}", run.summary.requests, run.summary.errors)?;
+                for figure in &FIGURES {
+                    match (figure.read)(run) {
+                        Some(value) => write!(out, ",{value:.6}")?,
+                        None => write!(out, ",")?,
+                    }
+                }
+                if let Some(place) = self.place(row).filter(|_| is_sweep) {
+                    write!(out, ",{},", place.time_scale)?;
+                    if let Some(rate) = place.requests_per_s {
+                        write!(out, "{rate:.6}")?;
+                    }
+                    for (_, value) in self.swept(row) {
+                        write!(out, ",{}", escaped(value.unwrap_or_default()))?;
+                    }
+                }
+                writeln!(out)?;
+            }
+        }
+        out.flush()
+    }
+}

@@ -1,0 +1,94 @@
+//! What an ablation found of each part: how often it decided, and what runs without it lose.
+
+use gorgo_lab::trace::mean;
+use serde_json::{Value, json};
+
+use super::{E2E_P95, Report, TTFT_P50, TTFT_P95};
+use crate::cmd::lab::simulate::compare::Ablation;
+use crate::report::json::{number, standard_deviation};
+use crate::report::number::percent;
+use crate::report::table::numbers;
+
+/// Figures that are compared.
+const COMPARED: [(usize, &str, &str); 3] =
+    [(TTFT_P50, "TTFT p50", "ttft_p50"), (TTFT_P95, "TTFT p95", "ttft_p95"), (E2E_P95, "E2E p95", "e2e_p95")];
+
+/// One part.
+struct Found<'a> {
+    what: &'static str,
+    name: &'a str,
+    /// Share of decisions that would have gone elsewhere without it, per seed.
+    decisive: Vec<f64>,
+    /// Without it over with it, per seed, for each of [`COMPARED`].
+    ratios: Vec<Vec<f64>>,
+}
+
+impl Report {
+    fn found(&self) -> Vec<Found<'_>> {
+        let whole = self.rows.iter().find(|row| row.case.ablation == Ablation::Whole);
+        let Some(whole) = whole else { return Vec::new() };
+        let less = self.rows.iter().filter(|row| matches!(row.case.ablation, Ablation::Without(_)));
+        let mut found = Vec::new();
+        for (place, ((what, name), less)) in self.frame.parts.iter().zip(less).enumerate() {
+            let ratio = |figure: usize| {
+                let pairs = whole.values(figure).into_iter().zip(less.values(figure));
+                pairs.filter(|(with, _)| *with > 0.0).map(|(with, without)| without / with).collect()
+            };
+            found.push(Found {
+                what,
+                name,
+                decisive: whole.runs.iter().filter_map(|run| run.decisive.get(place).copied()).collect(),
+                ratios: COMPARED.map(|(figure, ..)| ratio(figure)).into(),
+            });
+        }
+        found
+    }
+
+    /// Header and rows; empty where there was no ablation.
+    pub(super) fn ablation_cells(&self) -> Option<(Vec<String>, Vec<Vec<String>>)> {
+        let found = self.found();
+        if found.is_empty() {
+            return None;
+        }
+        let header = ["without", "", "decided"].into_iter().chain(COMPARED.map(|(_, name, _)| name));
+        let rows = found.iter().map(|one| {
+            let mut cells = vec![one.name.to_owned(), one.what.to_owned(), percent(mean(&one.decisive))];
+            cells.extend(one.ratios.iter().map(|ratios| match (mean(ratios), standard_deviation(ratios)) {
+                (Some(middle), Some(deviation)) => format!("× {middle:.3}±{deviation:.3}"),
+                (Some(middle), None) => format!("× {middle:.3}"),
+                _ => "–".to_owned(),
+            }));
+            cells
+        });
+        Some((header.map(str::to_owned).collect(), rows.collect()))
+    }
+
+    pub(super) fn ablation_text(&self) -> String {
+        let Some((header, rows)) = self.ablation_cells() else { return String::new() };
+        let mut table = numbers(&header.iter().map(String::as_str).collect::<Vec<_>>());
+        for row in rows {
+            table.add_row(row);
+        }
+        format!("{table}\n{ABLATION_NOTE}\n")
+    }
+
+    pub(super) fn ablation_json(&self) -> Value {
+        let one = |one: &Found<'_>| {
+            let mut value = json!({
+                "name": one.name, "what": one.what,
+                "decisive_share": number(mean(&one.decisive)),
+                "decisive_share_sd": number(standard_deviation(&one.decisive)),
+            });
+            for ((_, _, key), ratios) in COMPARED.iter().zip(&one.ratios) {
+                value[format!("{key}_without_over_with")] = number(mean(ratios));
+                value[format!("{key}_without_over_with_sd")] = number(standard_deviation(ratios));
+            }
+            value
+        };
+        self.found().iter().map(one).collect()
+    }
+}
+
+/// How to read the table.
+pub(super) const ABLATION_NOTE: &str = "decided: share of decisions that would have gone elsewhere without it, on the \
+                                        same facts; ×: whole runs without it over with it, per seed: above 1 it helps";

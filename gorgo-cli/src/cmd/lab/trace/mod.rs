@@ -1,0 +1,114 @@
+//! `gorgo trace`: makes traces, cuts them, and says what is in them.
+//!
+//! Exit code: 0 done, 2 a command line or file that cannot be used, 74 a history database that cannot be used.
+
+mod from_db;
+mod generate;
+mod output;
+mod profiles;
+mod slice;
+mod stats;
+
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use gorgo_lab::trace::generate::{ParameterError, ServeGenError};
+use gorgo_lab::trace::{self, TraceError};
+use gorgo_store::StoreError;
+
+pub(super) use self::from_db::read as stored_requests;
+use crate::cmd::Command;
+use crate::exit::Exit;
+
+/// Arguments of `gorgo trace`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Trace {
+    #[command(subcommand)]
+    what: What,
+}
+
+/// What to do.
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Make a synthetic trace from a named profile and a seed
+    Generate(generate::Generate),
+    /// Say what is in a trace: rate, burstiness, lengths, reuse, sessions
+    Stats(stats::Stats),
+    /// Cut a part out of a trace
+    Slice(slice::Slice),
+    /// Write a router's history as a trace, without any hash or text
+    FromDb(from_db::FromDb),
+    /// List the profiles that can be generated, or all numbers of one
+    Profiles(profiles::Profiles),
+}
+
+/// Why it was not done.
+#[derive(Debug, thiserror::Error)]
+enum TraceCommandError {
+    #[error("{}: {cause}", path.display())]
+    File { path: PathBuf, cause: io::Error },
+    #[error("{}: {cause}", path.display())]
+    Read { path: PathBuf, cause: TraceError },
+    #[error("{}: {cause}", path.display())]
+    Tables { path: PathBuf, cause: ServeGenError },
+    #[error("unknown profile {name:?}; known: {known}, and servegen:MODEL with --tables FOLDER")]
+    Profile { name: String, known: String },
+    #[error("--set: {0}")]
+    Set(#[from] ParameterError),
+    #[error("{0}")]
+    Arguments(&'static str),
+    #[error(
+        "--from-s {from_s}: ServeGen's tables of this model have no traffic there; they cover {first_s} to {last_s} s"
+    )]
+    NoTraffic { from_s: f64, first_s: f64, last_s: f64 },
+    #[error("no request is left to write")]
+    Nothing,
+    #[error("cannot write: {0}")]
+    Output(io::Error),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl TraceCommandError {
+    const fn exit(&self) -> Exit {
+        match self {
+            Self::Store(_) => Exit::Store,
+            _ => Exit::Usage,
+        }
+    }
+}
+
+impl Command for Trace {
+    const NAME: &'static str = "trace";
+    const ABOUT: &'static str = "Make traces, cut them, and say what is in them";
+
+    fn run(self) -> Exit {
+        let done = match self.what {
+            What::Generate(generate) => generate.run(),
+            What::Stats(stats) => stats.run(),
+            What::Slice(slice) => slice.run(),
+            What::FromDb(from_db) => from_db.run(),
+            What::Profiles(profiles) => profiles.run(),
+        };
+        match done {
+            Ok(text) => {
+                // A closed pipe is not worth an error.
+                let _ = anstream::stdout().write_all(text.as_bytes());
+                Exit::Done
+            }
+            Err(error) => {
+                anstream::eprintln!("gorgo trace: {error}");
+                error.exit()
+            }
+        }
+    }
+}
+
+/// Reads a trace file.
+fn read(path: &Path, block_tokens: Option<u32>) -> Result<trace::Trace, TraceCommandError> {
+    let bytes = std::fs::read(path).map_err(|cause| TraceCommandError::File { path: path.to_owned(), cause })?;
+    trace::read(&bytes, block_tokens).map_err(|cause| TraceCommandError::Read { path: path.to_owned(), cause })
+}
+
+#[cfg(test)]
+mod tests;

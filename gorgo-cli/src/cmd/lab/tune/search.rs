@@ -1,0 +1,237 @@
+//! The search: candidates asked of the policy's optimizer, each judged by whole simulated runs.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use gorgo_lab::sim::world::{Chooser, SimulateError, simulate};
+use gorgo_lab::trace::{self, Summary};
+use gorgo_routing::model::{ErrorClass, Params};
+use gorgo_routing::policy::Policy;
+use gorgo_routing::tune::cohort::Statistic;
+use gorgo_routing::tune::contrast::{Pair, contrast, estimates};
+use gorgo_routing::tune::optimizer::Told;
+use gorgo_routing::tune::sample::{Fate, Sample};
+use gorgo_routing::tune::{Optimizer, Plan};
+
+use crate::cmd::lab::simulate::each;
+use crate::cmd::lab::simulate::ground::{Failure, Ground};
+
+/// A candidate takes over where it is better by more than so many standard errors of the paired runs.
+const ACCEPT_SE: f64 = 1.0;
+
+/// One run with some weights.
+#[derive(Debug, Clone)]
+struct One {
+    samples: Vec<Sample>,
+    summary: Summary,
+}
+
+/// Figures of some runs: means over seeds.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(super) struct Figures {
+    pub(super) ttft_p95_ms: f64,
+    pub(super) e2e_p95_ms: f64,
+    pub(super) busiest_share: f64,
+}
+
+impl Figures {
+    fn of(runs: &[One]) -> Self {
+        let mean = |of: fn(&Summary) -> Option<f64>| {
+            trace::mean(&runs.iter().filter_map(|run| of(&run.summary)).collect::<Vec<_>>()).unwrap_or(0.0)
+        };
+        Self {
+            ttft_p95_ms: mean(|run| run.all.ttft.p95),
+            e2e_p95_ms: mean(|run| run.all.e2e.p95),
+            busiest_share: mean(|run| run.busiest_share),
+        }
+    }
+}
+
+/// What came of a search.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Outcome {
+    /// Weights of all terms: as configured, and as found.
+    pub(super) start: Vec<f64>,
+    pub(super) found: Vec<f64>,
+    pub(super) tried: u32,
+    pub(super) accepted: u32,
+    /// On the seeds of the search: start, found.
+    pub(super) seen: [Figures; 2],
+    /// On the others.
+    pub(super) unseen: [Figures; 2],
+}
+
+/// A policy, and how it is searched.
+pub(super) struct Search<'a> {
+    ground: &'a Ground,
+    policy: &'a Policy,
+    plan: &'a Plan,
+    jobs: NonZeroUsize,
+    seeds: &'a [u64],
+}
+
+impl<'a> Search<'a> {
+    pub(super) fn new(ground: &'a Ground, name: &str, jobs: NonZeroUsize, seeds: &'a [u64]) -> Result<Self, Failure> {
+        if seeds.len() < 2 {
+            let text = "--seeds: at least two, so that a difference has an error";
+            return Err(Failure::Asked(text.to_owned()));
+        }
+        let tuned = ground.policies.named(name).and_then(|policy| Some((policy, policy.tune.as_ref()?)));
+        let Some((policy, plan)) = tuned else {
+            let text = format!(
+                "--policy: \"{name}\" has no `tune` table, or it is not enabled; give it one with an objective and an \
+                 optimizer, and the weights that may move `tune = true`"
+            );
+            return Err(Failure::Asked(text));
+        };
+        Ok(Self { ground, policy, plan, jobs, seeds })
+    }
+
+    pub(super) const fn policy(&self) -> &Policy {
+        self.policy
+    }
+
+    /// Most runs that a search makes.
+    pub(super) fn runs(&self, generations: u32, checks: usize) -> usize {
+        let generations = usize::try_from(generations).unwrap_or(usize::MAX);
+        self.seeds.len().saturating_mul(generations.saturating_add(1)).saturating_add(2 * checks)
+    }
+
+    /// Searches, and checks on other seeds; `done` is called after each run.
+    pub(super) fn run(&self, generations: u32, checks: &[u64], done: impl Fn() + Sync) -> Result<Outcome, Failure> {
+        let mut optimizer = self.optimizer()?;
+        let start = self.policy.weights().values;
+        let (mut best, mut best_runs) = (start.clone(), self.all(&start, self.seeds, &done)?);
+        let first = Figures::of(&best_runs);
+        let (mut tried, mut accepted) = (0, 0);
+        while tried < generations {
+            let Some(point) = optimizer.ask() else { break };
+            tried += 1;
+            let weights = self.weights(&point);
+            let runs = self.all(&weights, self.seeds, &done)?;
+            let told = self.judged(&best_runs, &runs)?;
+            optimizer.tell(&told);
+            if told.accepted {
+                accepted += 1;
+                (best, best_runs) = (weights, runs);
+            }
+        }
+        // What is written down is what is checked: six digits say more than any search found out.
+        let found: Vec<f64> = best.iter().map(|weight| six_digits(*weight)).collect();
+        let check = |weights: &[f64]| Ok::<_, Failure>(Figures::of(&self.all(weights, checks, &done)?));
+        Ok(Outcome {
+            seen: [first, Figures::of(&best_runs)],
+            unseen: [check(&start)?, check(&found)?],
+            start,
+            found,
+            tried,
+            accepted,
+        })
+    }
+
+    fn optimizer(&self) -> Result<Box<dyn Optimizer>, Failure> {
+        let Plan { optimizer, optimizer_params, space, seed, .. } = self.plan;
+        if Params::text(optimizer_params, "mode") == Some("reference") {
+            let name = &self.policy.name;
+            let text = format!(
+                "--policy {name}: its optimizer has `mode = \"reference\"`, which scores windows of live traffic one \
+                 after the other and has no offline form; --set policy.{name}.tune.optimizer.mode=paired searches \
+                 the same weights offline"
+            );
+            return Err(Failure::Asked(text));
+        }
+        (optimizer.build)(optimizer_params, space, *seed).map_err(Failure::Asked)
+    }
+
+    /// The dimensions' weights in their slots, all others as configured.
+    fn weights(&self, point: &[f64]) -> Vec<f64> {
+        let mut values = self.policy.weights().values;
+        for (dimension, weight) in self.plan.space.dimensions.iter().zip(point) {
+            values[dimension.slot] = *weight;
+        }
+        values
+    }
+
+    /// One run per seed.
+    fn all(&self, weights: &[f64], seeds: &[u64], done: &(impl Fn() + Sync)) -> Result<Vec<One>, Failure> {
+        let runs = each(seeds.len(), self.jobs, |number| {
+            let run = self.one(weights, seeds[number]);
+            done();
+            run
+        });
+        Ok(runs.into_iter().collect::<Result<_, SimulateError>>()?)
+    }
+
+    fn one(&self, weights: &[f64], seed: u64) -> Result<One, SimulateError> {
+        let built = self.ground.built().and_then(|policies| {
+            let index = policies.index_of(&self.policy.name)?;
+            Some((policies, index))
+        });
+        let chooser = built.map_or(Chooser::Clairvoyant, |(mut policies, index)| {
+            // Built just now, so nobody else has it.
+            if let Some(policy) = policies.list.get_mut(index.index()).and_then(Arc::get_mut) {
+                policy.tune = None;
+                for (term, weight) in policy.terms.iter_mut().zip(weights) {
+                    term.weight.init = *weight;
+                }
+            }
+            Chooser::Policy(policies, index)
+        });
+        let run = simulate(&self.ground.setup(&self.policy.name), chooser, seed)?;
+        let samples = run.samples.iter().filter_map(|sample| self.sample(sample)).collect();
+        Ok(One { samples, summary: Summary::of(&run.samples) })
+    }
+
+    /// What a measurement says of the weights.
+    fn sample(&self, of: &trace::Sample) -> Option<Sample> {
+        let fate = match of.error {
+            None => Fate::Served,
+            Some(ErrorClass::Refused | ErrorClass::ClientError) => return None,
+            Some(_) => Fate::Failed,
+        };
+        let place = of
+            .replica
+            .as_ref()
+            .and_then(|name| self.ground.members.iter().position(|member| member.replica.name == *name));
+        Some(Sample {
+            ttft_ms: of.ttft_ms,
+            e2e_ms: of.e2e_ms,
+            itl_ms: of.itl_ms,
+            prompt_tokens: of.usage.prompt_tokens,
+            completion_tokens: of.usage.completion_tokens,
+            replica: u16::try_from(place?).ok()?,
+            size: f64::from(of.input_tokens).ln_1p(),
+            fate,
+        })
+    }
+
+    /// The candidate's runs against the incumbent's, paired by seed.
+    fn judged(&self, incumbent: &[One], candidate: &[One]) -> Result<Told, Failure> {
+        let pairs: Vec<Pair> = incumbent
+            .iter()
+            .zip(candidate)
+            .map(|(one, other)| Pair { incumbent: one.samples.clone(), candidate: other.samples.clone() })
+            .collect();
+        let replicas = self.ground.members.len();
+        let Some(seen) = contrast(&*self.plan.objective, &pairs, replicas) else {
+            let text = format!("the trace has too few requests for the objective {}", self.plan.objective_kind);
+            return Err(Failure::Asked(text));
+        };
+        let better = seen.difference < -ACCEPT_SE * seen.error;
+        let accepted = better && self.is_within_guard(&pairs, replicas);
+        Ok(Told { accepted, decided: true, difference: seen.difference, error: seen.error })
+    }
+
+    fn is_within_guard(&self, pairs: &[Pair], replicas: usize) -> bool {
+        let guard = self.plan.guard;
+        let of = |statistic| estimates(pairs, replicas, statistic).map(|(own, other)| (own.value, other.value));
+        let slow = of(Statistic::E2eP95).is_some_and(|(own, other)| own > guard.max_e2e_p95_ratio * other);
+        let failing = of(Statistic::ErrorShare).is_some_and(|(own, other)| own > guard.max_error_share.max(other));
+        !slow && !failing
+    }
+}
+
+/// A number as it is written down.
+fn six_digits(number: f64) -> f64 {
+    format!("{number:.5e}").parse().unwrap_or(number)
+}

@@ -1,0 +1,209 @@
+//! `gorgo check`: whether a configuration is right, without starting anything; what holds; the schema for editors.
+
+use std::ffi::OsString;
+use std::io::{ErrorKind, Write};
+use std::path::Path;
+
+use gorgo_core::run::load;
+use gorgo_routing::config::{Config, Look, Setting, effective, render, schema, summary};
+use gorgo_routing::model::{Faults, KindDoc};
+
+use crate::args::{ConfigArgs, environment, look, policy_setting};
+use crate::cmd::Command;
+use crate::engine_settings::notes;
+use crate::exit::Exit;
+use crate::plugins::registry;
+
+/// Arguments of `gorgo check`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Check {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Checks as if this policy were the default, as `serve --policy` would run it
+    #[arg(long, value_name = "NAME")]
+    policy: Option<String>,
+    /// Prints every value that holds, with its origin, as TOML
+    #[arg(long)]
+    effective: bool,
+    /// Takes warnings for faults
+    #[arg(long)]
+    deny_warnings: bool,
+    /// Prints the JSON schema of configuration files, for editors, and reads none
+    #[arg(long)]
+    schema: bool,
+}
+
+/// What a check says.
+#[derive(Debug, PartialEq)]
+struct Verdict {
+    exit: Exit,
+    /// For standard output.
+    out: String,
+    /// For standard error.
+    report: String,
+}
+
+impl Command for Check {
+    const NAME: &'static str = "check";
+    const ABOUT: &'static str = "Check a configuration and report all that is wrong with it";
+
+    fn run(self) -> Exit {
+        let verdict = self.verdict(&environment(), look());
+        // A closed pipe is not worth an error.
+        let _ = anstream::stderr().write_all(verdict.report.as_bytes());
+        let _ = std::io::stdout().write_all(verdict.out.as_bytes());
+        verdict.exit
+    }
+}
+
+impl Check {
+    fn verdict(&self, environment: &[(OsString, OsString)], look: Look) -> Verdict {
+        let registry = registry(&self.config.config);
+        if self.schema {
+            let kinds: Vec<KindDoc> = registry.rows().collect();
+            return Verdict { exit: Exit::Done, out: format!("{:#}\n", schema(&kinds)), report: String::new() };
+        }
+        let policy = policy_setting(self.policy.as_deref());
+        let settings: Vec<Setting> = self.config.set.iter().cloned().chain(policy).collect();
+        let mut loading = load(&self.config.config, environment, &settings, &registry);
+        if let Some((config, _)) = &loading.ready {
+            look_at_store(config, &mut loading.faults);
+        }
+        let mut report = render(&loading.faults, &loading.origins, look);
+        let name = loading.origins.source().name();
+        if !loading.faults.list.is_empty() {
+            report.push_str(&format!("{name}: {}\n", summary(&loading.faults)));
+        }
+        let refused = loading.faults.any() || (self.deny_warnings && !loading.faults.list.is_empty());
+        let out = match &loading.ready {
+            Some((config, policies)) if self.effective && !refused => {
+                let mut text = effective(config, &loading.origins);
+                let serves = policies
+                    .get(policies.default)
+                    .filter(|policy| config.policies.iter().all(|(name, _)| **name != *policy.name));
+                if let Some(preset) = serves {
+                    text.push_str(&format!("\n# the preset that serves\n{}", preset.text));
+                }
+                text
+            }
+            Some((config, policies)) if !refused => {
+                let replicas = config.replicas.iter().filter(|replica| replica.enabled).count();
+                let plural = if replicas == 1 { "" } else { "s" };
+                let (policy, known) = (&config.default_policy, policies.list.len());
+                let right = format!("{name}: right; {replicas} replica{plural}, policy {policy} of {known}\n");
+                // Notes are advice, no faults: neither `--deny-warnings` nor the exit code knows of them.
+                right + &notes(&config.replicas)
+            }
+            _ => String::new(),
+        };
+        Verdict { exit: if refused { Exit::Configuration } else { Exit::Done }, out, report }
+    }
+}
+
+/// Whether `serve` could write its history where the configuration says. A warning: it may be meant for another machine.
+fn look_at_store(config: &Config, faults: &mut Faults) {
+    let path = config.base.join(&config.store.path);
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // What is there already must be writable itself; else a file is made beside it and taken away again.
+    let tried = if path.exists() {
+        std::fs::OpenOptions::new().append(true).open(&path).map(drop)
+    } else {
+        let probe = folder.join(format!(".gorgo-check-{}", std::process::id()));
+        std::fs::File::create_new(&probe).and_then(|_| std::fs::remove_file(&probe))
+    };
+    let Err(cause) = tried else { return };
+    let shown = folder.display();
+    let message = match cause.kind() {
+        ErrorKind::NotFound => format!("the folder {shown} is absent here; make it, or `serve` will not start"),
+        _ => format!("`serve` could not write its history in {shown}: {cause}; mend its permissions or name another"),
+    };
+    faults.warn("store.path", message);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{Args, FromArgMatches};
+
+    const SHIPPED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../policies.toml");
+
+    fn check(flags: &[&str], look: Look) -> Verdict {
+        let command = Check::augment_args(clap::Command::new("check"));
+        let line = ["check", "--config", SHIPPED].iter().chain(flags);
+        let matches = command.try_get_matches_from(line).unwrap();
+        let mut verdict = Check::from_arg_matches(&matches).unwrap().verdict(&[], look);
+        verdict.report = verdict.report.replace(SHIPPED, "policies.toml");
+        verdict.out = verdict.out.replace(SHIPPED, "policies.toml");
+        verdict
+    }
+
+    #[test]
+    fn the_shipped_file_is_right() {
+        let verdict = check(&["--deny-warnings"], Look::Plain);
+        let known = gorgo_routing::policy::PRESETS.len() + 1;
+        let right = format!("policies.toml: right; 3 replicas, policy predicted-latency of {known}\n");
+        let notes = verdict.out.strip_prefix(&right).unwrap();
+        assert_eq!((verdict.exit, verdict.report.as_str()), (Exit::Done, ""));
+        insta::assert_snapshot!(notes);
+    }
+
+    #[test]
+    fn faults_and_denied_warnings_end_with_78() {
+        let verdict = check(&["--set", "server.drain_secs=-1", "--effective"], Look::Plain);
+        assert_eq!(verdict.exit, Exit::Configuration);
+        assert_eq!(verdict.out, "");
+        assert_eq!(verdict.report, "--set server.drain_secs: -1 is below 0\npolicies.toml: 1 fault\n");
+
+        let late = ["--set", "scrape.stale_after_ms=2000"];
+        assert_eq!(check(&late, Look::Plain).exit, Exit::Done);
+        assert!(check(&late, Look::Plain).report.ends_with("policies.toml: 1 warning\n"));
+        assert_eq!(check(&[late[0], late[1], "--deny-warnings"], Look::Plain).exit, Exit::Configuration);
+    }
+
+    #[test]
+    fn one_policy_is_checked_as_if_it_were_the_default() {
+        let verdict = check(&["--policy", "least-load"], Look::Plain);
+        assert!(verdict.out.contains("policy least-load of"), "{verdict:?}");
+        let slip = check(&["--policy", "predictd"], Look::Plain);
+        assert_eq!(slip.exit, Exit::Configuration);
+        assert!(
+            slip.report.starts_with("--policy: unknown policy \"predictd\"; did you mean `predicted-latency`?\n"),
+            "{}",
+            slip.report
+        );
+        // Where nothing is near, each known name stands once, also that of a preset which the file replaces.
+        let strange = check(&["--policy", "nosuch"], Look::Plain).report;
+        assert_eq!(strange.matches(" gorgo-tuned,").count(), 1, "{strange}");
+    }
+
+    #[test]
+    fn a_history_that_cannot_be_written_is_a_warning() {
+        let absent = ["--set", "store.path=no/such/folder/history.db"];
+        let verdict = check(&absent, Look::Plain);
+        assert_eq!(verdict.exit, Exit::Done);
+        let report = &verdict.report;
+        assert!(report.starts_with("--set store.path: warning: the folder "), "{report}");
+        assert!(report.contains("no/such/folder is absent here; make it"), "{report}");
+        assert_eq!(check(&[absent[0], absent[1], "--deny-warnings"], Look::Plain).exit, Exit::Configuration);
+        // A folder where the file should be.
+        let folder = check(&["--set", "store.path=migrations"], Look::Plain);
+        assert!(folder.report.contains("could not write its history"), "{}", folder.report);
+    }
+
+    #[test]
+    fn effective_names_the_origins() {
+        let out = check(&["--effective", "--set", "log.format=json"], Look::Plain).out;
+        let line = out.lines().find(|line| line.starts_with("format = ")).unwrap();
+        assert_eq!(line.split_whitespace().collect::<Vec<_>>().join(" "), "format = \"json\" # --set log.format");
+    }
+
+    #[test]
+    fn the_committed_schema_is_the_generated_one() {
+        let committed = concat!(env!("CARGO_MANIFEST_DIR"), "/../gorgo-core/policies.schema.json");
+        let committed = std::fs::read_to_string(committed).unwrap();
+        assert!(
+            committed == check(&["--schema"], Look::Plain).out,
+            "policies.schema.json is stale: run `.ci/regenerate`"
+        );
+    }
+}

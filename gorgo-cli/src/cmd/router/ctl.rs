@@ -1,0 +1,146 @@
+//! `gorgo ctl`: what an operator does to a running router, over its admin port: take a replica out and let it back, pin a
+//! policy, look. Each is one request that `curl` could make as well.
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use gorgo_routing::config::{EngineUrl, HttpVersion};
+use gorgo_wire::engine::Endpoint;
+use gorgo_wire::engine::client::{Answer, Client};
+use hyper::Method;
+use tokio_util::task::TaskTracker;
+
+use crate::cmd::Command;
+use crate::exit::Exit;
+use crate::runtime::{block_on, clock};
+
+/// Longest wait for the router, for connecting and for its answer each.
+const LIMIT: Duration = Duration::from_secs(10);
+/// Longest answer, bytes.
+const MOST_BYTES: usize = 64 << 20;
+
+/// Arguments of `gorgo ctl`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Ctl {
+    /// The router's `admin.listen`
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9090", global = true)]
+    admin: SocketAddr,
+    #[command(subcommand)]
+    deed: Deed,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Deed {
+    /// The replicas: state, drained or not, requests there
+    Replicas,
+    /// Send nothing new to a replica; what runs there goes on
+    Drain {
+        /// Its name
+        replica: String,
+    },
+    /// Let a drained replica take requests again
+    Resume {
+        /// Its name
+        replica: String,
+    },
+    /// Which policy serves, which is the default
+    Policy,
+    /// Let this policy serve from the next decision on, in later runs too, until `unpin`
+    Pin {
+        /// A policy of the file or a preset
+        policy: String,
+    },
+    /// Let the default policy serve again
+    Unpin,
+    /// What tuners do: weights that won, weights on trial, and why
+    Tuners,
+}
+
+impl Command for Ctl {
+    const NAME: &'static str = "ctl";
+    const ABOUT: &'static str = "Operate a running router: drain a replica, pin a policy, look at its tuners";
+
+    fn run(self) -> Exit {
+        let (method, path) = match self.deed.request() {
+            Ok(request) => request,
+            Err(name) => {
+                anstream::eprintln!("gorgo: `{name}` cannot be the name of a replica or a policy");
+                return Exit::Usage;
+            }
+        };
+        block_on(async move {
+            match ask(self.admin, &method, &path).await {
+                Ok(answer) => {
+                    let said = String::from_utf8_lossy(&answer.body);
+                    // A closed pipe is not worth an error.
+                    if answer.status.is_success() {
+                        let _ = std::io::stdout().write_all(said.as_bytes());
+                        Exit::Done
+                    } else {
+                        let _ = anstream::stderr().write_all(format!("gorgo: {said}").as_bytes());
+                        Exit::No
+                    }
+                }
+                Err(cause) => {
+                    anstream::eprintln!(
+                        "gorgo: no router answers at {}: {cause}; name its admin.listen with --admin",
+                        self.admin
+                    );
+                    Exit::Unavailable
+                }
+            }
+        })
+    }
+}
+
+impl Deed {
+    /// Method and path; or the name that could be in no path.
+    fn request(&self) -> Result<(Method, String), &str> {
+        let named = |name: &str| name.bytes().all(|byte| byte.is_ascii_graphic() && !b"/?#%".contains(&byte));
+        Ok(match self {
+            Self::Replicas => (Method::GET, "/replicas".to_owned()),
+            Self::Policy => (Method::GET, "/policy".to_owned()),
+            Self::Tuners => (Method::GET, "/tuners".to_owned()),
+            Self::Unpin => (Method::POST, "/policy/unpin".to_owned()),
+            Self::Drain { replica } if named(replica) => (Method::POST, format!("/replicas/{replica}/drain")),
+            Self::Resume { replica } if named(replica) => (Method::POST, format!("/replicas/{replica}/resume")),
+            Self::Pin { policy } if named(policy) => (Method::POST, format!("/policy/pin/{policy}")),
+            Self::Drain { replica: name } | Self::Resume { replica: name } | Self::Pin { policy: name } => {
+                return Err(name);
+            }
+        })
+    }
+}
+
+/// One request on a connection of its own.
+async fn ask(admin: SocketAddr, method: &Method, path: &str) -> Result<Answer, Box<dyn std::error::Error>> {
+    let endpoint = Endpoint::new(EngineUrl::of_socket(admin), None, HttpVersion::Http1)?;
+    let (mut client, clock) = (Client::new(endpoint, TaskTracker::new()), clock());
+    Ok(if *method == Method::POST {
+        client.post(path, Bytes::new(), MOST_BYTES, LIMIT, &*clock).await?
+    } else {
+        client.get(path, MOST_BYTES, LIMIT, &*clock).await?
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_deed_is_one_request() {
+        let drain = Deed::Drain { replica: "us-ashburn".to_owned() };
+        assert_eq!(drain.request(), Ok((Method::POST, "/replicas/us-ashburn/drain".to_owned())));
+        assert_eq!(
+            Deed::Pin { policy: "gorgo".to_owned() }.request(),
+            Ok((Method::POST, "/policy/pin/gorgo".to_owned()))
+        );
+        assert_eq!(Deed::Tuners.request(), Ok((Method::GET, "/tuners".to_owned())));
+        for name in ["a/b", "a b", "a?", ""] {
+            let asked = Deed::Resume { replica: name.to_owned() };
+            assert_eq!(asked.request().is_err(), !name.is_empty(), "{name:?}");
+        }
+    }
+}

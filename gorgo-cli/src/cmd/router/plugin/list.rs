@@ -1,0 +1,89 @@
+//! `gorgo plugin list`: the plugins that a configuration loads, and what each says of itself.
+
+use std::io::Write as _;
+
+use comfy_table::{ContentArrangement, Table, presets};
+use gorgo_core::run::load;
+use gorgo_plugins::conform::{cohort, invented, request};
+use gorgo_plugins::host::{AskedFacts, Conduct, Use};
+use gorgo_routing::config::{render, summary};
+use gorgo_routing::model::{FACT_NAMES, Needs};
+
+use crate::args::{ConfigArgs, environment, look};
+use crate::exit::Exit;
+use crate::plugins::with_host;
+
+/// Arguments of `gorgo plugin list`.
+#[derive(Debug, clap::Args)]
+pub(super) struct List {
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+impl List {
+    pub(super) fn run(&self) -> Exit {
+        let (registry, host) = with_host(&self.config.config, Conduct::Reported);
+        let loading = load(&self.config.config, &environment(), &self.config.set, &registry);
+        let report = render(&loading.faults, &loading.origins, look());
+        // A closed pipe is not worth an error, here and below.
+        let _ = anstream::stderr().write_all(report.as_bytes());
+        if loading.faults.any() {
+            let name = loading.origins.source().name();
+            anstream::eprintln!("{name}: {}", summary(&loading.faults));
+        }
+        let _ = std::io::stdout().write_all(shown(&host.loaded()).as_bytes());
+        if loading.faults.any() { Exit::Configuration } else { Exit::Done }
+    }
+}
+
+/// Calls that the time is the mean of.
+const CALLS: u32 = 1000;
+/// Replicas of the facts that it is measured with.
+const REPLICAS: u16 = 3;
+/// Requests of an arm that an objective is measured with.
+const COHORT: u16 = 512;
+
+/// The list as people read it.
+fn shown(loaded: &[Use]) -> String {
+    if loaded.is_empty() {
+        return "no plugin is loaded\n".to_owned();
+    }
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(["plugin", "version", "as", "unit", "reads", "options (tunable*)", "µs a call", "sha256", "file"]);
+    let (facts, requests) = (invented(REPLICAS), cohort(COHORT));
+    for using in loaded {
+        let about = &using.about;
+        let star = |spec: &gorgo_plugins::host::Spec| format!("{}{}", spec.name, if spec.tunable() { "*" } else { "" });
+        let options: Vec<String> = about.options.iter().map(star).collect();
+        let micros = using.micros_per_call(&request(), &facts, &requests, CALLS);
+        table.add_row([
+            about.name.clone(),
+            about.version.clone(),
+            using.family.to_owned(),
+            // A constraint says yes or no.
+            if using.family == "constraint" { "–".to_owned() } else { about.unit.to_string() },
+            reads(&about.asks),
+            options.join(" "),
+            format!("{micros:.2}"),
+            using.sha256.chars().take(12).collect(),
+            using.path.display().to_string(),
+        ]);
+    }
+    format!("{table}\n")
+}
+
+/// The facts that are read: groups, and those that are named.
+fn reads(asks: &AskedFacts) -> String {
+    const NAMES: [(Needs, &str); 6] = [
+        (Needs::RTT, "rtt"),
+        (Needs::PREFIX, "prefix"),
+        (Needs::LOAD, "load"),
+        (Needs::REPORT, "report"),
+        (Needs::RATES, "rates"),
+        (Needs::LATENCY, "latency"),
+    ];
+    let groups = NAMES.iter().filter(|(need, _)| asks.groups.contains(*need)).map(|(_, name)| *name);
+    let names: Vec<_> = groups.chain(asks.named.iter().map(|place| FACT_NAMES[*place])).collect();
+    if names.is_empty() { "nothing".to_owned() } else { names.join(" ") }
+}

@@ -1,0 +1,47 @@
+//! `gorgo plugin`: make a plugin, check it, see what is loaded.
+
+mod check;
+mod list;
+mod new;
+mod trial;
+
+use crate::cmd::Command;
+use crate::exit::Exit;
+
+/// Arguments of `gorgo plugin`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Plugin {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Write a crate for a new plugin, with all that it needs to build offline
+    New(new::New),
+    /// Check a library against the plugin contract, in a process of its own
+    Check(check::Check),
+    /// List the plugins of a configuration
+    List(list::List),
+    /// Load a library and end: what `serve` and `check` do first, in a process of its own
+    #[command(hide = true)]
+    Trial(trial::Trial),
+    /// Run the checks in this process
+    #[command(hide = true)]
+    Conform(check::Conform),
+}
+
+impl Command for Plugin {
+    const NAME: &'static str = "plugin";
+    const ABOUT: &'static str = "Plugins: write, check and list terms and constraints that are loaded at start";
+
+    fn run(self) -> Exit {
+        match self.what {
+            What::New(new) => new.run(),
+            What::Check(check) => check.run(),
+            What::List(list) => list.run(),
+            What::Trial(trial) => trial.run(),
+            What::Conform(conform) => conform.run(),
+        }
+    }
+}

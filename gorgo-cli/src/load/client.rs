@@ -1,0 +1,364 @@
+//! The load generator's HTTP client: kept connections, one request at a time on each, times taken around the wire.
+//!
+//! A request is sent again silently only when nothing of it had been sent (a kept connection that the server had
+//! closed meanwhile). Whatever else goes wrong becomes that sample's error, never the run's.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use gorgo_lab::trace::Sample;
+use gorgo_routing::model::{At, Clock, ErrorClass};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode, Uri};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio_util::task::TaskTracker;
+
+use super::failure::{Failure, class_of};
+use super::stream::{StreamSaid, StreamScan, message};
+use super::target::{Api, Target};
+
+/// Bytes of an error body that are read for its words.
+const ERROR_BODY_BYTES: usize = 64 << 10;
+
+const ROW_INDEX: HeaderName = HeaderName::from_static("x-gorgo-trace-row-index");
+const SLIP: HeaderName = HeaderName::from_static("x-gorgo-scheduling-slip-ms");
+const SOURCE_ROW: HeaderName = HeaderName::from_static("x-gorgo-source-row-id");
+const SESSION: HeaderName = HeaderName::from_static("x-session-id");
+const REPLICA: &str = "x-gorgo-replica";
+const DECISION: &str = "x-gorgo-decision";
+
+/// One request to be sent.
+#[derive(Debug)]
+pub(crate) struct Job {
+    /// What is known before it is sent; the client fills in the rest.
+    pub(crate) sample: Sample,
+    /// Start of the run: what `scheduled_ms` counts from.
+    pub(crate) start: At,
+    /// Its session, where it has one and it is to be sent.
+    pub(crate) session: Option<String>,
+    /// The body.
+    pub(crate) body: Bytes,
+}
+
+/// How requests are made.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked {
+    /// By which API.
+    pub(crate) api: Api,
+    /// As an event stream, or whole.
+    pub(crate) stream: bool,
+    /// Bounds each request from send to last byte.
+    pub(crate) limit: Duration,
+    /// How often a request is sent again where no answer or status 502 came.
+    pub(crate) retries: u32,
+}
+
+/// Before a request is sent again; doubled each time.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+
+/// A connection with no request on it.
+type Connection = SendRequest<Full<Bytes>>;
+
+/// Sends requests to one server.
+pub(crate) struct Client {
+    target: Target,
+    path: Uri,
+    headers: HeaderMap,
+    asked: Asked,
+    clock: Arc<dyn Clock>,
+    tracker: TaskTracker,
+    idle: Mutex<Vec<Connection>>,
+}
+
+impl Client {
+    /// A client of `target`.
+    pub(crate) fn new(
+        target: Target,
+        asked: &Asked,
+        key: Option<&HeaderValue>,
+        clock: Arc<dyn Clock>,
+        tracker: TaskTracker,
+    ) -> Result<Self, hyper::http::Error> {
+        let path = Uri::try_from(target.api_path(asked.api))?;
+        let mut headers = HeaderMap::new();
+        headers.insert(header::HOST, HeaderValue::try_from(target.url.authority())?);
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(
+            header::ACCEPT,
+            HeaderValue::from_static(if asked.stream { "text/event-stream" } else { "application/json" }),
+        );
+        if let Some(key) = key {
+            headers.insert(header::AUTHORIZATION, key.clone());
+        }
+        Ok(Self { target, path, headers, asked: *asked, clock, tracker, idle: Mutex::default() })
+    }
+
+    /// The clock that all times are taken from.
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        &*self.clock
+    }
+
+    /// Opens connections ahead of the first request, so that no request's slip holds a connection's set-up.
+    pub(crate) async fn warm(self: &Arc<Self>, connections: usize) -> Result<(), Failure> {
+        let dial = |_| {
+            let client = Arc::clone(self);
+            self.tracker.spawn(async move { client.dial().await.map(|connection| client.keep(connection)) })
+        };
+        let dialled: Vec<_> = (0..connections).map(dial).collect();
+        for handle in dialled {
+            handle.await.unwrap_or_else(|error| Err(Failure::new(ErrorClass::Connect, error.to_string())))?;
+        }
+        Ok(())
+    }
+
+    /// How long a connection takes to be there, ms: one round trip, since the protocol above it says nothing at first.
+    pub(crate) async fn connect_ms(&self) -> Result<f64, Failure> {
+        let start = self.clock.now();
+        self.dial().await.map(|_| self.clock.now().millis_since(start))
+    }
+
+    /// What the server says at a path below its base, such as `/v1/models`: JSON, with status 200.
+    pub(crate) async fn told(&self, path: &str) -> Result<serde_json::Value, Failure> {
+        let mut connection = self.dial().await?;
+        let mut request = Request::new(Full::default());
+        let path = Uri::try_from(self.target.path(path));
+        *request.uri_mut() = path.map_err(|error| Failure::new(ErrorClass::Connect, error.to_string()))?;
+        *request.headers_mut() = self.headers.clone();
+        request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+        let exchange = async {
+            let response = connection.send_request(request).await?;
+            let status = response.status();
+            Ok::<_, hyper::Error>((status, response.into_body().collect().await?.to_bytes()))
+        };
+        let answer = tokio::time::timeout(self.asked.limit, exchange).await;
+        let answer = answer.map_err(|_| Failure::new(ErrorClass::FirstByteTimeout, "no answer in time"))?;
+        let (status, body) = answer.map_err(|error| Failure::wire(&error))?;
+        if status != StatusCode::OK {
+            return Err(Failure::new(class_of(status), format!("status {status}: {}", message(&body))));
+        }
+        serde_json::from_slice(&body).map_err(|_| Failure::new(ErrorClass::UpstreamProtocol, "the answer is no JSON"))
+    }
+
+    /// Sends one request and reads its answer to the end. Never fails: what went wrong stands in the sample.
+    pub(crate) async fn exchange(&self, job: Job) -> Sample {
+        let Job { mut sample, start, session, body } = job;
+        sample.sent_ms = self.clock.now().millis_since(start);
+        let mut first_sent_ms = None;
+        let failure = loop {
+            let attempt = self.attempt(&mut sample, start, session.as_deref(), body.clone());
+            let failure = match tokio::time::timeout(self.asked.limit, attempt).await {
+                Ok(Ok(())) => None,
+                Ok(Err(failure)) => Some(failure),
+                Err(_) => {
+                    let headless = sample.status.is_none();
+                    let class = if headless { ErrorClass::FirstByteTimeout } else { ErrorClass::IdleTimeout };
+                    Some(Failure::new(class, format!("not over after {} s", self.asked.limit.as_secs_f64())))
+                }
+            };
+            let again = failure.as_ref().is_some_and(|failure| is_worth_another(&sample, failure.class));
+            if !again || sample.retries >= self.asked.retries {
+                break failure;
+            }
+            first_sent_ms.get_or_insert(sample.sent_ms);
+            tokio::time::sleep(RETRY_PAUSE.saturating_mul(1_u32 << sample.retries.min(10))).await;
+            sample.retries += 1;
+            (sample.status, sample.replica, sample.decision) = (None, None, None);
+        };
+        // Whoever waits for an answer counts from the first time that it was asked for.
+        if let Some(first_ms) = first_sent_ms {
+            sample.ttft_ms = sample.ttft_ms.map(|ttft_ms| ttft_ms + sample.sent_ms - first_ms);
+            sample.sent_ms = first_ms;
+        }
+        sample.e2e_ms = (self.clock.now().millis_since(start) - sample.sent_ms).max(0.0);
+        if let Some(failure) = failure {
+            sample.error = Some(failure.class);
+            sample.detail = Some(failure.detail.into());
+        }
+        sample
+    }
+
+    async fn attempt(&self, sample: &mut Sample, start: At, session: Option<&str>, body: Bytes) -> Result<(), Failure> {
+        let (connection, response) = self.send(sample, start, session, body).await?;
+        let (head, body) = response.into_parts();
+        sample.status = Some(head.status.as_u16());
+        let text = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok());
+        sample.replica = text(REPLICA).map(Into::into);
+        sample.decision = text(DECISION).and_then(|value| value.parse().ok());
+        if head.status != StatusCode::OK {
+            let (said, whole) = error_text(body).await;
+            if whole {
+                self.keep(connection);
+            }
+            return Err(Failure::new(class_of(head.status), said));
+        }
+        if self.asked.stream {
+            self.read_stream(sample, start, body).await?;
+        } else {
+            read_whole(sample, body).await?;
+        }
+        self.keep(connection);
+        Ok(())
+    }
+
+    /// Sends on a kept connection or a new one; the moment it is handed over becomes `sent_ms`.
+    async fn send(
+        &self,
+        sample: &mut Sample,
+        start: At,
+        session: Option<&str>,
+        body: Bytes,
+    ) -> Result<(Connection, Response<Incoming>), Failure> {
+        loop {
+            let kept = self.take();
+            let fresh = kept.is_none();
+            let mut connection = match kept {
+                Some(connection) => connection,
+                None => self.dial().await?,
+            };
+            if let Err(error) = connection.ready().await {
+                if fresh {
+                    return Err(Failure::wire(&error));
+                }
+                continue;
+            }
+            sample.sent_ms = self.clock.now().millis_since(start);
+            match connection.try_send_request(self.request(sample, session, body.clone())).await {
+                Ok(response) => return Ok((connection, response)),
+                // A request that comes back was not sent at all: a kept connection had been closed meanwhile.
+                Err(mut error) => match error.take_message() {
+                    Some(_) if !fresh => {}
+                    _ => return Err(Failure::wire(error.error())),
+                },
+            }
+        }
+    }
+
+    fn request(&self, sample: &Sample, session: Option<&str>, body: Bytes) -> Request<Full<Bytes>> {
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = self.path.clone();
+        let mut headers = self.headers.clone();
+        headers.insert(ROW_INDEX, HeaderValue::from(sample.row));
+        headers.insert(SLIP, header_text(&format!("{:.3}", sample.slip_ms())));
+        if let Some(id) = &sample.id {
+            headers.insert(SOURCE_ROW, header_text(id));
+        }
+        if let Some(session) = session {
+            headers.insert(SESSION, header_text(session));
+        }
+        *request.headers_mut() = headers;
+        request
+    }
+
+    async fn read_stream(&self, sample: &mut Sample, start: At, mut body: Incoming) -> Result<(), Failure> {
+        let mut scan = StreamScan::default();
+        let mut last_content_ms = 0.0;
+        let cut = loop {
+            let (content, end) = match body.frame().await {
+                Some(Ok(frame)) => (frame.data_ref().is_some_and(|data| scan.feed(data)), None),
+                Some(Err(error)) => (false, Some(Some(error))),
+                None => (scan.finish(), Some(None)),
+            };
+            if content {
+                last_content_ms = self.clock.now().millis_since(start) - sample.sent_ms;
+                sample.ttft_ms.get_or_insert(last_content_ms);
+            }
+            if let Some(cut) = end {
+                break cut;
+            }
+        };
+        let StreamScan { said, overlong, .. } = scan;
+        sample.usage = said.usage;
+        sample.content_events = said.content_events;
+        let tokens = said.usage.completion_tokens.unwrap_or(said.content_events);
+        if let (Some(first_ms), 2..) = (sample.ttft_ms, tokens) {
+            sample.itl_ms = Some((last_content_ms - first_ms) / f64::from(tokens - 1));
+        }
+        if let Some(words) = said.error {
+            Err(Failure::new(ErrorClass::UpstreamErrorEvent, words))
+        } else if let Some(error) = cut {
+            Err(Failure::new(ErrorClass::UpstreamAborted, error.to_string()))
+        } else if overlong {
+            Err(Failure::new(ErrorClass::UpstreamProtocol, "the answer is no event stream"))
+        } else if !said.done {
+            Err(Failure::new(ErrorClass::UpstreamAborted, "the stream ended without [DONE]"))
+        } else {
+            Ok(())
+        }
+    }
+
+    async fn dial(&self) -> Result<Connection, Failure> {
+        let failed = |error: std::io::Error| {
+            let (host, port) = (self.target.url.host(), self.target.url.port());
+            Failure::new(ErrorClass::Connect, format!("cannot connect to {host} port {port}: {error}"))
+        };
+        let socket = TcpStream::connect((self.target.url.host(), self.target.url.port())).await.map_err(failed)?;
+        socket.set_nodelay(true).map_err(failed)?;
+        let (connection, driver) = handshake(TokioIo::new(socket)).await.map_err(|error| Failure::wire(&error))?;
+        // Its error also reaches whoever holds a request on the connection.
+        self.tracker.spawn(async move { driver.await.ok() });
+        Ok(connection)
+    }
+
+    /// The connection used last, so that few stay warm under light load.
+    fn take(&self) -> Option<Connection> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    }
+
+    fn keep(&self, connection: Connection) {
+        if !connection.is_closed() {
+            self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+        }
+    }
+}
+
+/// Whether another try may end otherwise and cannot have been answered before: no answer came, or a gateway's 502.
+fn is_worth_another(sample: &Sample, class: ErrorClass) -> bool {
+    match sample.status {
+        None => matches!(class, ErrorClass::Connect | ErrorClass::UpstreamClosed),
+        Some(status) => status == StatusCode::BAD_GATEWAY.as_u16(),
+    }
+}
+
+/// An answer that comes as one document.
+async fn read_whole(sample: &mut Sample, body: Incoming) -> Result<(), Failure> {
+    let body = body.collect().await;
+    let body = body.map_err(|error| Failure::new(ErrorClass::UpstreamAborted, error.to_string()))?.to_bytes();
+    let said = StreamSaid::of_whole(&body);
+    sample.usage = said.usage;
+    sample.content_events = said.content_events;
+    match said {
+        StreamSaid { error: Some(words), .. } => Err(Failure::new(ErrorClass::UpstreamErrorEvent, words)),
+        StreamSaid { done: false, .. } => Err(Failure::new(ErrorClass::UpstreamProtocol, "the answer is no JSON")),
+        _ => Ok(()),
+    }
+}
+
+/// An error body's words, and whether it was read to its end.
+async fn error_text(mut body: Incoming) -> (String, bool) {
+    let mut start = BytesMut::new();
+    let whole = loop {
+        match body.frame().await {
+            Some(Ok(frame)) => start.extend(frame.into_data().ok()),
+            Some(Err(_)) => break false,
+            None => break true,
+        }
+        if start.len() > ERROR_BODY_BYTES {
+            break false;
+        }
+    };
+    (message(&start), whole)
+}
+
+/// A text as a header value; one that cannot stand there (control characters) in hexadecimal.
+fn header_text(text: &str) -> HeaderValue {
+    HeaderValue::from_str(text).unwrap_or_else(|_| {
+        let digits: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
+        HeaderValue::try_from(digits).unwrap_or_else(|_| HeaderValue::from_static(""))
+    })
+}

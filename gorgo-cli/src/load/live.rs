@@ -1,0 +1,82 @@
+//! Cold prompts to one engine, one at a time, past any router: what it takes when nothing else is there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use gorgo_lab::trace::{PromptText, Sample, TraceRow};
+use gorgo_routing::model::Clock;
+use hyper::header::HeaderValue;
+use tokio_util::task::TaskTracker;
+
+use super::{Api, Asked, BodyWriter, Client, Failure, Job, Target};
+
+/// Tokens per block of the prompts.
+const BLOCK_TOKENS: u32 = 16;
+/// A prompt's blocks have these numbers to themselves.
+const BLOCKS_OF_A_PROMPT: u64 = 1 << 20;
+
+/// Why an engine cannot be asked.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LiveError {
+    #[error("its address: {0}")]
+    Address(#[from] hyper::http::Error),
+    #[error("{0}")]
+    Unreachable(Failure),
+    #[error("/v1/models names no model; name one in its `models`")]
+    NoModel,
+}
+
+/// An engine that can be asked.
+pub(crate) struct Live {
+    client: Arc<Client>,
+    bodies: BodyWriter,
+}
+
+impl Live {
+    /// Looks whether it is there and which model it has. `seed` makes texts that no cache has seen.
+    pub(crate) async fn reach(
+        target: Target,
+        key: Option<&HeaderValue>,
+        model: Option<&str>,
+        (clock, tracker): (Arc<dyn Clock>, TaskTracker),
+        seed: u64,
+        limit: Duration,
+    ) -> Result<Self, LiveError> {
+        let asked = Asked { api: Api::Completions, stream: true, limit, retries: 0 };
+        let client = Client::new(target, &asked, key, clock, tracker)?;
+        let listed = client.told("/v1/models").await.map_err(LiveError::Unreachable)?;
+        let first = listed.pointer("/data/0/id").and_then(serde_json::Value::as_str);
+        let model = model.or(first).ok_or(LiveError::NoModel)?;
+        let bodies = BodyWriter::new(PromptText::new(BLOCK_TOKENS, seed), &asked, model, true);
+        Ok(Self { client: Arc::new(client), bodies })
+    }
+
+    /// The round trip: the least time that so many connections took to be there, ms; `None` where none came about.
+    pub(crate) async fn rtt_ms(&self, pings: u32) -> Option<f64> {
+        let mut least = None::<f64>;
+        for _ in 0..pings {
+            if let Ok(ms) = self.client.connect_ms().await {
+                least = Some(least.map_or(ms, |least| least.min(ms)));
+            }
+        }
+        least
+    }
+
+    /// Sends prompts of these lengths, each with its answer's, in tokens, one after the other. No two share a prefix, nor
+    /// with those of another call with another `call`.
+    pub(crate) async fn alone(&self, lengths: &[(u32, u32)], call: u64) -> Vec<Sample> {
+        let start = self.client.clock().now();
+        let mut samples = Vec::with_capacity(lengths.len());
+        for (row, (input_tokens, output_tokens)) in lengths.iter().copied().enumerate() {
+            let number = u64::try_from(row).unwrap_or(u64::MAX).wrapping_add(call << 16);
+            let first = number.wrapping_mul(BLOCKS_OF_A_PROMPT);
+            let blocks = (0..u64::from(input_tokens.div_ceil(BLOCK_TOKENS))).map(|block| first.wrapping_add(block));
+            let row_text =
+                TraceRow { index: row, input_tokens, output_tokens, blocks: blocks.collect(), ..TraceRow::default() };
+            let sample = Sample { row, input_tokens, ..Sample::default() };
+            let job = Job { sample, start, session: None, body: self.bodies.write(&row_text) };
+            samples.push(self.client.exchange(job).await);
+        }
+        samples
+    }
+}

@@ -1,0 +1,17 @@
+//! Requests to one OpenAI-compatible server and what came of each: the load that `replay` drives, and the prompts that
+//! `calibrate` and `doctor --fleet` send to one engine at a time.
+
+mod body;
+mod client;
+mod failure;
+mod key;
+mod live;
+mod stream;
+mod target;
+
+pub(crate) use self::body::BodyWriter;
+pub(crate) use self::client::{Asked, Client, Job};
+pub(crate) use self::failure::Failure;
+pub(crate) use self::key::{KeyError, api_key};
+pub(crate) use self::live::Live;
+pub(crate) use self::target::{Api, Target, TargetError};

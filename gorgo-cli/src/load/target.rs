@@ -1,0 +1,105 @@
+//! `--to`: where requests go.
+
+use gorgo_routing::config::EngineUrl;
+use hyper::Uri;
+
+/// Which API a replay speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Api {
+    /// `/v1/chat/completions`, one user message per request.
+    Chat,
+    /// `/v1/completions`, the bare text: no chat template adds tokens.
+    Completions,
+}
+
+impl Api {
+    const fn path(self) -> &'static str {
+        match self {
+            Self::Chat => "/v1/chat/completions",
+            Self::Completions => "/v1/completions",
+        }
+    }
+}
+
+/// A server by its base URL.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Target {
+    /// Where it listens.
+    pub(super) url: EngineUrl,
+    /// What stands before `/v1` in every path; empty, or without a slash at its end.
+    base: String,
+}
+
+/// Why a URL cannot be replayed to.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum TargetError {
+    #[error("--to {0}: not a URL such as http://127.0.0.1:8080")]
+    Malformed(String),
+    #[error("--to {0}: replay speaks plain http only; name the server's own listener, not its TLS front")]
+    Scheme(String),
+}
+
+impl Target {
+    /// Reads `http://HOST[:PORT][/BASE]`; the scheme may be left out, a `/v1` at the end is understood.
+    pub(crate) fn parse(text: &str) -> Result<Self, TargetError> {
+        let malformed = || TargetError::Malformed(text.to_owned());
+        let with_scheme = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
+        let uri: Uri = with_scheme.parse().map_err(|_| malformed())?;
+        if uri.scheme_str() != Some("http") {
+            return Err(TargetError::Scheme(text.to_owned()));
+        }
+        let authority = uri.authority().ok_or_else(malformed)?;
+        if uri.query().is_some() {
+            return Err(malformed());
+        }
+        let url = EngineUrl::parse(&format!("http://{authority}")).map_err(|_| malformed())?;
+        let base = uri.path().trim_end_matches('/');
+        let base = base.strip_suffix("/v1").unwrap_or(base).to_owned();
+        Ok(Self { url, base })
+    }
+
+    /// The engine at an address of a configuration.
+    pub(crate) const fn engine(url: EngineUrl) -> Self {
+        Self { url, base: String::new() }
+    }
+
+    /// Path of an API on this server.
+    pub(crate) fn api_path(&self, api: Api) -> String {
+        format!("{}{}", self.base, api.path())
+    }
+
+    /// A path on this server, such as `/v1/models`.
+    pub(crate) fn path(&self, below: &str) -> String {
+        format!("{}{below}", self.base)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_people_write() {
+        let path = |text: &str| {
+            Target::parse(text)
+                .map(|target| (target.url.host().to_owned(), target.url.port(), target.api_path(Api::Chat)))
+        };
+        let chat = "/v1/chat/completions".to_owned();
+        let local = Ok(("127.0.0.1".to_owned(), 8080, chat.clone()));
+        for text in ["http://127.0.0.1:8080", "127.0.0.1:8080", "http://127.0.0.1:8080/", "http://127.0.0.1:8080/v1/"] {
+            assert_eq!(path(text), local, "{text}");
+        }
+        assert_eq!(path("http://router"), Ok(("router".to_owned(), 80, chat.clone())));
+        assert_eq!(path("http://[::1]:9"), Ok(("::1".to_owned(), 9, chat)));
+        assert_eq!(path("http://a:1/team/v1").unwrap().2, "/team/v1/chat/completions");
+        assert_eq!(Target::parse("http://a:1/team").unwrap().path("/v1/models"), "/team/v1/models");
+    }
+
+    #[test]
+    fn urls_that_cannot_be_replayed_to() {
+        assert!(matches!(Target::parse("https://a"), Err(TargetError::Scheme(_))));
+        for text in ["", "http://", "http://a b", "http://a/?x=1"] {
+            assert!(matches!(Target::parse(text), Err(TargetError::Malformed(_))), "{text}");
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! Any OpenAI-compatible server: nothing beyond the API is assumed, so no metrics; the router's own accounting serves.
+
+use super::{Adapter, EngineKind};
+
+pub(super) const ENGINE: Adapter = Adapter {
+    kind: EngineKind::OpenAi,
+    name: "openai",
+    summary: "any server with OpenAI's API; nothing beyond it is assumed",
+    probe_path: "/v1/models",
+    models_path: "/v1/models",
+    metrics: None,
+    capacity: None,
+    limits: None,
+    cached_tokens_flag: None,
+    cache_events: false,
+    setting_flags: &[],
+};

@@ -1,0 +1,79 @@
+//! `[policy.NAME.admission]`: a request waits at the router while its chosen replica has as many in flight as its engine
+//! decodes cheaply.
+//!
+//! That is no constraint, since it excludes nobody: the policy chooses as ever, and the request waits for the replica
+//! that it chose. `feature::admission` decides who waits, in which order, and when; here are the settings. Source: design study, "Late binding, a decode gate": sharp
+//! above the engine's graph batch, soft below it, so the batch less two; largest cost gap first with ageing 0.5; prompts
+//! with more than 0.1 s of prefill wait while their replica has more than 0.4 s before it.
+
+use crate::model::{AdmissionRule, KindDoc, Needs, Param, ParamType, Params};
+
+/// The admission gate as `gorgo kinds` and the schema show it. There is one kind, so its table has no `kind`.
+pub(super) const ADMISSION: KindDoc = KindDoc {
+    family: "admission",
+    kind: "admission",
+    unit: "",
+    summary: "wait at the router while the chosen replica has as many in flight as it decodes cheaply; 429 beyond a queue",
+    params: &[
+        Param {
+            name: "max_in_flight",
+            ty: ParamType::Integer { default: None, min: 1, max: 100_000 },
+            unit: "requests",
+            help: "most in flight per replica; absent: its decode batch - 2, and no gate where that is unknown or never exceeded",
+        },
+        Param {
+            name: "max_queued",
+            ty: ParamType::Integer { default: Some(256), min: 0, max: 1_000_000 },
+            unit: "requests",
+            help: "most that wait for one replica; more get 429 with Retry-After",
+        },
+        Param {
+            name: "hold_cold",
+            ty: ParamType::Bool { default: true },
+            unit: "",
+            help: "prompts with much to prefill wait while their replica has much before them, largest cost gap first",
+        },
+        Param {
+            name: "cold_ms",
+            ty: ParamType::Number { default: Some(100.0), min: 0.0, max: 1e6 },
+            unit: "ms",
+            help: "much to prefill: more than this",
+        },
+        Param {
+            name: "backlog_ms",
+            ty: ParamType::Number { default: Some(400.0), min: 1.0, max: 1e6 },
+            unit: "ms",
+            help: "much before them: a predicted backlog above this",
+        },
+        Param {
+            name: "ageing",
+            ty: ParamType::Number { default: Some(0.5), min: 0.01, max: 100.0 },
+            unit: "",
+            help: "ms of cost gap that a ms of waiting is worth in their order",
+        },
+    ],
+};
+
+/// Facts that the gate reads.
+pub(super) fn needs() -> Needs {
+    Needs::LOAD.and(Needs::REPORT).and(Needs::RTT).and(Needs::SERVICE)
+}
+
+/// The rule that checked parameters ask for.
+pub(super) fn rule(params: &Params) -> Result<AdmissionRule, String> {
+    let missing = |name: &str| format!("`{name}` is missing");
+    let number = |name: &'static str| params.number(name).ok_or_else(|| missing(name));
+    Ok(AdmissionRule {
+        max_in_flight: params.integer("max_in_flight").map(whole),
+        max_queued: params.integer("max_queued").map(whole).ok_or_else(|| missing("max_queued"))?,
+        hold_cold: params.bool("hold_cold"),
+        cold_ms: number("cold_ms")?,
+        backlog_ms: number("backlog_ms")?,
+        ageing: number("ageing")?,
+    })
+}
+
+/// A whole parameter; its range was checked.
+fn whole(number: i64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,53 @@
+//! `[policy.NAME.admission]` → the rule of the policy's admission gate.
+
+use super::One;
+use crate::model::{AdmissionRule, EngineKind, Value};
+use crate::policy::admission::{ADMISSION, rule};
+use crate::policy::params;
+
+impl One<'_> {
+    /// The gate of a policy; `None` where it has none, or one that cannot be built, which is reported.
+    pub(super) fn admission(&mut self, value: Option<&Value>) -> Option<AdmissionRule> {
+        let value = value?;
+        let Value::Table(members) = value else {
+            self.fault(".admission", format!("expected a table, found {}", value.type_name()));
+            return None;
+        };
+        let path = format!("{}.admission", self.path);
+        let before = self.faults.list.len();
+        let params = params::read(members, ADMISSION.params, &[], &path, self.faults);
+        if self.faults.list.len() > before {
+            return None;
+        }
+        match rule(&params) {
+            Ok(rule) => {
+                self.check_gate(&rule, &path);
+                Some(rule)
+            }
+            Err(message) => {
+                self.refused(&path, members, &message);
+                None
+            }
+        }
+    }
+
+    /// A gate does nothing where nobody knows how many requests an engine decodes cheaply.
+    fn check_gate(&mut self, rule: &AdmissionRule, path: &str) {
+        let says = |engine: EngineKind| engine.adapter().limits.is_some();
+        let silent: Vec<&str> = self
+            .fleet
+            .iter()
+            .filter(|replica| replica.decode_batch.is_none() && !says(replica.engine))
+            .map(|replica| &*replica.name)
+            .collect();
+        if rule.max_in_flight.is_none() && !silent.is_empty() {
+            let (names, word) =
+                (silent.join(", "), if silent.len() == 1 { "its engine does" } else { "their engines do" });
+            let message = format!(
+                "no gate at {names}: {word} not tell the largest batch with a CUDA graph; set `decode_batch` there, or \
+                 `max_in_flight` here"
+            );
+            self.faults.warn(path, message);
+        }
+    }
+}

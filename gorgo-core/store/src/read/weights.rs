@@ -1,0 +1,80 @@
+//! What was learned, as it comes back from the database for people and for other machines: each policy's weights that won,
+//! and the newest rates of each replica.
+
+use crate::read::Reader;
+use crate::{StoreError, sql};
+
+/// The weights of a policy that won last; those it began with where none did.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StoredWeights {
+    /// Its name.
+    pub policy: String,
+    /// Digest of its text.
+    pub sha256: String,
+    /// Which generation they are of; 0 as configured.
+    pub generation: u64,
+    /// Term and weight, in slot order.
+    pub terms: Vec<(String, f64)>,
+}
+
+/// A learned rate.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StoredRate {
+    /// Of which replica.
+    pub replica: String,
+    /// What of, an entry of `rate_kinds`.
+    pub kind: String,
+    /// Its value, ms per unit.
+    pub value: f64,
+    /// Lower end of its 95 % interval.
+    pub low: Option<f64>,
+    /// Upper end.
+    pub high: Option<f64>,
+    /// How many samples stand behind it.
+    pub samples: u64,
+}
+
+impl Reader {
+    /// The weights of every policy that ever decided with any, of its newest build, by name.
+    ///
+    /// # Errors
+    /// As [`Reader::decisions`].
+    pub async fn incumbents(&self) -> Result<Vec<StoredWeights>, StoreError> {
+        let rows =
+            sqlx::query(sql::READ_INCUMBENTS).fetch_all(self.pool()).await.map_err(|cause| self.failed(cause))?;
+        let mut found: Vec<StoredWeights> = Vec::new();
+        for row in &rows {
+            let (policy, term): (String, (String, f64)) = (self.get(row, 0)?, (self.get(row, 3)?, self.get(row, 4)?));
+            match found.last_mut().filter(|last| last.policy == policy) {
+                Some(last) => last.terms.push(term),
+                None => found.push(StoredWeights {
+                    policy,
+                    sha256: self.get(row, 1)?,
+                    generation: self.get::<i64>(row, 2)?.cast_unsigned(),
+                    terms: vec![term],
+                }),
+            }
+        }
+        Ok(found)
+    }
+
+    /// The newest rate of each kind of each replica, by name.
+    ///
+    /// # Errors
+    /// As [`Reader::decisions`].
+    pub async fn newest_rates(&self) -> Result<Vec<StoredRate>, StoreError> {
+        let rows = sqlx::query(sql::READ_NEWEST_RATES).fetch_all(self.pool()).await;
+        let rows = rows.map_err(|cause| self.failed(cause))?;
+        let rate = |row| {
+            Ok(StoredRate {
+                replica: self.get(row, 0)?,
+                kind: self.get(row, 1)?,
+                value: self.get(row, 2)?,
+                low: self.get(row, 3)?,
+                high: self.get(row, 4)?,
+                samples: self.get::<i64>(row, 5)?.cast_unsigned(),
+            })
+        };
+        rows.iter().map(rate).collect()
+    }
+}

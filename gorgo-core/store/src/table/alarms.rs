@@ -1,0 +1,53 @@
+//! `alarms`: a row per alarm of a tuner that went on; going off ends it.
+
+#[cfg(test)]
+use super::sample::*;
+use super::{RetentionRule, Table};
+use crate::write::batch::Batch;
+use crate::write::loss::Loss;
+use crate::write::statement::{Insert, Statements, insert_one};
+#[cfg(test)]
+use gorgo_routing::model::AlarmRecord;
+use gorgo_routing::model::Record;
+
+pub(super) const TABLE: Table = Table {
+    name: "alarms",
+    retention: RetentionRule::Never,
+    loss: |record| match record {
+        Record::Alarm(alarm) => Some(Loss::at(alarm.at.micros(), usize::from(!alarm.over))),
+        _ => None,
+    },
+    write,
+    #[cfg(test)]
+    checks: super::Checks { inserts: &[&RAISE], filled_later: &["alarm_id", "to_us"], others: &[CLEAR], sample },
+};
+
+const RAISE: Insert = insert_one!("INSERT", alarms(run_id, kind, from_us, value), "");
+const CLEAR: &str = "UPDATE alarms SET to_us = max(?3, from_us) WHERE run_id = ?1 AND kind = ?2 AND to_us IS NULL";
+
+fn write(batch: &Batch<'_>, to: &mut Statements) {
+    // One after the other: what goes off may have gone on in the same batch.
+    for record in batch.records {
+        let Record::Alarm(alarm) = record else { continue };
+        if alarm.over {
+            to.other(CLEAR, |to| {
+                to.int("run_id", batch.numbers.run());
+                to.text("kind", alarm.kind.as_str());
+                to.int("to_us", alarm.at.micros());
+            });
+        } else {
+            to.insert(&RAISE, [alarm], |to, alarm| {
+                to.int("run_id", batch.numbers.run());
+                to.text("kind", alarm.kind.as_str());
+                to.int("from_us", alarm.at.micros());
+                to.real("value", alarm.value);
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+fn sample() -> BoxedStrategy<Record> {
+    let record = |(at, kind, value, over)| Record::Alarm(AlarmRecord { at, kind, value, over });
+    (at(), "[a-z:-]{1,30}", option::of(-1e9..1e9_f64), any::<bool>()).prop_map(record).boxed()
+}

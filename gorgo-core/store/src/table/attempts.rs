@@ -1,0 +1,72 @@
+//! `attempts`: a row per attempt to have a request answered.
+
+#[cfg(test)]
+use super::sample::*;
+use super::{Table, with_decision};
+use crate::write::batch::Batch;
+use crate::write::loss::{Loss, moment_of};
+use crate::write::statement::{Insert, Statements, insert};
+use gorgo_routing::model::{AttemptRecord, Record};
+#[cfg(test)]
+use gorgo_routing::model::{Connection, ErrorClass};
+
+pub(super) const TABLE: Table = Table {
+    name: "attempts",
+    retention: with_decision!(attempts),
+    loss: |record| row(record).map(|row| Loss::at(moment_of(row.decision), 1)),
+    write,
+    #[cfg(test)]
+    checks: super::Checks { inserts: &[&INSERT], filled_later: &[], others: &[], sample },
+};
+
+const INSERT: Insert = insert!(attempts(
+    decision_id,
+    attempt,
+    replica_id,
+    connection,
+    connect_us,
+    sent_us,
+    first_byte_us,
+    ended_us,
+    status,
+    error
+));
+
+fn row(record: &Record) -> Option<&AttemptRecord> {
+    if let Record::Attempt(attempt) = record { Some(attempt) } else { None }
+}
+
+fn write(batch: &Batch<'_>, to: &mut Statements) {
+    to.insert(&INSERT, batch.records.iter().filter_map(row), |to, row| {
+        to.int("decision_id", row.decision.0);
+        to.int("attempt", row.attempt);
+        to.maybe("replica_id", batch.numbers.replica(row.replica));
+        to.code("connection", row.connection);
+        to.maybe("connect_us", row.connect_us);
+        to.maybe("sent_us", row.sent_us);
+        to.maybe("first_byte_us", row.first_byte_us);
+        to.int("ended_us", row.ended_us);
+        to.maybe("status", row.status);
+        to.code("error", row.error);
+    });
+}
+
+#[cfg(test)]
+fn sample() -> BoxedStrategy<Record> {
+    let times = (option::of(any::<i64>()), option::of(any::<i64>()), option::of(any::<i64>()), any::<i64>());
+    let ends = (option::of(any::<u16>()), option::of(select(&ErrorClass::ALL[..])));
+    let who = (decision_id(), any::<u16>(), replica(), option::of(select(&Connection::ALL[..])));
+    let record = |((decision, attempt, replica, connection), times, ends): (_, (_, _, _, _), (_, _))| AttemptRecord {
+        decision,
+        attempt,
+        replica,
+        connection,
+        connect_us: times.0,
+        sent_us: times.1,
+        first_byte_us: times.2,
+        ended_us: times.3,
+        status: ends.0,
+        error: ends.1,
+    };
+    (who, times, ends).prop_map(move |all| Record::Attempt(record(all))).boxed()
+}

@@ -1,0 +1,58 @@
+//! `candidate_terms`: a row per term of a candidate beyond the eighth.
+
+use super::candidates::{self, Candidate};
+use super::{Table, with_decision};
+use crate::write::batch::Batch;
+use crate::write::loss::{Loss, moment_of};
+use crate::write::statement::{Insert, Statements, insert};
+use gorgo_routing::model::{CandidateRecord, Record, TERM_SLOTS, VOID_MILLI};
+
+pub(super) const TABLE: Table = Table {
+    name: "candidate_terms",
+    retention: with_decision!(candidate_terms),
+    loss: |record| match record {
+        Record::Decision(decision) => Some(Loss::at(decision.received.micros(), terms_of(&decision.candidates))),
+        Record::Candidates { decision, rows, .. } => Some(Loss::at(moment_of(*decision), terms_of(rows))),
+        _ => None,
+    },
+    write,
+    #[cfg(test)]
+    checks: super::Checks { inserts: &[&INSERT], filled_later: &[], others: &[], sample: candidates::sample },
+};
+
+const INSERT: Insert = insert!(candidate_terms(decision_id, attempt, replica_id, slot, signal_milli, cost_milli));
+
+fn terms_of(candidates: &[CandidateRecord]) -> usize {
+    candidates.iter().map(|candidate| candidate.signals_milli.len().saturating_sub(TERM_SLOTS)).sum()
+}
+
+/// A term beyond the eighth.
+struct Term<'r> {
+    of: Candidate<'r>,
+    slot: i64,
+    signal_milli: i64,
+    cost_milli: i64,
+}
+
+fn terms(of: Candidate<'_>) -> impl Iterator<Item = Term<'_>> {
+    let slots = (1..).zip(of.row.signals_milli.iter().zip(&of.row.costs_milli)).skip(TERM_SLOTS);
+    // A row that is not there is void, too.
+    let slots = slots.filter(|(_, (signal_milli, _))| **signal_milli != VOID_MILLI);
+    slots.map(move |(slot, (signal_milli, cost_milli))| Term {
+        of,
+        slot,
+        signal_milli: *signal_milli,
+        cost_milli: *cost_milli,
+    })
+}
+
+fn write(batch: &Batch<'_>, to: &mut Statements) {
+    to.insert(&INSERT, batch.records.iter().flat_map(candidates::of).flat_map(terms), |to, term| {
+        to.int("decision_id", term.of.decision.0);
+        to.int("attempt", term.of.attempt);
+        to.maybe("replica_id", batch.numbers.replica(term.of.row.replica));
+        to.int("slot", term.slot);
+        to.int("signal_milli", term.signal_milli);
+        to.int("cost_milli", term.cost_milli);
+    });
+}

@@ -1,0 +1,44 @@
+//! `events`: a row per thing that an operator should be able to look up.
+
+#[cfg(test)]
+use super::sample::*;
+use super::{RetentionRule, Table};
+use crate::write::batch::Batch;
+use crate::write::loss::Loss;
+use crate::write::statement::{Insert, Statements, insert};
+#[cfg(test)]
+use gorgo_routing::model::EventKind;
+use gorgo_routing::model::{EventRecord, Record};
+
+pub(super) const TABLE: Table = Table {
+    name: "events",
+    retention: RetentionRule::ByAge(
+        "DELETE FROM events WHERE event_id IN (SELECT event_id FROM events WHERE at_us < ?1 LIMIT ?2)",
+    ),
+    loss: |record| row(record).map(|row| Loss::at(row.at.micros(), 1)),
+    write,
+    #[cfg(test)]
+    checks: super::Checks { inserts: &[&INSERT], filled_later: &["event_id"], others: &[], sample },
+};
+
+const INSERT: Insert = insert!(events(run_id, at_us, kind, replica_id, text));
+
+fn row(record: &Record) -> Option<&EventRecord> {
+    if let Record::Event(event) = record { Some(event) } else { None }
+}
+
+fn write(batch: &Batch<'_>, to: &mut Statements) {
+    to.insert(&INSERT, batch.records.iter().filter_map(row), |to, row| {
+        to.int("run_id", batch.numbers.run());
+        to.int("at_us", row.at.micros());
+        to.code("kind", Some(row.kind));
+        to.maybe("replica_id", row.replica.and_then(|replica| batch.numbers.replica(replica)));
+        to.text("text", row.text.as_str());
+    });
+}
+
+#[cfg(test)]
+fn sample() -> BoxedStrategy<Record> {
+    let record = |(at, kind, replica, text)| Record::Event(EventRecord { at, kind, replica, text });
+    (at(), select(&EventKind::ALL[..]), option::of(replica()), any::<String>()).prop_map(record).boxed()
+}

@@ -1,0 +1,33 @@
+//! `gaps`: a row per table and batch of which rows were lost. It is made of losses, not of records.
+
+use super::{RetentionRule, TABLES, Table};
+use crate::write::batch::Batch;
+use crate::write::statement::{Insert, Statements, insert};
+
+pub(super) const TABLE: Table = Table {
+    name: "gaps",
+    retention: RetentionRule::ByAge(
+        "DELETE FROM gaps WHERE gap_id IN (SELECT gap_id FROM gaps WHERE to_us < ?1 LIMIT ?2)",
+    ),
+    loss: |_| None,
+    write,
+    #[cfg(test)]
+    checks: super::Checks {
+        inserts: &[&INSERT],
+        filled_later: &["gap_id"],
+        others: &[],
+        sample: super::decisions::sample,
+    },
+};
+
+const INSERT: Insert = insert!(gaps(run_id, table_name, from_us, to_us, rows));
+
+fn write(batch: &Batch<'_>, to: &mut Statements) {
+    to.insert(&INSERT, batch.losses.iter(), |to, (table, loss)| {
+        to.int("run_id", batch.numbers.run());
+        to.text("table_name", TABLES[*table].name);
+        to.int("from_us", loss.from_us);
+        to.int("to_us", loss.to_us);
+        to.unsigned("rows", loss.rows);
+    });
+}

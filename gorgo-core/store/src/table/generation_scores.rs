@@ -1,0 +1,37 @@
+//! `generation_scores`: a row per statistic of each arm of a generation that ended.
+
+use super::{RetentionRule, Table, generations};
+use crate::write::batch::Batch;
+use crate::write::loss::Loss;
+use crate::write::statement::{Insert, Statements, insert};
+use gorgo_routing::model::Record;
+
+pub(super) const TABLE: Table = Table {
+    name: "generation_scores",
+    retention: RetentionRule::Never,
+    loss: |record| match record {
+        Record::Generation(generation) => Some(Loss::at(generations::moment(generation), generation.scores.len())),
+        _ => None,
+    },
+    write,
+    #[cfg(test)]
+    checks: super::Checks { inserts: &[&INSERT], filled_later: &[], others: &[], sample: generations::sample },
+};
+
+const INSERT: Insert = insert!(generation_scores(policy_id, generation_id, arm, statistic, value, low, high, samples));
+
+fn write(batch: &Batch<'_>, to: &mut Statements) {
+    for record in batch.records {
+        let Record::Generation(generation) = record else { continue };
+        to.insert(&INSERT, &generation.scores, |to, score| {
+            to.maybe("policy_id", batch.numbers.policy(generation.policy));
+            to.unsigned("generation_id", generation.generation.0);
+            to.int("arm", score.arm);
+            to.text("statistic", score.statistic);
+            to.real("value", score.value);
+            to.real("low", score.low);
+            to.real("high", score.high);
+            to.unsigned("samples", score.samples);
+        });
+    }
+}

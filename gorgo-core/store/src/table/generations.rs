@@ -1,0 +1,106 @@
+//! `generations`: a row per generation of a tuner; its end completes the row that its beginning made.
+
+#[cfg(test)]
+use super::sample::*;
+use super::{RetentionRule, Table};
+use crate::write::batch::Batch;
+use crate::write::loss::Loss;
+use crate::write::statement::{Insert, Statements, insert_one};
+use gorgo_routing::model::{At, GenerationRecord, Record, Verdict};
+#[cfg(test)]
+use gorgo_routing::model::{Generation, ScoreRecord};
+
+pub(super) const TABLE: Table = Table {
+    name: "generations",
+    retention: RetentionRule::Never,
+    loss: |record| row(record).map(|row| Loss::at(moment(row), 1)),
+    write,
+    #[cfg(test)]
+    checks: super::Checks { inserts: &[&INSERT], filled_later: &[], others: &[], sample },
+};
+
+const INSERT: Insert = insert_one!(
+    "INSERT",
+    generations(
+        policy_id,
+        generation_id,
+        run_id,
+        parent_id,
+        started_at_us,
+        ended_at_us,
+        optimizer,
+        sigma,
+        state,
+        first_block,
+        end_block,
+        verdict,
+        reason,
+    ),
+    " ON CONFLICT (policy_id, generation_id) DO UPDATE SET ended_at_us = excluded.ended_at_us, \
+     sigma = excluded.sigma, state = excluded.state, first_block = excluded.first_block, \
+     end_block = excluded.end_block, verdict = excluded.verdict, reason = excluded.reason"
+);
+
+fn row(record: &Record) -> Option<&GenerationRecord> {
+    if let Record::Generation(generation) = record { Some(generation) } else { None }
+}
+
+/// The moment that the record is of: its end, where it has one.
+pub(super) fn moment(row: &GenerationRecord) -> i64 {
+    row.ended.unwrap_or(row.started).micros()
+}
+
+fn write(batch: &Batch<'_>, to: &mut Statements) {
+    to.insert(&INSERT, batch.records.iter().filter_map(row), |to, row| {
+        to.maybe("policy_id", batch.numbers.policy(row.policy));
+        to.unsigned("generation_id", row.generation.0);
+        to.int("run_id", batch.numbers.run());
+        to.maybe("parent_id", row.parent.map(|parent| i64::try_from(parent.0).unwrap_or(i64::MAX)));
+        to.int("started_at_us", row.started.micros());
+        to.maybe("ended_at_us", row.ended.map(At::micros));
+        to.text("optimizer", row.optimizer);
+        to.real("sigma", row.sigma);
+        to.text("state", row.state.as_deref());
+        to.int("first_block", row.blocks.0);
+        to.int("end_block", row.blocks.1);
+        to.text("verdict", row.verdict.map(Verdict::name));
+        to.text("reason", row.reason.as_deref());
+    });
+}
+
+#[cfg(test)]
+pub(super) fn sample() -> BoxedStrategy<Record> {
+    let verdict = option::of(select(vec![Verdict::Accepted, Verdict::Rejected, Verdict::Cut]));
+    let who = (policy(), count(), option::of(count()), at(), option::of(at()), verdict);
+    let texts = (option::of("[ -~]{0,40}"), option::of(any::<String>()), any::<(u32, u32)>());
+    let figure = || -1e9..1e9_f64;
+    let score = (figure(), option::of(figure()), option::of(figure()), count());
+    // Each statistic once per arm.
+    let scores = vec(score, 0..5).prop_map(|scores| {
+        let score = |((value, low, high, samples), place): (_, u8)| ScoreRecord {
+            arm: place % 2,
+            statistic: ["ttft_p95", "e2e_p95", "score"][usize::from(place / 2)],
+            value,
+            low,
+            high,
+            samples,
+        };
+        scores.into_iter().zip(0..).map(score).collect::<Vec<_>>()
+    });
+    let record = |(who, texts, sigma, scores): ((_, _, Option<u64>, _, _, _), (_, _, _), _, _)| GenerationRecord {
+        policy: who.0,
+        generation: Generation(who.1),
+        parent: who.2.map(Generation),
+        started: who.3,
+        ended: who.4,
+        optimizer: "es-1plus1",
+        sigma,
+        state: texts.0,
+        blocks: texts.2,
+        verdict: who.5,
+        reason: texts.1,
+        scores,
+    };
+    let all = (who, texts, option::of(figure()), scores);
+    all.prop_map(move |all| Record::Generation(Box::new(record(all)))).boxed()
+}

@@ -1,0 +1,46 @@
+//! `holds`: a row per attempt that waited at the gate.
+
+#[cfg(test)]
+use super::sample::*;
+use super::{Table, with_decision};
+use crate::write::batch::Batch;
+use crate::write::loss::{Loss, moment_of};
+use crate::write::statement::{Insert, Statements, insert};
+#[cfg(test)]
+use gorgo_routing::model::HoldEnd;
+use gorgo_routing::model::{HoldRecord, Record};
+
+pub(super) const TABLE: Table = Table {
+    name: "holds",
+    retention: with_decision!(holds),
+    loss: |record| row(record).map(|row| Loss::at(moment_of(row.decision), 1)),
+    write,
+    #[cfg(test)]
+    checks: super::Checks { inserts: &[&INSERT], filled_later: &[], others: &[], sample },
+};
+
+const INSERT: Insert = insert!(holds(decision_id, attempt, replica_id, moves, held_us, ended));
+
+fn row(record: &Record) -> Option<&HoldRecord> {
+    if let Record::Hold(hold) = record { Some(hold) } else { None }
+}
+
+fn write(batch: &Batch<'_>, to: &mut Statements) {
+    to.insert(&INSERT, batch.records.iter().filter_map(row), |to, row| {
+        to.int("decision_id", row.decision.0);
+        to.int("attempt", row.attempt);
+        to.maybe("replica_id", batch.numbers.replica(row.replica));
+        to.int("moves", row.moves);
+        to.int("held_us", row.held_us);
+        to.code("ended", Some(row.ended));
+    });
+}
+
+#[cfg(test)]
+fn sample() -> BoxedStrategy<Record> {
+    let all = (decision_id(), any::<u16>(), replica(), any::<u16>(), any::<i64>(), select(&HoldEnd::ALL[..]));
+    let record = |(decision, attempt, replica, moves, held_us, ended)| {
+        Record::Hold(HoldRecord { decision, attempt, replica, moves, held_us, ended })
+    };
+    all.prop_map(record).boxed()
+}

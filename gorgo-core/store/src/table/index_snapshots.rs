@@ -1,0 +1,58 @@
+//! `index_snapshots`: the newest snapshot of each replica's part of the prefix index; it replaces the one before.
+
+#[cfg(test)]
+use super::sample::*;
+use super::{RetentionRule, Table};
+use crate::write::batch::Batch;
+use crate::write::loss::Loss;
+use crate::write::statement::{Insert, Statements, insert_one};
+use gorgo_routing::model::Record;
+#[cfg(test)]
+use gorgo_routing::model::{EngineEpoch, IndexRecord};
+
+pub(super) const TABLE: Table = Table {
+    name: "index_snapshots",
+    retention: RetentionRule::ByAge(
+        "DELETE FROM index_snapshots WHERE (replica_id, taken_at_us) IN (SELECT replica_id, taken_at_us \
+         FROM index_snapshots WHERE replica_id IN (SELECT replica_id FROM replicas) AND taken_at_us < ?1 LIMIT ?2)",
+    ),
+    loss: |record| match record {
+        Record::Index(index) => Some(Loss::at(index.at.micros(), 1)),
+        _ => None,
+    },
+    write,
+    #[cfg(test)]
+    checks: super::Checks { inserts: &[&INSERT], filled_later: &[], others: &[DROP_OLDER], sample },
+};
+
+const INSERT: Insert =
+    insert_one!("INSERT OR REPLACE", index_snapshots(replica_id, taken_at_us, engine_epoch, engine_tokens, blocks), "");
+const DROP_OLDER: &str = "DELETE FROM index_snapshots WHERE replica_id = ? AND taken_at_us < ?";
+
+fn write(batch: &Batch<'_>, to: &mut Statements) {
+    for record in batch.records {
+        let Record::Index(index) = record else { continue };
+        let (replica, at_us) = (batch.numbers.replica(index.replica), index.at.micros());
+        to.insert(&INSERT, [index], |to, index| {
+            to.maybe("replica_id", replica);
+            to.int("taken_at_us", at_us);
+            to.maybe("engine_epoch", index.engine.started_ms);
+            to.real("engine_tokens", index.engine.prompt_tokens);
+            to.blob("blocks", &index.blocks);
+        });
+        to.other(DROP_OLDER, |to| {
+            to.maybe("replica_id", replica);
+            to.int("taken_at_us", at_us);
+        });
+    }
+}
+
+#[cfg(test)]
+fn sample() -> BoxedStrategy<Record> {
+    let engine = (option::of(any::<i64>()), option::of(0.0..1e12_f64));
+    let record = |(replica, at, (started_ms, prompt_tokens), blocks)| {
+        let engine = EngineEpoch { started_ms, prompt_tokens };
+        Record::Index(Box::new(IndexRecord { replica, at, engine, blocks }))
+    };
+    (replica(), at(), engine, vec(any::<u8>(), 0..200)).prop_map(record).boxed()
+}

@@ -1,0 +1,44 @@
+//! `learned`: what was learned of each replica, for a restart; it replaces what was stored before.
+
+#[cfg(test)]
+use super::sample::*;
+use super::{RetentionRule, Table};
+use crate::write::batch::Batch;
+use crate::write::loss::Loss;
+use crate::write::statement::{Insert, Statements, insert_one};
+use gorgo_routing::model::{LearnedRecord, Record};
+
+pub(super) const TABLE: Table = Table {
+    name: "learned",
+    retention: RetentionRule::ByAge(
+        "DELETE FROM learned WHERE replica_id IN (SELECT replica_id FROM learned WHERE at_us < ?1 LIMIT ?2)",
+    ),
+    loss: |record| row(record).map(|row| Loss::at(row.at.micros(), 1)),
+    write,
+    #[cfg(test)]
+    checks: super::Checks { inserts: &[&INSERT], filled_later: &[], others: &[], sample },
+};
+
+const INSERT: Insert = insert_one!(
+    "INSERT",
+    learned(replica_id, at_us, state),
+    " ON CONFLICT (replica_id) DO UPDATE SET at_us = excluded.at_us, state = excluded.state"
+);
+
+fn row(record: &Record) -> Option<&LearnedRecord> {
+    if let Record::Learned(learned) = record { Some(learned) } else { None }
+}
+
+fn write(batch: &Batch<'_>, to: &mut Statements) {
+    to.insert(&INSERT, batch.records.iter().filter_map(row), |to, row| {
+        to.maybe("replica_id", batch.numbers.replica(row.replica));
+        to.int("at_us", row.at.micros());
+        to.text("state", row.state.as_str());
+    });
+}
+
+#[cfg(test)]
+fn sample() -> BoxedStrategy<Record> {
+    let record = |(replica, at, state)| Record::Learned(LearnedRecord { replica, at, state });
+    (replica(), at(), any::<String>()).prop_map(record).boxed()
+}

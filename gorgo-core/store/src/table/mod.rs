@@ -1,0 +1,125 @@
+//! The tables of what happens: a file each, which says what its rows are, which records become them, and how long they
+//! stay. A new table is its migration and its words in `migrations/`, its record in `model/record.rs`, a file here, and its
+//! lines in [`MIGRATIONS`] and [`TABLES`]; the tests of the list (`tests/tables.rs`) then hold it to all that is promised
+//! of tables, with records of its own making.
+//!
+//! Tables of names and of closed lists (`replicas`, `paths`, …) are not here: they are written where numbers are given.
+
+mod alarms;
+mod attempts;
+mod candidate_terms;
+mod candidates;
+mod decisions;
+mod events;
+mod gaps;
+mod generation_scores;
+mod generations;
+mod holds;
+mod index_snapshots;
+mod learned;
+mod outcomes;
+mod probes;
+mod rates;
+#[cfg(test)]
+pub(crate) mod sample;
+mod scrapes;
+mod shadows;
+pub(crate) mod weights;
+
+#[cfg(test)]
+use proptest::strategy::BoxedStrategy;
+
+use crate::write::batch::Batch;
+use crate::write::loss::Loss;
+#[cfg(test)]
+use crate::write::statement::Insert;
+use crate::write::statement::Statements;
+use gorgo_routing::model::Record;
+
+/// Number, name and text of each migration, in order.
+pub(crate) const MIGRATIONS: &[(i64, &str, &str)] = &[
+    (1, "history", include_str!("../../../../migrations/0001_history.sql")),
+    (2, "tuner", include_str!("../../../../migrations/0002_tuner.sql")),
+    (5, "plugins", include_str!("../../../../migrations/0005_plugins.sql")),
+    (6, "restart", include_str!("../../../../migrations/0006_restart.sql")),
+    (7, "gate", include_str!("../../../../migrations/0007_gate.sql")),
+    (8, "bench", include_str!("../../../../migrations/0008_bench.sql")),
+    (9, "operators", include_str!("../../../../migrations/0009_operators.sql")),
+];
+
+/// All tables, in the order in which a batch is written and `gaps` names them.
+pub(crate) const TABLES: &[&Table] = &[
+    &decisions::TABLE,
+    &candidates::TABLE,
+    &candidate_terms::TABLE,
+    &attempts::TABLE,
+    &outcomes::TABLE,
+    &shadows::TABLE,
+    &probes::TABLE,
+    &scrapes::TABLE,
+    &events::TABLE,
+    &weights::TABLE,
+    &rates::TABLE,
+    &generations::TABLE,
+    &generation_scores::TABLE,
+    &alarms::TABLE,
+    &holds::TABLE,
+    &index_snapshots::TABLE,
+    &learned::TABLE,
+    &gaps::TABLE,
+];
+
+/// A table that batches of records are written to.
+#[derive(Debug)]
+pub(crate) struct Table {
+    /// Name in the schema and in `gaps.table_name`.
+    pub(crate) name: &'static str,
+    /// How long its rows stay.
+    pub(crate) retention: RetentionRule,
+    /// Rows that the record becomes here, and their moment: what `gaps` says where they are lost.
+    pub(crate) loss: fn(&Record) -> Option<Loss>,
+    /// Turns a batch into the statements that write its rows of this table.
+    pub(crate) write: fn(&Batch<'_>, &mut Statements),
+    /// What the tests of the list need to know beyond.
+    #[cfg(test)]
+    pub(crate) checks: Checks,
+}
+
+/// What the tests of [`TABLES`] hold a table to.
+#[cfg(test)]
+#[derive(Debug)]
+pub(crate) struct Checks {
+    /// Its INSERTs; together they name every column but those `filled_later`.
+    pub(crate) inserts: &'static [&'static Insert],
+    /// Columns that no INSERT names: a number that SQLite gives, a moment that another statement sets.
+    pub(crate) filled_later: &'static [&'static str],
+    /// Other statements that write it.
+    pub(crate) others: &'static [&'static str],
+    /// Records that become rows here.
+    pub(crate) sample: fn() -> BoxedStrategy<Record>,
+}
+
+/// When rows go.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum RetentionRule {
+    /// With their decision: deletes the rows of decisions below `?`.
+    WithDecision(&'static str),
+    /// By age: deletes at most `?2` rows older than `?1`, in small steps. Its subquery lets SQLite seek in the primary key.
+    ByAge(&'static str),
+    /// By the age of their end: deletes what ended before `?1`. What has not ended stays.
+    OnceEnded(&'static str),
+    /// Never: they are few, and later runs go on from them.
+    Never,
+}
+
+/// The rule of a table whose rows have a `decision_id`.
+macro_rules! with_decision {
+    ($table:ident) => {
+        $crate::table::RetentionRule::WithDecision(concat!(
+            "DELETE FROM ",
+            stringify!($table),
+            " WHERE decision_id < ?"
+        ))
+    };
+}
+use with_decision;

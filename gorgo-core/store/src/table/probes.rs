@@ -1,0 +1,42 @@
+//! `probes`: a row per round trip that was measured or lost.
+
+#[cfg(test)]
+use super::sample::*;
+use super::{RetentionRule, Table};
+use crate::write::batch::Batch;
+use crate::write::loss::Loss;
+use crate::write::statement::{Insert, Statements, insert};
+use gorgo_routing::model::{ProbeRecord, Record};
+
+pub(super) const TABLE: Table = Table {
+    name: "probes",
+    retention: RetentionRule::ByAge(
+        "DELETE FROM probes WHERE (replica_id, at_us) IN (SELECT replica_id, at_us FROM probes \
+         WHERE replica_id IN (SELECT replica_id FROM replicas) AND at_us < ?1 LIMIT ?2)",
+    ),
+    loss: |record| row(record).map(|row| Loss::at(row.at.micros(), 1)),
+    write,
+    #[cfg(test)]
+    checks: super::Checks { inserts: &[&INSERT], filled_later: &[], others: &[], sample },
+};
+
+const INSERT: Insert = insert!(probes(replica_id, at_us, rtt_us, lost));
+
+fn row(record: &Record) -> Option<&ProbeRecord> {
+    if let Record::Probe(probe) = record { Some(probe) } else { None }
+}
+
+fn write(batch: &Batch<'_>, to: &mut Statements) {
+    to.insert(&INSERT, batch.records.iter().filter_map(row), |to, row| {
+        to.maybe("replica_id", batch.numbers.replica(row.replica));
+        to.int("at_us", row.at.micros());
+        to.maybe("rtt_us", row.rtt_us);
+        to.int("lost", row.rtt_us.is_none());
+    });
+}
+
+#[cfg(test)]
+fn sample() -> BoxedStrategy<Record> {
+    let record = |(replica, at, rtt_us)| Record::Probe(ProbeRecord { replica, at, rtt_us });
+    (replica(), at(), option::of(any::<i64>())).prop_map(record).boxed()
+}

@@ -1,0 +1,32 @@
+//! What the samples of all tables are made of: numbers that the test run knows, and values that the database can hold.
+
+pub(crate) use proptest::collection::vec;
+pub(crate) use proptest::option;
+pub(crate) use proptest::prelude::*;
+pub(crate) use proptest::sample::{select, subsequence};
+
+use gorgo_routing::model::{At, DecisionId, PolicyBuildId, ReplicaId};
+
+/// Counts that the database can hold: 63 bits.
+pub(crate) fn count() -> impl Strategy<Value = u64> {
+    0..=i64::MAX.cast_unsigned()
+}
+
+/// Moments that the database can hold.
+pub(crate) fn at() -> impl Strategy<Value = At> {
+    count().prop_map(At)
+}
+
+pub(crate) fn decision_id() -> impl Strategy<Value = DecisionId> {
+    (0..i64::MAX).prop_map(DecisionId)
+}
+
+/// One of the three replicas of the test run.
+pub(crate) fn replica() -> impl Strategy<Value = ReplicaId> {
+    (0..3_u16).prop_map(ReplicaId)
+}
+
+/// One of its two policies.
+pub(crate) fn policy() -> impl Strategy<Value = PolicyBuildId> {
+    (0..2_u16).prop_map(PolicyBuildId)
+}

@@ -1,0 +1,38 @@
+//! `shadows`: a row per policy that watched a decision.
+
+use super::{Table, with_decision};
+use crate::write::batch::Batch;
+use crate::write::loss::Loss;
+use crate::write::statement::{Insert, Statements, insert};
+use gorgo_routing::model::{DecisionId, Record, ShadowRecord};
+
+pub(super) const TABLE: Table = Table {
+    name: "shadows",
+    retention: with_decision!(shadows),
+    loss: |record| match record {
+        Record::Decision(decision) => Some(Loss::at(decision.received.micros(), decision.shadows.len())),
+        _ => None,
+    },
+    write,
+    #[cfg(test)]
+    checks: super::Checks { inserts: &[&INSERT], filled_later: &[], others: &[], sample: super::decisions::sample },
+};
+
+const INSERT: Insert = insert!(shadows(decision_id, policy_id, replica_id, cost_milli));
+
+fn rows(record: &Record) -> impl Iterator<Item = (DecisionId, &ShadowRecord)> {
+    let (decision, shadows) = match record {
+        Record::Decision(decision) => (decision.decision, decision.shadows.as_slice()),
+        _ => (DecisionId(0), [].as_slice()),
+    };
+    shadows.iter().map(move |shadow| (decision, shadow))
+}
+
+fn write(batch: &Batch<'_>, to: &mut Statements) {
+    to.insert(&INSERT, batch.records.iter().flat_map(rows), |to, (decision, row)| {
+        to.int("decision_id", decision.0);
+        to.maybe("policy_id", batch.numbers.policy(row.policy));
+        to.maybe("replica_id", batch.numbers.replica(row.replica));
+        to.int("cost_milli", row.cost_milli);
+    });
+}

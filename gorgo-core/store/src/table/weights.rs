@@ -1,0 +1,59 @@
+//! `weights`: a row per term and generation that a policy decided with.
+
+#[cfg(test)]
+use super::sample::*;
+use super::{RetentionRule, Table};
+use crate::write::batch::Batch;
+use crate::write::loss::Loss;
+use crate::write::statement::{Insert, Statements, insert};
+use gorgo_routing::model::Record;
+#[cfg(test)]
+use gorgo_routing::model::{Generation, WeightRecord};
+
+pub(super) const TABLE: Table = Table {
+    name: "weights",
+    // A minute before the oldest decision that is kept; the minute covers a decision under way.
+    retention: RetentionRule::OnceEnded("DELETE FROM weights WHERE to_us < ?1 - 60000000"),
+    loss: |record| match record {
+        Record::Weights(weights) => Some(Loss::at(weights.at.micros(), weights.values.len())),
+        _ => None,
+    },
+    write,
+    #[cfg(test)]
+    checks: super::Checks { inserts: &[&INSERT], filled_later: &["to_us"], others: &[CLOSE], sample },
+};
+
+pub(crate) const INSERT: Insert = insert!(weights(run_id, policy_id, generation_id, slot, from_us, value));
+
+/// Ends the weights of a policy that were valid so far.
+pub(crate) const CLOSE: &str =
+    "UPDATE weights SET to_us = ?1 WHERE run_id = ?2 AND policy_id = ?3 AND to_us IS NULL AND from_us < ?1";
+
+fn write(batch: &Batch<'_>, to: &mut Statements) {
+    for record in batch.records {
+        let Record::Weights(weights) = record else { continue };
+        let (run, policy, from_us) = (batch.numbers.run(), batch.numbers.policy(weights.policy), weights.at.micros());
+        to.other(CLOSE, |to| {
+            to.int("to_us", from_us);
+            to.int("run_id", run);
+            to.maybe("policy_id", policy);
+        });
+        to.insert(&INSERT, (1_i64..).zip(&weights.values), |to, (slot, value)| {
+            to.int("run_id", run);
+            to.maybe("policy_id", policy);
+            to.unsigned("generation_id", weights.generation.0);
+            to.int("slot", *slot);
+            to.int("from_us", from_us);
+            to.real("value", **value);
+        });
+    }
+}
+
+/// Of a later generation than the one that the run began with.
+#[cfg(test)]
+fn sample() -> BoxedStrategy<Record> {
+    let record = |(policy, at, generation, values)| {
+        Record::Weights(WeightRecord { policy, at, generation: Generation(generation), values })
+    };
+    (policy(), at(), 1..=i64::MAX.cast_unsigned(), vec(-1e9..1e9_f64, 1..9)).prop_map(record).boxed()
+}

@@ -1,0 +1,74 @@
+//! What could not be written: per table how many rows, and between which moments. Becomes rows of `gaps`.
+
+use crate::table::TABLES;
+use gorgo_routing::model::{DecisionId, Record};
+
+/// Rows lost of one table, and the moments of the first and the last, µs since the epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Loss {
+    pub(crate) rows: u64,
+    pub(crate) from_us: i64,
+    pub(crate) to_us: i64,
+}
+
+impl Loss {
+    /// Rows of one moment.
+    pub(crate) fn at(at_us: i64, rows: usize) -> Self {
+        Self { rows: u64::try_from(rows).unwrap_or(u64::MAX), from_us: at_us, to_us: at_us }
+    }
+}
+
+/// Losses of all tables since they were last written down, by place in [`TABLES`]. Empty until there is one, so that
+/// taking the losses of a batch that lost nothing copies nothing.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Losses(Vec<Option<Loss>>);
+
+impl Losses {
+    pub(crate) fn add(&mut self, table: usize, loss: Loss) {
+        if loss.rows == 0 {
+            return;
+        }
+        if self.0.is_empty() {
+            self.0.resize(TABLES.len(), None);
+        }
+        let slot = &mut self.0[table];
+        *slot = Some(slot.map_or(loss, |known| Loss {
+            rows: known.rows + loss.rows,
+            from_us: known.from_us.min(loss.from_us),
+            to_us: known.to_us.max(loss.to_us),
+        }));
+    }
+
+    pub(crate) fn add_record(&mut self, record: &Record) {
+        for (place, table) in TABLES.iter().enumerate() {
+            if let Some(loss) = (table.loss)(record) {
+                self.add(place, loss);
+            }
+        }
+    }
+
+    pub(crate) fn merge(&mut self, other: &Self) {
+        for (place, loss) in other.iter() {
+            self.add(place, loss);
+        }
+    }
+
+    /// Place in [`TABLES`], and what was lost there.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, Loss)> + '_ {
+        self.0.iter().enumerate().filter_map(|(place, loss)| Some((place, (*loss)?)))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.iter().next().is_none()
+    }
+
+    /// All rows of all tables.
+    pub(crate) fn rows(&self) -> u64 {
+        self.iter().map(|(_, loss)| loss.rows).sum()
+    }
+}
+
+/// The moment in a decision's id, µs since the epoch: what is known of when its attempts and its outcome were.
+pub(crate) fn moment_of(decision: DecisionId) -> i64 {
+    (decision.0 >> 20).saturating_mul(1_000)
+}

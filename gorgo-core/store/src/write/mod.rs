@@ -1,0 +1,11 @@
+//! The way of a row into the file: [`sink`] takes a record, [`queue`] holds it, [`writer`] wakes and writes a
+//! [`batch`], whose records become [`statement`]s table by table with the [`numbers`] of this run. What found no room or
+//! was refused is a [`loss`].
+
+pub(crate) mod batch;
+pub(crate) mod loss;
+pub(crate) mod numbers;
+pub(crate) mod queue;
+pub(crate) mod sink;
+pub(crate) mod statement;
+pub(crate) mod writer;

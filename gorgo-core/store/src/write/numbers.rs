@@ -1,0 +1,113 @@
+//! The numbers under which the parts of a run are stored: rows hold them instead of names.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use sqlx::SqliteConnection;
+
+use crate::open::run::Ids;
+use crate::sql;
+use gorgo_routing::model::{PolicyBuildId, Record, ReplicaId};
+
+/// All numbers that rows may need.
+#[derive(Debug)]
+pub(crate) struct Numbers {
+    /// Those that were given when the run began or a policy came.
+    pub(crate) ids: Ids,
+    models: Names,
+    constraints: Names,
+}
+
+impl Numbers {
+    pub(crate) fn new(ids: Ids) -> Self {
+        Self { ids, models: Names::models(), constraints: Names::constraints() }
+    }
+
+    pub(crate) fn run(&self) -> i64 {
+        self.ids.run
+    }
+
+    /// `None` for a replica that the run did not begin with.
+    pub(crate) fn replica(&self, replica: ReplicaId) -> Option<i64> {
+        self.ids.replica(replica)
+    }
+
+    /// `None` for a policy that has no number yet.
+    pub(crate) fn policy(&self, policy: PolicyBuildId) -> Option<i64> {
+        self.ids.policy(policy)
+    }
+
+    /// `None` for a model whose name was one too many.
+    pub(crate) fn model(&self, name: Option<&Arc<str>>) -> Option<i64> {
+        name.and_then(|name| self.models.id(name))
+    }
+
+    /// `None` likewise.
+    pub(crate) fn constraint(&self, name: Option<&Arc<str>>) -> Option<i64> {
+        name.and_then(|name| self.constraints.id(name))
+    }
+
+    /// Gives the batch's new names their numbers. Outside the batch's transaction, so that a rollback takes none back.
+    pub(crate) async fn learn_names(
+        &mut self,
+        connection: &mut SqliteConnection,
+        records: &[Record],
+    ) -> Result<(), sqlx::Error> {
+        for record in records {
+            let candidates = match record {
+                Record::Decision(decision) => {
+                    if let Some(model) = &decision.model {
+                        self.models.learn(connection, model).await?;
+                    }
+                    &decision.candidates
+                }
+                Record::Candidates { rows, .. } => rows,
+                _ => continue,
+            };
+            for constraint in candidates.iter().filter_map(|candidate| candidate.excluded_by.as_ref()) {
+                self.constraints.learn(connection, constraint).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Most different names that a run writes of one list, and the longest one, bytes: clients choose model names, and a
+/// client that invents them must not fill the disk.
+const MAX_NAMES: usize = 10_000;
+const MAX_NAME_BYTES: usize = 200;
+
+/// Names that get their number when they are first seen.
+#[derive(Debug)]
+struct Names {
+    known: HashMap<Arc<str>, i64>,
+    add: &'static str,
+    id: &'static str,
+}
+
+impl Names {
+    fn models() -> Self {
+        Self { known: HashMap::new(), add: sql::ADD_MODEL, id: sql::MODEL_ID }
+    }
+
+    fn constraints() -> Self {
+        Self { known: HashMap::new(), add: sql::ADD_CONSTRAINT, id: sql::CONSTRAINT_ID }
+    }
+
+    /// Makes sure that `name` has a number, unless there are too many names.
+    async fn learn(&mut self, connection: &mut SqliteConnection, name: &Arc<str>) -> Result<(), sqlx::Error> {
+        if self.known.contains_key(name) || self.known.len() >= MAX_NAMES {
+            return Ok(());
+        }
+        let stored = &name[..name.floor_char_boundary(MAX_NAME_BYTES)];
+        sqlx::query(self.add).bind(stored).execute(&mut *connection).await?;
+        let id = sqlx::query_scalar(self.id).bind(stored).fetch_one(&mut *connection).await?;
+        self.known.insert(Arc::clone(name), id);
+        Ok(())
+    }
+
+    /// The number of `name`, where it has one.
+    fn id(&self, name: &str) -> Option<i64> {
+        self.known.get(name).copied()
+    }
+}

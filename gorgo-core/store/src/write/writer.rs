@@ -1,0 +1,306 @@
+//! The one task that writes: it wakes every `flush_ms`, or earlier when a batch is full, and writes what waits, a
+//! transaction per batch. Where the disk is full or another process holds a lock it tries again and again; meanwhile
+//! the queue fills to its bound, and what is dropped beyond it stands in `gaps` as soon as writing works again.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::{Connection, SqliteConnection};
+use tokio::sync::mpsc;
+
+use super::batch;
+use super::loss::Losses;
+use super::numbers::Numbers;
+use super::queue::Queue;
+use super::sink::{Command, Sink, Trouble};
+use crate::error::{Failure, failure};
+use crate::open::lock::WriterLock;
+use crate::open::run::Ids;
+use crate::open::{Store, pin};
+use crate::retain::Retention;
+use crate::{StoreError, sql};
+use gorgo_routing::config;
+use gorgo_routing::model::{At, Clock, Record};
+
+/// Pauses between attempts to write: doubling from the first to the last.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LAST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Attempts to write after the end was asked for. With the pauses, and a second of waiting for a lock in each, some
+/// 15 s: less than what a service manager grants.
+const LAST_ATTEMPTS: u32 = 8;
+
+/// The task that writes; the only owner of the connection and of the file's lock.
+pub struct Writer {
+    pub(crate) connection: SqliteConnection,
+    pub(crate) path: PathBuf,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) retention: Retention,
+    trouble: Box<dyn Fn(Trouble) + Send + Sync>,
+    pub(crate) numbers: Numbers,
+    queue: Arc<Queue>,
+    commands: mpsc::Receiver<Command>,
+    /// Commands that came while rows could not be written.
+    postponed: VecDeque<Command>,
+    /// The end was asked for: attempts are limited.
+    ending: bool,
+    /// The last batch was not written whole, and that was told.
+    losing: bool,
+    flush: Duration,
+    batch_decisions: u64,
+    /// First and last pause between two attempts to write.
+    pub(crate) pauses: [Duration; 2],
+    _lock: WriterLock,
+}
+
+impl fmt::Debug for Writer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Writer").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl Writer {
+    pub(crate) fn new(
+        store: Store,
+        ids: Ids,
+        settings: &config::Store,
+        clock: Arc<dyn Clock>,
+        trouble: Box<dyn Fn(Trouble) + Send + Sync>,
+    ) -> (Sink, Self) {
+        let queue = Arc::new(Queue::new(settings));
+        let (asking, commands) = mpsc::channel(8);
+        let writer = Self {
+            connection: store.connection,
+            path: store.path,
+            clock,
+            retention: Retention::new(&settings.retention),
+            trouble,
+            numbers: Numbers::new(ids),
+            queue: Arc::clone(&queue),
+            commands,
+            postponed: VecDeque::new(),
+            ending: false,
+            losing: false,
+            flush: Duration::from_millis(settings.flush_ms.max(1)),
+            batch_decisions: settings.flush_decisions.max(1),
+            pauses: [FIRST_PAUSE, LAST_PAUSE],
+            _lock: store.lock,
+        };
+        (Sink { queue, commands: asking }, writer)
+    }
+
+    /// Writes until [`Sink::finish`] is called or every sink is gone.
+    pub async fn run(mut self) {
+        loop {
+            let command = match self.postponed.pop_front() {
+                Some(command) => command,
+                None => {
+                    let pause = self.retention.pause().unwrap_or(self.flush).min(self.flush);
+                    let woken = tokio::select! {
+                        biased;
+                        command = self.commands.recv() => Some(command),
+                        () = self.queue.enough.notified() => None,
+                        () = tokio::time::sleep(pause) => None,
+                    };
+                    match woken {
+                        Some(Some(command)) => command,
+                        Some(None) => {
+                            self.ending = true;
+                            self.write_waiting().await.ok();
+                            return;
+                        }
+                        None => {
+                            self.write_waiting().await.ok();
+                            self.tidy_when_due().await;
+                            continue;
+                        }
+                    }
+                }
+            };
+            // Whoever asked may have stopped waiting for the answer.
+            match command {
+                Command::Flush(reply) => {
+                    self.write_waiting().await.ok();
+                    reply.send(()).ok();
+                }
+                Command::Tidy(reply) => {
+                    self.write_waiting().await.ok();
+                    self.tidy_to_end().await;
+                    reply.send(()).ok();
+                }
+                Command::Policies(policies, from, reply) => {
+                    let added = self.numbers.ids.add(&mut self.connection, &policies, from).await;
+                    let added = added.map_err(|cause| StoreError::Sql { path: self.path.clone(), cause });
+                    reply.send(added).ok();
+                }
+                Command::Pin(policy, reply) => {
+                    let pinned = pin::write(&mut self.connection, policy.as_deref()).await;
+                    let pinned = pinned.map_err(|cause| StoreError::Sql { path: self.path.clone(), cause });
+                    reply.send(pinned).ok();
+                }
+                Command::Finish(ended, reply) => {
+                    reply.send(self.finish(ended).await).ok();
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Writes everything that waits, batch by batch.
+    async fn write_waiting(&mut self) -> Result<(), String> {
+        let waiting = self.queue.take();
+        let mut rest = waiting.as_slice();
+        let mut outcome = Ok(());
+        loop {
+            let (batch, later) = rest.split_at(batch_end(rest, self.batch_decisions));
+            rest = later;
+            let losses = self.queue.take_losses();
+            if batch.is_empty() && losses.is_empty() {
+                return outcome;
+            }
+            if let Err(cause) = self.write_batch(batch, &losses).await {
+                if self.ending {
+                    // No time is left to try each of the other batches as patiently.
+                    self.queue.lost(rest);
+                    return Err(cause);
+                }
+                outcome = Err(cause);
+                if batch.is_empty() {
+                    return outcome;
+                }
+            }
+        }
+    }
+
+    /// Writes one batch, however long it takes, unless that is hopeless or the end was asked for.
+    async fn write_batch(&mut self, batch: &[Record], losses: &Losses) -> Result<(), String> {
+        let (mut pause, mut stuck, mut last_attempts) = (self.pauses[0], false, 0);
+        loop {
+            let cause = match batch::write(&mut self.connection, &mut self.numbers, batch, losses).await {
+                Ok(refused) => {
+                    self.queue.written(batch);
+                    self.queue.add_losses(&refused);
+                    if !batch.is_empty() {
+                        self.tell_loss(refused.rows(), "refused by the schema");
+                    }
+                    if stuck {
+                        (self.trouble)(Trouble::Recovered);
+                    }
+                    return Ok(());
+                }
+                Err(cause) => cause,
+            };
+            last_attempts += u32::from(self.ending);
+            if failure(&cause) != Failure::Passing || last_attempts >= LAST_ATTEMPTS {
+                self.queue.lost(batch);
+                self.queue.return_losses(losses);
+                let mut lost = Losses::default();
+                batch.iter().for_each(|record| lost.add_record(record));
+                let cause = cause.to_string();
+                self.tell_loss(lost.rows(), &cause);
+                return Err(cause);
+            }
+            if !stuck {
+                stuck = true;
+                (self.trouble)(Trouble::Stuck { cause: cause.to_string() });
+            }
+            self.pause(pause).await;
+            pause = (pause * 2).min(self.pauses[1]);
+        }
+    }
+
+    /// Tells of lost rows, and not again before a batch is whole: there may be four batches a second.
+    fn tell_loss(&mut self, rows: u64, cause: &str) {
+        if rows > 0 && !self.losing {
+            (self.trouble)(Trouble::Lost { rows, cause: cause.to_owned() });
+        }
+        self.losing = rows > 0;
+    }
+
+    /// Waits, and learns meanwhile whether the end is asked for.
+    async fn pause(&mut self, length: Duration) {
+        let sleep = tokio::time::sleep(length);
+        tokio::pin!(sleep);
+        while !self.ending {
+            tokio::select! {
+                () = &mut sleep => return,
+                command = self.commands.recv() => {
+                    self.ending = !matches!(command, Some(Command::Flush(_) | Command::Tidy(_) | Command::Policies(..) | Command::Pin(..)));
+                    self.postponed.extend(command);
+                }
+            }
+        }
+        sleep.await;
+    }
+
+    async fn finish(mut self, ended: At) -> Result<(), StoreError> {
+        self.ending = true;
+        self.queue.close();
+        let before = self.queue.depth().2;
+        let mut written = self.write_waiting().await;
+        if written.is_ok() {
+            written = self.end_run(ended).await;
+        }
+        // Closing the last connection empties the log into the file; where that fails the next opening does it.
+        self.connection.close().await.ok();
+        let rows = self.queue.depth().2 - before;
+        written.map_err(|cause| StoreError::Unwritten { path: self.path, rows, cause })
+    }
+
+    async fn end_run(&mut self, ended: At) -> Result<(), String> {
+        let mut attempts = 0;
+        loop {
+            let query = sqlx::query(sql::END_RUN).bind(ended.micros()).bind(self.numbers.ids.run);
+            let Err(cause) = query.execute(&mut self.connection).await else {
+                return Ok(());
+            };
+            attempts += 1;
+            if failure(&cause) != Failure::Passing || attempts >= LAST_ATTEMPTS {
+                return Err(cause.to_string());
+            }
+            self.pause(self.pauses[1]).await;
+        }
+    }
+
+    async fn tidy_when_due(&mut self) {
+        if self.retention.due(self.clock.now()) {
+            self.tidy_step().await;
+        }
+    }
+
+    async fn tidy_to_end(&mut self) {
+        while self.tidy_step().await {}
+    }
+
+    /// One step; whether another one is needed at once.
+    async fn tidy_step(&mut self) -> bool {
+        let now = self.clock.now();
+        match self.retention.step(&mut self.connection, &self.path, now).await {
+            Ok(log) => {
+                if let Some(bytes) = log {
+                    (self.trouble)(Trouble::LongLog { bytes });
+                }
+                self.retention.pause().is_some()
+            }
+            // Somebody holds a lock, or the disk is full: the next look is soon enough.
+            Err(cause) if failure(&cause) == Failure::Passing => false,
+            Err(cause) => {
+                (self.trouble)(Trouble::NotPruned { cause: cause.to_string() });
+                false
+            }
+        }
+    }
+}
+
+/// Length of the longest head of `records` with at most `decisions` decisions; at least one record where there is any.
+fn batch_end(records: &[Record], decisions: u64) -> usize {
+    let mut seen = 0;
+    let end = records.iter().position(|record| {
+        seen += u64::from(matches!(record, Record::Decision(_)));
+        seen > decisions
+    });
+    end.unwrap_or(records.len())
+}

@@ -1,0 +1,131 @@
+//! The terms of the built-in policy `predicted-latency` once more, from the facts that any plugin can name: the option
+//! `part` says which one. A test holds them equal to the built-in ones in every bit; `plugin.toml` beside this crate is the
+//! policy, and `expressions.toml` the same without a plugin.
+
+use gorgo_plugins::{Answer, Columns, Declared, OptionDecl, OptionKind, Request, Scorer, Setup, Unit};
+
+#[derive(Clone, Copy)]
+enum Part {
+    Rtt,
+    Backlog,
+    Compute,
+    Stall,
+    Answer,
+    TailStart,
+}
+
+const PARTS: [(&str, Part); 6] = [
+    ("rtt", Part::Rtt),
+    ("backlog", Part::Backlog),
+    ("compute", Part::Compute),
+    ("stall", Part::Stall),
+    ("answer", Part::Answer),
+    ("tail-start", Part::TailStart),
+];
+
+struct PredictedLatency {
+    part: Part,
+    batch_ms: f64,
+    crowd_requests: f64,
+    initial_ms: f64,
+}
+
+const fn number(name: &'static str, unit: &'static str, help: &'static str, default: f64, max: f64) -> OptionDecl {
+    OptionDecl { name, unit, help, kind: OptionKind::Number { default: Some(default), min: 0.1, max, tunable: false } }
+}
+
+impl Declared for PredictedLatency {
+    const NAME: &'static str = "predicted-latency";
+    const VERSION: &'static str = env!("CARGO_PKG_VERSION");
+    const SUMMARY: &'static str = "one of the terms of the policy predicted-latency";
+    const OPTIONS: &'static [OptionDecl] = &[
+        OptionDecl {
+            name: "part",
+            unit: "",
+            help: "which term: rtt, backlog, compute, stall, answer, tail-start; compute where it is not given",
+            kind: OptionKind::Text,
+        },
+        number("batch_ms", "ms", "of stall: fixed time of a prefill batch", 60.0, 10_000.0),
+        number(
+            "crowd_requests",
+            "requests",
+            "of stall: mean requests in flight at which the harm counts twice",
+            10.0,
+            1e6,
+        ),
+        number("initial_ms", "ms", "of tail-start: until enough requests were seen", 1_000.0, 600_000.0),
+    ];
+}
+
+impl Scorer for PredictedLatency {
+    const UNIT: Unit = Unit::Millis;
+    const FACTS: &'static [&'static str] = &[
+        "rtt_ms",
+        "backlog_ms",
+        "service_fixed_ms",
+        "service_ms_per_token",
+        "service_ms_per_decoding",
+        "likely_uncached_tokens",
+        "inflight",
+        "decoding",
+        "itl_alone_ms",
+        "itl_ms_per_request",
+        "mean_inflight",
+        "answer_tokens",
+        "tail_start_ms",
+    ];
+    const SPREADS: bool = true;
+
+    fn create(setup: &Setup<'_>) -> Result<Self, String> {
+        let name = setup.texts("part").next().unwrap_or("compute");
+        let part = PARTS.iter().find(|(known, _)| *known == name).map(|(_, part)| *part);
+        let number = |name| setup.number(name).unwrap_or_default();
+        Ok(Self {
+            part: part.ok_or_else(|| {
+                format!("no part `{name}`; those there are: {}", PARTS.map(|(known, _)| known).join(", "))
+            })?,
+            batch_ms: number("batch_ms"),
+            crowd_requests: number("crowd_requests"),
+            initial_ms: number("initial_ms"),
+        })
+    }
+
+    fn score(&self, _request: &Request, columns: &Columns<'_>, out: &mut [Option<f64>]) -> Result<Answer, String> {
+        let [
+            rtt_ms,
+            backlog_ms,
+            fixed_ms,
+            ms_per_token,
+            ms_per_decoding,
+            uncached_tokens,
+            inflight,
+            decoding,
+            itl_alone_ms,
+            itl_ms_per_request,
+            mean_inflight,
+            answer_tokens,
+            tail_start_ms,
+        ] = columns.facts();
+        for (row, signal) in out.iter_mut().enumerate() {
+            let prefill = ms_per_token[row] * uncached_tokens[row];
+            *signal = match self.part {
+                Part::Rtt => Some(rtt_ms[row]).filter(|known| !known.is_nan()),
+                Part::Backlog => Some(backlog_ms[row]),
+                Part::Compute => Some(fixed_ms[row] + prefill + ms_per_decoding[row] * decoding[row]),
+                Part::Stall => {
+                    let crowd = mean_inflight[row] / self.crowd_requests;
+                    let decode = answer_tokens[row] * itl_ms_per_request[row];
+                    Some((1.0 + crowd * crowd) * inflight[row] * (prefill + self.batch_ms + decode))
+                }
+                Part::Answer => {
+                    let gap = itl_ms_per_request[row] * inflight[row];
+                    Some(answer_tokens[row] * (itl_alone_ms[row] + gap))
+                }
+                Part::TailStart => Some(if tail_start_ms[row].is_nan() { self.initial_ms } else { tail_start_ms[row] }),
+            };
+        }
+        Ok(Answer::Given)
+    }
+}
+
+gorgo_plugins::export_scorer!(PredictedLatency);
