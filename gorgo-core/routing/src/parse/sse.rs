@@ -140,7 +140,7 @@ impl SseReader {
 
     /// Reads the bytes after the last line end, once the stream has ended.
     ///
-    /// A complete event without its closing blank line counts; the standard is stricter, but engines omit the line.
+    /// A complete event without its closing blank line counts; the standard is stricter, engines are not.
     pub fn finish(&mut self, sink: &mut impl SseSink) {
         let line = mem::take(&mut self.line);
         if !line.is_empty() {
