@@ -4,7 +4,7 @@ use std::net::{Ipv6Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
-/// Address of a real engine, from its replica's `url`. Parsed once, by the configuration.
+/// Address of a real engine, as in its replica's `url`. Parsed once, by the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct EngineUrl {
@@ -167,7 +167,7 @@ mod tests {
         assert!(says("http://:80").starts_with("no host"));
         assert!(says("http://::1:80").contains("brackets"));
         for url in ["http://h:0", "http://h:65536", "http://h:", "http://h:+1"] {
-            assert!(says(url).contains("is no port"), "{url}");
+            assert!(says(url).contains("is not a port"), "{url}");
         }
         assert!(says("http://a b").contains("is not a host name"));
         let secret = says("http://user:hunter2@h:1");

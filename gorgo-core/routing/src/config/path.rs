@@ -67,7 +67,6 @@ pub(super) fn parse(text: &str) -> Result<Vec<Step>, String> {
                     rest[1..].split_once(quote).ok_or_else(|| format!("no closing quote in `{text}`"))?
                 }
                 _ => rest.split_at(rest.find(['.', '[', '"', '\'']).unwrap_or(rest.len())),
-                // Bounded, because the text comes from the command line and each step becomes a level of recursion.
             };
             if key.is_empty() {
                 return Err(format!("an empty key in `{text}`"));
@@ -75,6 +74,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<Step>, String> {
             steps.push(Step::Key(key.to_owned()));
             rest = after;
         }
+        // Bounded, because the text comes from the command line and each step becomes a level of recursion.
         if steps.len() > DEEPEST {
             return Err(format!("more than {DEEPEST} levels deep"));
         }

@@ -365,7 +365,7 @@ pub struct ReplicaSection {
     /// Region; default: the replica's name.
     #[serde(default)]
     pub region: Option<String>,
-    /// Its engine; `gorgo kinds` has a line for each.
+    /// Kind of its engine; `gorgo kinds` lists them.
     #[schemars(extend("enum" = crate::model::EngineKind::names()))]
     pub engine: String,
     /// Base address of a real engine, `http://host:port`.

@@ -183,7 +183,7 @@ fn a_file_that_is_not_there_says_so() {
     let loaded = read(Path::new("no/such.toml"), inputs);
     let report = render(&loaded.faults, &loaded.origins, Look::Carets);
     assert!(report.starts_with("no/such.toml: this configuration file cannot be read: "), "{report}");
-    assert!(report.contains("/no/such.toml); put it there"), "it says where it looked: {report}");
+    assert!(report.contains("/no/such.toml); create it"), "it says where it looked: {report}");
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("x.toml");
     std::fs::write(&file, b"a = 1\nb = \"\xff\"\n").unwrap();

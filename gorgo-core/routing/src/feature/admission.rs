@@ -17,7 +17,7 @@
 //! Cold prompts (much to prefill) also wait while the replica still has much to prefill, so that the order of the queue
 //! can matter: largest gap between the best and the second-best cost first, older before younger by `ageing`.
 //!
-//! The count is checked against the engine's own: see [`room`](self::room).
+//! The count is checked against the engine's own: see `room`.
 
 mod room;
 
@@ -187,6 +187,7 @@ impl AdmissionGate {
     #[must_use]
     pub fn is_closed(&self, rule: &AdmissionRule, replica: ReplicaId) -> bool {
         let room = &self.rooms[replica.index()];
+        // Those that wait come first: a request that does not wait must not take their slot.
         room.limit(rule).is_some_and(|limit| room.taken() + room.waiting() >= limit)
     }
 
@@ -339,8 +340,8 @@ impl AdmissionGate {
 /// Order of the queue: the largest gap plus age first; of two equal ones the one that arrived first.
 #[expect(clippy::cast_precision_loss, reason = "µs since the epoch stay below 2^53 for two centuries")]
 fn order(rule: &AdmissionRule, wish: &Wish, entered: At, number: u64) -> Order {
-    // Age enters as minus the time of entry: ranks need not be recomputed while requests wait.
     let gap_ms = if rule.hold_cold && wish.gap_ms.is_finite() { wish.gap_ms.clamp(0.0, MOST_GAP_MS) } else { 0.0 };
+    // Age enters as minus the time of entry: ranks need not be recomputed while requests wait.
     Order { rank: gap_ms - rule.ageing * (entered.0 as f64 / 1e3), number }
 }
 

@@ -19,8 +19,8 @@ impl DecayingMean {
         if at >= self.newest {
             self.weight *= decay(at.millis_since(self.newest), half_life_ms);
             self.newest = at;
-        // … and an older one enters already faded.
         } else {
+            // … and an older one enters already faded.
             weight = decay(self.newest.millis_since(at), half_life_ms);
         }
         self.weight += weight;

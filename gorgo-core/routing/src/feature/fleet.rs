@@ -112,13 +112,12 @@ impl Fleet {
         for replica in &candidates.replica {
             let member = &self.replicas[replica.index()];
             if member.serves(model) {
+                // A model whose last replica drains is unavailable (503), not unknown (404).
                 known = true;
                 up |= member.open() == Some(ReplicaState::Up);
                 untried |= member.open() == Some(ReplicaState::Untried);
             }
         }
-        // Draining replicas count as `known`: a model whose last replica drains is unavailable (503), not unknown
-        // (404).
         // Second pass. Replicas never heard from serve only while none is known to be up.
         let wanted = if up { ReplicaState::Up } else { ReplicaState::Untried };
         for (row, replica) in candidates.replica.iter().enumerate() {

@@ -48,6 +48,7 @@ impl Mirror {
 
     /// Records an observation. Returns the factor by which the mirror must be scaled, if any.
     pub fn record(&mut self, replica: ReplicaId, finding: Finding) -> Option<f64> {
+        // Too short to tell anything, hit or miss.
         if finding.predicted < LEAST_TOKENS {
             return None;
         }

@@ -297,6 +297,7 @@ fn median(replicas: &[Fit]) -> Vector {
     std::array::from_fn(|k| {
         let mut values: Vec<f64> = learned.iter().map(|fit| fit.theta[k]).collect();
         values.sort_by(f64::total_cmp);
+        // The lower median, which is the value of a replica and not a mean of two.
         values.get(values.len().saturating_sub(1) / 2).copied().unwrap_or(PRIOR[k])
     })
 }

@@ -49,9 +49,8 @@ impl Reports {
             Event::Report { replica, at, report } => {
                 let last = &mut self.replicas[replica.index()];
                 last.at = Some(at);
-                // Unlike the readings, capacity survives `Down` and pages without it: it is a property of the
-                // deployment.
                 last.report = sound(report);
+                // Unlike the readings, capacity survives `Down` and pages without it: it does not change at run time.
                 last.learned_capacity =
                     report.kv_capacity_tokens.filter(|&tokens| tokens > 0).or(last.learned_capacity);
                 let restarted = matches!(

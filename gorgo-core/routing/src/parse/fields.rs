@@ -163,8 +163,8 @@ impl<'de> Visitor<'de> for FieldsVisitor<'_> {
                     self.in_messages.set(true);
                     fields.messages = map.next_value_seed(MessagesSeed)?;
                     self.in_messages.set(false);
-                    // Later members replace earlier ones, as in Python's and JavaScript's parsers.
                 }
+                // Later members replace earlier ones, as in Python's and JavaScript's parsers.
                 Some(field) if field != Field::Messages => fields.raw[field as usize] = Some(map.next_value()?),
                 _ => {
                     // Validated, but not stored.

@@ -1,26 +1,26 @@
-//! Server-sent events out of bytes that come in pieces: lines, fields and events, whatever the chunking and the line ends.
+//! Parser of server-sent events from bytes that arrive in pieces, whatever the chunking and the line ends.
 //!
-//! Pure, and without an opinion on what events mean: the wire reads engines' answers with it, and `gorgo replay` its own.
-//! Source: the WHATWG text on server-sent events (line ends LF, CRLF and CR, comments, several `data:` lines, one optional
-//! space after the colon, one byte order mark at the head).
+//! Pure, and independent of what events mean: the wire reads engines' answers with it, and `gorgo replay` its own.
+//! Source: the WHATWG standard on server-sent events (line ends LF, CRLF and CR, comments, several `data:` lines, one
+//! optional space after the colon, one byte order mark at the start).
 
 use std::mem;
 use std::ops::Range;
 
 use memchr::{memchr, memchr2};
 
-/// An event as far as it was read.
+/// Event as far as it has been read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SseEvent<'a> {
-    /// Its `event:` field; empty where it has none.
+    /// Value of the `event:` field; empty if it has none.
     pub name: &'a [u8],
-    /// Its data lines, joined by LF.
+    /// Data lines, joined by LF.
     pub data: &'a [u8],
-    /// How many `data:` lines it has; 0: it is no event, only fields or blank lines.
+    /// Number of `data:` lines; 0 means only fields or blank lines, which is no event.
     pub data_lines: usize,
 }
 
-/// The one who is told what a reader finds. Positions are bytes of the piece that is being read.
+/// Receiver of what a reader finds. Positions are bytes of the piece that is being read.
 pub trait SseSink {
     /// The piece begins with the LF of a CRLF whose CR ended the piece before.
     fn line_feed_belongs_to_last(&mut self) {}
@@ -28,28 +28,28 @@ pub trait SseSink {
     /// A line that is not blank begins here, with this byte.
     fn line_begins(&mut self, _first_byte: u8, _position: usize) {}
 
-    /// A line that is not blank was read to its end; this is the event so far.
+    /// A line that is not blank has been read to its end; this is the event so far.
     fn line_read(&mut self, _event: &SseEvent<'_>) {}
 
-    /// A line ended, blank or not; before it is read.
+    /// A line has ended, blank or not; called before its content is processed.
     fn line_ends(&mut self) {}
 
-    /// A blank line was read: this event is whole. `next` is where the next line begins.
+    /// A blank line was read: this event is complete. `next` is the position of the next line.
     fn event_ends(&mut self, event: &SseEvent<'_>, next: usize);
 }
 
-/// An incremental reader of one stream.
+/// Incremental reader of one stream.
 #[derive(Debug)]
 pub struct SseReader {
-    /// The line that the last piece ended in.
+    /// Line in which the last piece ended.
     line: Vec<u8>,
-    /// The event's data, where it is not one line within the present piece.
+    /// Data of the event, unless it is one line within the present piece.
     data: Vec<u8>,
     data_lines: usize,
     name: Vec<u8>,
-    /// A field of an event was read and no blank line since.
+    /// True if a field of an event was read and no blank line since.
     in_event: bool,
-    /// The last piece ended in CR: an LF at the head of the next one belongs to it.
+    /// True if the last piece ended in CR: an LF at the head of the next one belongs to it.
     after_cr: bool,
     first_line: bool,
 }
@@ -69,25 +69,25 @@ impl Default for SseReader {
 }
 
 impl SseReader {
-    /// Whether the bytes so far end between two events.
+    /// Returns true if the bytes so far end between two events.
     #[must_use]
     pub const fn is_between_events(&self) -> bool {
         !self.in_event && self.line.is_empty()
     }
 
-    /// Bytes kept of an event that has not ended. Whoever reads bounds them: no stream does.
+    /// Number of bytes kept of an event that has not ended. The caller must limit them: streams do not.
     #[must_use]
     pub const fn kept_bytes(&self) -> usize {
         self.line.len() + self.data.len()
     }
 
-    /// Drops what is kept of the begun line and its event's data.
+    /// Drops the bytes kept of the line and of the data of its event.
     pub fn forget(&mut self) {
         self.line = Vec::new();
         self.data = Vec::new();
     }
 
-    /// Reads the next piece, cut anywhere.
+    /// Reads the next piece, cut at any byte.
     pub fn push(&mut self, piece: &[u8], sink: &mut impl SseSink) {
         let Some(first_byte) = piece.first() else { return };
         let mut position = 0;
@@ -95,11 +95,12 @@ impl SseReader {
             position = 1;
             sink.line_feed_belongs_to_last();
         }
-        // The event's data where it is one line within this piece: then nothing is copied.
+        // The event's data if it is one line within this piece: then nothing is copied.
         let mut single: Option<Range<usize>> = None;
         while let Some(offset) = memchr2(b'\n', b'\r', &piece[position..]) {
             let end = position + offset;
             let mut next = end + 1;
+            // A CR at the end of the piece may be half of a CRLF, which only the next piece shows.
             if piece[end] == b'\r' {
                 match piece.get(next) {
                     Some(b'\n') => next += 1,
@@ -115,6 +116,7 @@ impl SseReader {
                 self.field(&mut single, Some(position), piece, &piece[position..end]);
                 sink.line_read(&self.event(&single, piece));
             } else {
+                // The buffer is taken out and put back, so that its allocation is reused.
                 let mut line = mem::take(&mut self.line);
                 line.extend_from_slice(&piece[position..end]);
                 self.field(&mut single, None, piece, &line);
@@ -130,14 +132,15 @@ impl SseReader {
             }
             self.line.extend_from_slice(&piece[position..]);
         }
+        // The piece is about to go away, so the data that was borrowed from it is copied now.
         if let Some(range) = single {
             self.data.extend_from_slice(&piece[range]);
         }
     }
 
-    /// Reads what stands after the last line end, where the stream ended.
+    /// Reads the bytes after the last line end, once the stream has ended.
     ///
-    /// A complete event without its closing blank line counts; the text is stricter, engines are not.
+    /// A complete event without its closing blank line counts; the standard is stricter, engines are not.
     pub fn finish(&mut self, sink: &mut impl SseSink) {
         let line = mem::take(&mut self.line);
         if !line.is_empty() {
@@ -159,7 +162,7 @@ impl SseReader {
         self.in_event = false;
     }
 
-    /// Reads one line that is not blank. `start`: where in the piece it stands, where it stands wholly in it.
+    /// Reads one line that is not blank. `start`: its position in the piece, if it lies completely within it.
     fn field(&mut self, single: &mut Option<Range<usize>>, start: Option<usize>, piece: &[u8], line: &[u8]) {
         let mut line = line;
         let mut skipped = 0;
@@ -168,12 +171,14 @@ impl SseReader {
         {
             (line, skipped) = (rest, 3);
         }
+        // A comment (or a line that held only a byte order mark) belongs to no event.
         if line.first().is_none_or(|byte| *byte == b':') {
             return;
         }
         self.in_event = true;
         let colon = memchr(b':', line).unwrap_or(line.len());
         let mut value_at = (colon + 1).min(line.len());
+        // Exactly one space after the colon is not part of the value.
         if line.get(value_at) == Some(&b' ') {
             value_at += 1;
         }

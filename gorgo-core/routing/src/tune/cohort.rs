@@ -306,7 +306,7 @@ impl<'a> Cohort<'a> {
                 *share += 1.0 / count(self.len());
             }
         }
-        // Replicas that left the fleet during the trial have no share.
+        // An id beyond the fleet has no share.
         let of = |sample: &Sample| shares.get(usize::from(sample.replica)).copied().unwrap_or(0.0);
         if statistic == Statistic::ShareMax {
             let most = shares.iter().copied().fold(0.0, f64::max);

@@ -33,7 +33,7 @@ impl Decisive {
         }
         let cheapest = may().min_by_key(|row| row.cost_milli).map(|row| row.replica);
         for (slot, changed) in slots.iter().zip(&mut self.changed) {
-            // Costs are sums of terms, so leaving a term out is a subtraction.
+            // Exact where the cost is the sum of its terms.
             let without = may().min_by_key(|row| row.cost_milli - cost_of(row, *slot));
             *changed += u32::from(without.map(|row| row.replica) != cheapest);
         }

@@ -49,6 +49,7 @@ impl Sample {
     #[must_use]
     pub fn of(outcome: &OutcomeRecord, replica: u16, size: f64) -> Option<Self> {
         let fate = match outcome.error {
+            // No error: the answer was delivered to its end.
             None => Fate::Served,
             Some(ErrorClass::ClientGone) => Fate::Left,
             // None of these depends on which replica was chosen.

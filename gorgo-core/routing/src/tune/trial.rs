@@ -203,8 +203,8 @@ impl Trial {
     fn switched(&mut self, at: At, washout: Duration) -> Stamp {
         if self.is_full(self.current) {
             self.current += 1;
-            // Two blocks of the same arm in a row (AB, BA) need no wash-out between them.
             (self.began, self.assigned) = (at, 0);
+            // Two blocks of the same arm in a row (AB, BA) need no wash-out between them.
             self.washing = self.current < self.limit() && self.arm(self.current) != self.arm(self.current - 1);
         }
         // All blocks are routed, but some of their requests have not ended: the incumbent serves until the verdict.
@@ -253,8 +253,8 @@ impl Trial {
         let Some(place) = block.checked_sub(self.first_block).and_then(|place| usize::try_from(place).ok()) else {
             return;
         };
-        // Ended even without a sample, or the block would wait for it forever.
         if let Some(cell) = self.cells.get_mut(place) {
+            // Ended even without a sample, or the block would wait for it forever.
             cell.ended += 1;
             cell.samples.extend(sample);
         }

@@ -193,8 +193,8 @@ impl Tuner {
         let Some(running) = &mut self.trial else {
             return Assigned { weights: Arc::clone(&self.incumbent), stamp: None };
         };
-        // A request that is not tracked would never be reported as ended, and its block would never be complete.
         let mut stamp = running.trial.stamp(session, lot, at, washout);
+        // A request that is not tracked would never be reported as ended, and its block would never be complete.
         if stamp.counted && self.pending.len() >= MAX_PENDING {
             stamp.counted = false;
         }
@@ -235,8 +235,8 @@ impl Tuner {
         if let Some(shares) = self.decisive.take(decision, &slots) {
             for (place, share) in shares.into_iter().enumerate() {
                 let name = &self.plan.space.dimensions[place].name;
-                // Below one decision in a thousand the term is irrelevant, whatever its weight within the bounds.
                 let kind = format!("term-never-decides:{name}");
+                // Below one decision in a thousand the term is irrelevant, whatever its weight within the bounds.
                 self.alarm(kind, share < 0.001, share, decision.received);
             }
         }
@@ -274,8 +274,8 @@ impl Tuner {
                 self.hop(ttft, pending.generation, at);
             }
             return;
-            // Drift is watched on the incumbent alone: a candidate's latency differs by design.
         }
+        // Drift is watched on the incumbent alone: a candidate's latency differs by design.
         if pending.stamp.is_none_or(|stamp| stamp.arm == 0)
             && pending.generation == self.incumbent.generation
             && let Some(sample) = &sample

@@ -115,6 +115,7 @@ impl PrefixIndex {
     #[must_use]
     pub fn new(replicas: usize, max_bytes: u64) -> Self {
         let replicas = replicas.min(usize::from(u16::MAX));
+        // One atomic per replica, so that capacities and counts need no lock.
         let column = |value: u64| std::iter::repeat_with(|| AtomicU64::new(value)).take(replicas).collect::<Box<[_]>>();
         let held: Arc<[AtomicU64]> = column(0).into();
         let shards = std::iter::repeat_with(|| Mutex::new(Shard::new(Arc::clone(&held)))).take(SHARDS).collect();
@@ -173,6 +174,7 @@ impl PrefixIndex {
         let full = held >= capacity - capacity / NEAR_FULL;
         let row = &self.oldest[self.slot(replica, 0)..self.slot(replica, SHARDS)];
         let oldest = row.iter().map(|stamp| stamp.load(Relaxed)).min().unwrap_or(NEVER);
+        // Read without the shards' locks: an approximate range is enough here.
         let (age, reach) = (now.saturating_sub(last_use), now.saturating_sub(oldest));
         (age >= reach / 2, full && age >= reach - reach / NEAR_TAIL)
     }

@@ -78,8 +78,8 @@ impl Shard {
     pub(super) fn cut(&mut self, at: u32, replica: u16) {
         let Some(stamp) = self.node(at).holders.stamp(replica, self.words) else { return };
         let parent = self.node(at).parent;
-        // The parent carried the same use, whose queue entry pointed beyond the cut.
         self.drop_branch(at, replica);
+        // The parent carried the same use, whose queue entry pointed beyond the cut.
         if parent != NIL && self.node(parent).holders.stamp(replica, self.words) == Some(stamp) {
             self.shorten_use(replica, stamp, parent);
         }

@@ -187,8 +187,8 @@ impl Shard {
                     let grown = node.holders.heap_bytes() - before;
                     self.heap_bytes += grown;
                     touched.added += 1;
-                    // After the first block that was not held, later ones cannot count as a held prefix.
                 }
+                // After the first block that was not held, later ones cannot count as a held prefix.
                 Some(last_use) if touched.added == 0 => {
                     touched.held += 1;
                     touched.last_use = last_use;

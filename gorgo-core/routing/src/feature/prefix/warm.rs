@@ -93,6 +93,7 @@ impl PrefixIndex {
         let mut roots: HashMap<u64, u64> = HashMap::new();
         for used in uses {
             let first = used.blocks.first().copied();
+            // A use whose predecessor was not restored finds no root, and is left out.
             let root = used.parent.map_or(first, |parent| roots.get(&parent).copied());
             let room = capacity.load(Relaxed).saturating_sub(held.load(Relaxed));
             let fitting = used.blocks.len().min(usize::try_from(room).unwrap_or(usize::MAX));

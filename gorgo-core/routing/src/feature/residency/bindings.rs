@@ -140,8 +140,8 @@ impl Bindings {
             if before.name == bound.name {
                 return;
             }
-            self.unlink(text, before.name);
             // Rebound to another token block: the reverse map must not keep the old one.
+            self.unlink(text, before.name);
         }
         self.ending.entry(bound.name).or_default().push(text);
     }

@@ -36,6 +36,7 @@ pub(super) const KIND: ObjectiveKind = ObjectiveKind {
         },
     ],
     build: |params| {
+        // All parameters have defaults, so the fallback is never used.
         let get = |name| params.number(name).unwrap_or(0.0);
         let (ttft, e2e) = match params.text("of") {
             Some("mean") => (Statistic::TtftMean, Statistic::E2eMean),

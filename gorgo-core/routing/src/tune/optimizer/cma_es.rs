@@ -142,8 +142,8 @@ impl Optimizer for CmaEs {
         Some(self.state.sigma)
     }
 
-    // After a drift the shape of the search is kept, but its width is that of the start again.
     fn reopen(&mut self) {
+        // After a drift the shape of the search is kept, but its width is that of the start again.
         self.state.sigma = self.state.sigma.max(self.sigma);
         self.state.success = TARGET;
     }
@@ -152,8 +152,8 @@ impl Optimizer for CmaEs {
         saved(&self.state)
     }
 
-    // A saved state is untrusted: it may be damaged or come from another policy.
     fn load(&mut self, text: &str) -> Result<(), String> {
+        // A saved state is untrusted: it may be damaged or come from another policy.
         let n = self.space.dimensions.len();
         self.state = loaded(
             text,

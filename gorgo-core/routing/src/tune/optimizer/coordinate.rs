@@ -72,7 +72,6 @@ impl Coordinate {
         state.down = !state.down;
         // The first loss only reverses the direction; the second ends this weight's turn.
         if std::mem::replace(&mut state.lost, true) {
-            // Not below the smallest step, at which a difference could not be measured any more.
             state.steps[state.turn] = (state.steps[state.turn] / 2.0).max(self.least);
             state.turn = (state.turn + 1) % self.space.dimensions.len();
             state.lost = false;

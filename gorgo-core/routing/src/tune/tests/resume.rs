@@ -51,7 +51,7 @@ fn tune_states_that_cannot_be_trusted_are_refused_with_the_reason() {
         (String::new(), "cannot be read"),
         (state.replace("\"version\":1", "\"version\":9"), "version 9"),
         (state.replace("\"b\"", "\"elsewhere\""), "another fleet: a, elsewhere, c"),
-        (state.replace("es-1plus1", "cma-es"), "of optimizer cma-es"),
+        (state.replace("es-1plus1", "cma-es"), "for optimizer cma-es"),
         (state.replace(&weight, "NaN"), "saved weight NaN of term 1 is not allowed"),
         (state.replace(&weight, "0.0"), "saved weight 0.0 of term 1 is not allowed"),
         (state.replace(&weight, "1e9"), "saved weight 1000000000.0 of term 1 is not allowed"),
