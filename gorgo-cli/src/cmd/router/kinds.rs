@@ -1,4 +1,4 @@
-//! `gorgo kinds`: what policies can be composed of, from the same rows that build and check them.
+//! `gorgo kinds`: lists the parts of policies, from the same table that builds and checks them.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -16,10 +16,10 @@ use crate::plugins::registry;
 /// Arguments of `gorgo kinds`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Kinds {
-    /// Prints JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Prints the text of one preset, to start a policy of one's own from
+    /// Print the text of one preset, as a start for your own policy
     #[arg(long, value_name = "NAME", conflicts_with = "json")]
     preset: Option<String>,
 }
@@ -41,19 +41,20 @@ impl Command for Kinds {
                 }
             },
         };
-        // A closed pipe is not worth an error.
+        // A closed pipe is ignored, as with `head`.
         let _ = std::io::stdout().write_all(text.as_bytes());
         Exit::Done
     }
 }
 
-/// The list, for people or as JSON.
+/// The list, as text for people or as JSON.
 fn listed(as_json: bool) -> String {
     let rows: Vec<KindDoc> = registry(Path::new("")).rows().collect();
     if as_json { format!("{:#}\n", documents(&rows)) } else { text(&rows) }
 }
 
-/// What stands above a family: where its kinds are written.
+/// Heading of a family: where its kinds are configured.
+// 
 const fn heading(family: &str) -> &'static str {
     match family.as_bytes() {
         b"term" => {
@@ -125,12 +126,12 @@ fn allowed(param: &Param) -> String {
     format!("{ty}{unit}{default}")
 }
 
-/// A number as it would be written in the file: `1.0`, `1e9`.
+/// A number as in the configuration file: `1.0`, `1e9`.
 fn shown(number: f64) -> String {
     if number.abs() >= 1e6 { format!("{number:e}") } else { format!("{number:?}") }
 }
 
-/// One object per kind; all keys are always there.
+/// One object per kind; all keys are always present.
 fn documents(rows: &[KindDoc]) -> Value {
     let parameter = |param: &Param| {
         let (ty, default, min, max, choices) = match param.ty {

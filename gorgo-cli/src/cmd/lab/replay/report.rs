@@ -1,4 +1,4 @@
-//! What a replay prints: the table, or the JSON.
+//! Output of a replay: the table, or the JSON.
 
 mod page;
 mod traffic;
@@ -15,16 +15,16 @@ use crate::report::json::{Comparison, PolicyEntry};
 use crate::report::number::{count, fraction, millis, percent};
 use crate::report::{json, table};
 
-/// A replay that ended, or was stopped.
+/// Report on a replay that ended, or was stopped.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Report {
     /// Name of the policy that was measured.
     pub(super) label: String,
-    /// The trace file as it was named.
+    /// Path of the trace file as given.
     pub(super) trace: String,
-    /// The server as it was named.
+    /// URL of the server as given.
     pub(super) to: String,
-    /// The model asked for.
+    /// Model asked for.
     pub(super) model: String,
     /// Seed of the prompts.
     pub(super) seed: u64,
@@ -34,36 +34,36 @@ pub(super) struct Report {
     pub(super) max_in_flight: Option<usize>,
     /// Tokens per block of the trace.
     pub(super) block_tokens: u32,
-    /// Rows whose prompts share nothing because the trace says nothing of it.
+    /// Rows whose prompts share nothing, because the trace has no block ids for them.
     pub(super) rows_without_blocks: usize,
     /// Rows whose ids were cut or filled up.
     pub(super) rows_refitted: usize,
-    /// What was dropped, cut and moved.
+    /// Numbers of rows that were dropped, cut and moved.
     pub(super) counts: ShapeCounts,
-    /// The limits that did it.
+    /// Longest prompt that was sent.
     pub(super) max_input_tokens: Option<u32>,
-    /// Answers were cut to this.
+    /// Length to which answers were cut.
     pub(super) max_output_tokens: Option<u32>,
-    /// What it was made with and against.
+    /// Circumstances of the replay.
     pub(super) record: Record,
-    /// What the router's history says of it, where that was named.
+    /// Facts from the router's history, if it was given.
     pub(super) router: Option<Router>,
-    /// A larger share of decisions that fell back is worth a warning.
+    /// Share of decisions that fell back above which the report warns.
     pub(super) max_fallback_share: f64,
-    /// What is known of its requests beside their latencies.
+    /// Facts about requests other than their latencies.
     pub(super) traffic: Traffic,
-    /// How far the latencies might have come out otherwise.
+    /// 95 % intervals of the latencies.
     pub(super) intervals: RunIntervals,
     /// Requests not sent because the run was stopped.
     pub(super) unsent: usize,
     /// Requests in flight when it was aborted.
     pub(super) unfinished: usize,
-    /// What was measured.
+    /// Measured latencies and failures.
     pub(super) summary: Summary,
 }
 
 impl Report {
-    /// For a person.
+    /// The report as text for people.
     pub(super) fn text(&self) -> String {
         let summary = &self.summary;
         let long = format!("{SHORT_INPUT_TOKENS} tokens and more");
@@ -126,7 +126,7 @@ impl Report {
         ))
     }
 
-    /// How often the router did not do what its policy wanted.
+    /// Lines about decisions in which the router could not follow its policy.
     fn fallbacks(&self) -> Vec<String> {
         let Some(router) = &self.router else { return Vec::new() };
         let Fallbacks { decisions, refused, relaxed, tried_again } = router.fallbacks;
@@ -134,6 +134,7 @@ impl Report {
             || "no run".to_owned(),
             |run| format!("run {}, policy {}", run.run, run.policy.as_deref().unwrap_or("unknown")),
         );
+        // The number of named decisions is a lower bound: other clients may have sent requests in between.
         let mut lines = vec![format!(
             "history: {run}; of {} decisions {} refused, {} relaxed, {} tried again",
             count(decisions),
@@ -144,13 +145,13 @@ impl Report {
         if decisions < router.named {
             let missing = router.named - decisions;
             lines.push(format!(
-                "{} answers name decisions that the history does not have: is it this router's?",
+                "{} answers name decisions that are not in the history; check that --history belongs to this router",
                 count(missing)
             ));
         }
         if let Some(share) = router.fallback_share().filter(|share| *share > self.max_fallback_share) {
             lines.push(format!(
-                "NOT GOOD: {} of the decisions fell back, above {}: what was measured is not the policy alone",
+                "NOT GOOD: {} of the decisions fell back, above {}: the result is not that of the policy alone",
                 percent(Some(share)),
                 percent(Some(self.max_fallback_share))
             ));
@@ -163,8 +164,9 @@ impl Report {
         let (p50, p99, max) = (millis(late.p50), millis(late.p99), millis(late.max));
         let mut line = format!("scheduling slip p50 {p50}, p99 {p99}, max {max} ms");
         if !self.summary.slip.is_good() {
+            // A client that falls behind lowers the load, and all latencies look better than they are.
             let cause = match self.summary.slip.waited_for_slot {
-                0 => "this machine or the connections were too slow".to_owned(),
+                0 => "this machine or its connections were too slow".to_owned(),
                 waited => format!("{} requests waited for a free slot (--max-in-flight)", count(waited)),
             };
             let _ = write!(
@@ -176,7 +178,7 @@ impl Report {
         line
     }
 
-    /// One line for each thing that makes the replay less than the trace.
+    /// One line for each way in which the replay is less than the trace.
     fn left_out(&self) -> Vec<String> {
         let counts = &self.counts;
         let most = |limit: Option<u32>| limit.map_or_else(String::new, count);
@@ -210,12 +212,12 @@ impl Report {
         lines
     }
 
-    /// For a program, as text.
+    /// The JSON as text.
     pub(super) fn json_text(&self) -> String {
         serde_json::to_string_pretty(&self.json()).map(|json| json + "\n").unwrap_or_default()
     }
 
-    /// For a program: the keys that `simulate` has too, and what only a replay knows.
+    /// The report as JSON: the keys that `simulate` has too, and those that only a replay has.
     pub(super) fn json(&self) -> Comparison {
         let summary = &self.summary;
         let mut entry = PolicyEntry::of(&self.label, &[summary], &[], None);

@@ -1,6 +1,6 @@
-//! `gorgo report compare A.json B.json`: two runs side by side, policy by policy, with the ratio of each figure and whether
-//! it is more than chance; and before that everything else in which the runs differ. Runs on different fleets are not
-//! compared unless told: their difference is the fleets'.
+//! `gorgo report compare A.json B.json`: two runs side by side, policy by policy, with the ratio of each figure and a
+//! verdict whether the difference is more than chance; and before that everything else in which the runs differ. Runs
+//! on different fleets are only compared on request, because their difference is that of the fleets.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -18,17 +18,18 @@ use crate::report::table;
 /// Arguments of `gorgo report compare`.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct Compare {
-    /// The run to compare with
+    /// Run to compare with
     a: PathBuf,
-    /// The run that is compared
+    /// Run to compare
     b: PathBuf,
-    /// A policy of both, or of each: NAME or NAME_IN_A:NAME_IN_B [default: all that both have; the only one of each]
+    /// Policy of both, or one of each: NAME or NAME_IN_A:NAME_IN_B [default: all that both have, or the only one of
+    /// each]
     #[arg(long, value_name = "NAME[:NAME]")]
     policy: Option<String>,
-    /// Compare them although their fleets differ
+    /// Compare the runs although their fleets differ
     #[arg(long)]
     different_fleets: bool,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
 }
@@ -54,7 +55,7 @@ struct Row {
 }
 
 impl Compare {
-    /// What to print, and how to end.
+    /// Text to print, and the exit code.
     pub(super) fn compared(&self) -> Result<(String, Exit), RunError> {
         self.of(&Run::read(&self.a)?, &Run::read(&self.b)?)
     }
@@ -67,7 +68,8 @@ impl Compare {
             }
         }
         let fleets = (a.fleet(), b.fleet());
-        // Of a replay those are known that answered: a policy that leaves one out ran on the same fleet all the same.
+        // A replay only knows the replicas that answered: a policy that avoids one still ran on the same fleet, so a subset
+        // is no difference.
         let different_fleets = !fleets.0.is_subset(&fleets.1) && !fleets.1.is_subset(&fleets.0);
         if fleets.0 != fleets.1 {
             let what = if different_fleets { "fleet" } else { "replicas that answered" };
@@ -77,7 +79,7 @@ impl Compare {
             let names =
                 |names: &std::collections::BTreeSet<String>| names.iter().cloned().collect::<Vec<_>>().join(", ");
             let text = format!(
-                "not compared: {} ran on {}, {} on {}; --different-fleets compares them all the same\n",
+                "not compared: {} ran on {}, {} on {}; use --different-fleets to compare them anyway\n",
                 a.name(),
                 names(&fleets.0),
                 b.name(),
@@ -95,6 +97,7 @@ impl Compare {
                 b: b.measured(entry_b, figure),
             }));
         }
+        // Figures that neither run measured would be empty lines.
         rows.retain(|row| row.a.is_some() || row.b.is_some());
         let text = match self.format {
             Format::Json => document(a, b, &differences, &rows),
@@ -104,13 +107,14 @@ impl Compare {
         Ok((text, if rows.is_empty() { Exit::No } else { Exit::Done }))
     }
 
-    /// Which policy of the one is compared with which of the other.
+    /// Pairs of policies to compare, of A and of B.
     fn pairs(&self, a: &Run, b: &Run) -> Vec<(String, String)> {
         let same = |name: &str| (name.to_owned(), name.to_owned());
         match (&self.policy, a.policies().as_slice(), b.policies().as_slice()) {
             (Some(name), _, _) => {
                 vec![name.split_once(':').map_or_else(|| same(name), |(a, b)| (a.to_owned(), b.to_owned()))]
             }
+            // A replay has one policy, named by its --label: two replays are compared whatever their labels.
             (None, [only_a], [only_b]) => vec![((*only_a).to_owned(), (*only_b).to_owned())],
             (None, of_a, of_b) => of_a.iter().filter(|name| of_b.contains(name)).map(|name| same(name)).collect(),
         }
@@ -122,6 +126,7 @@ impl Compare {
             let _ = writeln!(out, "NOT THE SAME {name}: {one} and {other}");
         }
         let mut last = None;
+        // A table per pair of policies, begun when the pair changes.
         let header = ["figure", "A", "B", "B / A", "more than chance"];
         let mut table = None::<Table>;
         for row in rows {
@@ -146,7 +151,7 @@ impl Compare {
         if let Some(table) = table {
             let _ = writeln!(out, "{table}");
         } else {
-            out.push_str("no policy is in both; --policy A:B names one of each\n");
+            out.push_str("no policy is in both runs; choose one of each with --policy A:B\n");
         }
         out
     }
@@ -155,10 +160,11 @@ impl Compare {
 impl Row {
     fn ratio(&self) -> Option<f64> {
         let (a, b) = (self.a?.value, self.b?.value);
+        // No ratio to nothing: errors are often 0.
         (a != 0.0).then(|| b / a)
     }
 
-    /// `None` where it cannot be told.
+    /// Verdict on the difference; `None` if there is too little information.
     fn verdict(&self) -> Option<&'static str> {
         let (a, b) = (self.a?, self.b?);
         Some(match (a.apart(b)?, (b.value > a.value) == self.figure.more_is_better) {

@@ -1,4 +1,4 @@
-//! `gorgo plugin list`: the plugins that a configuration loads, and what each says of itself.
+//! `gorgo plugin list`: the plugins that a configuration loads, and the description that each has of itself.
 
 use std::io::Write as _;
 
@@ -25,7 +25,7 @@ impl List {
         let (registry, host) = with_host(&self.config.config, Conduct::Reported);
         let loading = load(&self.config.config, &environment(), &self.config.set, &registry);
         let report = render(&loading.faults, &loading.origins, look());
-        // A closed pipe is not worth an error, here and below.
+        // A closed pipe is ignored, here and below.
         let _ = anstream::stderr().write_all(report.as_bytes());
         if loading.faults.any() {
             let name = loading.origins.source().name();
@@ -36,14 +36,14 @@ impl List {
     }
 }
 
-/// Calls that the time is the mean of.
+/// Calls over which the time of a call is averaged.
 const CALLS: u32 = 1000;
-/// Replicas of the facts that it is measured with.
+/// Replicas in the facts of a timed call.
 const REPLICAS: u16 = 3;
-/// Requests of an arm that an objective is measured with.
+/// Requests of an arm in a timed call of an objective.
 const COHORT: u16 = 512;
 
-/// The list as people read it.
+/// The list as text for people.
 fn shown(loaded: &[Use]) -> String {
     if loaded.is_empty() {
         return "no plugin is loaded\n".to_owned();
@@ -61,7 +61,7 @@ fn shown(loaded: &[Use]) -> String {
             about.name.clone(),
             about.version.clone(),
             using.family.to_owned(),
-            // A constraint says yes or no.
+            // A constraint answers yes or no, which has no unit.
             if using.family == "constraint" { "–".to_owned() } else { about.unit.to_string() },
             reads(&about.asks),
             options.join(" "),
@@ -73,7 +73,7 @@ fn shown(loaded: &[Use]) -> String {
     format!("{table}\n")
 }
 
-/// The facts that are read: groups, and those that are named.
+/// The facts that a plugin reads: groups, and single facts by name.
 fn reads(asks: &AskedFacts) -> String {
     const NAMES: [(Needs, &str); 6] = [
         (Needs::RTT, "rtt"),
