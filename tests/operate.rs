@@ -123,7 +123,7 @@ fn other_weights_are_estimated_from_what_chance_did() {
     let same = whatif(&["--weight", "rtt=0"]);
     assert_eq!(same.status.code(), Some(0), "{}", said(&same));
     let text = said(&same);
-    assert!(text.contains("1,500 decisions; chance had a part in 1,500; as good as 1500 that"), "{text}");
+    assert!(text.contains("1,500 decisions; 1,500 involved chance; effective sample size 1500;"), "{text}");
     // Near replicas preferred: first tokens would have come sooner, and chance sent enough there to know.
     let near = whatif(&["--policy", "weighed", "--weight", "rtt=1"]);
     assert_eq!(near.status.code(), Some(0), "{}", said(&near));

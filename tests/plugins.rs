@@ -63,12 +63,12 @@ fn a_newcomers_plugin_is_made_built_checked_and_loaded() {
     let library = "far-away/target/debug/libgorgo_scorer_far_away.so";
     let (text, exit) = said(&gorgo(folder.path(), &["plugin", "check", library, "--options", "malus_ms = 5"]));
     assert_eq!(exit, Some(0), "{text}");
-    assert!(text.starts_with("far-away 0.1.0 (gorgo_scorer_v1)") && text.ends_with("as the contract says\n"), "{text}");
+    assert!(text.starts_with("far-away 0.1.0 (gorgo_scorer_v1)") && text.ends_with("all checks passed\n"), "{text}");
 
     configured(folder.path(), library, "{ malus_ms = 7 }");
     let (text, exit) = said(&gorgo(folder.path(), &["check"]));
     let known = gorgo_routing::policy::PRESETS.len() + 1;
-    let right = format!("policies.toml: right; 1 replica, policy mine of {known}\n");
+    let right = format!("policies.toml: valid; 1 replica, policy mine of {known}\n");
     // What follows are notes.
     assert!(exit == Some(0) && text.starts_with(&right), "{text}");
     let (text, exit) = said(&gorgo(folder.path(), &["plugin", "list"]));

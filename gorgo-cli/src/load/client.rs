@@ -125,8 +125,7 @@ impl Client {
 
     /// Fetches a path below the server's base, such as `/v1/models`: JSON, with status 200.
     pub(crate) async fn told(&self, path: &str) -> Result<serde_json::Value, Failure> {
-        // A connection of its own, dropped afterwards: a server may close it after such a request, and the load must
-        // not start on it.
+        // A separate connection, dropped afterwards, so that the kept ones are only those of the load.
         let mut connection = self.dial().await?;
         let mut request = Request::new(Full::default());
         let path = Uri::try_from(self.target.path(path));

@@ -97,8 +97,7 @@ impl StreamSaid {
 
     fn read_usage(&mut self, data: &[u8]) {
         if let Ok(Event { usage: Some(usage) }) = serde_json::from_slice(data) {
-            // With `continuous_usage_stats` every chunk has counts: later ones replace earlier ones, and a missing
-            // count keeps the one before.
+            // If several events have counts, later ones replace earlier ones, and a missing count keeps the one before.
             self.usage = Usage {
                 prompt_tokens: usage.prompt_tokens.or(self.usage.prompt_tokens),
                 cached_tokens: usage

@@ -19,7 +19,9 @@ pub(crate) fn unwritable(flag: &str, path: &Path, cause: &io::Error) -> String {
         ErrorKind::NotFound => {
             format!("{flag} {path}: cannot be written because its folder does not exist; create it or name another")
         }
-        ErrorKind::IsADirectory => format!("{flag} {path}: cannot be written because it is a folder; name a file in it"),
+        ErrorKind::IsADirectory => {
+            format!("{flag} {path}: cannot be written because it is a folder; name a file in it")
+        }
         _ => format!("{flag} {path}: cannot be written: {cause}"),
     }
 }

@@ -281,7 +281,8 @@ fn text(measurements: &Measurements, found: &Calibration, profile: &Profile) -> 
         out += "cached tokens are unknown: \"token\" below means any token of a prompt, cached or not\n";
     }
     if measurements.replicas.is_empty() {
-        out += "replicas are unknown: the load is divided evenly among them, so any unevenness distorts the constants\n";
+        out +=
+            "replicas are unknown: the load is divided evenly among them, so any unevenness distorts the constants\n";
     }
     let models = [("time to first token", &found.first_token), ("time between tokens", &found.between_tokens)];
     for (title, fitted) in models {

@@ -120,8 +120,12 @@ fn look_at_store(config: &Config, faults: &mut Faults) {
     let Err(cause) = tried else { return };
     let shown = folder.display();
     let message = match cause.kind() {
-        ErrorKind::NotFound => format!("folder {shown} does not exist on this machine; create it, or `serve` will not start"),
-        _ => format!("`serve` cannot write its history in {shown}: {cause}; fix its permissions or choose another folder"),
+        ErrorKind::NotFound => {
+            format!("folder {shown} does not exist on this machine; create it, or `serve` will not start")
+        }
+        _ => format!(
+            "`serve` cannot write its history in {shown}: {cause}; fix its permissions or choose another folder"
+        ),
     };
     faults.warn("store.path", message);
 }
@@ -147,7 +151,7 @@ mod tests {
     fn the_shipped_file_is_right() {
         let verdict = check(&["--deny-warnings"], Look::Plain);
         let known = gorgo_routing::policy::PRESETS.len() + 1;
-        let right = format!("policies.toml: right; 3 replicas, policy predicted-latency of {known}\n");
+        let right = format!("policies.toml: valid; 3 replicas, policy predicted-latency of {known}\n");
         let notes = verdict.out.strip_prefix(&right).unwrap();
         assert_eq!((verdict.exit, verdict.report.as_str()), (Exit::Done, ""));
         insta::assert_snapshot!(notes);

@@ -66,7 +66,10 @@ impl Command for Ctl {
         let (method, path) = match self.deed.request() {
             Ok(request) => request,
             Err(name) => {
-                anstream::eprintln!("gorgo: `{name}` cannot be the name of a replica or a policy: `/`, `?`, `#`, `%`, spaces and non-ASCII characters are not allowed");
+                anstream::eprintln!(
+                    "gorgo: `{name}` cannot be the name of a replica or a policy: `/`, `?`, `#`, `%`, spaces and \
+                     non-ASCII characters are not allowed"
+                );
                 return Exit::Usage;
             }
         };

@@ -59,7 +59,10 @@ impl Command for Doctor {
         let ConfigArgs { config: path, set, .. } = &self.asked.config;
         // Kernel settings can be checked on a machine without a configuration, so this is no error.
         if !path.exists() {
-            say(&format!("engines  not asked: {} does not exist; pass the configuration with --config\n", path.display()));
+            say(&format!(
+                "engines  not asked: {} does not exist; pass the configuration with --config\n",
+                path.display()
+            ));
             return Exit::Done;
         }
         let loading = load(path, &environment(), set, &registry(path));

@@ -54,7 +54,6 @@ fn listed(as_json: bool) -> String {
 }
 
 /// Heading of a family: where its kinds are configured.
-// 
 const fn heading(family: &str) -> &'static str {
     match family.as_bytes() {
         b"term" => {

@@ -178,7 +178,8 @@ impl Import {
                 let file = fs::read_to_string(path).unwrap_or_default();
                 let preset =
                     PRESETS.iter().find(|preset| *preset.name == *policy.name).map_or("", |preset| preset.text);
-                let from = if policy.sha256 == learned.sha256 { "the same text" } else { "another version of its text" };
+                let from =
+                    if policy.sha256 == learned.sha256 { "the same text" } else { "another version of its text" };
                 let text = format!(
                     "# Weights of {}, found by generation {} of a router with {from}.\n{}",
                     policy.name,

@@ -122,7 +122,11 @@ fn share(text: &str) -> Result<f64, String> {
 fn minutes(text: &str) -> Result<f64, String> {
     let minutes = factor(text)?;
     // At most a year, which also keeps the conversion to a duration from overflowing.
-    if minutes > 0.0 && minutes <= 525_600.0 { Ok(minutes) } else { Err("must be a number of minutes above 0, at most 525600".to_owned()) }
+    if minutes > 0.0 && minutes <= 525_600.0 {
+        Ok(minutes)
+    } else {
+        Err("must be a number of minutes above 0, at most 525600".to_owned())
+    }
 }
 
 fn factor(text: &str) -> Result<f64, String> {

@@ -61,7 +61,7 @@ pub(super) enum ReplayError {
     Key(#[from] KeyError),
     #[error("--to: {0}")]
     Address(#[from] hyper::http::Error),
-    #[error("{}: no request to send: all {rows} rows are longer than --max-input-tokens allows, or --limit is 0", path.display())]
+    #[error("{}: no request to send: all {rows} rows are over --max-input-tokens, or --limit is 0", path.display())]
     Nothing { path: PathBuf, rows: usize },
     #[error("{0}")]
     Unreachable(Failure),
@@ -124,7 +124,7 @@ async fn replay(args: &Replay, clock: Arc<dyn Clock>) -> Result<Report, ReplayEr
     let bytes = tokio::fs::read(&args.trace).await.map_err(file)?;
     let mut record = Record::of(&bytes, &command_line(std::env::args()));
     let read = trace::read(&bytes, args.block_size);
-    // Trace files can be hundreds of megabytes, and the replay may take hours.
+    // The raw file is not needed during the replay, which may take hours.
     drop(bytes);
     let trace = read.map_err(|cause| ReplayError::Trace { path: args.trace.clone(), cause })?;
     let (rows_without_blocks, rows_refitted) = (trace.rows_without_blocks, trace.rows_refitted);

@@ -134,7 +134,6 @@ impl Report {
             || "no run".to_owned(),
             |run| format!("run {}, policy {}", run.run, run.policy.as_deref().unwrap_or("unknown")),
         );
-        // The number of named decisions is a lower bound: other clients may have sent requests in between.
         let mut lines = vec![format!(
             "history: {run}; of {} decisions {} refused, {} relaxed, {} tried again",
             count(decisions),
@@ -142,6 +141,7 @@ impl Report {
             count(relaxed),
             count(tried_again)
         )];
+        // Other clients may add decisions to the range; fewer than the answers named means that it is another history.
         if decisions < router.named {
             let missing = router.named - decisions;
             lines.push(format!(

@@ -292,7 +292,7 @@ mod tests {
         let (a, b) = (run("a.json", &replay("x", 1.0, "near")), run("b.json", &replay("x", 1.0, "far")));
         let (text, exit) = compare(&[]).of(&a, &b).unwrap();
         assert_eq!(exit, Exit::No);
-        assert!(text.starts_with("not compared: a.json ran on near, b.json on far; --different-fleets"), "{text}");
+        assert!(text.starts_with("not compared: a.json ran on near, b.json on far; use --different-fleets"), "{text}");
         let (text, exit) = compare(&["--different-fleets"]).of(&a, &b).unwrap();
         assert_eq!(exit, Exit::Done);
         assert!(text.contains("NOT THE SAME fleet: [\"near\"] and [\"far\"]"), "{text}");

@@ -153,7 +153,7 @@ impl Run {
         let interval = figure.interval.and_then(|pointer| entry.pointer(pointer)?.as_array());
         let ends = interval.and_then(|ends| Some((ends.first()?.as_f64()?, ends.get(1)?.as_f64()?)));
         let deviation = entry.get(format!("{}_sd", figure.key)).and_then(Value::as_f64);
-        // One run has intervals within it; several seeds have a spread between them, which is the better measure.
+        // A replay is one run, with intervals; a simulation has several seeds, and a spread between them.
         let sure = match (ends, deviation) {
             (Some((low, high)), _) => Sure::Interval(low, high),
             (None, Some(deviation)) if seeds >= 2 => Sure::Error(deviation / f64::from(seeds).sqrt(), seeds),

@@ -186,12 +186,13 @@ fn a_sweep_has_a_row_per_point_and_any_key_can_be_swept() {
     assert_eq!(places, expected.each_ref().map(|(name, keys)| (*name, keys)));
     assert!(rows[1]["ttft_p50_ms"].as_f64() < rows[3]["ttft_p50_ms"].as_f64(), "{rows:?}");
     assert_ne!(rows[2]["ttft_p50_ms"], rows[5]["ttft_p50_ms"], "the weight changes what `gorgo` does");
-    assert!(report.text().contains("policy.gorgo.term.rtt.weight is no key of mine: run once for all its values"));
+    assert!(report.text().contains("policy.gorgo.term.rtt.weight is not a key of mine: run once for all its values"));
     let nobodys = bench.command("--policies mine --sweep policy.gorgo.term.rtt.weight=0,5").compared().unwrap_err();
     assert_eq!(nobodys.exit(), Exit::Usage);
     assert!(nobodys.to_string().ends_with("of no policy that is compared; name that one in --policies"), "{nobodys}");
     let folder = bench.command("--policies mine --html /nonexistent/x.html").compared().unwrap_err().to_string();
-    let words = "--html /nonexistent/x.html: cannot be written, its folder is absent; make it or name another";
+    let words =
+        "--html /nonexistent/x.html: cannot be written because its folder does not exist; create it or name another";
     assert_eq!(folder, words);
     insta::assert_snapshot!(bench.told(&report.text()));
     let drawn = bench.report("--policies gorgo --seeds 1 --sweep policy.gorgo.term.rtt.weight=0.05..2log --samples 3");
@@ -308,7 +309,7 @@ fn a_folder_holds_all_of_one_run_and_is_never_another_ones() {
     assert!(fs::read_to_string(format!("{path}/run.csv")).unwrap().starts_with("policy,seed,"));
     let again = bench.command(&line).compared().unwrap_err();
     assert_eq!(again.exit(), Exit::Usage);
-    assert!(again.to_string().ends_with("is there already; name another, for each run its own"), "{again}");
+    assert!(again.to_string().ends_with("already exists; name a new folder for each run"), "{again}");
 }
 
 #[test]

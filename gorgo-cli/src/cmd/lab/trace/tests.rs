@@ -106,6 +106,9 @@ fn a_history_is_written_as_a_trace_of_the_time_asked_for() {
     trace(&["from-db", &database, "--out", &out, "--block", "256"]).unwrap();
     assert_eq!(read(Path::new(&out), None).unwrap().rows.len(), 4);
     let said = trace(&["from-db", &database, "--to", "2026-01-01T00:00:00Z"]).unwrap_err();
-    assert_eq!((said.exit(), said.to_string().as_str()), (Exit::Usage, "no request is left to write"));
+    assert_eq!(
+        (said.exit(), said.to_string().as_str()),
+        (Exit::Usage, "no request to write: all were dropped or left out")
+    );
     assert_eq!(trace(&["from-db", "no-such.db"]).unwrap_err().exit(), Exit::Store);
 }

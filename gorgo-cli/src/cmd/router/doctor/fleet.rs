@@ -169,7 +169,8 @@ impl FleetArgs {
             }
         }
         if is_even {
-            let _ = writeln!(text, "even: no replica takes more than {} times as long as the fastest", self.max_ttft_ratio);
+            let _ =
+                writeln!(text, "even: no replica takes more than {} times as long as the fastest", self.max_ttft_ratio);
         } else {
             let _ = writeln!(
                 text,
@@ -310,7 +311,7 @@ mod tests {
         assert_eq!(warned.1, Exit::Done);
         assert!(warned.0.contains("NOT EVEN"), "{}", warned.0);
         let (even, exit) = told(&[5.0, 5.0], &["--max-ttft-ratio", "1000000"], false).await;
-        assert!(exit == Exit::Done && even.contains("even: nobody takes more than 1000000 times"), "{even}");
+        assert!(exit == Exit::Done && even.contains("even: no replica takes more than 1000000 times"), "{even}");
     }
 
     #[tokio::test]

@@ -33,7 +33,8 @@ enum What {
 
 impl Command for Plugin {
     const NAME: &'static str = "plugin";
-    const ABOUT: &'static str = "Create, check and list plugins: terms, constraints and objectives that are loaded at start";
+    const ABOUT: &'static str =
+        "Create, check and list plugins: terms, constraints and objectives that are loaded at start";
 
     fn run(self) -> Exit {
         match self.what {

@@ -29,7 +29,11 @@ fn name(text: &str) -> Result<String, String> {
         && text.starts_with(|letter: char| letter.is_ascii_lowercase())
         && text.ends_with(|letter| letter != '-')
         && text.chars().all(plain);
-    if right { Ok(text.to_owned()) } else { Err("must be a-z, 0-9 and -, beginning with a letter, not ending with -, at most 48 characters".to_owned()) }
+    if right {
+        Ok(text.to_owned())
+    } else {
+        Err("must be a-z, 0-9 and -, beginning with a letter, not ending with -, at most 48 characters".to_owned())
+    }
 }
 
 fn template(kind: &str) -> Result<Template, String> {

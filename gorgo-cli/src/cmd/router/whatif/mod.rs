@@ -102,7 +102,6 @@ impl Whatif {
         let reader = Reader::open(&self.database).await?;
         let decisions = reader.newest_decisions(self.last).await?;
         let first = decisions.first().map_or(DecisionId(0), |decision| decision.decision);
-        // Twice as many, because a retried request has an outcome of its own for each decision.
         let outcomes = reader.outcomes(first, self.last.saturating_mul(2)).await?;
         reader.close().await;
         let wanted = |decision: &&StoredDecision| {
@@ -289,7 +288,7 @@ mod tests {
             other: Estimate::of(seen),
         };
         let thin = answer(&[one(1.0); 50]);
-        assert!(!thin.is_supported() && thin.text().contains("too little to say anything"), "{}", thin.text());
+        assert!(!thin.is_supported() && thin.text().contains("not enough evidence"), "{}", thin.text());
         let uncovered = answer(&[[one(1.0); 150], [one(0.0); 150]].concat());
         assert!(!uncovered.is_supported(), "half of its choices never had a chance");
         let enough = answer(&[one(1.0); 400]);

@@ -1,4 +1,4 @@
-//! One line per policy, configuration, load and seed.
+//! CSV with one line per policy, configuration, load and seed.
 
 use std::io::{self, Write};
 
@@ -6,7 +6,7 @@ use super::{FIGURES, Report};
 use crate::report::csv::escaped;
 
 impl Report {
-    /// One line per policy and seed; the columns of a sweep stand behind those that all have.
+    /// One line per policy and seed; the columns of a sweep come after the common ones.
     pub(in crate::cmd::lab::simulate) fn csv(&self, out: impl Write) -> io::Result<()> {
         let mut out = io::BufWriter::new(out);
         write!(out, "policy,seed,requests,errors")?;
