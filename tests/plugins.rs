@@ -13,7 +13,7 @@ fn gorgo(folder: &Path, arguments: &[&str]) -> Output {
     command.output().expect("the program starts")
 }
 
-/// What it wrote, and how it ended.
+/// Output of a process, and its exit code.
 fn said(output: &Output) -> (String, Option<i32>) {
     let text = [&*output.stdout, &*output.stderr].concat();
     (String::from_utf8_lossy(&text).into_owned(), output.status.code())
@@ -69,7 +69,7 @@ fn a_newcomers_plugin_is_made_built_checked_and_loaded() {
     let (text, exit) = said(&gorgo(folder.path(), &["check"]));
     let known = gorgo_routing::policy::PRESETS.len() + 1;
     let right = format!("policies.toml: valid; 1 replica, policy mine of {known}\n");
-    // What follows are notes.
+    // Notes follow.
     assert!(exit == Some(0) && text.starts_with(&right), "{text}");
     let (text, exit) = said(&gorgo(folder.path(), &["plugin", "list"]));
     assert_eq!(exit, Some(0), "{text}");

@@ -77,6 +77,7 @@ fn cut(source: &str, policy: &str) -> String {
             above.clear();
             continue;
         }
+        // Comments collected since the last line belong to this one.
         if inside {
             out.push_str(&above);
             out.push_str(line);

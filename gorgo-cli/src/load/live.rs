@@ -44,6 +44,7 @@ impl Live {
     ) -> Result<Self, LiveError> {
         let asked = Asked { api: Api::Completions, stream: true, limit, retries: 0 };
         let client = Client::new(target, &asked, key, clock, tracker)?;
+        // Asked for even if the model is given: it shows that an engine is there.
         let listed = client.told("/v1/models").await.map_err(LiveError::Unreachable)?;
         let first = listed.pointer("/data/0/id").and_then(serde_json::Value::as_str);
         let model = model.or(first).ok_or(LiveError::NoModel)?;

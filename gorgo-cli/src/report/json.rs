@@ -130,6 +130,7 @@ pub(crate) fn slip(slip: &Slip) -> Value {
 
 /// A number rounded to six decimals, which is more than was measured; a whole number is written without decimals.
 pub(crate) fn number(value: Option<f64>) -> Value {
+    // JSON has no NaN or infinity.
     let Some(value) = value.filter(|value| value.is_finite()) else { return Value::Null };
     let rounded = (value * 1e6).round() / 1e6;
     #[expect(clippy::cast_possible_truncation, reason = "whole and below 2^53")]
@@ -143,6 +144,7 @@ fn whole(count: usize) -> Option<f64> {
 /// Sample standard deviation; `None` below two values.
 pub(crate) fn standard_deviation(values: &[f64]) -> Option<f64> {
     let middle = mean(values)?;
+    // n − 1, because the mean is estimated from the same values.
     let degrees = u32::try_from(values.len()).ok()?.checked_sub(1).filter(|degrees| *degrees > 0)?;
     let squares: f64 = values.iter().map(|value| (value - middle).powi(2)).sum();
     Some((squares / f64::from(degrees)).sqrt())

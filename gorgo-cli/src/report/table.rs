@@ -43,6 +43,7 @@ pub(crate) fn replicas(traffic: &[ReplicaTraffic]) -> Table {
 /// that printed and piped output are the same.
 pub(crate) fn numbers(header: &[&str]) -> Table {
     let mut table = Table::new();
+    // Arranging is off: comfy-table would otherwise break lines at the width of the terminal.
     table.load_style(presets::UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(header);
     for column in table.column_iter_mut().skip(1) {

@@ -126,6 +126,7 @@ impl Calibrate {
             name: self.profile.clone(),
             known: Profile::names().collect::<Vec<_>>().join(", "),
         })?;
+        // Measuring an engine needs no file, and answers with its own table.
         if let Some(url) = &self.ask.engine {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let asking = self.ask.asked(url, clock(), (profile, self.seed, self.json));
@@ -145,6 +146,7 @@ impl Calibrate {
             names => HoldOut::Named(names.to_vec()),
         };
         let found = calibrate(&measurements, &hold_out, self.seed);
+        // One fitted model of the two is already a result.
         let exit = if found.first_token.is_some() || found.between_tokens.is_some() { Exit::Done } else { Exit::No };
         let text = if self.json {
             format!("{:#}\n", document(&measurements, &found, profile))
@@ -180,6 +182,7 @@ impl Calibrate {
 /// it reports them, else the router's prediction.
 fn of_history(requests: &[StoredRequest]) -> Measurements {
     let mut found = Measurements { shared_by: 1.0, ..Measurements::default() };
+    // Few replicas and runs: a search is fast enough, and keeps the order of first appearance.
     let place = |names: &mut Vec<String>, name: String| {
         names.iter().position(|known| *known == name).unwrap_or_else(|| {
             names.push(name);
@@ -194,6 +197,7 @@ fn of_history(requests: &[StoredRequest]) -> Measurements {
     let start_us = requests.first().map_or(0, |request| request.received.0);
     for request in requests {
         let times = (request.ttft_us, request.e2e_us, request.replica.as_ref());
+        // Failed and refused requests have no times to fit.
         let (Some(ttft_us), Some(e2e_us), Some(replica)) = times else {
             found.left_out += 1;
             continue;
@@ -226,6 +230,7 @@ fn of_history(requests: &[StoredRequest]) -> Measurements {
         };
         found.observations.push(observation);
     }
+    // The models reconstruct the load from the requests before each, so the order matters.
     found.sort();
     found
 }
@@ -294,6 +299,7 @@ fn text(measurements: &Measurements, found: &Calibration, profile: &Profile) -> 
     }
     out += "\nprefill as the median of slopes, from requests with nothing ahead of them\n";
     let mut slopes = table(&["replica", "requests", "ms per token", "median RTT ms"]);
+    // A table of measurements has no round trips; its replicas get dashes.
     let rtts = found.rtt_ms.iter().copied().chain(std::iter::repeat(None));
     for (slope, rtt) in found.theil_sen.iter().zip(rtts) {
         slopes.add_row([slope.replica.clone(), count(slope.rows), optional(slope.prefill_ms_per_token), optional(rtt)]);
@@ -333,6 +339,7 @@ fn model(fitted: &Fitted, knows_cache: bool, profile: &Profile) -> String {
 /// Each set of rows with its name; below the fitted and the held-out rows, each run separately if there are several.
 fn qualities(fitted: &Fitted) -> Vec<(String, Quality)> {
     let long = || "  of 100 tokens and more".to_owned();
+    // With a single run its line would repeat the one above.
     let several = fitted.runs.len() > 1;
     let runs = |of: fn(&RunQuality) -> Quality| {
         let each = fitted.runs.iter().map(move |run| (format!("  {}", run.run), of(run)));

@@ -73,6 +73,7 @@ struct FaultArgs {
 
 impl FaultArgs {
     fn faulty(&self) -> Option<Faulty> {
+        // clap allows at most one of these flags, so their order does not matter.
         let fault = self
             .fail_status
             .map(Fault::Status)
@@ -116,6 +117,7 @@ impl Engine {
             models: self.model.clone(),
             seed: self.seed,
             faulty: self.faults.faulty(),
+            // Everything without a flag is as in a simulated replica of a configuration.
             ..Settings::new(&self.profile)?
         })
     }
@@ -155,6 +157,7 @@ async fn serve(args: &Engine, clock: Arc<dyn Clock>) -> Result<(), EngineCommand
     let mut out = io::stdout();
     let _ = writeln!(out, "{} at http://{}", args.profile, handle.addr).and_then(|()| out.flush());
     stop.await;
+    // Stop accepting first, then wait for the running answers; otherwise new ones could keep the wait going.
     shutdown.cancel();
     tracker.close();
     // Answers that take longer end with the process.

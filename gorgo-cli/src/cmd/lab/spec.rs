@@ -43,6 +43,8 @@ pub(in crate::cmd) fn expanded(arguments: Vec<OsString>, program: &clap::Command
     let mut rest = arguments.iter().skip(2);
     while let Some(argument) = rest.next() {
         match argument.to_str() {
+            // Taken out by hand, in both spellings, because clap cannot parse the line before the file's flags are in
+            // it.
             Some("--spec") => file = Some(PathBuf::from(rest.next().ok_or(SpecError::Nothing)?)),
             Some(text) if text.starts_with("--spec=") => file = text.split_once('=').map(|(_, path)| path.into()),
             _ => own.push(argument.clone()),
@@ -126,6 +128,7 @@ fn written(
     // Asked of clap's own definition, so that a new flag works in experiments without a change here.
     let takes_value = argument.is_positional() || argument.get_action().takes_values();
     let text = |value: &Value| match value {
+        // Relative to the experiment's file, so that it works from any folder.
         Value::String(text) if PATHS.contains(&key) => {
             Ok(path.parent().unwrap_or(Path::new("")).join(text).to_string_lossy().into_owned())
         }
@@ -137,6 +140,7 @@ fn written(
         (Value::Boolean(true), false) => Ok(vec![flag.into()]),
         (Value::Boolean(false), false) => Ok(Vec::new()),
         (_, false) => Err("must be true or false".to_owned()),
+        // A flag with a delimiter takes one joined value; other lists repeat the flag.
         (Value::Array(list), true) if argument.get_value_delimiter().is_some() => {
             let all = list.iter().map(text).collect::<Result<Vec<_>, _>>()?;
             Ok(vec![format!("{flag}={}", all.join(",")).into()])
@@ -156,7 +160,7 @@ mod tests {
                         [experiment.simulate]\npolicies = [\"gorgo\", \"random\"]\nseeds = \"101..105\"\n\
                         [experiment.replay]\nto = \"http://h:1\"\ntime-scale = 2\nstart-at = 2026-04-05T16:15:00Z\n";
 
-    /// What a command line becomes with this file.
+    /// Expansion of a command line with this file.
     fn of(text: &str, line: &str) -> Result<Vec<String>, String> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("e.toml");
@@ -208,7 +212,7 @@ mod tests {
             "--to=http://h:1",
         ];
         assert_eq!(sorted(&replay), alphabetical(&expected));
-        // What is written is what the command takes.
+        // The command accepts the expansion.
         assert!(crate::cmd::program().try_get_matches_from(&replay).is_ok());
         assert!(crate::cmd::program().try_get_matches_from(&simulate).is_ok());
         assert_eq!(of(SPEC, "gorgo check --config x").unwrap().len(), 4);

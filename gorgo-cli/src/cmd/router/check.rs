@@ -181,7 +181,7 @@ mod tests {
             "{}",
             slip.report
         );
-        // Where nothing is near, each known name stands once, also that of a preset which the file replaces.
+        // Without a similar name each known name is listed once, also that of a preset which the file replaces.
         let strange = check(&["--policy", "nosuch"], Look::Plain).report;
         assert_eq!(strange.matches(" gorgo-tuned,").count(), 1, "{strange}");
     }

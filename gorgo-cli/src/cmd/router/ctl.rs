@@ -82,6 +82,7 @@ impl Command for Ctl {
                         let _ = std::io::stdout().write_all(said.as_bytes());
                         Exit::Done
                     } else {
+                        // The router's own message already says what is wrong and which names are known.
                         let _ = anstream::stderr().write_all(format!("gorgo: {said}").as_bytes());
                         Exit::No
                     }

@@ -75,6 +75,7 @@ impl Command for Doctor {
             match examine_fleet(&config, &*clock()).await {
                 Ok(findings) => {
                     say(&engines(&findings));
+                    // A missing signal makes policies worse, but only an absent or wrong engine is a failure.
                     let well = findings.iter().all(|(_, finding)| matches!(finding, Finding::Engine { .. }));
                     if well { Exit::Done } else { Exit::No }
                 }
@@ -146,6 +147,7 @@ const SETTINGS: &[Setting] = &[
     Setting {
         name: "congestion control",
         judge: |read| match value(read, "/proc/sys/net/ipv4/tcp_congestion_control") {
+            // On a warm connection bbr took 450 to 500 ms where cubic took 280.
             Some(name) if name == "cubic" || name == "reno" => Found::Good(name),
             Some(name) if name == "bbr" => Found::Better(
                 name,

@@ -56,6 +56,7 @@ fn listed(as_json: bool) -> String {
 /// Heading of a family: where its kinds are configured.
 const fn heading(family: &str) -> &'static str {
     match family.as_bytes() {
+        // Terms have more keys than their kind's parameters, so they are listed here.
         b"term" => {
             "terms: [[policy.NAME.term]] with kind, and also\n  \
              name = the kind (unique in the policy)\n  \
@@ -77,6 +78,7 @@ const fn heading(family: &str) -> &'static str {
 fn text(rows: &[KindDoc]) -> String {
     let mut out = String::new();
     let width = rows.iter().map(|row| row.kind.len()).max().unwrap_or(0);
+    // The registry's rows are ordered by family.
     for family in rows.chunk_by(|a, b| a.family == b.family) {
         // Writing to a string cannot fail, here and below.
         let _ = writeln!(out, "{}\n", heading(family[0].family));
@@ -127,6 +129,7 @@ fn allowed(param: &Param) -> String {
 
 /// A number as in the configuration file: `1.0`, `1e9`.
 fn shown(number: f64) -> String {
+    // `1e9` and not a row of zeros, as a person would write a bound.
     if number.abs() >= 1e6 { format!("{number:e}") } else { format!("{number:?}") }
 }
 

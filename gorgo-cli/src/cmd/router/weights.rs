@@ -168,6 +168,7 @@ impl Import {
                 return Exit::Usage;
             }
         };
+        // Checked against the configuration before anything is printed, because the output will be pasted there.
         let fitted = policies
             .named(&learned.policy)
             .ok_or_else(|| format!("{} has no policy {}", path.display(), learned.policy))
@@ -216,8 +217,10 @@ fn fitting(policy: &Policy, learned: &Learned) -> Result<Vec<f64>, String> {
     let one = |term: &gorgo_routing::policy::Term| {
         let own = term.weight.init;
         match learned.weights.get(&*term.name).map(Value::as_f64) {
+            // A weight that is fixed here stays as configured, whatever the file has for it.
             _ if !term.weight.tune => Ok(own),
             None => Ok(own),
+            // Bounds are limits that the user set for this fleet; a weight beyond them is refused and not clamped.
             Some(Some(value)) if value >= term.weight.min && value <= term.weight.max => Ok(value),
             Some(Some(value)) => Err(format!(
                 "term {}: {value} is outside the bounds of its weight, {} to {}",

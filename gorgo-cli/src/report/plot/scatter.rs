@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn a_label_stands_beside_whiskers_where_there_is_room() {
-        // Its spread reaches far to both sides, so that a label beside it would be struck; above is room.
+        // Wide whiskers on both sides would cross a label beside the dot; above it there is room.
         let wide = |mean, deviation| Estimate { mean, deviation: Some(deviation) };
         let one = Dot { name: "one".to_owned(), marked: false, x: wide(500.0, 200.0), y: wide(900.0, 1.0) };
         let far = dot("far", 1_000.0, 2_000.0);

@@ -82,6 +82,7 @@ impl AskArgs {
         live.alone(&self.lengths(self.warm_up), 0).await;
         let mut samples = live.alone(&self.lengths(self.samples), 1).await;
         let sent = samples.len();
+        // Failed prompts are counted and reported, but they have no time to fit.
         samples.retain(|sample| sample.error.is_none() && sample.ttft_ms.is_some());
         let answers = Answers { url: url.to_owned(), rtt_ms, failed: sent - samples.len(), samples };
         let found = alone(&observations(&answers), seed);
@@ -96,6 +97,7 @@ impl AskArgs {
     /// Evenly spaced lengths from the shortest to the longest, not in order, so that a drift during the measurement
     /// does not look like a slope.
     fn lengths(&self, many: u32) -> Vec<(u32, u32)> {
+        // n prompts are n − 1 steps apart.
         let steps = f64::from(many.saturating_sub(1).max(1));
         let span = f64::from(self.longest_prompt.saturating_sub(SHORTEST));
         let of = |place: u32| {
@@ -131,6 +133,7 @@ impl AskArgs {
             rows.chain(found.step.as_ref().map(|step| (step, None)))
         {
             let name = if per.is_empty() { name.clone() } else { format!("{name}, per {per}") };
+            // Least squares is shown beside the robust fit: where they differ, outliers distort it.
             let known = known(profile, &name);
             constants.add_row([name, digits(*value), digits(*low), digits(*high), optional(squares), optional(known)]);
         }
@@ -173,6 +176,8 @@ fn known(profile: &Profile, name: &str) -> Option<f64> {
 fn observations(answers: &Answers) -> Vec<Observation> {
     let one = |sample: &Sample| {
         let tokens = sample.usage.prompt_tokens.unwrap_or(sample.input_tokens);
+        // Prompts are new each time, but an engine may still report cached tokens, such as those of a common prefix of
+        // its template.
         let cached = sample.usage.cached_tokens.map(|cached| f64::from(tokens.saturating_sub(cached)));
         let generated = sample.usage.completion_tokens.unwrap_or(sample.content_events);
         let ttft_ms = sample.ttft_ms.unwrap_or_default();

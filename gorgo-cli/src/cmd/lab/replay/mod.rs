@@ -275,6 +275,7 @@ async fn drive_until_stopped(
                 notes.note("--max-minutes reached: stopped sending; waiting for requests in flight");
             }
             () = interrupts.next() => {
+                // The second interrupt, or the first one after the time limit.
                 if brakes.stop.is_cancelled() {
                     brakes.abort.cancel();
                 } else {

@@ -87,6 +87,7 @@ impl Record {
         };
         if args.engine_info {
             let told = client.told("/get_server_info").await.map_err(ReplayError::Engine)?;
+            // Only these keys: the full answer may contain secrets, which must not end up in a report.
             let keys = ENGINE_KEYS.into_iter().filter_map(|key| Some((key.to_owned(), told.get(key)?.clone())));
             self.engine = Value::Object(keys.collect());
         }
@@ -96,6 +97,7 @@ impl Record {
     /// The record as JSON.
     pub(super) fn json(&self) -> Map<String, Value> {
         let started = i64::try_from(self.started_at.0).ok().and_then(|us| Timestamp::from_microsecond(us).ok());
+        // Enough to see that two runs were made on different machines, nothing that identifies one.
         let cores = std::thread::available_parallelism().map(std::num::NonZeroUsize::get);
         let members = [
             ("schema_version", json!(SCHEMA_VERSION)),
@@ -134,6 +136,7 @@ impl Router {
         let named = u64::try_from(ids().count()).unwrap_or(u64::MAX);
         let reader = Reader::open(path).await?;
         let mut fallbacks = Fallbacks::default();
+        // Decision ids grow with time, so the replay's decisions are a range.
         if let Some((first, last)) = ids().min().zip(ids().max()) {
             for _ in 0..LOOKS {
                 fallbacks = reader.fallbacks(DecisionId(first), DecisionId(last)).await?;

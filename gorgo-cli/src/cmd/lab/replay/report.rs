@@ -66,6 +66,7 @@ impl Report {
     /// The report as text for people.
     pub(super) fn text(&self) -> String {
         let summary = &self.summary;
+        // Short prompts are mostly probes of the traced service; they would hide the latencies of real ones.
         let long = format!("{SHORT_INPUT_TOKENS} tokens and more");
         let sets = [("all", &summary.all), (long.as_str(), &summary.long)];
         let mut lines = vec![
@@ -99,6 +100,7 @@ impl Report {
         let limit =
             self.max_in_flight.map_or_else(|| "any number".to_owned(), |most| format!("at most {}", count(most)));
         let mut line = format!("{} requests in {seconds:.1} s", count(summary.requests));
+        // A single request has no duration to divide by.
         if seconds > 0.0 {
             let per_second = |of: f64| of / seconds;
             #[expect(clippy::cast_precision_loss, reason = "a figure for people, three digits of it shown")]
@@ -182,6 +184,7 @@ impl Report {
     fn left_out(&self) -> Vec<String> {
         let counts = &self.counts;
         let most = |limit: Option<u32>| limit.map_or_else(String::new, count);
+        // A result that silently covers less than its trace could not be compared with another.
         let things = [
             (counts.dropped_over_input, format!("rows dropped: over {} input tokens", most(self.max_input_tokens))),
             (counts.beyond_limit, "rows left out: --limit was reached".to_owned()),
@@ -203,6 +206,7 @@ impl Report {
             return vec!["no errors".to_owned()];
         }
         let mut lines = vec![format!("{} of {} requests failed", count(summary.errors), count(summary.requests))];
+        // By class and status, with one example each: thousands of requests tend to fail for one reason.
         for failure in &summary.failures {
             let status = failure.status.map_or_else(String::new, |status| format!(" {status}"));
             let example = failure.example.as_deref().filter(|text| !text.is_empty());
@@ -248,6 +252,7 @@ impl Report {
     }
 
     fn success_share(&self) -> Option<f64> {
+        // Unsent and unfinished requests are in neither number: they are not the server's failures.
         let good = self.summary.requests.saturating_sub(self.summary.errors);
         let (good, all) = (u32::try_from(good).ok()?, u32::try_from(self.summary.requests).ok()?);
         (all > 0).then(|| f64::from(good) / f64::from(all))

@@ -75,6 +75,7 @@ impl Compare {
             let what = if different_fleets { "fleet" } else { "replicas that answered" };
             differences.push((what, json!(fleets.0), json!(fleets.1)));
         }
+        // Refused by default, because the ratio would look like a result about policies.
         if different_fleets && !self.different_fleets {
             let names =
                 |names: &std::collections::BTreeSet<String>| names.iter().cloned().collect::<Vec<_>>().join(", ");
@@ -135,6 +136,7 @@ impl Compare {
                     let _ = writeln!(out, "{table}");
                 }
                 let (of_a, of_b) = &row.policies;
+                // In Markdown a table must follow an empty line.
                 let name = if of_a == of_b { of_a.clone() } else { format!("{of_a} (A), {of_b} (B)") };
                 let _ = writeln!(out, "\n{name}{}", if self.format == Format::Markdown { "\n" } else { "" });
                 last = Some(&row.policies);
@@ -176,6 +178,7 @@ impl Row {
 
     fn cells(&self) -> [String; 5] {
         let shown = |one: Option<Measured>| match one.map(|one| one.value) {
+            // Formats follow the kind of figure, which its key tells: times, counts, and shares for all others.
             Some(value) if self.figure.key.ends_with("_ms") => millis(Some(value)),
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count; saturates")]
             Some(value) if matches!(self.figure.key, "requests" | "errors") => count(value.max(0.0).round() as u64),
@@ -306,7 +309,7 @@ mod tests {
             let verdict = |line: &str| line.splitn(7, ',').nth(6).unwrap().to_owned();
             text.lines().filter(|line| line.contains("ttft_p95_ms")).map(verdict).collect::<Vec<_>>()
         };
-        // √(30² + 30²) / √3 = 24.5 ms is the error of the difference, and three seeds ask for 4.3 times that; only the two
+        // √(30² + 30²) / √3 = 24.5 ms is the error of the difference, and three seeds require 4.3 times that; only the two
         // policies that both have are compared.
         assert_eq!(verdicts(890.0, 30.0), ["\"yes, better\"", "no"]);
         assert_eq!(verdicts(900.0, 30.0), ["no", "no"]);

@@ -227,6 +227,8 @@ impl GroundArgs {
     fn configuration(&self, registry: &Registry, more: &[Setting]) -> Result<(Config, Policies, String), Failure> {
         let settings: Vec<Setting> = self.config.set.iter().chain(more).cloned().collect();
         let loading = load(&self.config.config, &environment(), &settings, registry);
+        // The same loading and checking as in `serve`, so that a simulation accepts no configuration that `serve`
+        // refuses.
         let mut text = render(&loading.faults, &loading.origins, look());
         // Warnings are returned and not printed, because a sweep would repeat them at every point.
         let Some((config, policies)) = loading.ready else {
@@ -281,6 +283,7 @@ impl Ground {
     /// The policy with the name that `flag` gives; all of them for `all`.
     pub(in crate::cmd) fn named(&self, flag: &'static str, name: &str) -> Result<Vec<Arc<str>>, Failure> {
         let known = || self.policies.list.iter().map(|policy| &policy.name);
+        // `all` is resolved here, so that every flag that takes policies accepts it.
         let found: Vec<Arc<str>> = known().filter(|known| name == "all" || ***known == *name).cloned().collect();
         if found.is_empty() {
             let near = nearest(name, known().map(|name| &**name));
@@ -313,6 +316,7 @@ fn warn_of_real_ones(members: &[Member]) {
 
 /// A progress bar over the runs, on a terminal only.
 pub(in crate::cmd) fn progress(runs: usize) -> ProgressBar {
+    // On standard error, so that piped results stay clean.
     let target = if io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
     ProgressBar::with_draw_target(u64::try_from(runs).ok(), target)
 }

@@ -136,6 +136,7 @@ impl Simulate {
         let bar = progress(plan.runs());
         let rows = compare(&plan, self.ground.jobs(), || bar.inc(1))?;
         bar.finish_and_clear();
+        // Files are written from the same report that is printed, so that they cannot disagree.
         let report = Report::new(self.frame(&grounds, places, trace_sha256), rows);
         if let Some(Sink { path, file }) = csv {
             report.csv(file).map_err(|cause| Failure::file(&path, cause))?;

@@ -56,6 +56,7 @@ impl FromStr for Axis {
             return Err("the key and its values must not be empty".to_owned());
         }
         let span = match values.split_once("..") {
+            // Two dots may also be part of a text value, so a range is only recognized by a number before them.
             Some((low, rest)) if low.trim().parse::<f64>().is_ok() => Span::Range(Range::parse(low, rest)?),
             _ => Span::Values(split(values)?),
         };
@@ -162,6 +163,7 @@ pub(super) fn points(axes: &[Axis], samples: Option<u32>, seed: u64) -> Result<V
     let mut points = vec![Point::default()];
     for axis in axes {
         let values = axis.grid()?;
+        // Before building the product: a few long axes can exceed memory.
         if points.len().saturating_mul(values.len()) > MOST {
             return Err(format!("--sweep: more than {MOST} combinations; use --samples to draw some of them"));
         }
@@ -193,6 +195,7 @@ pub(super) fn touches(path: &str, policy: &str) -> bool {
     // Names with dots are quoted: policy."a.b".unit.
     let Some(rest) = path.strip_prefix("policy.") else { return true };
     let quoted = rest.strip_prefix('"').and_then(|rest| rest.split('"').next());
+    // A path continues with a dot, or with an index such as `term[0]`.
     quoted.or_else(|| rest.split(['.', '[']).next()) == Some(policy)
 }
 

@@ -64,6 +64,7 @@ pub(crate) async fn read(database: &Path, (from, to): (At, At)) -> Result<Vec<St
         next = DecisionId(last.decision.0.saturating_add(1));
         let full = page.len() == usize::try_from(PAGE).unwrap_or(usize::MAX);
         all.extend(page.into_iter().filter(|request| request.received >= from && request.received < to));
+        // A short page is the last one; asking again would find only rows written meanwhile.
         if !full {
             break;
         }

@@ -61,6 +61,7 @@ impl Generate {
             None => self.profile()?,
         };
         self.output.write(&trace.rows)?;
+        // Without --out the trace itself goes to standard output, and no message is needed.
         if let Some(path) = &self.output.out {
             anstream::eprintln!("{}: {} requests", path.display(), trace.rows.len());
         }
@@ -105,6 +106,7 @@ impl Generate {
         let has_start = tables.rate(SERVEGEN_START, self.minutes) > 0.0;
         let from_s = self.from_s.unwrap_or(if has_start { SERVEGEN_START } else { first_s });
         let own = tables.rate(from_s, self.minutes);
+        // Scaling nothing to the wanted rate would divide by zero.
         if own <= 0.0 {
             return Err(TraceCommandError::NoTraffic { from_s, first_s, last_s });
         }
@@ -125,6 +127,7 @@ fn covered(tables: &ServeGen) -> (f64, f64) {
 
 /// Reads a table, packed or not.
 fn table(folder: &Path, name: &str) -> Result<Vec<u8>, TraceCommandError> {
+    // A packed copy is preferred if both are there.
     let packed = folder.join(format!("{name}.gz"));
     let path = if packed.exists() { packed } else { folder.join(name) };
     std::fs::read(&path).map_err(|cause| TraceCommandError::File { path, cause })

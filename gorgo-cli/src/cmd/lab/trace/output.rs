@@ -19,6 +19,7 @@ pub(super) struct Output {
 impl Output {
     /// Writes the rows.
     pub(super) fn write(&self, rows: &[TraceRow]) -> Result<(), TraceCommandError> {
+        // Refused before the file is created, so that an existing one is not replaced by nothing.
         if rows.is_empty() {
             return Err(TraceCommandError::Nothing);
         }

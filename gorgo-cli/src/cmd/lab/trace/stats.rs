@@ -72,6 +72,7 @@ pub(super) fn text(trace: &Trace, stats: &TraceStats) -> String {
     }
     out += &format!("{table}\n");
 
+    // Reuse is only known from block ids; an endless cache is its upper bound.
     match &stats.reuse {
         Some(reuse) => {
             let own =
@@ -88,6 +89,7 @@ pub(super) fn text(trace: &Trace, stats: &TraceStats) -> String {
     if let Some(users) = stats.users {
         out += &format!("{} users, the busiest with {} of the requests\n", count(users), percent(stats.largest_user));
     }
+    // Inferred sessions are a guess from shared prefixes, so the text says which kind these are.
     if let Some(sessions) = &stats.sessions {
         let source = match sessions.source {
             SessionSource::Named => "named in the file",

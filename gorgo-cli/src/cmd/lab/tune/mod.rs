@@ -82,6 +82,7 @@ impl Tune {
             file.map(|file| (path, file)).map_err(|cause| Failure::Output(unwritable("--out", path, &cause)))
         });
         let out = out.transpose()?;
+        // Fails before any run if the policy cannot be tuned.
         let search = Search::new(&ground, &name, self.ground.jobs(), &self.seeds.list)?;
         let runs = search.runs(self.generations, self.check_seeds.list.len());
         let bar = progress(runs);

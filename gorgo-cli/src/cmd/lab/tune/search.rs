@@ -188,9 +188,11 @@ impl<'a> Search<'a> {
     fn sample(&self, of: &trace::Sample) -> Option<Sample> {
         let fate = match of.error {
             None => Fate::Served,
+            // Not failures of the choice: a refusal comes from limits, a client error from the request.
             Some(ErrorClass::Refused | ErrorClass::ClientError) => return None,
             Some(_) => Fate::Failed,
         };
+        // A request without a replica was never routed, and says nothing about weights.
         let place = of
             .replica
             .as_ref()

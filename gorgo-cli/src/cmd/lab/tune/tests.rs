@@ -95,7 +95,7 @@ fn tune_says_what_cannot_be_tuned() {
         let (exit, text) = failure(line);
         assert!(exit == Exit::Usage && text.contains(part), "{line}: {text}");
     }
-    // And what is said there to help does.
+    // The remedy that the message names works.
     let line = "--policy gorgo-es --seeds 2 --generations 1 --check-seeds 7..7 --set policy.gorgo-es.tune.optimizer.mode=paired";
     assert!(bench.command(line).found().unwrap().toml().contains("mode = \"paired\""));
 }

@@ -266,7 +266,8 @@ mod tests {
         assert_eq!(ratio(&all[3], &all), None);
     }
 
-    /// A fleet of simulated engines behind real sockets, of these speeds; one more that nobody listens for.
+    /// A fleet of simulated engines behind real sockets, of these speeds; and a replica at an address without a
+    /// listener.
     async fn told(speeds: &[f64], more: &[&str], absent: bool) -> (String, Exit) {
         let (tracker, shutdown) = (TaskTracker::new(), CancellationToken::new());
         let mut text = String::new();
@@ -305,7 +306,7 @@ mod tests {
         let (text, exit) = told(&[5.0, 200.0], &[uneven.as_slice(), &["--json"]].concat(), false).await;
         let document: Value = serde_json::from_str(&text).unwrap();
         assert_eq!((exit, &document["even"], &document["replicas"][0]["failed"]), (Exit::No, &json!(false), &json!(0)));
-        // Where the fast one is lost in noise there is no ratio; else it is beyond the limit.
+        // If the fast one is lost in noise there is no ratio; otherwise the ratio is beyond the limit.
         assert!(document["replicas"][0]["ratio"].as_f64().is_none_or(|ratio| ratio > 4.0), "{text}");
         let warned = told(&[5.0, 200.0], &[uneven.as_slice(), &["--uneven", "warn"]].concat(), false).await;
         assert_eq!(warned.1, Exit::Done);

@@ -27,6 +27,7 @@ impl List {
         let report = render(&loading.faults, &loading.origins, look());
         // A closed pipe is ignored, here and below.
         let _ = anstream::stderr().write_all(report.as_bytes());
+        // Plugins that did load are listed even if the configuration has faults elsewhere.
         if loading.faults.any() {
             let name = loading.origins.source().name();
             anstream::eprintln!("{name}: {}", summary(&loading.faults));
@@ -51,6 +52,7 @@ fn shown(loaded: &[Use]) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(["plugin", "version", "as", "unit", "reads", "options (tunable*)", "µs a call", "sha256", "file"]);
+    // Invented facts: what is timed is the plugin, not a fleet.
     let (facts, requests) = (invented(REPLICAS), cohort(COHORT));
     for using in loaded {
         let about = &using.about;

@@ -119,6 +119,7 @@ impl Whatif {
         let mut scratch = Scratch::default();
         let (mut all, mut seen) = (0, Vec::new());
         for decision in of_it {
+            // A request that is still running has no outcome yet.
             let Ok(place) = outcomes.binary_search_by_key(&decision.decision, |outcome| outcome.decision) else {
                 continue;
             };
@@ -137,6 +138,7 @@ impl Whatif {
             }
             // The weights that decided, which a tuner may have moved since, with only the named ones replaced.
             let mut weights = decision.weights.to_vec();
+            // Rows of an older version of the policy, with other terms, cannot be decided by this one.
             if weights.len() != policy.terms.len() {
                 continue;
             }
@@ -191,6 +193,7 @@ fn built(decision: &StoredDecision) -> Result<std::sync::Arc<Policy>, WhatifErro
     };
     for (_, table) in &mut tables {
         if let Value::Table(members) = table {
+            // Shadows name other policies, which the stored text does not have; the other parts do not act on stored rows.
             members.retain(|(key, _)| !["shadow", "constraint", "admission", "tune"].contains(&&**key));
         }
     }

@@ -30,6 +30,7 @@ impl Report {
         let mut latency_rows = Vec::new();
         let mut cells = Vec::new();
         let kinds: [(&str, Pick); 3] = [("TTFT", |set| &set.ttft), ("E2E", |set| &set.e2e), ("ITL", |set| &set.itl)];
+        // Plot and table are filled together, so that their rows match.
         for (kind, of) in kinds {
             for (name, set) in sets {
                 let all = of(set);
@@ -56,6 +57,7 @@ impl Report {
         let first = self.spread().into_iter().chain([self.slip()]).chain(self.fallbacks());
         // Warnings about the result itself come before the list of omissions.
         page.notes.splice(0..0, first);
+        // A server that is not gorgo does not say which replica answered.
         if !summary.replicas.is_empty() {
             self.add_replicas(&mut page);
         }

@@ -31,6 +31,7 @@ impl Report {
                         None => write!(out, ",")?,
                     }
                 }
+                // Only a sweep has these columns, so that the file of a plain comparison keeps its form.
                 if let Some(place) = self.place(row).filter(|_| is_sweep) {
                     write!(out, ",{},", place.time_scale)?;
                     if let Some(rate) = place.requests_per_s {

@@ -145,9 +145,11 @@ impl Report {
         };
         let best = |ground: usize| {
             let here = rows.iter().filter(|row| stands(row, ground));
+            // The clairvoyant is no baseline, and the default is what the baselines are compared with.
             let baselines = here.filter(|row| !row.is_clairvoyant() && *row.policy != *frame.default);
             baselines.filter_map(|row| row.mean(TTFT_P95)).reduce(f64::min)
         };
+        // Once per ground, because every row of a ground is compared with the same baseline.
         let best_ms = (0..frame.places.len()).map(best).collect();
         Self { frame, rows, best_ms }
     }
@@ -199,6 +201,7 @@ impl Report {
         };
         let mut header: Vec<String> = axes.iter().map(|path| short(path)).collect();
         for place in 0..header.len() {
+            // Two short names that are equal get their full paths.
             if axes.iter().filter(|path| short(path) == short(&axes[place])).count() > 1 {
                 header[place].clone_from(&axes[place]);
             }

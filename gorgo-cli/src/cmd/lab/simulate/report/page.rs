@@ -37,6 +37,7 @@ impl Report {
                 .to_owned(),
         }];
         if let Some((header, rows)) = self.ablation_cells() {
+            // Only after an ablation; otherwise there are no parts to show.
             let note = ABLATION_NOTE.to_owned();
             tables.push(PageTable { title: "Value of each part".to_owned(), header, rows, marked: None, note });
         }
@@ -54,6 +55,7 @@ impl Report {
         let frame = &self.frame;
         let seeds: Vec<String> = frame.seeds.iter().map(u64::to_string).collect();
         let seeds = match (&seeds[..], frame.seeds.is_sorted_by(|one, next| next - one == 1)) {
+            // A run of consecutive seeds is shown by its ends: there may be thousands.
             ([first, .., last], true) => format!("{first} to {last}"),
             _ => seeds.join(", "),
         };
@@ -78,6 +80,7 @@ impl Report {
         let mut shown: Vec<&PolicyRuns> = self.rows.iter().collect();
         let rank = |row: &PolicyRuns| row.mean(TTFT_P95).unwrap_or(f64::INFINITY);
         shown.sort_by(|one, other| rank(one).total_cmp(&rank(other)));
+        // A sweep can have thousands of rows, and a plot of all of them is neither readable nor small.
         shown.truncate(MOST_ROWS);
         if self.has_loads() {
             // Load by load, the lightest first: policies are compared at the same load.
@@ -158,6 +161,7 @@ impl Report {
             if self.has_loads() {
                 for (key, (_, value)) in self.point_header().iter().zip(self.swept(row)) {
                     if let Some(value) = value {
+                        // One curve per configuration: points of different configurations must not be joined.
                         name = format!("{name} · {key}={}", rounded(value));
                     }
                 }

@@ -29,6 +29,7 @@ impl Report {
         let rate = |row: &PolicyRuns| self.place(row).and_then(|place| place.requests_per_s).unwrap_or(f64::INFINITY);
         let mut found: Vec<Sustained<'_>> = Vec::new();
         for row in &self.rows {
+            // One entry for all loads of a policy, at the place of its first row.
             if found.iter().any(|known| key(known.any) == key(row)) {
                 continue;
             }

@@ -34,6 +34,7 @@ impl Report {
         let frame = &self.frame;
         let most =
             frame.max_in_flight.map_or_else(|| "any number".to_owned(), |most| format!("at most {}", count(most)));
+        // All runs have the same requests, so the first run's number is that of all.
         let requests = self.rows.first().and_then(|row| row.runs.first()).map_or(0, |run| run.summary.requests);
         let scales = self.scales();
         format!(
@@ -155,6 +156,7 @@ impl Report {
                     weights.join(", "),
                     tuning.incumbent,
                 );
+                // An alarm means that the weights should be looked at before they are used.
                 if !tuning.alarms.is_empty() {
                     let _ = write!(line, "; alarms: {}", tuning.alarms.join(", "));
                 }
@@ -179,6 +181,7 @@ impl Report {
         ];
         let counted = things.into_iter().filter(|(many, _)| *many > 0);
         let mut lines: Vec<String> = counted.map(|(many, what)| format!("{} {what}", count(many))).collect();
+        // Failures and lateness qualify the row's latencies, so they are printed even if no file asks for them.
         for row in self.rows.iter().filter(|row| row.errors() > 0) {
             lines.push(format!("{}: {} requests failed, over all seeds", self.named(row), count(row.errors())));
         }
