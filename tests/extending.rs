@@ -361,7 +361,7 @@ async fn a_newcomer_gets_from_an_empty_folder_to_rows_in_sql_by_the_guides_own_c
     assert_eq!(again.status.code(), Some(2));
     assert_eq!(
         String::from_utf8_lossy(&again.stderr),
-        "gorgo: nearby: there is such a folder already, and nothing in it was touched; choose another name, another \
-         place with --within FOLDER, or move it away\n"
+        "gorgo: nearby: this folder already exists, and nothing in it was changed; choose another name, another \
+         place with --within FOLDER, or move the folder away\n"
     );
 }

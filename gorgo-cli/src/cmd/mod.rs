@@ -86,7 +86,7 @@ pub(crate) fn run(arguments: impl IntoIterator<Item = OsString>) -> Exit {
         None => Ok(Exit::Usage),
     });
     done.unwrap_or_else(|error| {
-        // clap reports help and version as errors, too. If the pipe is closed, there is nobody to report to.
+        // clap reports help and version as errors, too. If the pipe is closed, nothing can be reported.
         let _ = error.print();
         if error.use_stderr() { Exit::Usage } else { Exit::Done }
     })

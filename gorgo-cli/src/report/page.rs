@@ -82,7 +82,7 @@ impl Page {
         );
         for (name, value) in &self.facts {
             let value = escaped(value);
-            // Fixed width, so that quotes and dashes can be told from prose.
+            // Fixed width, so that quotes and dashes differ from prose.
             let value = if name == "command" { format!("<code>{value}</code>") } else { value };
             let _ = writeln!(out, "<dt>{}</dt><dd>{value}</dd>", escaped(name));
         }

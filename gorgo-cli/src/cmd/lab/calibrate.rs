@@ -458,7 +458,7 @@ mod tests {
         assert!((prefill["ms"].as_f64().unwrap() - 0.05).abs() < 0.002, "{prefill}");
 
         let wrong = parsed(&["--decisions", &path, "--hold-out", "three"]).unwrap().calibrated().unwrap_err();
-        assert_eq!(wrong.to_string(), "--hold-out three: no run of that name; runs: one, two");
+        assert_eq!(wrong.to_string(), "--hold-out three: no run has this in its name; runs: one, two");
         let wrong = parsed(&["--decisions", &path, "--profile", "none"]).unwrap().calibrated().unwrap_err();
         assert!(wrong.to_string().starts_with("unknown profile \"none\"; known: l40s-qwen3.5-35b, "), "{wrong}");
     }

@@ -223,10 +223,10 @@ mod tests {
         let fault = |text: &str| of(text, "gorgo simulate --spec FILE").unwrap_err();
         assert_eq!(
             fault("[experiment]\ntarce = 1\n"),
-            "--spec AT/e.toml: experiment.tarce: no flag of simulate, tune, replay"
+            "--spec AT/e.toml: experiment.tarce: not a flag of simulate, tune, replay"
         );
         let later = "[experiment.replay]\npolicies = [\"gorgo\"]\n";
-        assert_eq!(fault(later), "--spec AT/e.toml: experiment.replay.policies: no flag of `gorgo replay`");
+        assert_eq!(fault(later), "--spec AT/e.toml: experiment.replay.policies: not a flag of `gorgo replay`");
         assert_eq!(fault("[experiment]\njson = 1\n"), "--spec AT/e.toml: experiment.json: must be true or false");
         assert_eq!(fault("x = 1\n"), "--spec AT/e.toml: the table [experiment] is missing");
         let table = fault("[experiment]\nlimit = { a = 1 }\n");

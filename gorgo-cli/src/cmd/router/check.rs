@@ -192,8 +192,8 @@ mod tests {
         let verdict = check(&absent, Look::Plain);
         assert_eq!(verdict.exit, Exit::Done);
         let report = &verdict.report;
-        assert!(report.starts_with("--set store.path: warning: the folder "), "{report}");
-        assert!(report.contains("no/such/folder is absent here; make it"), "{report}");
+        assert!(report.starts_with("--set store.path: warning: folder "), "{report}");
+        assert!(report.contains("no/such/folder does not exist on this machine; create it"), "{report}");
         assert_eq!(check(&[absent[0], absent[1], "--deny-warnings"], Look::Plain).exit, Exit::Configuration);
         // A folder where the file should be.
         let folder = check(&["--set", "store.path=migrations"], Look::Plain);

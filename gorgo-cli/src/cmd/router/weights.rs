@@ -179,6 +179,7 @@ impl Import {
                 let file = fs::read_to_string(path).unwrap_or_default();
                 let preset =
                     PRESETS.iter().find(|preset| *preset.name == *policy.name).map_or("", |preset| preset.text);
+                // Weights learned with another version may not suit this one, so the comment tells them apart.
                 let from =
                     if policy.sha256 == learned.sha256 { "the same text" } else { "another version of its text" };
                 let text = format!(

@@ -461,7 +461,7 @@ async fn a_replay_leaves_all_it_found_in_a_folder_of_its_own() {
     assert_eq!(std::fs::read_to_string(out.join("run.json")).unwrap(), report.json_text());
     assert_eq!(std::fs::read_to_string(out.join("run.csv")).unwrap().lines().count(), 4);
     assert!(std::fs::read_to_string(out.join("run.html")).unwrap().contains("<svg"));
-    assert!(replay(&args(&words), clock()).await.unwrap_err().to_string().contains("is there already"));
+    assert!(replay(&args(&words), clock()).await.unwrap_err().to_string().contains("already exists"));
 }
 
 #[test]
@@ -489,7 +489,7 @@ async fn a_replay_begins_at_its_time_and_ends_with_its_minutes() {
     assert_eq!((report.summary.requests, report.unsent), (2, 1));
     assert!(report.text().contains("1 requests not sent: stopped"), "{}", report.text());
     let late = replay(&args(&[words[0], "--to", &address, "--start-at", "1970-01-01T00:00:00Z"]), clock()).await;
-    assert!(late.unwrap_err().to_string().contains("that is past"));
+    assert!(late.unwrap_err().to_string().contains("is in the past"));
 }
 
 #[test]

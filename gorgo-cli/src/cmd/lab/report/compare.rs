@@ -321,9 +321,9 @@ mod tests {
     fn what_is_no_run_is_refused() {
         let refused = |text: &str| Run::parse(Path::new("x.json"), text.as_bytes()).unwrap_err().to_string();
         assert!(refused("{").starts_with("x.json: not JSON: "));
-        assert!(refused("{}").starts_with("x.json: no `policies`; it must be what"));
+        assert!(refused("{}").starts_with("x.json: no `policies`; expected the output of"));
         let newer = refused("{\"policies\":[{\"policy\":\"x\"}],\"run\":{\"schema_version\":99}}");
-        assert_eq!(newer, "x.json: written by a newer gorgo (schema 99, this program knows 1)");
+        assert_eq!(newer, "x.json: written by a newer gorgo (schema 99, this program supports 1)");
         let a = run("a.json", &simulation(1.0, 1.0));
         let unknown = compare(&["--policy", "gorgoo"]).of(&a, &a).unwrap_err().to_string();
         assert_eq!(unknown, "--policy gorgoo: a.json has only gorgo, random, own-1");

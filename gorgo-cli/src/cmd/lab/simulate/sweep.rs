@@ -274,10 +274,10 @@ mod tests {
             assert!(wrong.parse::<Axis>().is_err(), "{wrong}");
         }
         let axes: Vec<Axis> = vec!["a=0..1".parse().unwrap()];
-        assert!(points(&axes, None, 0).unwrap_err().contains("say how many"));
+        assert!(points(&axes, None, 0).unwrap_err().contains("use LOW..HIGH:COUNT"));
         let axes: Vec<Axis> = vec!["a=0..1:400".parse().unwrap(), "b=0..1:400".parse().unwrap()];
         assert!(points(&axes, None, 0).is_err());
         let axes: Vec<Axis> = vec!["a=1,2".parse().unwrap(), "a=3,4".parse().unwrap()];
-        assert_eq!(points(&axes, None, 0).unwrap_err(), "--sweep a: stands twice");
+        assert_eq!(points(&axes, None, 0).unwrap_err(), "--sweep a: given twice; list all its values in one --sweep");
     }
 }

@@ -88,7 +88,7 @@ fn tune_says_what_cannot_be_tuned() {
     for (line, part) in [
         ("--policy plain", "has no `tune` table"),
         ("--policy min", "did you mean \"mine\"?"),
-        ("--policy all", "one policy at a time"),
+        ("--policy all", "choose one policy"),
         ("--policy mine --seeds 1", "at least two"),
         ("--policy gorgo-es", "--set policy.gorgo-es.tune.optimizer.mode=paired searches the same weights offline"),
     ] {

@@ -142,7 +142,7 @@ impl Conform {
     pub(super) fn run(&self) -> Exit {
         let say = |line: serde_json::Value| {
             let mut out = std::io::stdout().lock();
-            // If the parent process is gone, there is nobody to report to.
+            // If the parent process is gone, nothing can be reported.
             let _ = writeln!(out, "{line}").and_then(|()| out.flush());
         };
         let given = self.options.as_ref().map(|options| &options.value);

@@ -201,7 +201,7 @@ impl Report {
     fn labelled(&self, row: &PolicyRuns) -> String {
         let pairs = self.point_header().into_iter().zip(self.point(row));
         pairs.fold(row.policy.to_string(), |name, (key, value)| {
-            // The time scale already tells the load, and a dash has no value to show.
+            // The time scale already identifies the load, and a dash has no value to show.
             if key == "req/s" || value == "–" { name } else { format!("{name} · {key}={}", rounded(&value)) }
         })
     }
