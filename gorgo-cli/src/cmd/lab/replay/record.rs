@@ -136,7 +136,7 @@ impl Router {
         let named = u64::try_from(ids().count()).unwrap_or(u64::MAX);
         let reader = Reader::open(path).await?;
         let mut fallbacks = Fallbacks::default();
-        // Decision ids grow with time, so the replay's decisions are a range.
+        // Ids rise from decision to decision, so the replay's decisions lie in a range.
         if let Some((first, last)) = ids().min().zip(ids().max()) {
             for _ in 0..LOOKS {
                 fallbacks = reader.fallbacks(DecisionId(first), DecisionId(last)).await?;

@@ -96,7 +96,7 @@ fn made(ground: &Ground, case: &Case, seed: u64) -> Result<Outcome, SimulateErro
     let setup = ground.setup(case.policy.as_deref().unwrap_or(CLAIRVOYANT));
     let chooser = chooser(ground, case);
     let mut census = Census::of(ground, case);
-    // Records are only made if they are counted: they cost more than the decisions.
+    // Records of decisions are made only for a census, the one reader of them here.
     let run = match &mut census {
         Some(census) => simulate_recorded(&setup, chooser, seed, &mut |record| census.take(&record))?,
         None => simulate(&setup, chooser, seed)?,
