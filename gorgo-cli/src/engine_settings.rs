@@ -60,8 +60,8 @@ fn running(profile: &Profile) -> Advice {
                 rule,
                 worth: format!(
                     "a decode step of {most} requests takes {within:.1} ms, of {more}, beyond the largest CUDA graph, \
-                     {beyond:.1} ms; above the knee the limit keeps p95 of E2E at about 5 s instead of 52 s (Apr 7, 5.3 \
-                     requests/s), and costs nothing at ordinary load; measure the time between tokens against the batch \
+                     {beyond:.1} ms; above the knee the limit keeps p95 of E2E at about 5 s instead of 52 s (Apr 7, \
+                     5.3 requests/s), and costs nothing at ordinary load; measure the time between tokens against the batch \
                      first"
                 ),
                 of,

@@ -39,7 +39,7 @@ impl BodyWriter {
             if self.ignore_eos { r#","ignore_eos":true"# } else { "" },
             if self.stream { r#","stream":true,"stream_options":{"include_usage":true}"# } else { "" },
         );
-        // One allocation of the right size: prompts can be 100 KB and more, and requests are written while others are due.
+        // One allocation of the right size: prompts can be 100 KB and more, and are written while others are due.
         let mut body = Vec::with_capacity(self.before.len() + PromptText::len_of(row) + end.len());
         body.extend_from_slice(&self.before);
         self.text.append(row, &mut body);

@@ -236,7 +236,7 @@ impl Client {
             sample.sent_ms = self.clock.now().millis_since(start);
             match connection.try_send_request(self.request(sample, session, body.clone())).await {
                 Ok(response) => return Ok((connection, response)),
-                // hyper returns a request only if nothing of it was sent: the kept connection had been closed meanwhile.
+                // hyper returns a request only if none of it was sent: the kept connection had been closed meanwhile.
                 Err(mut error) => match error.take_message() {
                     Some(_) if !fresh => {}
                     _ => return Err(Failure::wire(error.error())),

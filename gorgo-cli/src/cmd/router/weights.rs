@@ -175,8 +175,8 @@ impl Import {
             .and_then(|policy| fitting(policy, &learned).map(|weights| (policy, weights)));
         match fitted {
             Ok((policy, weights)) => {
-                // Keep the comments of the policy's own text, in the file or a preset. The file was just read; if it is gone by
-                // now, only its comments are missing.
+                // Keep the comments of the policy's own text, in the file or a preset. The file was just read; if it is
+                // gone by now, only its comments are missing.
                 let file = fs::read_to_string(path).unwrap_or_default();
                 let preset =
                     PRESETS.iter().find(|preset| *preset.name == *policy.name).map_or("", |preset| preset.text);

@@ -68,8 +68,8 @@ impl Compare {
             }
         }
         let fleets = (a.fleet(), b.fleet());
-        // A replay only knows the replicas that answered: a policy that avoids one still ran on the same fleet, so a subset
-        // is no difference.
+        // A replay only knows the replicas that answered: a policy that avoids one still ran on the same fleet, so a
+        // subset is no difference.
         let different_fleets = !fleets.0.is_subset(&fleets.1) && !fleets.1.is_subset(&fleets.0);
         if fleets.0 != fleets.1 {
             let what = if different_fleets { "fleet" } else { "replicas that answered" };
@@ -309,7 +309,7 @@ mod tests {
             let verdict = |line: &str| line.splitn(7, ',').nth(6).unwrap().to_owned();
             text.lines().filter(|line| line.contains("ttft_p95_ms")).map(verdict).collect::<Vec<_>>()
         };
-        // √(30² + 30²) / √3 = 24.5 ms is the error of the difference, and three seeds require 4.3 times that; only the two
+        // √(30² + 30²) / √3 = 24.5 ms is the error of the difference; three seeds require 4.3 times that; only the two
         // policies that both have are compared.
         assert_eq!(verdicts(890.0, 30.0), ["\"yes, better\"", "no"]);
         assert_eq!(verdicts(900.0, 30.0), ["no", "no"]);

@@ -59,11 +59,11 @@ pub(super) enum RunError {
     File { path: PathBuf, cause: io::Error },
     #[error("{}: not JSON: {cause}", path.display())]
     Json { path: PathBuf, cause: serde_json::Error },
-    #[error("{}: no `policies`; expected the output of `gorgo replay --json` or `gorgo simulate --json`", path.display())]
+    #[error("{}: no `policies`; expected the output of `gorgo replay --json` or `simulate --json`", path.display())]
     NoRun { path: PathBuf },
     #[error("{}: written by a newer gorgo (schema {found}, this program supports {known})", path.display())]
     Newer { path: PathBuf, found: u64, known: u32 },
-    #[error("{}: {name} appears more than once, at several loads or settings; compare runs with one of each", path.display())]
+    #[error("{}: {name} appears more than once (several loads or settings); compare runs with one of each", path.display())]
     Several { path: PathBuf, name: String },
     #[error("--policy {name}: not in {}, which has {known}", path.display())]
     NoPolicy { path: PathBuf, name: String, known: String },

@@ -99,7 +99,7 @@ impl FleetArgs {
         let real: Vec<_> = enabled.filter_map(|replica| Some((replica, replica.url.as_ref()?))).collect();
         if real.len() < 2 {
             let text = format!(
-                "nothing to compare: {} replicas have a `url` (at least 2 are needed), {} are simulated inside the router\n",
+                "nothing to compare: {} replicas have a `url` (2 are needed), {} are simulated inside the router\n",
                 real.len(),
                 simulated
             );
@@ -174,7 +174,8 @@ impl FleetArgs {
         } else {
             let _ = writeln!(
                 text,
-                "NOT EVEN: differences measured between policies on this fleet are partly those of the fleet (--max-ttft-ratio {})",
+                "NOT EVEN: differences measured between policies on this fleet are partly those of the fleet \
+                 (--max-ttft-ratio {})",
                 self.max_ttft_ratio
             );
         }

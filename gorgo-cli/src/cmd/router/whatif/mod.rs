@@ -193,7 +193,7 @@ fn built(decision: &StoredDecision) -> Result<std::sync::Arc<Policy>, WhatifErro
     };
     for (_, table) in &mut tables {
         if let Value::Table(members) = table {
-            // Shadows name other policies, which the stored text does not have; the other parts do not act on stored rows.
+            // Shadows name other policies, which the stored text does not have; the rest does not act on stored rows.
             members.retain(|(key, _)| !["shadow", "constraint", "admission", "tune"].contains(&&**key));
         }
     }
@@ -234,7 +234,8 @@ impl Answer {
 
     fn text(&self) -> String {
         let mut text = format!(
-            "{}\n{} decisions; {} involved chance; effective sample size {:.0}; {} of the choices with these weights were possible\n",
+            "{}\n{} decisions; {} involved chance; effective sample size {:.0}; {} of the choices with these weights \
+             were possible\n",
             self.head,
             count(self.decisions),
             count(self.by_chance),
@@ -261,7 +262,8 @@ impl Answer {
         table.add_row(["errors".to_owned(), percent(self.served.error_share), percent(self.other.error_share)]);
         text.push_str(&format!("{table}\n"));
         text.push_str(
-            "± is one standard error; effects of the weights on queues and caches are not included: use `gorgo simulate` for those\n",
+            "± is one standard error; effects of the weights on queues and caches are not included: use `gorgo \
+             simulate` for those\n",
         );
         text
     }

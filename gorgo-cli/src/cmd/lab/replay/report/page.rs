@@ -47,7 +47,7 @@ impl Report {
             plots: vec![Plot {
                 title: "Latencies".to_owned(),
                 note:
-                    "Of requests that succeeded; one run, so there is no spread over seeds. 95 % intervals are listed below."
+                    "Of requests that succeeded; one run, so there is no spread over seeds. 95 % intervals are below."
                         .to_owned(),
                 svg: plot(&["p50", "p95", "p99"], &latency_rows, "ms", false),
             }],
