@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(check(&[absent[0], absent[1], "--deny-warnings"], Look::Plain).exit, Exit::Configuration);
         // A folder where the file should be.
         let folder = check(&["--set", "store.path=migrations"], Look::Plain);
-        assert!(folder.report.contains("could not write its history"), "{}", folder.report);
+        assert!(folder.report.contains("cannot write its history"), "{}", folder.report);
     }
 
     #[test]

@@ -326,6 +326,6 @@ mod tests {
         assert_eq!(newer, "x.json: written by a newer gorgo (schema 99, this program supports 1)");
         let a = run("a.json", &simulation(1.0, 1.0));
         let unknown = compare(&["--policy", "gorgoo"]).of(&a, &a).unwrap_err().to_string();
-        assert_eq!(unknown, "--policy gorgoo: a.json has only gorgo, random, own-1");
+        assert_eq!(unknown, "--policy gorgoo: not in a.json, which has gorgo, random, own-1");
     }
 }
