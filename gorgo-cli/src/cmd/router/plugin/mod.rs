@@ -33,8 +33,7 @@ enum What {
 
 impl Command for Plugin {
     const NAME: &'static str = "plugin";
-    const ABOUT: &'static str =
-        "Create, check and list plugins: terms, constraints and objectives that are loaded at start";
+    const ABOUT: &'static str = "Create, check and list plugins: terms, constraints, objectives";
 
     fn run(self) -> Exit {
         match self.what {
