@@ -1,7 +1,7 @@
-//! One decision per case file: facts in, the chosen replica out. `README.md` says how a case is written.
+//! One decision per case file: facts in, the chosen replica out. `README.md` explains how to write a case.
 //!
 //! `expect` is a replica; or a list of those that share the choice, all others excluded; or a table of probabilities.
-//! `excluded`, where given, is replica → name stored with it, and must be all that are excluded.
+//! `excluded`, if given, is replica → name stored with it, and must list all that are excluded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -82,7 +82,7 @@ impl Case {
         names.map(replica).collect()
     }
 
-    /// The policy that decides, and all that was built with it.
+    /// The policy that decides, and everything built with it.
     fn policy(&self) -> (gorgo_routing::policy::Policies, String) {
         let (tables, name) = match &self.table["policy"] {
             toml::Value::String(name) => (Vec::new(), name.clone()),
@@ -130,7 +130,7 @@ impl Case {
         request
     }
 
-    /// The facts; what a replica does not state is unknown, or 0 where it is always known.
+    /// The facts; those that a replica does not state are unknown, or 0 if they are always known.
     fn facts(&self) -> Candidates {
         let mut facts = Candidates::default();
         facts.reset(self.names.len(), 1);
@@ -145,7 +145,7 @@ impl Case {
         }
         for (row, name) in self.names.iter().enumerate() {
             facts.replica[row] = ReplicaId(u16::try_from(row).unwrap());
-            // Any hash that is the replica's own will do, and this one can be checked by hand: its first letter.
+            // Any hash that differs between replicas will do; the first letter of the name is easy to check by hand.
             facts.name_hash[row] = u64::from(name.as_bytes()[0]);
             facts.rtt_source[row] = RttSource::Probe;
             for (key, stated) in self.replica(name) {
@@ -191,7 +191,7 @@ impl Case {
         facts
     }
 
-    /// Decides with many seeds: who was chosen with which probability, and who was excluded by what.
+    /// Decides with many seeds: the probability of each replica, and the exclusions with their reasons.
     fn decided(&self) -> (BTreeMap<&str, f64>, BTreeMap<&str, String>) {
         let (policies, name) = self.policy();
         let policy = policies.named(&name).unwrap();
@@ -258,11 +258,11 @@ fn every_kind_and_every_preset_has_a_case() {
         for term in &policy.terms {
             missing.remove(&format!("term {}", term.kind));
         }
-        // A constraint is shown where it excludes somebody.
+        // A case shows a constraint only if the constraint excludes a replica.
         for excluded in case.decided().1.values() {
             missing.remove(&format!("constraint {}", excluded.trim_start_matches(RELAXED)));
         }
-        // The gate excludes nobody: it is shown where a policy has it.
+        // The gate excludes nothing: a case shows it if its policy has one.
         if policy.admission.is_some() {
             missing.remove("admission admission");
         }

@@ -1,4 +1,4 @@
-//! Every key, metric, command, kind and endpoint stands in its document.
+//! Every key, metric, command, kind and endpoint is in its document.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,5 +1,5 @@
-//! Extending it, through the whole program: a plugin that is replaced under load, tuning towards objectives that are
-//! not built in, and a newcomer's way from an empty folder by the guide's own commands.
+//! Extending the router, through the whole program: a plugin that is replaced under load, tuning towards objectives
+//! that are not built in, and a newcomer's way from an empty folder by the guide's own commands.
 
 use std::fs;
 use std::path::Path;
@@ -48,7 +48,7 @@ fn trace(folder: &Path, rows: usize) -> std::path::PathBuf {
     path
 }
 
-/// Waits until the log has this text `count` times. Another process tells in no other way.
+/// Waits until the log has this text `count` times. There is no other signal from another process.
 fn logged(serve: &Serve, text: &str, count: usize) {
     for _ in 0..6_000 {
         if serve.log().matches(text).count() >= count {
@@ -59,7 +59,7 @@ fn logged(serve: &Serve, text: &str, count: usize) {
     panic!("never logged {count} times: {text}\n{}", serve.log());
 }
 
-/// Waits until so many more requests were answered.
+/// Waits until this many further requests were answered.
 fn served(serve: &Serve, more: u64) {
     let answered = || {
         let (_, page) = get(serve.admin, "/metrics").unwrap();
@@ -88,7 +88,7 @@ kind = "inflight"
 weight = 3.0
 "#;
 
-/// Raises a flag when it goes.
+/// Raises a flag when dropped.
 struct Raise<'a>(&'a AtomicBool);
 
 impl Drop for Raise<'_> {
@@ -117,7 +117,7 @@ async fn a_plugin_is_swapped_under_load_and_no_request_is_lost() {
 
     let done = AtomicBool::new(false);
     let reports = std::thread::scope(|scope| {
-        // Also where something below fails: the traffic would go on for ever.
+        // Stop the traffic even if something below panics; otherwise the thread would never end.
         let _ended = Raise(&done);
         let traffic = scope.spawn(|| {
             let mut reports = Vec::new();
@@ -160,7 +160,7 @@ async fn a_plugin_is_swapped_under_load_and_no_request_is_lost() {
     let answered = number(&database, "select count(*) from v_requests where error is null and status = 200").await;
     assert_eq!(answered, i64::try_from(sent).unwrap(), "every request that was sent was answered and has its row");
     assert_eq!(number(&database, "select count(*) from gaps").await, 0);
-    // Which build decided stands in SQL, and both did.
+    // The database says which build decided, and both did.
     let by_build = "select t.plugin_sha256, count(*) from decisions d join terms t on t.policy_id = d.policy_id \
                     where t.slot = 1 group by t.plugin_sha256 order by min(d.received_at_us)";
     let counted: Vec<(String, i64)> =
@@ -311,7 +311,7 @@ async fn a_newcomer_gets_from_an_empty_folder_to_rows_in_sql_by_the_guides_own_c
     let commands: Vec<&str> =
         commands.into_iter().filter(|line| line.starts_with("gorgo ") || line.starts_with("cargo ")).collect();
     let policy = block(&section, "toml");
-    // What the guide takes for granted: a configuration with a fleet, and a trace.
+    // The guide assumes a configuration with a fleet, and a trace.
     let fleet = crate::program::FLEET;
     fs::write(folder.path().join("policies.toml"), format!("default_policy = \"mine\"\n{policy}\n{fleet}")).unwrap();
     trace(folder.path(), 200);
@@ -355,13 +355,13 @@ async fn a_newcomer_gets_from_an_empty_folder_to_rows_in_sql_by_the_guides_own_c
     println!("rows: {shown:?}");
     assert_eq!(shown.len(), 3, "a row per replica");
     assert!(shown.iter().any(|(_, signal, cost)| *signal > 0.0 && (cost - 0.1 * signal).abs() < 1e-9), "{shown:?}");
-    // Nothing of the newcomer's is written over.
+    // No file of the newcomer is overwritten.
     let exists = serve.folder.path().to_owned();
     let again = gorgo().current_dir(&exists).args(["plugin", "new", "nearby"]).output().unwrap();
     assert_eq!(again.status.code(), Some(2));
     assert_eq!(
         String::from_utf8_lossy(&again.stderr),
-        "gorgo: nearby: there is such a folder already, and nothing in it was touched; choose another name, another \
-         place with --within FOLDER, or move it away\n"
+        "gorgo: nearby: this folder already exists, and nothing in it was changed; choose another name, another \
+         place with --within FOLDER, or move the folder away\n"
     );
 }

@@ -1,14 +1,14 @@
-//! What broke in neighbouring products and is tried on gorgo: each case by the tests that hold its right outcome.
+//! Failures reported for similar products, tried on gorgo: each case with the tests that check the right outcome.
 //!
-//! The cases are those of kinds streaming, load accounting, health, retries, connection pool and KV events in the project's
-//! log of field reports. A case is named by its id there; what is right stands beside it in our own words. That the tests exist is
-//! checked here, what they hold is theirs.
+//! The cases are those of kinds streaming, load accounting, health, retries, connection pool and KV events in the
+//! project's log of field reports. A case is named by its id there, beside the right outcome in our own words. This
+//! file checks that the tests exist; what they check is up to them.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A case: id, what is right, and file and name of each test that holds it.
+/// A case: id, right outcome, and file and name of each test that checks it.
 type Case = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
 
 const STREAMING: &str = "gorgo-core/wire/src/edge/tests/streaming.rs";
@@ -192,7 +192,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_owned()
 }
 
-/// Whether the file has such a test: its `fn`, below an attribute of a test or within `proptest!`.
+/// True if the file has such a test: its `fn`, below an attribute of a test or within `proptest!`.
 fn is_test(text: &str, name: &str) -> bool {
     let Some(at) = text.find(&format!("fn {name}(")) else { return false };
     let before = text[..at].trim_end_matches("async ").trim_end();

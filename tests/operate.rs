@@ -1,4 +1,4 @@
-//! What an operator does to a running router: drain, pin, look; and that a page in a browser may not.
+//! Operation of a running router: drain, pin, inspect; and a page in a browser must not be able to do so.
 
 use std::process::Output;
 
@@ -97,7 +97,8 @@ fn what_a_tuner_tries_can_be_looked_at() {
     assert_eq!(serve.stop().code(), Some(0));
 }
 
-/// Half of the decisions are chance's: what the other weights would have got is known, and that is what they get.
+/// Half of the decisions are made by chance, so the results of the other weights are known, and the estimate must find
+/// them.
 const WEIGHED: &str = r#"
 [policy.weighed]
 unit = "raw"
@@ -123,8 +124,8 @@ fn other_weights_are_estimated_from_what_chance_did() {
     let same = whatif(&["--weight", "rtt=0"]);
     assert_eq!(same.status.code(), Some(0), "{}", said(&same));
     let text = said(&same);
-    assert!(text.contains("1,500 decisions; chance had a part in 1,500; as good as 1500 that"), "{text}");
-    // Near replicas preferred: first tokens would have come sooner, and chance sent enough there to know.
+    assert!(text.contains("1,500 decisions; 1,500 involved chance; effective sample size 1500;"), "{text}");
+    // Near replicas preferred: first tokens would have come sooner, and chance sent enough requests there to show it.
     let near = whatif(&["--policy", "weighed", "--weight", "rtt=1"]);
     assert_eq!(near.status.code(), Some(0), "{}", said(&near));
     let text = said(&near);

@@ -1,8 +1,10 @@
-//! What a user reads is plain English: errors, help, logs, READMEs and comments of shipped TOML have none of these idioms.
+//! Texts for users are plain English: errors, help, logs, READMEs and comments of shipped TOML have none of these
+//! idioms.
 //!
-//! Read are: string literals of shipped sources (of attributes too, `#[error("…")]`), comments that clap prints as help,
-//! descriptions in the schema, all Markdown outside code, comments of `policies.toml` and of presets. Not read: tests, and
-//! comments of the code. A false hit is cured by a narrower pattern and an example in `fine`, not by an exception for a file.
+//! The test reads string literals of shipped sources (of attributes too, `#[error("…")]`), comments that clap prints as
+//! help, descriptions in the schema, all Markdown outside code, comments of `policies.toml` and of presets. It does not
+//! read tests or comments of the code. Cure a false hit by a narrower pattern and an example in `fine`, not by an
+//! exception for a file.
 
 mod idioms;
 mod texts;

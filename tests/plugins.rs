@@ -13,7 +13,7 @@ fn gorgo(folder: &Path, arguments: &[&str]) -> Output {
     command.output().expect("the program starts")
 }
 
-/// What it wrote, and how it ended.
+/// Output of a process, and its exit code.
 fn said(output: &Output) -> (String, Option<i32>) {
     let text = [&*output.stdout, &*output.stderr].concat();
     (String::from_utf8_lossy(&text).into_owned(), output.status.code())
@@ -63,13 +63,13 @@ fn a_newcomers_plugin_is_made_built_checked_and_loaded() {
     let library = "far-away/target/debug/libgorgo_scorer_far_away.so";
     let (text, exit) = said(&gorgo(folder.path(), &["plugin", "check", library, "--options", "malus_ms = 5"]));
     assert_eq!(exit, Some(0), "{text}");
-    assert!(text.starts_with("far-away 0.1.0 (gorgo_scorer_v1)") && text.ends_with("as the contract says\n"), "{text}");
+    assert!(text.starts_with("far-away 0.1.0 (gorgo_scorer_v1)") && text.ends_with("all checks passed\n"), "{text}");
 
     configured(folder.path(), library, "{ malus_ms = 7 }");
     let (text, exit) = said(&gorgo(folder.path(), &["check"]));
     let known = gorgo_routing::policy::PRESETS.len() + 1;
-    let right = format!("policies.toml: right; 1 replica, policy mine of {known}\n");
-    // What follows are notes.
+    let right = format!("policies.toml: valid; 1 replica, policy mine of {known}\n");
+    // Notes follow.
     assert!(exit == Some(0) && text.starts_with(&right), "{text}");
     let (text, exit) = said(&gorgo(folder.path(), &["plugin", "list"]));
     assert_eq!(exit, Some(0), "{text}");

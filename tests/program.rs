@@ -11,7 +11,7 @@ use tempfile::TempDir;
 /// The built `gorgo`.
 pub(crate) fn gorgo() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gorgo"));
-    // A test does not take the environment of whoever runs it for configuration.
+    // The environment of the person who runs the tests must not configure the router.
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("GORGO_")) {
         command.env_remove(name);
     }
@@ -42,7 +42,7 @@ models = ["sim"]
 simulated = { rtt_ms = 8.0, speed = 500.0 }
 "#;
 
-/// A running `gorgo serve` in a folder of its own. Killed when dropped.
+/// A running `gorgo serve` in its own folder. Killed when dropped.
 pub(crate) struct Serve {
     pub(crate) folder: TempDir,
     pub(crate) port: u16,
@@ -75,7 +75,8 @@ impl Serve {
         serve
     }
 
-    /// All three replicas answer probes. The only wait here that polls: another process tells in no other way.
+    /// Waits until all three replicas answer probes. The only wait here that polls: there is no other signal from
+    /// another process.
     fn wait_until_ready(&mut self) {
         for _ in 0..2_000 {
             assert!(self.child.try_wait().unwrap().is_none(), "serve ended at once: {}", self.log());
@@ -129,7 +130,7 @@ impl Serve {
             .collect()
     }
 
-    /// Replays a trace through it, and gives the JSON report of its one policy.
+    /// Replays a trace through the router; returns the JSON report of its one policy.
     pub(crate) fn replay(&self, trace: &Path, flags: &[&str]) -> serde_json::Value {
         let done = gorgo()
             .args(["replay", "--json", "--model", "sim", "--to", &self.url()])
@@ -146,13 +147,13 @@ impl Serve {
 
 impl Drop for Serve {
     fn drop(&mut self) {
-        // Gone already where the test stopped it.
+        // Already gone if the test stopped it.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// One request on a connection of its own: status and body. `None`: nobody listens.
+/// One request on its own connection: status and body. `None`: nothing listens.
 pub(crate) fn get(port: u16, path: &str) -> Option<(u16, String)> {
     request(port, &format!("GET {path} HTTP/1.1\r\nhost: gorgo\r\nconnection: close\r\n\r\n"))
 }

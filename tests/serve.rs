@@ -222,7 +222,7 @@ async fn a_killed_router_leaves_a_sound_database_and_the_next_one_goes_on() {
     assert!(lowest > highest, "ids go on rising");
 }
 
-/// A drain whose time runs out is not called drained: the answer is cut off, and the database says so.
+/// A drain whose time runs out is not reported as drained: the answer is cut off, and the database says so.
 #[cfg(target_os = "linux")]
 #[test]
 fn without_a_file_handle_clients_are_refused_and_later_served_again() {
@@ -241,7 +241,7 @@ fn without_a_file_handle_clients_are_refused_and_later_served_again() {
     limit(open + 20);
     let mut clients: Vec<TcpStream> =
         (0..CLIENTS).map(|_| TcpStream::connect(("127.0.0.1", serve.port)).unwrap()).collect();
-    // The last of them is told; those that were let in hear nothing, since they asked for nothing.
+    // The last of them gets an answer; the accepted ones get none, because they sent no request.
     let mut text = String::new();
     let last = clients.last_mut().unwrap();
     last.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -250,7 +250,7 @@ fn without_a_file_handle_clients_are_refused_and_later_served_again() {
     drop(clients);
     limit(open + 200);
     let body = r#"{"model":"sim","max_tokens":2,"messages":[{"role":"user","content":"again"}]}"#;
-    // Handles come back as the closes are noticed.
+    // Handles are freed when the router notices the closed connections.
     let served = (0..200).find(|_| {
         std::thread::park_timeout(Duration::from_millis(50));
         post(serve.port, "/v1/chat/completions", body).0 == 200

@@ -1,5 +1,5 @@
-//! A router that is killed goes on where it was: weights, step size and number of generations, the caches of its
-//! engines, which live on outside it; but for an engine that restarted meanwhile.
+//! A killed router continues where it was: weights, step size and number of generations, and the caches of its engines,
+//! which live on outside it, except those of an engine that restarted meanwhile.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -45,7 +45,7 @@ optimizer = { kind = "es-1plus1", window = 1 }
 blocks = { requests = 20, washout_requests = 2, min_pairs = 2, max_pairs = 3 }
 "#;
 
-/// An engine in a process of its own. Killed when dropped.
+/// An engine in its own process. Killed when dropped.
 struct Engine {
     port: u16,
     child: Child,
@@ -58,7 +58,7 @@ impl Engine {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        // It says so when it listens.
+        // The engine prints its address once it listens.
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert!(line.contains(&port.to_string()), "{line}");
@@ -73,7 +73,7 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        // Gone already where the test stopped it.
+        // Already gone if the test stopped it.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -130,7 +130,7 @@ async fn hit_rate(database: &Path, run: i64, order: &str) -> f64 {
     rows(database, &query).await[0].get(0)
 }
 
-/// Tokens that the first 20 requests of a run were believed to find.
+/// Cached tokens predicted for the first 20 requests of a run.
 async fn believed_at_first(database: &Path, run: i64) -> i64 {
     let query = format!(
         "select sum(cached) from (select max(c.cached_tokens) as cached from decisions d join candidates c \
@@ -175,7 +175,7 @@ fn next(serve: &mut Serve, engines: &[Engine], flags: &[&str]) -> Serve {
     self::serve(folder, engines, flags)
 }
 
-/// The log, once every engine has said whether its snapshot holds.
+/// The log, after the snapshot of every engine was confirmed or dropped.
 fn log_when_settled(serve: &Serve) -> String {
     for _ in 0..2_000 {
         let log = serve.log();
@@ -194,7 +194,7 @@ async fn a_killed_router_goes_on_with_its_tuner_and_its_engines_caches() {
     let sent = kill_in_mid_trial(&mut first, 0, 1_200).await;
     let database = first.database();
 
-    // What it had when it died.
+    // The state when it was killed.
     let open =
         rows(&database, "select generation_id, sigma, parent_id, policy_id from generations where verdict is null")
             .await;
@@ -247,7 +247,7 @@ async fn a_killed_router_goes_on_with_its_tuner_and_its_engines_caches() {
     assert!(last > 0.5, "the caches are of use: {last}");
     assert!((last - again).abs() <= 0.05, "{last} before, {again} after");
 
-    // An engine that restarted while nobody looked gets no credit before it was asked something; the others do.
+    // An engine that restarted unnoticed gets no cache credit before its first request; the others do.
     engines[1].kill();
     let port = engines[1].port;
     engines[1] = Engine::start(port);
@@ -281,7 +281,7 @@ async fn a_killed_router_goes_on_with_its_tuner_and_its_engines_caches() {
     // Which of the two holds what the first 20 ask for depends on where the tuner's weights had sent it.
     assert!(believed[0] + believed[2] > 0);
 
-    // A clean stop says at once that a trial is not counted, and leaves a snapshot.
+    // A clean stop records at once that the trial is not counted, and writes a snapshot.
     assert_eq!(number(&database, "select count(*) from generations where verdict is null").await, 0);
     let cut_by_stop = "select count(*) from generations where run_id = 3 and verdict = 'cut' \
          and ended_at_us is not null and reason = 'cut: the router stopped'";
@@ -290,7 +290,7 @@ async fn a_killed_router_goes_on_with_its_tuner_and_its_engines_caches() {
         "select count(*) from index_snapshots where taken_at_us >= (select max(received_at_us) from decisions)";
     assert_eq!(number(&database, at_stop).await, 3);
 
-    // A cold start knows nothing.
+    // A cold start has no state.
     let mut cold = next(&mut third, &engines, &["--cold"]);
     assert!(!cold.log().contains("restored") && !cold.log().contains("resumed"), "{}", cold.log());
     let part = trace(cold.folder.path(), sent + 300, sent + 400);

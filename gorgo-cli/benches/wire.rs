@@ -1,12 +1,12 @@
-//! The wire from outside: what a request gains in time to its first token on the way through `gorgo serve`, beside the
-//! direct path and nginx, where its binary is there. `cargo bench -p gorgo-cli --bench wire`.
+//! The wire from outside: time to the first token added by `gorgo serve`, compared with the direct path and with nginx,
+//! if it is installed. `cargo bench -p gorgo-cli --bench wire`.
 //!
-//! Three mock engines answer each request at once with a stream of twenty tokens. The load is open: request `n` of a run
-//! is due `n / rate` seconds after its beginning, whatever became of those before, and its time counts from that moment,
-//! so that a stall is paid for by every request it delayed (no coordinated omission). A run says how many were sent late
-//! by more than a millisecond: those want more connections or a quieter machine. Then 64 connections ask without pause.
-//! Where `taskset` is there the router has core 0 for itself, and engines and load share core 1. One run, no statistics
-//! beyond its quantiles: `.ci/peers` is for comparisons that decide.
+//! Three mock engines answer each request at once with a stream of twenty tokens. The load is open: request `n` of a
+//! run is due `n / rate` seconds after its beginning, whatever happened to those before, and its time counts from that
+//! moment, so that every request delayed by a stall counts the stall (no coordinated omission). A run reports how many
+//! requests were sent more than a millisecond late: if there are any, use more connections or a quieter machine. Then
+//! 64 connections send without pause. If `taskset` is installed, the router has core 0 for itself, and engines and load
+//! share core 1. One run, no statistics beyond its quantiles: for comparisons that decide something, use `.ci/peers`.
 
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot start its parts has nothing to measure")]
 #![expect(clippy::disallowed_methods, reason = "a load generator is its own clock")]
@@ -21,16 +21,16 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// Of one run.
+/// Duration of one run.
 const SPAN_SECS: u32 = 4;
 const SPAN: Duration = Duration::from_secs(SPAN_SECS as u64);
 /// Prompt bytes, requests a second.
 const LOADS: [(usize, u32); 2] = [(1_000, 200), (70_000, 50)];
-/// Connections of an open load: more than are ever busy at once while nothing stalls.
+/// Connections of an open load: more than are ever busy at once unless something stalls.
 const OPEN: u32 = 16;
-/// Connections that ask without pause.
+/// Connections that send without pause.
 const CLOSED: u32 = 64;
-/// Sent later than this after its time, a request counts as late.
+/// Lateness beyond which a request counts as late.
 const LATE: Duration = Duration::from_millis(1);
 
 fn main() {
@@ -91,7 +91,7 @@ fn measure(way: &str, targets: &[SocketAddr]) {
     println!("{way:<8}{:>7}{:>8}  without pause over {CLOSED} connections", LOADS[0].0, answered / SPAN_SECS);
 }
 
-/// Runs `work` on so many threads, each with its number and a target.
+/// Runs `work` on this many threads, each with its number and a target.
 fn each<T: Send>(count: u32, targets: &[SocketAddr], work: impl Fn(u32, SocketAddr) -> T + Sync) -> Vec<T> {
     thread::scope(|scope| {
         let work = &work;
@@ -103,8 +103,8 @@ fn each<T: Send>(count: u32, targets: &[SocketAddr], work: impl Fn(u32, SocketAd
     })
 }
 
-/// Sends a request at each of these moments, or as soon after it as the one before allows. From the moment it was due to its
-/// first token; and how many were sent late.
+/// Sends a request at each of these moments, or as soon after it as the one before allows. Returns the times from the
+/// due moment to the first token, and the number of requests sent late.
 fn ask_when_due(target: SocketAddr, request: &[u8], due: impl Iterator<Item = Instant>) -> (Vec<Duration>, u32) {
     let mut stream = connect(target);
     let (mut spans, mut late) = (Vec::new(), 0);
@@ -131,7 +131,7 @@ fn request(bytes: usize) -> Vec<u8> {
         .into_bytes()
 }
 
-/// One request and its whole answer; when the first token came.
+/// Sends one request and reads its whole answer; returns the moment of the first token.
 fn ask(stream: &mut TcpStream, request: &[u8]) -> Instant {
     stream.write_all(request).unwrap();
     let (mut answer, mut piece, mut first) = (Vec::new(), [0; 16 << 10], None);
@@ -165,7 +165,7 @@ fn engine() -> SocketAddr {
     address
 }
 
-/// One connection of the engine's: streams for `POST`, an empty object for anything else.
+/// Serves one connection of the engine: streams for `POST`, an empty object for anything else.
 fn serve(mut stream: TcpStream, answer: &str) {
     stream.set_nodelay(true).unwrap();
     let (mut bytes, mut piece) = (Vec::new(), [0; 64 << 10]);
@@ -193,7 +193,7 @@ fn serve(mut stream: TcpStream, answer: &str) {
     }
 }
 
-/// A router that runs; dropped, it is ended.
+/// A running router; ended when dropped.
 struct Running {
     process: Child,
     address: SocketAddr,
@@ -221,7 +221,7 @@ fn gorgo(folder: &TempDir, engines: &[SocketAddr], pinned: bool) -> Running {
     start(Path::new(env!("CARGO_BIN_EXE_gorgo")), &["serve", "--config", &file], pinned, address).unwrap()
 }
 
-/// nginx as a plain proxy of the same engines; `None` where it is not installed.
+/// nginx as a plain proxy of the same engines; `None` if it is not installed.
 fn nginx(folder: &TempDir, engines: &[SocketAddr], pinned: bool) -> Option<Running> {
     let address = free();
     let servers: String = engines.iter().map(|engine| format!("server {engine}; ")).collect();
@@ -273,14 +273,14 @@ fn start(program: &Path, arguments: &[&str], pinned: bool, address: SocketAddr) 
     None
 }
 
-/// Puts this process on core 1, with all threads it will start. Whether that could be done.
+/// Pins this process to core 1, with all threads that it will start. Returns true on success.
 fn pin_self() -> bool {
     let own = std::process::id().to_string();
     let pinned = Command::new("taskset").args(["-cp", "1", &own]).stdout(Stdio::null()).stderr(Stdio::null()).status();
     pinned.is_ok_and(|status| status.success())
 }
 
-/// An address that nobody listens at.
+/// A free address.
 fn free() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }

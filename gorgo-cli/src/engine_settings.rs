@@ -1,8 +1,8 @@
-//! What an engine's own settings are worth, from the constants of its profile: the running limit, the prefill chunk, the
-//! order of its queue. Routing cannot make up for them, so they come first.
+//! Advice on an engine's own settings, from the constants of its profile: the running limit, the prefill chunk, the
+//! order of its queue. Routing cannot make up for bad settings, so they come first.
 //!
-//! Times are computed from the profile; what they gain in latency was simulated, not measured. Source: design study on
-//! late binding and the decode gate, sections 1, 2, 4 and 6.
+//! Times are computed from the profile. The latency gains that the texts quote were simulated with the profile
+//! `l40s-qwen3.5-35b`, not measured.
 
 use std::fmt::Write as _;
 
@@ -12,28 +12,28 @@ use gorgo_routing::model::EngineKind;
 use gorgo_routing::model::engine::{Adapter, ENGINES, EngineSetting};
 use serde_json::{Value, json};
 
-/// A prefill chunk from here on pays its fixed cost seldom enough, tokens.
+/// Prefill chunks of this size and more pay their fixed cost rarely enough, tokens.
 const LONG_CHUNK: u32 = 8192;
-/// The chunk that the study ends with, tokens.
+/// Largest chunk that was simulated, tokens.
 const LONGEST_CHUNK: u32 = 16_384;
 
-/// The profile whose figures stand for engines of which none is known: the one that the study is of.
+/// Profile whose figures are quoted for real engines, of which only the kind is known: the one that was simulated.
 const STUDIED: &str = "l40s-qwen3.5-35b";
 
-/// One setting.
+/// Advice on one setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Advice {
-    /// What is set.
+    /// Name of the setting, for people.
     setting: &'static str,
-    /// As the profile has it.
+    /// The profile's present value.
     now: String,
-    /// What to set it to; `None`: leave it.
+    /// Advised value; `None`: leave it.
     advised: Option<String>,
-    /// What to set it to on an engine of which nothing is known but its kind.
+    /// Advised value for an engine of which only the kind is known.
     rule: &'static str,
     /// Why, with figures.
     worth: String,
-    /// The same for engines, which have a flag for it each, or none.
+    /// The setting as engines know it, each by its own flag, or none.
     of: EngineSetting,
 }
 
@@ -47,6 +47,8 @@ fn running(profile: &Profile) -> Advice {
     let setting = "requests running at once";
     let rule = "no more than its largest CUDA graph holds";
     let of = EngineSetting::RunningRequests;
+    // Engines replay recorded CUDA graphs for small batches; beyond the largest recorded one every step pays the launch
+    // cost of each kernel, which shows as a jump in the profile.
     match profile.beyond_graph.filter(|beyond| beyond.batch < profile.max_running) {
         Some(beyond) => {
             let (most, more) = (beyond.batch, beyond.batch.saturating_add(1));
@@ -58,8 +60,8 @@ fn running(profile: &Profile) -> Advice {
                 rule,
                 worth: format!(
                     "a decode step of {most} requests takes {within:.1} ms, of {more}, beyond the largest CUDA graph, \
-                     {beyond:.1} ms; above the knee the limit keeps p95 of E2E at about 5 s in place of 52 s (Apr 7, 5.3 \
-                     requests/s), and costs nothing at ordinary load; measure the time between tokens against the batch \
+                     {beyond:.1} ms; above the knee the limit keeps p95 of E2E at about 5 s instead of 52 s (Apr 7, \
+                     5.3 requests/s), and costs nothing at ordinary load; measure the time between tokens against the batch \
                      first"
                 ),
                 of,
@@ -71,7 +73,7 @@ fn running(profile: &Profile) -> Advice {
             advised: None,
             rule,
             worth:
-                "this profile knows no batch size beyond which a decode step costs much more, and without one a lower \
+                "this profile has no batch size beyond which a decode step costs much more, and without one a lower \
                     limit gains nothing"
                     .to_owned(),
             of,
@@ -80,8 +82,10 @@ fn running(profile: &Profile) -> Advice {
 }
 
 fn chunk(profile: &Profile) -> Advice {
+    // Every prefill batch costs a fixed time whatever its length, so the fixed share falls as chunks grow.
     let share = |tokens: u32| 100.0 * profile.prefill_batch_ms / profile.prefill_ms(tokens).max(f64::MIN_POSITIVE);
     let (own, long) = (share(profile.chunk_tokens), share(LONGEST_CHUNK));
+    // If no more than 5 % of a batch's time is fixed cost, larger chunks gain little.
     let gains = profile.chunk_tokens < LONG_CHUNK && own > 5.0;
     let figures = format!(
         "{:.0} ms of every prefill batch are fixed: {own:.0} % of one of {} tokens, {long:.0} % of one of {LONGEST_CHUNK}",
@@ -117,10 +121,10 @@ fn named(setting: EngineSetting) -> String {
     ENGINES.iter().filter_map(flag).collect::<Vec<_>>().join("; ")
 }
 
-/// For a person: of one profile, all of it.
+/// Advice for one profile, as text for people.
 pub(crate) fn text(profile: &Profile) -> String {
     let mut out = format!(
-        "\nthe engine's own settings, by profile {} (gains simulated, not measured); they come before any routing\n",
+        "\nthe engine's own settings, by profile {} (gains simulated, not measured); adjust them before any routing\n",
         profile.name
     );
     for Advice { setting, now, advised, worth, of, .. } in advice(profile) {
@@ -130,7 +134,7 @@ pub(crate) fn text(profile: &Profile) -> String {
     out
 }
 
-/// For a program.
+/// Advice for one profile, as JSON.
 pub(crate) fn document(profile: &Profile) -> Value {
     let one = |advice: Advice| {
         json!({
@@ -141,19 +145,20 @@ pub(crate) fn document(profile: &Profile) -> Value {
     advice(profile).into_iter().map(one).collect()
 }
 
-/// For a person who has a fleet: one note for each kind of engine in it, and for each profile of simulated ones. Of a
-/// real engine only the kind is known, so the note says what to aim at, with the figures of the engine that was
-/// studied. Kinds of which nothing is known (`llama-cpp`, `openai`) get none.
+/// Notes for the owner of a fleet: one for each kind of engine in it, and one for each profile of simulated engines. Of
+/// a real engine only the kind is known, so its note names the value to aim at, with the figures of the engine that was
+/// simulated. Kinds without known flags (`llama-cpp`, `openai`) get no note.
 pub(crate) fn notes(replicas: &[ReplicaSection]) -> String {
     let enabled = || replicas.iter().filter(|replica| replica.enabled);
     let mut out = String::new();
+    // Real engines, by kind.
     for engine in ENGINES.iter().filter(|engine| !engine.setting_flags.is_empty()) {
         let names: Vec<&str> =
             enabled().filter(|replica| replica.engine == engine.name).map(|replica| replica.name.as_str()).collect();
         let Some(profile) = Profile::find(STUDIED).filter(|_| !names.is_empty()) else { continue };
         let _ = writeln!(
             out,
-            "note: what the own settings of {} are worth, before any routing ({}); simulated with profile {}, not measured \
+            "note: gains from {}'s own settings, before any routing ({}); simulated with profile {}, not measured \
              on yours",
             engine.name,
             names.join(", "),
@@ -165,6 +170,7 @@ pub(crate) fn notes(replicas: &[ReplicaSection]) -> String {
             }
         }
     }
+    // Simulated engines, by profile: here the present value is known as well.
     let simulated = Simulated::default();
     for profile in Profile::names().filter_map(Profile::find) {
         let of_it = enabled().filter(|replica| {
@@ -177,7 +183,7 @@ pub(crate) fn notes(replicas: &[ReplicaSection]) -> String {
         }
         let _ = writeln!(
             out,
-            "note: what engines of profile {} would gain by their own settings, before any routing ({}); simulated, not \
+            "note: gains from the own settings of engines with profile {}, before any routing ({}); simulated, not \
              measured",
             profile.name,
             names.join(", ")

@@ -1,17 +1,17 @@
-//! How the program ends.
+//! Exit codes of the program.
 
 use std::process::ExitCode;
 
-/// What the exit code says; the numbers from 64 on are those of `sysexits.h`.
+/// Meaning of the exit code; the numbers from 64 upwards are those of `sysexits.h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// It is done.
+    /// Done.
     Done,
-    /// It ran, and the answer is no.
+    /// The command ran, and the answer is no.
     No,
     /// The command line is wrong, or names a file that cannot be used.
     Usage,
-    /// A port cannot be had.
+    /// A port or another resource of the machine is unavailable.
     Unavailable,
     /// The history database cannot be used.
     Store,

@@ -14,7 +14,7 @@ mod runtime;
 
 use std::process::ExitCode;
 
-/// Gives memory back to the system when streams have ended; how soon stands in `.cargo/config.toml`.
+/// Returns memory to the system when streams have ended; the delay is set in `.cargo/config.toml`.
 #[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;

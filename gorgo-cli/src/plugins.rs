@@ -1,4 +1,4 @@
-//! The registry of kinds with plugins in it: who loads them, from where, and who tries them first.
+//! The registry of kinds including plugins: what loads them, from which folder, and which process tries them first.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -18,14 +18,17 @@ pub(crate) fn with_host(config: &Path, conduct: Conduct) -> (Registry, Arc<Host>
     (Registry::built_in().with_loader(Arc::<Host>::clone(&host)), host)
 }
 
-/// All kinds for another look at the same configuration: what a plugin's file holds now is loaded beside what was.
+/// All kinds for another read of the same configuration: the present contents of a plugin's file are loaded beside the
+/// earlier ones.
 pub(crate) fn with_host_again(host: &Host) -> Registry {
     Registry::built_in().with_loader(Arc::new(host.again()))
 }
 
-/// This program loads libraries for trial, too. `None` where it does not know its own file, or is not the program (its
-/// unit tests).
+/// Command that loads a library for trial: this program. `None` if the path of this program is unknown, or if this is
+/// another program (its unit tests).
 fn trial() -> Option<Trial> {
+    // A library that aborts in its constructors must end a child process, not the router; only `gorgo` itself has the
+    // hidden command `plugin trial`.
     let program =
         std::env::current_exe().ok().filter(|program| program.file_stem().is_some_and(|stem| stem == "gorgo"))?;
     Some(Trial { program, arguments: ["plugin", "trial"].map(OsString::from).into() })

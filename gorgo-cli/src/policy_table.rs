@@ -1,5 +1,5 @@
-//! A policy's own text with other weights: cut out of the file that it stands in, with its comments, its order and its
-//! spelling, and only the numbers replaced.
+//! Text of a policy with other weights: cut out of the file that contains it, with comments, order and spelling kept,
+//! and only the numbers replaced.
 
 use std::ops::Range;
 
@@ -7,9 +7,9 @@ use gorgo_routing::policy::Policy;
 use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
-/// The policy's own table with other weights; as it stands in one of the texts where it does, with its comments.
+/// The policy's own table with other weights, with its comments: cut out of the first of `sources` that contains it.
 pub(crate) fn table(policy: &Policy, weights: &[f64], sources: &[&str]) -> String {
-    // It is the text that the policy was built from, so it can be read again.
+    // The policy was built from this text, so parsing it again does not fail.
     let Ok(mut whole) = policy.text.parse::<Table>() else { return String::new() };
     let terms = whole
         .get_mut("policy")
@@ -18,6 +18,7 @@ pub(crate) fn table(policy: &Policy, weights: &[f64], sources: &[&str]) -> Strin
         .and_then(Value::as_array_mut);
     let mut moved = Vec::new();
     for (place, ((entry, term), weight)) in terms.into_iter().flatten().zip(&policy.terms).zip(weights).enumerate() {
+        // Fixed weights are not replaced: their numbers keep the spelling that the user chose.
         if !term.weight.tune {
             continue;
         }
@@ -26,13 +27,14 @@ pub(crate) fn table(policy: &Policy, weights: &[f64], sources: &[&str]) -> Strin
             moved.push((place, *weight));
         }
     }
+    // Without a source that contains exactly this policy, print the parsed table: right, but without comments.
     let own = sources.iter().find_map(|source| rewritten(source, &policy.name, &moved, &whole));
     own.unwrap_or_else(|| toml::to_string(&whole).unwrap_or_default())
 }
 
-/// The tables of `policy` in `source` with these weights by place of their term, each as the `init` of its table. `None`
-/// where that text, read again, is not `expected`: environment or command line changed the policy, or it is written in a
-/// way that this does not cut right.
+/// The tables of `policy` in `source` with these weights, by position of their term, each as the `init` of its table.
+/// `None` if that text, parsed again, is not `expected`: environment or command line changed the policy, or its
+/// spelling is one that this function does not cut correctly.
 fn rewritten(source: &str, policy: &str, weights: &[(usize, f64)], expected: &Table) -> Option<String> {
     let mut text = cut(source, policy);
     let mut places: Vec<(Range<usize>, f64)> =
@@ -40,11 +42,13 @@ fn rewritten(source: &str, policy: &str, weights: &[(usize, f64)], expected: &Ta
     if places.len() < weights.len() {
         return None;
     }
-    // From the end on, so that what was found before stays where it is.
+    // From the end backwards, so that replacing one number does not move the places of the others.
     places.sort_by_key(|(place, _)| std::cmp::Reverse(place.start));
     for (place, weight) in places {
         text.replace_range(place, &Value::Float(weight).to_string());
     }
+    // Cutting by lines is not parsing: an example is a multi-line string with a line that looks like a header. Whatever
+    // the cut got wrong shows up as a different table here.
     let read: Table = text.parse().ok()?;
     (read == *expected).then_some(text)
 }
@@ -65,7 +69,7 @@ fn cut(source: &str, policy: &str) -> String {
             inside =
                 header.first().is_some_and(|key| key == "policy") && header.get(1).is_some_and(|key| key == policy);
         } else if trimmed.is_empty() {
-            // A comment that stands alone belongs to what is before it.
+            // A comment followed by an empty line belongs to the table before it.
             if inside {
                 out.push_str(&above);
                 out.push_str(line);
@@ -73,6 +77,7 @@ fn cut(source: &str, policy: &str) -> String {
             above.clear();
             continue;
         }
+        // Comments collected since the last line belong to this one.
         if inside {
             out.push_str(&above);
             out.push_str(line);
@@ -85,11 +90,12 @@ fn cut(source: &str, policy: &str) -> String {
     format!("{}\n", out.trim_end())
 }
 
-/// The keys of a table's header; `None` of a line that is none.
+/// The keys of a table's header; `None` for any other line.
 fn header(line: &str) -> Option<Vec<String>> {
     if !line.starts_with('[') {
         return None;
     }
+    // Let the TOML parser split the header: keys may be quoted and contain dots.
     let table: Table = format!("{line}\n").parse().ok()?;
     let mut keys = Vec::new();
     let mut next = table.into_iter().next();
@@ -107,11 +113,12 @@ fn header(line: &str) -> Option<Vec<String>> {
     Some(keys)
 }
 
-/// Where the `init` of a term's weight stands.
+/// Byte range of the `init` of a term's weight.
 fn init(text: &str, policy: &str, term: usize) -> Option<Range<usize>> {
     fn member<'a>(table: &'a DeTable<'_>, name: &str) -> Option<&'a toml::Spanned<DeValue<'a>>> {
         table.iter().find(|(key, _)| key.get_ref() == name).map(|(_, value)| value)
     }
+    // `DeTable` keeps the spans of values, which `Table` drops.
     let root = DeTable::parse(text).ok()?;
     let policies = member(root.get_ref(), "policy")?.get_ref().as_table()?;
     let terms = member(member(policies, policy)?.get_ref().as_table()?, "term")?.get_ref().as_array()?;

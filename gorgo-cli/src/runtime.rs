@@ -9,7 +9,7 @@ use tokio::runtime::Builder;
 
 use crate::exit::Exit;
 
-/// Runs a command's future on all cores that this process may use. On a single one without a pool of threads, which
+/// Runs a command's future on all cores that this process may use. A single core gets no thread pool, whose threads
 /// would only hand work to each other.
 pub(crate) fn block_on<F: Future<Output = Exit>>(command: F) -> Exit {
     let mut builder = match std::thread::available_parallelism() {
@@ -19,13 +19,13 @@ pub(crate) fn block_on<F: Future<Output = Exit>>(command: F) -> Exit {
     match builder.enable_all().build() {
         Ok(runtime) => runtime.block_on(command),
         Err(cause) => {
-            anstream::eprintln!("gorgo: cannot start its threads: {cause}");
+            anstream::eprintln!("gorgo: cannot start worker threads: {cause}");
             Exit::Unavailable
         }
     }
 }
 
-/// The machine's clock.
+/// Wall clock of this machine.
 pub(crate) fn clock() -> Arc<dyn Clock> {
     Arc::new(WallClock::start())
 }

@@ -95,7 +95,7 @@ fn crates_depend_on_what_the_table_allows() {
     assert!(faults.is_empty(), "against CRATES in tests/layout/table.rs:\n{}", faults.join("\n"));
 }
 
-/// Which of `never` the package depends on with these features beside its default ones, tests aside.
+/// Names of `never` that the package depends on with these features beside its default ones, tests aside.
 fn impure(package: &str, features: &str, never: &[&str]) -> Vec<String> {
     let mut arguments = vec!["tree", "--package", package, "--edges", "normal,build"];
     arguments.extend(["--prefix", "none", "--format", "{p}", "--features", features]);
@@ -117,6 +117,6 @@ fn pure_crates_know_no_runtime_wire_or_database() {
             "{package} depends on {found:?}; `cargo tree -p {package} --features '{features}' -i NAME` says by which way"
         );
     }
-    // Seen where it is: the program has all three.
+    // The check must find them where they are: the program has all three.
     assert_eq!(impure("gorgo-cli", "", &["tokio", "hyper", "sqlx", "gorgo"]), ["hyper", "sqlx", "tokio"]);
 }

@@ -60,7 +60,7 @@ fn read(rules: &CrateRules, crates: &[&str]) -> Vec<Read> {
     all
 }
 
-/// Why the table forbids an arrow; none: it allows it.
+/// Reason why the table forbids an arrow; `None` if it allows it.
 pub(super) fn verdict(rules: &CrateRules, arrow: &Arrow) -> Option<String> {
     let own = name_of(rules.package);
     let from = &*arrow.from;

@@ -1,6 +1,6 @@
-//! The layout holds: imports point inward, crates stay apart, files stay small, every part says what it is.
+//! Layout checks: imports point inward, crates keep apart, files stay small, every part has a description.
 //!
-//! `table.rs` has what is allowed; the other files check it.
+//! `table.rs` lists what is allowed; the other files check it.
 
 mod dependencies;
 mod imports;

@@ -19,7 +19,7 @@ fn files_are_small() {
     assert!(large.is_empty(), "split these by idea, {MAX_LINES} lines at most:\n{}", large.join("\n"));
 }
 
-/// Whether the code, not its comments, strings or lints, says `unsafe`.
+/// True if the code, not its comments, strings or lints, contains `unsafe`.
 fn says_unsafe(tokens: &[TokenTree]) -> bool {
     tokens.iter().any(|token| match token {
         TokenTree::Group(group) => says_unsafe(&inside(group)),
@@ -135,7 +135,7 @@ fn every_file_says_what_it_is() {
         text.lines().next().and_then(|head| head.strip_prefix("//! ")).is_some_and(|head| head.contains(' '))
     };
     let silent: Vec<String> = sources().into_iter().filter(|(_, text)| !says(text)).map(|(path, _)| path).collect();
-    assert!(silent.is_empty(), "begin these with a line `//! …` that says what they hold:\n{}", silent.join("\n"));
+    assert!(silent.is_empty(), "begin these with a line `//! …` that describes their contents:\n{}", silent.join("\n"));
 }
 
 #[test]

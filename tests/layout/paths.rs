@@ -17,7 +17,7 @@ pub(super) struct Source<'a> {
     pub text: &'a str,
 }
 
-/// A module that is named, or a reason why none can be told.
+/// A named module, or the reason why the path cannot be resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Target {
     Module { krate: String, module: String },
@@ -37,7 +37,7 @@ pub(super) struct Arrow {
 #[derive(Debug, Default)]
 pub(super) struct Mentions {
     pub arrows: Vec<Arrow>,
-    /// Modules with files of their own that exist in tests only.
+    /// Modules with their own files that exist in tests only.
     pub test_modules: Vec<Vec<String>>,
     /// The whole file is for tests: it says `#![cfg(test)]`.
     pub test_only: bool,
@@ -66,7 +66,7 @@ pub(crate) fn tokens(text: &str) -> Vec<TokenTree> {
     stream.into_iter().collect()
 }
 
-/// Where a path has come to; none: a relative path.
+/// Position of a path; none: a relative path.
 type Place = Option<(String, Vec<String>)>;
 
 struct Reader<'a> {
@@ -200,7 +200,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Whether a path from a crate's root, or up towards it, starts here.
+    /// True if a path from a crate's root, or up towards it, starts here.
     fn starts_path(&self, tokens: &[TokenTree], at: usize) -> bool {
         let word = word_of(&tokens[at]);
         if matches!(word.as_str(), "crate" | "self" | "super") {

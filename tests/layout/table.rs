@@ -1,6 +1,6 @@
-//! Which crate may depend on which, and which module may name which: change this when the layout changes, nothing else.
+//! Allowed dependencies of crates and modules: change this when the layout changes, nothing else.
 //!
-//! An arrow that no source has is reported too, so the table says what is true.
+//! An arrow without any source is reported too, so that the table stays true.
 
 /// One crate of the workspace.
 pub(super) struct CrateRules {
@@ -151,7 +151,7 @@ pub(super) const CIRCLES: &[(&str, &[&str])] = &[("gorgo-plugins", &["sdk", "shi
 /// Members that are plugins: they depend on `gorgo-plugins` without features, and on nothing else of the workspace.
 pub(super) const PLUGIN_FOLDERS: &[&str] =
     &["gorgo-plugins/shipped/", "gorgo-plugins/examples/", "gorgo-plugins/tests/"];
-/// What a plugin may depend on.
+/// Allowed dependencies of a plugin.
 pub(super) const PLUGIN_KIT: &str = "gorgo-plugins";
 
 /// Crates, their features, and what they never depend on, not even by way of others.
@@ -182,7 +182,7 @@ pub(super) const MAX_PARAMETERS: usize = 6;
 pub(super) const WIDE_FUNCTIONS: &[&str] =
     &["admit", "assigned", "decide", "decide_with", "enter", "enter_again", "enter_as", "reserve"];
 
-/// What lies at the top level, beside hidden files and what the build or the router makes.
+/// Allowed files at the top level, beside hidden ones and those that the build or the router creates.
 pub(super) const TOP_LEVEL: &[&str] = &[
     "ARCHITECTURE.md",
     "CHANGELOG.md",
@@ -203,5 +203,5 @@ pub(super) const TOP_LEVEL: &[&str] = &[
     "tests",
 ];
 
-/// Folders that have a README of their own.
+/// Folders that have their own README.
 pub(super) const README_FOLDERS: &[&str] = &["", "gorgo-core", "gorgo-plugins", "gorgo-cli", "migrations", "tests"];

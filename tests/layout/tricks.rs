@@ -24,7 +24,7 @@ fn read(module: &str, text: &str) -> Mentions {
     mentions(&Source { krate: "gorgo_core", module, text }, CRATES)
 }
 
-/// What the guard says of a source in that module, as `line: fault`.
+/// Findings of the guard for a source in that module, as `line: fault`.
 fn faults(module: &str, text: &str) -> Vec<String> {
     let read = read(module, text);
     let said = |arrow: &super::paths::Arrow| Some(format!("{}: {}", arrow.line, verdict(&RULES, arrow)?));

@@ -5,12 +5,12 @@ pub(super) struct Idiom {
     pub name: &'static str,
     /// A regular expression, in any case of letters.
     pub pattern: &'static str,
-    /// What follows the start of a hit where the words are right.
+    /// Beginnings of hits that are right after all.
     pub except: &'static [&'static str],
-    /// What ends before a hit where the words are right.
+    /// Texts directly before a hit that make it right.
     pub after: &'static [&'static str],
     pub instead: &'static str,
-    /// Only where the command line prints it.
+    /// Only for texts that the command line prints.
     pub help_only: bool,
     pub wrong: &'static [&'static str],
     pub fine: &'static [&'static str],

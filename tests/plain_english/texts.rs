@@ -1,4 +1,4 @@
-//! Where a user's texts are in the repository.
+//! Collection of the repository's texts for users.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use proc_macro2::{Delimiter, TokenTree};
 use crate::layout::paths::{inside, is, is_cfg_test, item_end, tokens, word_of};
 use crate::layout::{root, sources};
 
-/// One text, and where it begins.
+/// One text and its place.
 pub(super) struct Text {
     pub file: String,
     pub line: usize,
@@ -38,7 +38,7 @@ fn named(ending: &str) -> Vec<(String, String)> {
     found
 }
 
-/// All that a user reads.
+/// All texts for users.
 pub(super) fn all() -> Vec<Text> {
     let mut texts = Vec::new();
     for (path, text) in sources() {
@@ -117,7 +117,7 @@ fn walk(tokens: &[TokenTree], is_help: bool, found: &mut dyn FnMut(usize, String
     }
 }
 
-/// Whether one of the attributes that begin here derives a part of the command line.
+/// True if one of the attributes that begin here derives a part of the command line.
 fn makes_help(tokens: &[TokenTree]) -> bool {
     let pairs = tokens.chunks(2).map_while(|pair| match pair {
         [sign, TokenTree::Group(group)] if is(sign, '#') => Some(inside(group)),
@@ -147,7 +147,7 @@ fn literal(token: &TokenTree, is_help: bool, found: &mut dyn FnMut(usize, String
     let Some(text) = quoted.trim_end_matches('#').strip_prefix('"').and_then(|text| text.strip_suffix('"')) else {
         return;
     };
-    // A line that goes on after `\` stays one line of text; the place of a hit is then its first line.
+    // A literal continued after `\` is one line of text; a hit is reported at its first line.
     let text = if raw { text.to_owned() } else { text.replace("\\\n", " ").replace("\\n", " ").replace("\\\"", "\"") };
     let text = without_arguments(&text);
     // One word is a name: of a key, a column, a metric.

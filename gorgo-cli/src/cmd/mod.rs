@@ -1,6 +1,6 @@
-//! The commands, in two groups: [`router`] runs and operates a router, [`lab`] measures, simulates and tunes.
+//! The commands, in two groups: [`router`] runs and operates a router; [`lab`] measures, simulates and tunes.
 //!
-//! A new one is a file in its group, with a type that implements [`Command`], and a line in [`COMMANDS`].
+//! To add a command, write a file in its group with a type that implements [`Command`], and add a line to [`COMMANDS`].
 
 mod lab;
 mod router;
@@ -30,18 +30,18 @@ const COMMANDS: &[Row] = &[
     row::<router::doctor::Doctor>(),
 ];
 
-/// A command: its arguments, and what it does with them.
+/// A command: its arguments, and the function that runs it.
 pub(crate) trait Command: clap::Args {
-    /// Its name on the command line.
+    /// Name on the command line.
     const NAME: &'static str;
-    /// What it does, one line.
+    /// Purpose, in one line.
     const ABOUT: &'static str;
 
-    /// Does it.
+    /// Runs the command.
     fn run(self) -> Exit;
 }
 
-/// A command without its type.
+/// A command with its type erased, so that all fit one table.
 struct Row {
     name: &'static str,
     arguments: fn() -> clap::Command,
@@ -51,12 +51,14 @@ struct Row {
 const fn row<C: Command>() -> Row {
     Row {
         name: C::NAME,
+        // `about` after `augment_args`, and no long text: clap would otherwise print the doc comment of the arguments'
+        // type.
         arguments: || C::augment_args(clap::Command::new(C::NAME)).about(C::ABOUT).long_about(None),
         run: |matches| Ok(C::from_arg_matches(matches)?.run()),
     }
 }
 
-/// The command line of the program.
+/// Command line of the program.
 fn program() -> clap::Command {
     clap::Command::new("gorgo")
         .version(env!("CARGO_PKG_VERSION"))
@@ -66,9 +68,10 @@ fn program() -> clap::Command {
         .subcommands(COMMANDS.iter().map(|row| (row.arguments)()))
 }
 
-/// Runs the command that the arguments name; the first of them is the program.
+/// Runs the command that the arguments name; the first argument is the program itself.
 pub(crate) fn run(arguments: impl IntoIterator<Item = OsString>) -> Exit {
     let program = program();
+    // Before clap, because `--spec` supplies required arguments as well.
     let arguments = match lab::spec::expanded(arguments.into_iter().collect(), &program) {
         Ok(arguments) => arguments,
         Err(error) => {
@@ -83,7 +86,7 @@ pub(crate) fn run(arguments: impl IntoIterator<Item = OsString>) -> Exit {
         None => Ok(Exit::Usage),
     });
     done.unwrap_or_else(|error| {
-        // Help and version come as errors, too. A closed pipe is not worth another.
+        // clap reports help and version as errors, too. If the pipe is closed, nothing can be reported.
         let _ = error.print();
         if error.use_stderr() { Exit::Usage } else { Exit::Done }
     })

@@ -1,4 +1,4 @@
-//! A trace row → the request body, written once around the row's text.
+//! Request bodies from trace rows, each written once around the row's text.
 
 use bytes::Bytes;
 use gorgo_lab::trace::{PromptText, TraceRow};
@@ -17,9 +17,11 @@ pub(crate) struct BodyWriter {
 }
 
 impl BodyWriter {
-    /// Bodies for one API and model. `ignore_eos` asks engines (SGLang, vLLM) to write as many tokens as the trace
-    /// did, which they otherwise would not on a text that means nothing.
+    /// A writer for one API and model. `ignore_eos` asks engines (SGLang, vLLM) to generate as many tokens as the trace
+    /// did, which they otherwise would not do after a meaningless text.
     pub(crate) fn new(text: PromptText, asked: &Asked, model: &str, ignore_eos: bool) -> Self {
+        // The prompt text needs no escaping, so the JSON around it is prepared once per run instead of serializing a
+        // document per request.
         let model = serde_json::Value::from(model).to_string();
         let (before, after) = match asked.api {
             Api::Chat => (format!(r#"{{"model":{model},"messages":[{{"role":"user","content":""#), r#""}]"#),
@@ -28,7 +30,7 @@ impl BodyWriter {
         Self { text, before: before.into_bytes(), after, ignore_eos, stream: asked.stream }
     }
 
-    /// The body of a row. An answer of 0 tokens, which no API takes, asks for 1.
+    /// The body of a row. A recorded answer of 0 tokens asks for 1, because no API accepts 0.
     pub(crate) fn write(&self, row: &TraceRow) -> Bytes {
         let end = format!(
             r#"{},"max_tokens":{},"temperature":0{}{}}}"#,
@@ -37,6 +39,7 @@ impl BodyWriter {
             if self.ignore_eos { r#","ignore_eos":true"# } else { "" },
             if self.stream { r#","stream":true,"stream_options":{"include_usage":true}"# } else { "" },
         );
+        // One allocation of the right size: prompts can be 100 KB and more, and are written while others are due.
         let mut body = Vec::with_capacity(self.before.len() + PromptText::len_of(row) + end.len());
         body.extend_from_slice(&self.before);
         self.text.append(row, &mut body);

@@ -1,7 +1,7 @@
 //! The load generator's HTTP client: kept connections, one request at a time on each, times taken around the wire.
 //!
-//! A request is sent again silently only when nothing of it had been sent (a kept connection that the server had
-//! closed meanwhile). Whatever else goes wrong becomes that sample's error, never the run's.
+//! A request is silently sent again only if nothing of it had been sent (a kept connection that the server had closed
+//! meanwhile). Any other failure becomes the error of that sample and never ends the run.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -22,7 +22,7 @@ use super::failure::{Failure, class_of};
 use super::stream::{StreamSaid, StreamScan, message};
 use super::target::{Api, Target};
 
-/// Bytes of an error body that are read for its words.
+/// Bytes of an error body that are read for its message.
 const ERROR_BODY_BYTES: usize = 64 << 10;
 
 const ROW_INDEX: HeaderName = HeaderName::from_static("x-gorgo-trace-row-index");
@@ -35,30 +35,30 @@ const DECISION: &str = "x-gorgo-decision";
 /// One request to be sent.
 #[derive(Debug)]
 pub(crate) struct Job {
-    /// What is known before it is sent; the client fills in the rest.
+    /// Facts known before sending; the client fills in the rest.
     pub(crate) sample: Sample,
-    /// Start of the run: what `scheduled_ms` counts from.
+    /// Start of the run, from which `scheduled_ms` counts.
     pub(crate) start: At,
-    /// Its session, where it has one and it is to be sent.
+    /// Session to send with it, if any.
     pub(crate) session: Option<String>,
     /// The body.
     pub(crate) body: Bytes,
 }
 
-/// How requests are made.
+/// Settings common to all requests.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked {
-    /// By which API.
+    /// API to call.
     pub(crate) api: Api,
-    /// As an event stream, or whole.
+    /// True for event streams, false for whole answers.
     pub(crate) stream: bool,
-    /// Bounds each request from send to last byte.
+    /// Limit of each request from sending to its last byte.
     pub(crate) limit: Duration,
-    /// How often a request is sent again where no answer or status 502 came.
+    /// Number of times that a request is sent again after no answer or status 502.
     pub(crate) retries: u32,
 }
 
-/// Before a request is sent again; doubled each time.
+/// Pause before a request is sent again; doubled each time.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// A connection with no request on it.
@@ -98,17 +98,18 @@ impl Client {
         Ok(Self { target, path, headers, asked: *asked, clock, tracker, idle: Mutex::default() })
     }
 
-    /// The clock that all times are taken from.
+    /// Clock that all times are taken from.
     pub(crate) fn clock(&self) -> &dyn Clock {
         &*self.clock
     }
 
-    /// Opens connections ahead of the first request, so that no request's slip holds a connection's set-up.
+    /// Opens connections ahead of the first request, so that no request's slip includes the set-up of a connection.
     pub(crate) async fn warm(self: &Arc<Self>, connections: usize) -> Result<(), Failure> {
         let dial = |_| {
             let client = Arc::clone(self);
             self.tracker.spawn(async move { client.dial().await.map(|connection| client.keep(connection)) })
         };
+        // Dialled in parallel: one after the other, 64 connections over a far link take 64 round trips.
         let dialled: Vec<_> = (0..connections).map(dial).collect();
         for handle in dialled {
             handle.await.unwrap_or_else(|error| Err(Failure::new(ErrorClass::Connect, error.to_string())))?;
@@ -116,14 +117,15 @@ impl Client {
         Ok(())
     }
 
-    /// How long a connection takes to be there, ms: one round trip, since the protocol above it says nothing at first.
+    /// Time to set up a connection, ms: one round trip, because HTTP sends nothing before the first request.
     pub(crate) async fn connect_ms(&self) -> Result<f64, Failure> {
         let start = self.clock.now();
         self.dial().await.map(|_| self.clock.now().millis_since(start))
     }
 
-    /// What the server says at a path below its base, such as `/v1/models`: JSON, with status 200.
+    /// Fetches a path below the server's base, such as `/v1/models`: JSON, with status 200.
     pub(crate) async fn told(&self, path: &str) -> Result<serde_json::Value, Failure> {
+        // A separate connection, dropped afterwards, so that the kept ones are only those of the load.
         let mut connection = self.dial().await?;
         let mut request = Request::new(Full::default());
         let path = Uri::try_from(self.target.path(path));
@@ -141,10 +143,10 @@ impl Client {
         if status != StatusCode::OK {
             return Err(Failure::new(class_of(status), format!("status {status}: {}", message(&body))));
         }
-        serde_json::from_slice(&body).map_err(|_| Failure::new(ErrorClass::UpstreamProtocol, "the answer is no JSON"))
+        serde_json::from_slice(&body).map_err(|_| Failure::new(ErrorClass::UpstreamProtocol, "the answer is not JSON"))
     }
 
-    /// Sends one request and reads its answer to the end. Never fails: what went wrong stands in the sample.
+    /// Sends one request and reads its answer to the end. Never fails: errors are recorded in the sample.
     pub(crate) async fn exchange(&self, job: Job) -> Sample {
         let Job { mut sample, start, session, body } = job;
         sample.sent_ms = self.clock.now().millis_since(start);
@@ -155,9 +157,10 @@ impl Client {
                 Ok(Ok(())) => None,
                 Ok(Err(failure)) => Some(failure),
                 Err(_) => {
+                    // Without a status not even the head came; with one, the answer stopped in the middle.
                     let headless = sample.status.is_none();
                     let class = if headless { ErrorClass::FirstByteTimeout } else { ErrorClass::IdleTimeout };
-                    Some(Failure::new(class, format!("not over after {} s", self.asked.limit.as_secs_f64())))
+                    Some(Failure::new(class, format!("not complete after {} s", self.asked.limit.as_secs_f64())))
                 }
             };
             let again = failure.as_ref().is_some_and(|failure| is_worth_another(&sample, failure.class));
@@ -165,11 +168,13 @@ impl Client {
                 break failure;
             }
             first_sent_ms.get_or_insert(sample.sent_ms);
+            // 2¹⁰ pauses are 100 s; the cap keeps the shift below the width of the number.
             tokio::time::sleep(RETRY_PAUSE.saturating_mul(1_u32 << sample.retries.min(10))).await;
             sample.retries += 1;
+            // A sample describes its last attempt; the replica of a failed one must not be reported for the next.
             (sample.status, sample.replica, sample.decision) = (None, None, None);
         };
-        // Whoever waits for an answer counts from the first time that it was asked for.
+        // A user who waits for an answer counts from the first send, so retries must not shorten latencies.
         if let Some(first_ms) = first_sent_ms {
             sample.ttft_ms = sample.ttft_ms.map(|ttft_ms| ttft_ms + sample.sent_ms - first_ms);
             sample.sent_ms = first_ms;
@@ -191,6 +196,7 @@ impl Client {
         sample.decision = text(DECISION).and_then(|value| value.parse().ok());
         if head.status != StatusCode::OK {
             let (said, whole) = error_text(body).await;
+            // Only a body read to its end leaves the connection ready for the next request.
             if whole {
                 self.keep(connection);
             }
@@ -205,7 +211,7 @@ impl Client {
         Ok(())
     }
 
-    /// Sends on a kept connection or a new one; the moment it is handed over becomes `sent_ms`.
+    /// Sends on a kept connection or a new one; `sent_ms` is the moment when the request is handed over.
     async fn send(
         &self,
         sample: &mut Sample,
@@ -220,6 +226,7 @@ impl Client {
                 Some(connection) => connection,
                 None => self.dial().await?,
             };
+            // A kept connection that the server closed is no failure: take the next, and dial when none is left.
             if let Err(error) = connection.ready().await {
                 if fresh {
                     return Err(Failure::wire(&error));
@@ -229,7 +236,7 @@ impl Client {
             sample.sent_ms = self.clock.now().millis_since(start);
             match connection.try_send_request(self.request(sample, session, body.clone())).await {
                 Ok(response) => return Ok((connection, response)),
-                // A request that comes back was not sent at all: a kept connection had been closed meanwhile.
+                // hyper returns a request only if none of it was sent: the kept connection had been closed meanwhile.
                 Err(mut error) => match error.take_message() {
                     Some(_) if !fresh => {}
                     _ => return Err(Failure::wire(error.error())),
@@ -243,6 +250,7 @@ impl Client {
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.path.clone();
         let mut headers = self.headers.clone();
+        // Headers by which a server's log can be joined with the rows of the trace.
         headers.insert(ROW_INDEX, HeaderValue::from(sample.row));
         headers.insert(SLIP, header_text(&format!("{:.3}", sample.slip_ms())));
         if let Some(id) = &sample.id {
@@ -258,6 +266,7 @@ impl Client {
     async fn read_stream(&self, sample: &mut Sample, start: At, mut body: Incoming) -> Result<(), Failure> {
         let mut scan = StreamScan::default();
         let mut last_content_ms = 0.0;
+        // One time per frame: events in the same frame arrived together.
         let cut = loop {
             let (content, end) = match body.frame().await {
                 Some(Ok(frame)) => (frame.data_ref().is_some_and(|data| scan.feed(data)), None),
@@ -275,16 +284,20 @@ impl Client {
         let StreamScan { said, overlong, .. } = scan;
         sample.usage = said.usage;
         sample.content_events = said.content_events;
+        // Events are a lower bound of tokens: engines may send several tokens in one event, so their own count is
+        // preferred.
         let tokens = said.usage.completion_tokens.unwrap_or(said.content_events);
         if let (Some(first_ms), 2..) = (sample.ttft_ms, tokens) {
+            // n tokens have n − 1 gaps.
             sample.itl_ms = Some((last_content_ms - first_ms) / f64::from(tokens - 1));
         }
+        // An error event explains the end of the stream better than the closed connection that follows it.
         if let Some(words) = said.error {
             Err(Failure::new(ErrorClass::UpstreamErrorEvent, words))
         } else if let Some(error) = cut {
             Err(Failure::new(ErrorClass::UpstreamAborted, error.to_string()))
         } else if overlong {
-            Err(Failure::new(ErrorClass::UpstreamProtocol, "the answer is no event stream"))
+            Err(Failure::new(ErrorClass::UpstreamProtocol, "the answer is not an event stream"))
         } else if !said.done {
             Err(Failure::new(ErrorClass::UpstreamAborted, "the stream ended without [DONE]"))
         } else {
@@ -298,26 +311,29 @@ impl Client {
             Failure::new(ErrorClass::Connect, format!("cannot connect to {host} port {port}: {error}"))
         };
         let socket = TcpStream::connect((self.target.url.host(), self.target.url.port())).await.map_err(failed)?;
+        // With Nagle's algorithm the last segment of a body would wait for an acknowledgement, a whole round trip.
         socket.set_nodelay(true).map_err(failed)?;
         let (connection, driver) = handshake(TokioIo::new(socket)).await.map_err(|error| Failure::wire(&error))?;
-        // Its error also reaches whoever holds a request on the connection.
+        // The request on this connection sees the same error, so the driver's copy can be dropped.
         self.tracker.spawn(async move { driver.await.ok() });
         Ok(connection)
     }
 
-    /// The connection used last, so that few stay warm under light load.
+    /// Takes the connection used last, so that only few stay warm under light load.
     fn take(&self) -> Option<Connection> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
 
     fn keep(&self, connection: Connection) {
         if !connection.is_closed() {
+            // Closed connections are dropped here; those that close later are found by `ready` when taken.
             self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
         }
     }
 }
 
-/// Whether another try may end otherwise and cannot have been answered before: no answer came, or a gateway's 502.
+/// True if another try may succeed and the request cannot have been answered before: no answer came, or a gateway's
+/// 502.
 fn is_worth_another(sample: &Sample, class: ErrorClass) -> bool {
     match sample.status {
         None => matches!(class, ErrorClass::Connect | ErrorClass::UpstreamClosed),
@@ -325,7 +341,7 @@ fn is_worth_another(sample: &Sample, class: ErrorClass) -> bool {
     }
 }
 
-/// An answer that comes as one document.
+/// Reads an answer that comes as one document.
 async fn read_whole(sample: &mut Sample, body: Incoming) -> Result<(), Failure> {
     let body = body.collect().await;
     let body = body.map_err(|error| Failure::new(ErrorClass::UpstreamAborted, error.to_string()))?.to_bytes();
@@ -334,12 +350,12 @@ async fn read_whole(sample: &mut Sample, body: Incoming) -> Result<(), Failure> 
     sample.content_events = said.content_events;
     match said {
         StreamSaid { error: Some(words), .. } => Err(Failure::new(ErrorClass::UpstreamErrorEvent, words)),
-        StreamSaid { done: false, .. } => Err(Failure::new(ErrorClass::UpstreamProtocol, "the answer is no JSON")),
+        StreamSaid { done: false, .. } => Err(Failure::new(ErrorClass::UpstreamProtocol, "the answer is not JSON")),
         _ => Ok(()),
     }
 }
 
-/// An error body's words, and whether it was read to its end.
+/// Message of an error body, and true if the body was read to its end.
 async fn error_text(mut body: Incoming) -> (String, bool) {
     let mut start = BytesMut::new();
     let whole = loop {
@@ -355,7 +371,7 @@ async fn error_text(mut body: Incoming) -> (String, bool) {
     (message(&start), whole)
 }
 
-/// A text as a header value; one that cannot stand there (control characters) in hexadecimal.
+/// A text as a header value; in hexadecimal if it contains bytes that no header allows (control characters).
 fn header_text(text: &str) -> HeaderValue {
     HeaderValue::from_str(text).unwrap_or_else(|_| {
         let digits: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();

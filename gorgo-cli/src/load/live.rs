@@ -1,4 +1,4 @@
-//! Cold prompts to one engine, one at a time, past any router: what it takes when nothing else is there.
+//! Cold prompts to one engine, one at a time and bypassing any router: the time they take on an idle engine.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,28 +12,28 @@ use super::{Api, Asked, BodyWriter, Client, Failure, Job, Target};
 
 /// Tokens per block of the prompts.
 const BLOCK_TOKENS: u32 = 16;
-/// A prompt's blocks have these numbers to themselves.
+/// Size of the range of block numbers reserved for each prompt.
 const BLOCKS_OF_A_PROMPT: u64 = 1 << 20;
 
-/// Why an engine cannot be asked.
+/// Error: an engine cannot be measured.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LiveError {
-    #[error("its address: {0}")]
+    #[error("its address is not valid: {0}")]
     Address(#[from] hyper::http::Error),
     #[error("{0}")]
     Unreachable(Failure),
-    #[error("/v1/models names no model; name one in its `models`")]
+    #[error("/v1/models lists no model; name one in the replica's `models`")]
     NoModel,
 }
 
-/// An engine that can be asked.
+/// An engine that answers requests.
 pub(crate) struct Live {
     client: Arc<Client>,
     bodies: BodyWriter,
 }
 
 impl Live {
-    /// Looks whether it is there and which model it has. `seed` makes texts that no cache has seen.
+    /// Connects to the engine and finds its model. `seed` makes texts that no cache has seen.
     pub(crate) async fn reach(
         target: Target,
         key: Option<&HeaderValue>,
@@ -44,6 +44,7 @@ impl Live {
     ) -> Result<Self, LiveError> {
         let asked = Asked { api: Api::Completions, stream: true, limit, retries: 0 };
         let client = Client::new(target, &asked, key, clock, tracker)?;
+        // Asked for even if the model is given: it shows that an engine is there.
         let listed = client.told("/v1/models").await.map_err(LiveError::Unreachable)?;
         let first = listed.pointer("/data/0/id").and_then(serde_json::Value::as_str);
         let model = model.or(first).ok_or(LiveError::NoModel)?;
@@ -51,8 +52,9 @@ impl Live {
         Ok(Self { client: Arc::new(client), bodies })
     }
 
-    /// The round trip: the least time that so many connections took to be there, ms; `None` where none came about.
+    /// Round trip: the shortest of `pings` connection set-ups, ms; `None` if no connection succeeded.
     pub(crate) async fn rtt_ms(&self, pings: u32) -> Option<f64> {
+        // The minimum, because delays of the network and the machine only add to a round trip.
         let mut least = None::<f64>;
         for _ in 0..pings {
             if let Ok(ms) = self.client.connect_ms().await {
@@ -62,12 +64,14 @@ impl Live {
         least
     }
 
-    /// Sends prompts of these lengths, each with its answer's, in tokens, one after the other. No two share a prefix, nor
-    /// with those of another call with another `call`.
+    /// Sends prompts of these lengths, each with the length of its answer, in tokens, one after the other. No two
+    /// prompts share a prefix, neither within a call nor between calls with different `call` numbers.
     pub(crate) async fn alone(&self, lengths: &[(u32, u32)], call: u64) -> Vec<Sample> {
         let start = self.client.clock().now();
         let mut samples = Vec::with_capacity(lengths.len());
         for (row, (input_tokens, output_tokens)) in lengths.iter().copied().enumerate() {
+            // A range of block numbers per prompt and call: distinct first blocks mean that no prefix is shared, so the
+            // engine's cache never helps.
             let number = u64::try_from(row).unwrap_or(u64::MAX).wrapping_add(call << 16);
             let first = number.wrapping_mul(BLOCKS_OF_A_PROMPT);
             let blocks = (0..u64::from(input_tokens.div_ceil(BLOCK_TOKENS))).map(|block| first.wrapping_add(block));

@@ -1,4 +1,4 @@
-//! Requests to one OpenAI-compatible server and what came of each: the load that `replay` drives, and the prompts that
+//! Requests to one OpenAI-compatible server and the result of each: the load that `replay` drives, and the prompts that
 //! `calibrate` and `doctor --fleet` send to one engine at a time.
 
 mod body;

@@ -1,41 +1,41 @@
-//! The answer's event stream, read for three things: when content came, what the engine counted, how it ended.
+//! Scan of the answer's event stream for three things: when content came, what the engine counted, and how it ended.
 //!
-//! The router's own reader finds the events, memmem looks into them; only the one with the usage object is parsed. An
-//! event holds content when it has a text that is not empty (`content`, `reasoning_content`, `reasoning`, `text`) or a tool
-//! call; a role chunk or a finish reason is none.
+//! The router's own reader finds the events and memmem searches them; only the one with the usage object is parsed. An
+//! event has content if it has a text that is not empty (`content`, `reasoning_content`, `reasoning`, `text`) or a tool
+//! call; a role chunk or a finish reason is no content.
 
 use gorgo_routing::model::Usage;
 use gorgo_routing::parse::sse::{SseEvent, SseReader, SseSink};
 use memchr::memmem;
 use serde::Deserialize;
 
-/// Longest event that is kept while its end has not come, bytes. An event is one token's worth of text; this is an endless
-/// answer that is no event stream.
+/// Longest incomplete event that is kept, bytes. An event is one token's worth of text; anything longer is an endless
+/// answer that is not an event stream.
 const LONGEST_EVENT: usize = 4 << 20;
 
 /// Keys whose text is content.
 const TEXT_KEYS: [&[u8]; 4] = [b"\"content\"", b"\"reasoning_content\"", b"\"text\"", b"\"reasoning\""];
 
-/// An event stream as it is read, and what it said so far.
+/// An event stream as it is read, and its contents so far.
 #[derive(Debug, Default)]
 pub(crate) struct StreamScan {
     events: SseReader,
-    /// What was read.
+    /// Contents so far.
     pub(crate) said: StreamSaid,
-    /// Whether an event was too long to be one of a stream.
+    /// True once an event was too long for a stream.
     pub(crate) overlong: bool,
 }
 
-/// What the events of a stream said.
+/// Contents of the events of a stream.
 #[derive(Debug, Default)]
 pub(crate) struct StreamSaid {
     /// Events with content.
     pub(crate) content_events: u32,
-    /// What the engine counted.
+    /// Token counts of the engine.
     pub(crate) usage: Usage,
-    /// Whether `[DONE]` came.
+    /// True once `[DONE]` came.
     pub(crate) done: bool,
-    /// The first error event, as it stood there.
+    /// Message of the first error event.
     pub(crate) error: Option<String>,
 }
 
@@ -48,10 +48,12 @@ impl SseSink for StreamSaid {
 }
 
 impl StreamScan {
-    /// Takes the next bytes, cut anywhere. Returns whether an event that ended in them had content.
+    /// Reads the next bytes, cut anywhere. Returns true if an event that ended in them had content.
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> bool {
+        // The moment of a token is when its event is complete, so events are counted, not bytes.
         let before = self.said.content_events;
         self.events.push(bytes, &mut self.said);
+        // Without this limit a server that never ends a line would fill the memory of the load generator.
         if self.events.kept_bytes() > LONGEST_EVENT {
             self.overlong = true;
             self.events.forget();
@@ -59,7 +61,7 @@ impl StreamScan {
         self.said.content_events != before
     }
 
-    /// The stream ended well: what stands after its last line end counts. Returns whether that was content.
+    /// Ends the stream: bytes after the last line end count as well. Returns true if they were content.
     pub(crate) fn finish(&mut self) -> bool {
         let before = self.said.content_events;
         self.events.finish(&mut self.said);
@@ -68,7 +70,7 @@ impl StreamScan {
 }
 
 impl StreamSaid {
-    /// What an answer said that came whole, as one JSON document. It is one event, whatever it holds.
+    /// Contents of an answer that came as one JSON document. Counts as one event, whatever it contains.
     pub(crate) fn of_whole(body: &[u8]) -> Self {
         let mut said = Self::default();
         said.event(body.trim_ascii());
@@ -79,12 +81,14 @@ impl StreamSaid {
     fn event(&mut self, data: &[u8]) {
         if data == b"[DONE]" {
             self.done = true;
+        // Only at the start of the event: there it is the document's own key, whatever the rest contains.
         } else if data.starts_with(b"{\"error\"") || data.starts_with(b"{\"object\":\"error\"") {
             self.error.get_or_insert_with(|| message(data));
         } else {
             if has_content(data) {
                 self.content_events = self.content_events.saturating_add(1);
             }
+            // Chunks before the last have `"usage":null`, so this parses about one event of a stream.
             if has_value(data, b"\"usage\"", |value| value.starts_with(b"{")) {
                 self.read_usage(data);
             }
@@ -93,6 +97,7 @@ impl StreamSaid {
 
     fn read_usage(&mut self, data: &[u8]) {
         if let Ok(Event { usage: Some(usage) }) = serde_json::from_slice(data) {
+            // If several events have counts, later ones replace earlier ones, and a missing count keeps the one before.
             self.usage = Usage {
                 prompt_tokens: usage.prompt_tokens.or(self.usage.prompt_tokens),
                 cached_tokens: usage
@@ -124,13 +129,14 @@ struct WireDetails {
 
 fn has_content(data: &[u8]) -> bool {
     let text = |value: &[u8]| value.starts_with(b"\"") && !value.starts_with(b"\"\"");
+    // Engines send an empty `tool_calls` list in chunks that call no tool.
     let list =
         |value: &[u8]| value.strip_prefix(b"[").is_some_and(|inside| !inside.trim_ascii_start().starts_with(b"]"));
     TEXT_KEYS.iter().any(|key| has_value(data, key, text)) || has_value(data, b"\"tool_calls\"", list)
 }
 
-/// Whether the key (quotes included) occurs with a value that passes. Inside a JSON text its quotes would be escaped,
-/// so what was generated is never taken for a key.
+/// True if the key (quotes included) occurs with a value that passes. Inside a JSON text its quotes would be escaped,
+/// so generated text is never mistaken for a key.
 fn has_value(data: &[u8], key: &[u8], passes: impl Fn(&[u8]) -> bool) -> bool {
     memmem::find_iter(data, key).any(|at| {
         let after = data.get(at + key.len()..).unwrap_or_default().trim_ascii_start();
@@ -138,8 +144,8 @@ fn has_value(data: &[u8], key: &[u8], passes: impl Fn(&[u8]) -> bool) -> bool {
     })
 }
 
-/// The words of an error body or event: `error.message`, `error`, `message` or `detail` where it is JSON with one of
-/// those, else the text itself; cut to a line that a report can hold.
+/// Message of an error body or event: `error.message`, `error`, `message` or `detail` if it is JSON with one of those,
+/// else the text itself; cut to a line that fits a report.
 pub(crate) fn message(body: &[u8]) -> String {
     const LONGEST: usize = 200;
     let json: Option<serde_json::Value> = serde_json::from_slice(body).ok();

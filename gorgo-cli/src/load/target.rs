@@ -1,9 +1,9 @@
-//! `--to`: where requests go.
+//! `--to`: the server that requests go to.
 
 use gorgo_routing::config::EngineUrl;
 use hyper::Uri;
 
-/// Which API a replay speaks.
+/// API that requests use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Api {
     /// `/v1/chat/completions`, one user message per request.
@@ -24,24 +24,25 @@ impl Api {
 /// A server by its base URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Target {
-    /// Where it listens.
+    /// Address of the server.
     pub(super) url: EngineUrl,
-    /// What stands before `/v1` in every path; empty, or without a slash at its end.
+    /// Path before `/v1` in every request; empty, or without a slash at the end.
     base: String,
 }
 
-/// Why a URL cannot be replayed to.
+/// Error: a URL that no replay can send to.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TargetError {
     #[error("--to {0}: not a URL such as http://127.0.0.1:8080")]
     Malformed(String),
-    #[error("--to {0}: replay speaks plain http only; name the server's own listener, not its TLS front")]
+    #[error("--to {0}: only plain http is supported; use the server's own address, not that of its TLS proxy")]
     Scheme(String),
 }
 
 impl Target {
-    /// Reads `http://HOST[:PORT][/BASE]`; the scheme may be left out, a `/v1` at the end is understood.
+    /// Parses `http://HOST[:PORT][/BASE]`; the scheme may be omitted, and a `/v1` at the end is ignored.
     pub(crate) fn parse(text: &str) -> Result<Self, TargetError> {
+        // Users paste base URLs of other clients, which often end in `/v1`; the paths here add it themselves.
         let malformed = || TargetError::Malformed(text.to_owned());
         let with_scheme = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
         let uri: Uri = with_scheme.parse().map_err(|_| malformed())?;
@@ -58,7 +59,7 @@ impl Target {
         Ok(Self { url, base })
     }
 
-    /// The engine at an address of a configuration.
+    /// The engine at the address of a configured replica.
     pub(crate) const fn engine(url: EngineUrl) -> Self {
         Self { url, base: String::new() }
     }

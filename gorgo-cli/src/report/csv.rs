@@ -1,4 +1,4 @@
-//! One line per request, to be read by a spreadsheet or a data frame. Times in ms, empty where not measured.
+//! CSV with one line per request, for a spreadsheet or a data frame. Times in ms, empty if not measured.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -11,6 +11,7 @@ const HEADER: &str = "row,id,scheduled_ms,sent_ms,slip_ms,slot_wait_ms,status,er
 
 /// Writes all samples in order of their row.
 pub(crate) fn write(samples: &[Sample], mut out: impl Write) -> io::Result<()> {
+    // Samples come in the order in which requests ended; the trace's order makes two files comparable line by line.
     let mut ordered: Vec<&Sample> = samples.iter().collect();
     ordered.sort_by_key(|sample| sample.row);
     writeln!(out, "{HEADER}")?;
@@ -46,7 +47,7 @@ fn optional(value: Option<impl ToString>) -> Cow<'static, str> {
     value.map_or(Cow::Borrowed(""), |value| value.to_string().into())
 }
 
-/// A field in quotes where it needs them (RFC 4180).
+/// A field, in quotes if necessary (RFC 4180).
 pub(crate) fn escaped(field: &str) -> Cow<'_, str> {
     if field.contains([',', '"', '\n', '\r']) {
         Cow::Owned(format!("\"{}\"", field.replace('"', "\"\"")))

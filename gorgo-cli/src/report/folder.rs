@@ -1,4 +1,4 @@
-//! `--out-dir`: a folder of its own for what a run leaves behind, so that no run overwrites another's.
+//! `--out-dir`: a separate folder for the files of each run, so that no run overwrites another's.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -11,15 +11,16 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    /// Makes it, and the folders above it; one that is there already is refused.
+    /// Creates the folder and the folders above it; an existing one is refused.
     pub(crate) fn make(path: &Path) -> Result<Self, String> {
         let shown = path.display();
+        // `create_dir` for the last part, not `create_dir_all`, because that one accepts an existing folder.
         let above = path.parent().map_or(Ok(()), fs::create_dir_all);
         above.and_then(|()| fs::create_dir(path)).map_err(|cause| match cause.kind() {
             ErrorKind::AlreadyExists => {
-                format!("--out-dir {shown}: is there already; name another, for each run its own")
+                format!("--out-dir {shown}: already exists; name a new folder for each run")
             }
-            _ => format!("--out-dir {shown}: cannot be made: {cause}"),
+            _ => format!("--out-dir {shown}: cannot be created: {cause}"),
         })?;
         Ok(Self { path: path.to_owned() })
     }
@@ -41,6 +42,6 @@ mod tests {
         let folder = Folder::make(&path).unwrap();
         assert!(path.is_dir() && folder.file("run.json").ends_with("apr5/run.json"));
         let again = Folder::make(&path).unwrap_err();
-        assert!(again.ends_with("apr5: is there already; name another, for each run its own"), "{again}");
+        assert!(again.ends_with("apr5: already exists; name a new folder for each run"), "{again}");
     }
 }

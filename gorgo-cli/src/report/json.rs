@@ -1,5 +1,5 @@
-//! The JSON that `replay --json` and `simulate --json` print: one entry per policy, each number with its standard
-//! deviation over the seeds, null where it is not known.
+//! JSON of `replay --json` and `simulate --json`: one entry per policy, each number with its standard deviation over
+//! the seeds, null if unknown.
 
 use gorgo_lab::trace::{
     FailureCount, Interval, Intervals, Latencies, Quantiles, ReplicaTraffic, RunIntervals, Slip, Summary, mean,
@@ -7,7 +7,7 @@ use gorgo_lab::trace::{
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
-/// Version of the keys of what is printed; it rises when one changes its meaning or goes.
+/// Version of the printed keys; raised when a key changes its meaning or is removed.
 pub(crate) const SCHEMA_VERSION: u32 = 1;
 
 /// The whole answer.
@@ -15,13 +15,13 @@ pub(crate) const SCHEMA_VERSION: u32 = 1;
 pub(crate) struct Comparison {
     /// The policy that serves by default.
     pub(crate) default: String,
-    /// The trace file as it was named.
+    /// Path of the trace file as given.
     pub(crate) trace: String,
     /// Seeds of the runs.
     pub(crate) seeds: Vec<u64>,
     /// One entry per policy.
     pub(crate) policies: Vec<PolicyEntry>,
-    /// How the run was made, and what was left out of it.
+    /// Settings of the run, and what was left out of it.
     pub(crate) run: Map<String, Value>,
 }
 
@@ -31,14 +31,15 @@ pub(crate) struct PolicyEntry {
     policy: String,
     statistics: Vec<(&'static str, Vec<f64>)>,
     ratio_ttft_p95: Option<f64>,
-    /// What a command adds to the keys that all have.
+    /// Keys that a command adds to the common ones.
     pub(crate) more: Map<String, Value>,
 }
 
 impl PolicyEntry {
-    /// Of these runs, one per seed. `bounds` are lower bounds of p95 TTFT, one per run where known; `ratio_ttft_p95`
-    /// is to the best baseline's.
+    /// An entry of these runs, one per seed. `bounds` are lower bounds of p95 TTFT, one per run if known;
+    /// `ratio_ttft_p95` is the ratio to the best baseline's.
     pub(crate) fn of(policy: &str, runs: &[&Summary], bounds: &[f64], ratio_ttft_p95: Option<f64>) -> Self {
+        // Runs without a value are left out, so a mean is over the runs that have one.
         let each = |of: &dyn Fn(&Summary) -> Option<f64>| runs.iter().filter_map(|run| of(run)).collect::<Vec<_>>();
         let statistics = vec![
             ("requests", each(&|run| whole(run.requests))),
@@ -62,6 +63,7 @@ impl PolicyEntry {
 impl Serialize for PolicyEntry {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let fixed = [("policy".to_owned(), Value::from(self.policy.as_str()))];
+        // Serialized by hand, because every statistic becomes two keys at the top level of the entry.
         let numbers = self.statistics.iter().flat_map(|(name, values)| {
             let spread = standard_deviation(values);
             [((*name).to_owned(), number(mean(values))), (format!("{name}_sd"), number(spread))]
@@ -106,7 +108,7 @@ pub(crate) fn failures(counts: &[FailureCount]) -> Value {
     counts.iter().map(one).collect()
 }
 
-/// What each replica served.
+/// Traffic of each replica.
 pub(crate) fn replicas(traffic: &[ReplicaTraffic]) -> Value {
     let one = |replica: &ReplicaTraffic| {
         json!({
@@ -118,7 +120,7 @@ pub(crate) fn replicas(traffic: &[ReplicaTraffic]) -> Value {
     traffic.iter().map(one).collect()
 }
 
-/// How late requests were sent.
+/// Lateness of requests.
 pub(crate) fn slip(slip: &Slip) -> Value {
     json!({
         "p50_ms": number(slip.late.p50), "p99_ms": number(slip.late.p99), "max_ms": number(slip.late.max),
@@ -126,8 +128,9 @@ pub(crate) fn slip(slip: &Slip) -> Value {
     })
 }
 
-/// Six decimals are more than was measured; a whole number is written as one.
+/// A number rounded to six decimals, which is more than was measured; a whole number is written without decimals.
 pub(crate) fn number(value: Option<f64>) -> Value {
+    // JSON has no NaN or infinity.
     let Some(value) = value.filter(|value| value.is_finite()) else { return Value::Null };
     let rounded = (value * 1e6).round() / 1e6;
     #[expect(clippy::cast_possible_truncation, reason = "whole and below 2^53")]
@@ -141,6 +144,7 @@ fn whole(count: usize) -> Option<f64> {
 /// Sample standard deviation; `None` below two values.
 pub(crate) fn standard_deviation(values: &[f64]) -> Option<f64> {
     let middle = mean(values)?;
+    // n − 1, because the mean is estimated from the same values.
     let degrees = u32::try_from(values.len()).ok()?.checked_sub(1).filter(|degrees| *degrees > 0)?;
     let squares: f64 = values.iter().map(|value| (value - middle).powi(2)).sum();
     Some((squares / f64::from(degrees)).sqrt())

@@ -1,6 +1,6 @@
-//! Numbers as a person reads them. What was not measured is a dash, never a zero.
+//! Numbers formatted for people. A value that was not measured is a dash, never a zero.
 
-/// Stands for a number that is not known.
+/// Text shown for an unknown number.
 const UNKNOWN: &str = "–";
 
 /// A whole number with a comma every three digits.
@@ -17,15 +17,16 @@ pub(crate) fn count(number: impl TryInto<u64>) -> String {
     grouped
 }
 
-/// So many of a thing, which has a plural in `s`.
+/// A count with its noun, which has a plural in `s`.
 pub(crate) fn counted(number: usize, thing: &str) -> String {
     format!("{} {thing}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
-/// Milliseconds: three digits that matter, whole from 100 up.
+/// Milliseconds with three significant digits, whole numbers from 100 upwards.
 pub(crate) fn millis(value: Option<f64>) -> String {
     match value {
         Some(value) if value.is_finite() && value >= 0.0 => {
+            // The number of decimals follows the rounded value, so that 9.6 and 99.6 do not gain a digit by rounding.
             let rounded = value.round();
             if rounded < 10.0 {
                 format!("{value:.2}")

@@ -1,14 +1,14 @@
-//! One HTML file that stands alone: a table and plots, no script, nothing fetched. Light or dark as the reader's system
-//! is. The plots are ours because their colours must follow that: they are classes here, and a plotting crate writes
+//! A self-contained HTML file: a table and plots, no script, nothing fetched. Light or dark as the reader's system is.
+//! The plots are drawn here because their colours must follow that: they are CSS classes, and a plotting crate writes
 //! fixed ones.
 
 use std::fmt::Write as _;
 
-/// What a page shows, from top to bottom.
+/// Contents of a page, from top to bottom.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Page {
     pub(crate) title: String,
-    /// Name and value of what the runs were made with.
+    /// Name and value of everything that the runs were made with.
     pub(crate) facts: Vec<(String, String)>,
     pub(crate) plots: Vec<Plot>,
     pub(crate) tables: Vec<PageTable>,
@@ -20,7 +20,7 @@ pub(crate) struct Page {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Plot {
     pub(crate) title: String,
-    /// How to read it.
+    /// Explanation for the reader.
     pub(crate) note: String,
     /// SVG text.
     pub(crate) svg: String,
@@ -32,12 +32,13 @@ pub(crate) struct PageTable {
     pub(crate) title: String,
     pub(crate) header: Vec<String>,
     pub(crate) rows: Vec<Vec<String>>,
-    /// The row that stands out.
+    /// Highlighted row.
     pub(crate) marked: Option<usize>,
     pub(crate) note: String,
 }
 
-/// Colours are pairs, light and dark; the series' were chosen to be told apart with impaired colour vision, too.
+/// Style sheet. Colours are pairs, light and dark; those of the series can also be told apart with impaired colour
+/// vision.
 const STYLE: &str = "
 :root{color-scheme:light dark;--bg:#fcfcfb;--card:#fff;--ink:#1d1d1b;--soft:#62615d;--line:#dedcd6;--mark:#fff4d6;
 --s0:#2a6fc9;--s1:#c4560f;--s2:#16846a;--s3:#8a4fbf;--s4:#b8860b;--s5:#c23b6b;--s6:#4a7a1e;--s7:#5b6470}
@@ -81,6 +82,7 @@ impl Page {
         );
         for (name, value) in &self.facts {
             let value = escaped(value);
+            // Fixed width, so that quotes and dashes differ from prose.
             let value = if name == "command" { format!("<code>{value}</code>") } else { value };
             let _ = writeln!(out, "<dt>{}</dt><dd>{value}</dd>", escaped(name));
         }
@@ -115,6 +117,7 @@ impl PageTable {
         }
         out.push_str("</tr></thead><tbody>\n");
         for (number, row) in self.rows.iter().enumerate() {
+            // The default policy, so that the eye finds it.
             out.push_str(if self.marked == Some(number) { "<tr class=\"marked\">" } else { "<tr>" });
             for cell in row {
                 let _ = match cell.split_once('±') {
@@ -135,17 +138,17 @@ impl PageTable {
     }
 }
 
-/// How many colours there are.
+/// Number of colours.
 pub(super) const COLOURS: usize = 8;
 
-/// `.f0` fills with the first colour, `.l0` draws a line in it.
+/// Classes of the series: `.f0` fills with the first colour, `.l0` draws a line in it.
 fn series_style() -> String {
     (0..COLOURS)
         .map(|one| format!("svg .f{one}{{fill:var(--s{one})}}svg .l{one}{{stroke:var(--s{one});fill:none}}"))
         .collect()
 }
 
-/// A text as HTML and SVG take it.
+/// A text escaped for HTML and SVG.
 pub(super) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for char in text.chars() {
@@ -160,13 +163,15 @@ pub(super) fn escaped(text: &str) -> String {
     out
 }
 
-/// The command line as it may be shown to others: of paths only the last part, so that no machine's folders are told.
+/// The command line in a form that can be shown to others: of each path only the last part, so that no folders of this
+/// machine are revealed.
 pub(crate) fn command_line(arguments: impl IntoIterator<Item = String>) -> String {
     let told = |argument: String| {
         let (flag, value) = match argument.split_once('=') {
             Some((flag, value)) if flag.starts_with("--") => (format!("{flag}="), value.to_owned()),
             _ => (String::new(), argument),
         };
+        // URLs contain slashes as well, but the server that was measured belongs in the report.
         let is_path = value.contains('/') && !value.contains("://");
         let value = if is_path { value.rsplit('/').next().unwrap_or_default().to_owned() } else { value };
         let quoted = value.is_empty() || value.contains(char::is_whitespace);

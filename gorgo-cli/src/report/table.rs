@@ -5,10 +5,10 @@ use gorgo_lab::trace::{Latencies, Quantiles, ReplicaTraffic};
 
 use super::number::{count, millis, percent};
 
-/// Takes one latency out of a set.
+/// Selects one latency of a set.
 type Pick = fn(&Latencies) -> &Quantiles;
 
-/// One row per latency and set of requests: name of the set, its latencies.
+/// A table with one row per latency and set of requests, each set with its name.
 pub(crate) fn latencies(sets: &[(&str, &Latencies)]) -> Table {
     let mut table = numbers(&["ms", "measured", "p50", "p95", "p99", "mean", "max"]);
     let kinds: [(&str, Pick); 3] = [("TTFT", |set| &set.ttft), ("E2E", |set| &set.e2e), ("ITL", |set| &set.itl)];
@@ -23,7 +23,7 @@ pub(crate) fn latencies(sets: &[(&str, &Latencies)]) -> Table {
     table
 }
 
-/// One row per replica.
+/// A table with one row per replica.
 pub(crate) fn replicas(traffic: &[ReplicaTraffic]) -> Table {
     let mut table = numbers(&["replica", "requests", "share", "hit rate", "TTFT p50 ms", "TTFT p95 ms"]);
     for replica in traffic {
@@ -39,10 +39,11 @@ pub(crate) fn replicas(traffic: &[ReplicaTraffic]) -> Table {
     table
 }
 
-/// A table whose first column is text and the others numbers. Its width is its contents', whatever the terminal, so
-/// that what is printed and what is piped are the same.
+/// A table whose first column is text and the others numbers. Its width follows its contents and not the terminal, so
+/// that printed and piped output are the same.
 pub(crate) fn numbers(header: &[&str]) -> Table {
     let mut table = Table::new();
+    // Arranging is off: comfy-table would otherwise break lines at the width of the terminal.
     table.load_style(presets::UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(header);
     for column in table.column_iter_mut().skip(1) {

@@ -1,7 +1,8 @@
-//! `gorgo calibrate`: the constants of an engine, fitted to what was measured, and how well they hold elsewhere.
+//! `gorgo calibrate`: fits the constants of an engine to measurements, and reports how well they predict other
+//! requests.
 //!
-//! Exit code: 0 fitted, 1 too few requests to fit anything or an engine that does not answer, 2 a command line or file that cannot be used, 74 a history
-//! database that cannot be used.
+//! Exit code: 0 fitted, 1 too few requests to fit anything or an engine that does not answer, 2 a command line or file
+//! that cannot be used, 74 a history database that cannot be used.
 
 mod ask;
 
@@ -38,7 +39,8 @@ pub(crate) struct Calibrate {
     /// CSV of routing decisions with each replica's cached tokens
     #[arg(long, value_name = "FILE")]
     decisions: Option<PathBuf>,
-    /// CSV of a client's measurements, without replicas and cache: of TTFT only a slope over whole prompts
+    /// CSV of a client's measurements, without replicas and cache: for TTFT only a slope over whole prompts can be
+    /// fitted
     #[arg(long, value_name = "FILE")]
     measured: Option<PathBuf>,
     #[command(flatten)]
@@ -46,16 +48,16 @@ pub(crate) struct Calibrate {
     /// Replicas that shared the load of --measured
     #[arg(long, value_name = "N", default_value_t = 3)]
     replicas: u32,
-    /// With --from-db: requests from this time on, such as 2026-04-05T16:15:00Z
+    /// With --from-db: use requests at or after this time, such as 2026-04-05T16:15:00Z
     #[arg(long, value_name = "TIME")]
     from: Option<Timestamp>,
-    /// With --from-db: requests before this time
+    /// With --from-db: use requests before this time
     #[arg(long, value_name = "TIME")]
     to: Option<Timestamp>,
-    /// Runs to test on and not to fit on: all whose name contains this; may stand several times [default: the last]
+    /// Runs to test on and not to fit on: all with this in their name (repeatable) [default: the last]
     #[arg(long, value_name = "NAME")]
     hold_out: Vec<String>,
-    /// Test on the last third of each run, in place of whole runs
+    /// Test on the last third of each run, instead of whole runs
     #[arg(long, conflicts_with = "hold_out")]
     hold_out_last_third: bool,
     /// Profile of the simulated engine to compare with
@@ -69,7 +71,7 @@ pub(crate) struct Calibrate {
     json: bool,
 }
 
-/// Why nothing was fitted.
+/// Error: nothing was fitted.
 #[derive(Debug, thiserror::Error)]
 enum CalibrateError {
     #[error("{}: {cause}", path.display())]
@@ -78,11 +80,11 @@ enum CalibrateError {
     Table { path: PathBuf, cause: TableError },
     #[error("unknown profile {name:?}; known: {known}")]
     Profile { name: String, known: String },
-    #[error("--hold-out {0}: no run of that name; runs: {1}")]
+    #[error("--hold-out {0}: no run has this in its name; runs: {1}")]
     HoldOut(String, String),
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("cannot start its threads: {0}")]
+    #[error("cannot start worker threads: {0}")]
     Runtime(io::Error),
     #[error("{0}")]
     Asked(String),
@@ -100,12 +102,12 @@ impl CalibrateError {
 
 impl Command for Calibrate {
     const NAME: &'static str = "calibrate";
-    const ABOUT: &'static str = "Fit an engine's constants to measured requests, and say how well they hold";
+    const ABOUT: &'static str = "Fit an engine's constants to measured requests, and report the error of the fit";
 
     fn run(self) -> Exit {
         match self.calibrated() {
             Ok((text, exit)) => {
-                // A closed pipe is not worth an error.
+                // A closed pipe is ignored: the exit code still has the answer.
                 let _ = anstream::stdout().write_all(text.as_bytes());
                 exit
             }
@@ -118,29 +120,33 @@ impl Command for Calibrate {
 }
 
 impl Calibrate {
-    /// What to print, and how to end.
+    /// Text to print, and the exit code.
     fn calibrated(&self) -> Result<(String, Exit), CalibrateError> {
         let profile = Profile::find(&self.profile).ok_or_else(|| CalibrateError::Profile {
             name: self.profile.clone(),
             known: Profile::names().collect::<Vec<_>>().join(", "),
         })?;
+        // Measuring an engine needs no file, and answers with its own table.
         if let Some(url) = &self.ask.engine {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let asking = self.ask.asked(url, clock(), (profile, self.seed, self.json));
             return runtime.map_err(CalibrateError::Runtime)?.block_on(asking).map_err(CalibrateError::Asked);
         }
         let measurements = self.measurements()?;
+        // A misspelt name would otherwise hold out nothing, and the errors would be those of the fitted rows.
         for name in &self.hold_out {
             if !measurements.runs.iter().any(|run| run.contains(name.as_str())) {
                 return Err(CalibrateError::HoldOut(name.clone(), measurements.runs.join(", ")));
             }
         }
+        // Requests of the same run share load and cache, so whole runs are held out unless asked otherwise.
         let hold_out = match self.hold_out.as_slice() {
             [] if self.hold_out_last_third => HoldOut::LastThirdOfEach,
             [] => HoldOut::Last,
             names => HoldOut::Named(names.to_vec()),
         };
         let found = calibrate(&measurements, &hold_out, self.seed);
+        // One fitted model of the two is already a result.
         let exit = if found.first_token.is_some() || found.between_tokens.is_some() { Exit::Done } else { Exit::No };
         let text = if self.json {
             format!("{:#}\n", document(&measurements, &found, profile))
@@ -172,10 +178,11 @@ impl Calibrate {
     }
 }
 
-/// Requests of a history that went well at the first attempt. Cached tokens are the engine's where it reports them,
-/// else the router's belief.
+/// Measurements from the requests of a history that succeeded at the first attempt. Cached tokens are the engine's if
+/// it reports them, else the router's prediction.
 fn of_history(requests: &[StoredRequest]) -> Measurements {
     let mut found = Measurements { shared_by: 1.0, ..Measurements::default() };
+    // Few replicas and runs: a search is fast enough, and keeps the order of first appearance.
     let place = |names: &mut Vec<String>, name: String| {
         names.iter().position(|known| *known == name).unwrap_or_else(|| {
             names.push(name);
@@ -190,20 +197,25 @@ fn of_history(requests: &[StoredRequest]) -> Measurements {
     let start_us = requests.first().map_or(0, |request| request.received.0);
     for request in requests {
         let times = (request.ttft_us, request.e2e_us, request.replica.as_ref());
+        // Failed and refused requests have no times to fit.
         let (Some(ttft_us), Some(e2e_us), Some(replica)) = times else {
             found.left_out += 1;
             continue;
         };
+        // Times of a retried request include the failed attempt.
         if request.error.is_some() || request.attempts > 1 {
             found.left_out += 1;
             continue;
         }
         let prompt_tokens = f64::from(request.engine_prompt_tokens.unwrap_or(request.prompt_tokens));
+        // The prediction counts in the router's tokens, the prompt in the engine's: carry over the share, not the
+        // number.
         let believed = request.predicted_cached_tokens.map(|cached| {
             let share = f64::from(cached) / f64::from(request.prompt_tokens.max(1));
             prompt_tokens * (1.0 - share.min(1.0))
         });
         let told = request.cached_tokens.map(|cached| (prompt_tokens - f64::from(cached)).max(0.0));
+        // Times relative to the first request keep microseconds exact in floating point.
         let since_us = i64::try_from(request.received.0.saturating_sub(start_us)).unwrap_or(i64::MAX);
         let observation = Observation {
             run: place(&mut found.runs, format!("run {}", request.run)),
@@ -218,11 +230,12 @@ fn of_history(requests: &[StoredRequest]) -> Measurements {
         };
         found.observations.push(observation);
     }
+    // The models reconstruct the load from the requests before each, so the order matters.
     found.sort();
     found
 }
 
-/// What a constant is compared with in a profile.
+/// Value of a profile to compare a fitted constant with.
 fn of_profile(profile: &Profile, constant: &str) -> Option<f64> {
     match constant {
         "prefill" | "prefilled-tokens" => Some(profile.prefill_token_ms),
@@ -243,7 +256,7 @@ fn table(header: &[&str]) -> Table {
     table
 }
 
-/// Three digits that matter.
+/// A number with three significant digits.
 fn digits(value: f64) -> String {
     if value.abs() >= 100.0 {
         format!("{value:.0}")
@@ -260,7 +273,7 @@ fn optional(value: Option<f64>) -> String {
     value.map_or_else(|| "–".to_owned(), digits)
 }
 
-/// For a person.
+/// The result as text for people.
 fn text(measurements: &Measurements, found: &Calibration, profile: &Profile) -> String {
     let mut out = format!(
         "{} requests of {} runs, {} left out; held out: {}\n",
@@ -270,10 +283,11 @@ fn text(measurements: &Measurements, found: &Calibration, profile: &Profile) -> 
         found.held_out
     );
     if !found.knows_cache {
-        out += "the cache is not known: \"token\" below means any token of a prompt, cached or not\n";
+        out += "cached tokens are unknown: \"token\" below means any token of a prompt, cached or not\n";
     }
     if measurements.replicas.is_empty() {
-        out += "the replicas are not known: the load is divided evenly among them, so that what is uneven sits in the constants\n";
+        out +=
+            "replicas are unknown: the load is divided evenly among them, so any unevenness distorts the constants\n";
     }
     let models = [("time to first token", &found.first_token), ("time between tokens", &found.between_tokens)];
     for (title, fitted) in models {
@@ -283,8 +297,9 @@ fn text(measurements: &Measurements, found: &Calibration, profile: &Profile) -> 
             None => out += "too few requests to fit it\n",
         }
     }
-    out += "\nprefill by the median of slopes, of requests with nothing ahead of them\n";
+    out += "\nprefill as the median of slopes, from requests with nothing ahead of them\n";
     let mut slopes = table(&["replica", "requests", "ms per token", "median RTT ms"]);
+    // A table of measurements has no round trips; its replicas get dashes.
     let rtts = found.rtt_ms.iter().copied().chain(std::iter::repeat(None));
     for (slope, rtt) in found.theil_sen.iter().zip(rtts) {
         slopes.add_row([slope.replica.clone(), count(slope.rows), optional(slope.prefill_ms_per_token), optional(rtt)]);
@@ -297,6 +312,7 @@ fn model(fitted: &Fitted, knows_cache: bool, profile: &Profile) -> String {
     for Constant { name, per, value, low, high } in &fitted.constants {
         let name = if per.is_empty() { name.clone() } else { format!("{name}, per {per}") };
         let known = of_profile(profile, name.split(',').next().unwrap_or_default());
+        // Without the cache a "token" is any prompt token, while the profile's is an uncached one: not comparable.
         let known = known.filter(|_| knows_cache || *per != "token");
         constants.add_row([name, digits(*value), digits(*low), digits(*high), optional(known)]);
     }
@@ -320,9 +336,10 @@ fn model(fitted: &Fitted, knows_cache: bool, profile: &Profile) -> String {
     format!("{constants}\n{errors}\n")
 }
 
-/// Each set of rows with its name; below those fitted on, and below those held out, run by run where there are several.
+/// Each set of rows with its name; below the fitted and the held-out rows, each run separately if there are several.
 fn qualities(fitted: &Fitted) -> Vec<(String, Quality)> {
     let long = || "  of 100 tokens and more".to_owned();
+    // With a single run its line would repeat the one above.
     let several = fitted.runs.len() > 1;
     let runs = |of: fn(&RunQuality) -> Quality| {
         let each = fitted.runs.iter().map(move |run| (format!("  {}", run.run), of(run)));
@@ -336,7 +353,7 @@ fn qualities(fitted: &Fitted) -> Vec<(String, Quality)> {
     all
 }
 
-/// All keys are always there; what is not known is null.
+/// The result as JSON. All keys are always present; unknown values are null.
 fn document(measurements: &Measurements, found: &Calibration, profile: &Profile) -> Value {
     let quality = |quality: &Quality| {
         json!({
@@ -441,7 +458,7 @@ mod tests {
         assert!((prefill["ms"].as_f64().unwrap() - 0.05).abs() < 0.002, "{prefill}");
 
         let wrong = parsed(&["--decisions", &path, "--hold-out", "three"]).unwrap().calibrated().unwrap_err();
-        assert_eq!(wrong.to_string(), "--hold-out three: no run of that name; runs: one, two");
+        assert_eq!(wrong.to_string(), "--hold-out three: no run has this in its name; runs: one, two");
         let wrong = parsed(&["--decisions", &path, "--profile", "none"]).unwrap().calibrated().unwrap_err();
         assert!(wrong.to_string().starts_with("unknown profile \"none\"; known: l40s-qwen3.5-35b, "), "{wrong}");
     }

@@ -1,4 +1,4 @@
-//! `gorgo engine`: one simulated engine alone, as a mock for tests and benchmarks, with faults to order.
+//! `gorgo engine`: one simulated engine by itself, as a mock for tests and benchmarks, with faults on demand.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -16,38 +16,38 @@ use crate::cmd::Command;
 use crate::exit::Exit;
 use crate::runtime::{block_on, clock};
 
-/// How long running answers may take after the signal to stop.
+/// Time that running answers have after the signal to stop.
 const DRAIN: Duration = Duration::from_secs(10);
 
 /// Arguments of `gorgo engine`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Engine {
-    /// Address and port to listen on; port 0 takes a free one
+    /// Address and port to listen on; port 0 picks a free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9001")]
     listen: String,
-    /// GPU and model whose times are imitated
+    /// GPU and model whose times to imitate
     #[arg(long, default_value = "l40s-qwen3.5-35b", value_parser = PossibleValuesParser::new(Profile::names()))]
     profile: String,
-    /// Divides all times of the engine, not the network's
+    /// Divide all times of the engine, but not the network's, by this
     #[arg(long, default_value_t = 1.0)]
     speed: f64,
     /// Round trip to the engine, ms; a connection's first request takes one more
     #[arg(long, value_name = "MS", default_value_t = 0.0)]
     rtt_ms: f64,
-    /// Engine whose headers, errors and metrics are imitated
+    /// Engine whose headers, errors and metrics to imitate
     #[arg(long, default_value = "sglang", value_parser = PossibleValuesParser::new(Dialect::ALL.map(Dialect::name)))]
     dialect: String,
-    /// Model it says it serves; may stand several times
+    /// Model to serve (repeatable)
     #[arg(long, value_name = "NAME", default_value = "sim")]
     model: Vec<String>,
-    /// Chooses the words of the answers
+    /// Seed of the words in the answers
     #[arg(long, default_value_t = 0)]
     seed: u64,
     #[command(flatten)]
     faults: FaultArgs,
 }
 
-/// What it does wrong; at most one of them. `/health`, `/metrics` and `/v1/models` stay well.
+/// Faults, at most one of them. `/health`, `/metrics` and `/v1/models` keep working.
 #[derive(Debug, Default, clap::Args)]
 #[command(next_help_heading = "Faults (at most one)")]
 struct FaultArgs {
@@ -57,22 +57,23 @@ struct FaultArgs {
     /// Read requests and never answer them
     #[arg(long, group = "fault")]
     hang: bool,
-    /// Break the connection after so many tokens of a stream, as a killed engine does
+    /// Break the connection after this many tokens of a stream, like a killed engine
     #[arg(long, value_name = "TOKENS", group = "fault")]
     die_after_tokens: Option<u32>,
-    /// Send nothing more after so many tokens of a stream, and no end either
+    /// Stop sending after this many tokens of a stream, and never end it
     #[arg(long, value_name = "TOKENS", group = "fault")]
     stall_after_tokens: Option<u32>,
-    /// Send an error event after so many tokens of a stream, then end it; 0: a refusal with status 200
+    /// Send an error event after this many tokens of a stream, then end it; 0 refuses with status 200
     #[arg(long, value_name = "TOKENS", group = "fault")]
     error_after_tokens: Option<u32>,
-    /// Only every so many requests are struck by the fault
+    /// Inject the fault into every Nth request
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     fault_every: u64,
 }
 
 impl FaultArgs {
     fn faulty(&self) -> Option<Faulty> {
+        // clap allows at most one of these flags, so their order does not matter.
         let fault = self
             .fail_status
             .map(Fault::Status)
@@ -84,12 +85,12 @@ impl FaultArgs {
     }
 }
 
-/// Why the engine did not run.
+/// Error: the engine did not run.
 #[derive(Debug, thiserror::Error)]
 enum EngineCommandError {
     #[error("cannot listen on {listen}: {cause}")]
     Listen { listen: String, cause: io::Error },
-    #[error("cannot wait for signals: {0}")]
+    #[error("cannot install signal handlers: {0}")]
     Signals(io::Error),
     #[error(transparent)]
     Settings(#[from] SettingsError),
@@ -116,6 +117,7 @@ impl Engine {
             models: self.model.clone(),
             seed: self.seed,
             faulty: self.faults.faulty(),
+            // Everything without a flag is as in a simulated replica of a configuration.
             ..Settings::new(&self.profile)?
         })
     }
@@ -130,7 +132,7 @@ impl Command for Engine {
     }
 }
 
-/// Runs the engine until SIGINT or SIGTERM; then it accepts nothing more and lets running answers finish.
+/// Runs the engine until SIGINT or SIGTERM; then accepts nothing more and lets running answers finish.
 async fn run(args: Engine, clock: Arc<dyn Clock>) -> Exit {
     match serve(&args, clock).await {
         Ok(()) => Exit::Done,
@@ -142,6 +144,8 @@ async fn run(args: Engine, clock: Arc<dyn Clock>) -> Exit {
 }
 
 async fn serve(args: &Engine, clock: Arc<dyn Clock>) -> Result<(), EngineCommandError> {
+    // First of all: a test that reads the address and signals at once must not kill the process before its handler is
+    // in place.
     let stop = stop_signal().map_err(EngineCommandError::Signals)?;
     let settings = args.settings()?;
     let listener = TcpListener::bind(&args.listen)
@@ -149,10 +153,11 @@ async fn serve(args: &Engine, clock: Arc<dyn Clock>) -> Result<(), EngineCommand
         .map_err(|cause| EngineCommandError::Listen { listen: args.listen.clone(), cause })?;
     let (tracker, shutdown) = (TaskTracker::new(), CancellationToken::new());
     let handle = start(settings, listener, clock, &tracker, shutdown.clone())?;
-    // Who starts it as a mock with port 0 reads the port from this line. Without a reader it serves all the same.
+    // A test that starts this mock with port 0 reads the port from this line. Without a reader the mock still serves.
     let mut out = io::stdout();
     let _ = writeln!(out, "{} at http://{}", args.profile, handle.addr).and_then(|()| out.flush());
     stop.await;
+    // Stop accepting first, then wait for the running answers; otherwise new ones could keep the wait going.
     shutdown.cancel();
     tracker.close();
     // Answers that take longer end with the process.
@@ -160,7 +165,7 @@ async fn serve(args: &Engine, clock: Arc<dyn Clock>) -> Result<(), EngineCommand
     Ok(())
 }
 
-/// Completes at SIGINT or SIGTERM. They are caught from this call on, not from its first poll.
+/// Completes at SIGINT or SIGTERM. Signals are caught from this call on, not from the first poll.
 #[cfg(unix)]
 fn stop_signal() -> io::Result<impl Future<Output = ()>> {
     use tokio::signal::unix::{SignalKind, signal};

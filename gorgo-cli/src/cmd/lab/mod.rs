@@ -1,4 +1,4 @@
-//! Commands that measure, simulate and tune: none of them routes a request.
+//! Commands that measure, simulate and tune; none of them routes a request.
 
 pub(super) mod calibrate;
 pub(super) mod engine;

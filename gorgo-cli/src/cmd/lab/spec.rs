@@ -1,5 +1,5 @@
-//! `--spec FILE`: an experiment as one TOML file that `simulate`, `tune` and `replay` read alike. Its keys are their flags; they
-//! stand in front of the command line's own, which win, and are checked like those before anything runs.
+//! `--spec FILE`: an experiment as one TOML file for `simulate`, `tune` and `replay` alike. Its keys are their flags;
+//! they are inserted before the command line's own flags, which win, and are checked like those before anything runs.
 //!
 //! ```toml
 //! [experiment]                  # flags of each command that has them
@@ -17,15 +17,15 @@ use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
 
-/// Commands that take it.
+/// Commands with `--spec`.
 const COMMANDS: [&str; 3] = ["simulate", "tune", "replay"];
-/// Flags that name files; they are relative to the file of the experiment, as every path in a configuration is to it.
+/// Flags that name files; paths are relative to the experiment's file, as paths in a configuration are relative to it.
 const PATHS: [&str; 9] = ["trace", "config", "scenario", "resume", "csv", "html", "out", "out-dir", "history"];
 
-/// Why an experiment's file cannot be used.
+/// Error: an experiment's file cannot be used.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(in crate::cmd) enum SpecError {
-    #[error("--spec: names no file")]
+    #[error("--spec: a file name is missing")]
     Nothing,
     #[error("--spec {}: {cause}", path.display())]
     File { path: PathBuf, cause: String },
@@ -33,20 +33,24 @@ pub(in crate::cmd) enum SpecError {
     Key { path: PathBuf, key: String, message: String },
 }
 
-/// The arguments with those of their `--spec` in its place; as they are where there is none.
+/// The arguments with `--spec` replaced by the flags of its file; unchanged if there is no `--spec`.
 pub(in crate::cmd) fn expanded(arguments: Vec<OsString>, program: &clap::Command) -> Result<Vec<OsString>, SpecError> {
     let command = arguments.get(1).and_then(|name| name.to_str()).filter(|name| COMMANDS.contains(name));
+    // Other commands pass `--spec` on to clap, which refuses it.
     let Some(command) = command.and_then(|name| program.find_subcommand(name)) else { return Ok(arguments) };
     let mut own = Vec::new();
     let mut file = None;
     let mut rest = arguments.iter().skip(2);
     while let Some(argument) = rest.next() {
         match argument.to_str() {
+            // Taken out by hand, in both spellings, because clap cannot parse the line before the file's flags are in
+            // it.
             Some("--spec") => file = Some(PathBuf::from(rest.next().ok_or(SpecError::Nothing)?)),
             Some(text) if text.starts_with("--spec=") => file = text.split_once('=').map(|(_, path)| path.into()),
             _ => own.push(argument.clone()),
         }
     }
+    // The file is read before clap checks anything, because it may contain required flags such as --trace.
     let Some(path) = file else { return Ok(arguments) };
     let text = std::fs::read_to_string(&path)
         .map_err(|cause| SpecError::File { path: path.clone(), cause: cause.to_string() })?;
@@ -67,27 +71,29 @@ fn of_table(
     own: &[OsString],
 ) -> Result<Vec<OsString>, SpecError> {
     let fault = |key: &str, message: String| SpecError::Key { path: path.to_owned(), key: key.to_owned(), message };
-    let missing = || SpecError::File { path: path.to_owned(), cause: "no table [experiment]".to_owned() };
+    let missing = || SpecError::File { path: path.to_owned(), cause: "the table [experiment] is missing".to_owned() };
     let experiment = table.get("experiment").and_then(Value::as_table).ok_or_else(missing)?;
     let mut words = Vec::new();
     for (key, value) in experiment.iter().filter(|(key, _)| !COMMANDS.contains(&key.as_str())) {
         let has = |name: &str| program.find_subcommand(name).is_some_and(|command| argument(command, key).is_some());
+        // A common key must be a flag of some command; the commands without it ignore it.
         if !COMMANDS.into_iter().any(has) {
-            return Err(fault(key, format!("no flag of {}", COMMANDS.join(", "))));
+            return Err(fault(key, format!("not a flag of {}", COMMANDS.join(", "))));
         }
+        // The command's own table wins over the common keys.
         let for_itself = experiment.get(command.get_name()).and_then(|own| own.get(key)).is_some();
         if let Some(argument) = argument(command, key).filter(|_| !for_itself) {
             words.extend(written(argument, key, value, path, own).map_err(|message| fault(key, message))?);
         }
     }
-    // All of them are looked at, whichever command runs: an experiment is right as a whole.
+    // Check the tables of all commands, whichever runs: a mistake must not show up when half of the experiment is done.
     for name in COMMANDS {
         let Some(table) = experiment.get(name) else { continue };
         let table = table.as_table().ok_or_else(|| fault(name, "must be a table of flags".to_owned()))?;
         let Some(of) = program.find_subcommand(name) else { continue };
         for (key, value) in table {
             let place = format!("{name}.{key}");
-            let argument = argument(of, key).ok_or_else(|| fault(&place, format!("no flag of `gorgo {name}`")))?;
+            let argument = argument(of, key).ok_or_else(|| fault(&place, format!("not a flag of `gorgo {name}`")))?;
             let flags = written(argument, key, value, path, own).map_err(|message| fault(&place, message))?;
             if name == command.get_name() {
                 words.extend(flags);
@@ -105,7 +111,7 @@ fn argument<'a>(command: &'a clap::Command, key: &str) -> Option<&'a clap::Arg> 
     command.get_arguments().find(is_it)
 }
 
-/// A key as words of a command line; none where the command line says it itself.
+/// A key as words of a command line; none if the command line has that flag itself.
 fn written(
     argument: &clap::Arg,
     key: &str,
@@ -119,19 +125,22 @@ fn written(
     if said {
         return Ok(Vec::new());
     }
+    // Asked of clap's own definition, so that a new flag works in experiments without a change here.
     let takes_value = argument.is_positional() || argument.get_action().takes_values();
     let text = |value: &Value| match value {
+        // Relative to the experiment's file, so that it works from any folder.
         Value::String(text) if PATHS.contains(&key) => {
             Ok(path.parent().unwrap_or(Path::new("")).join(text).to_string_lossy().into_owned())
         }
         Value::String(text) => Ok(text.clone()),
         Value::Integer(_) | Value::Float(_) | Value::Datetime(_) => Ok(value.to_string()),
-        _ => Err("must be a text, a number, true or false, or a list of them".to_owned()),
+        _ => Err("must be a text, a number, true or false, or a list of these".to_owned()),
     };
     match (value, takes_value) {
         (Value::Boolean(true), false) => Ok(vec![flag.into()]),
         (Value::Boolean(false), false) => Ok(Vec::new()),
         (_, false) => Err("must be true or false".to_owned()),
+        // A flag with a delimiter takes one joined value; other lists repeat the flag.
         (Value::Array(list), true) if argument.get_value_delimiter().is_some() => {
             let all = list.iter().map(text).collect::<Result<Vec<_>, _>>()?;
             Ok(vec![format!("{flag}={}", all.join(",")).into()])
@@ -151,7 +160,7 @@ mod tests {
                         [experiment.simulate]\npolicies = [\"gorgo\", \"random\"]\nseeds = \"101..105\"\n\
                         [experiment.replay]\nto = \"http://h:1\"\ntime-scale = 2\nstart-at = 2026-04-05T16:15:00Z\n";
 
-    /// What a command line becomes with this file.
+    /// Expansion of a command line with this file.
     fn of(text: &str, line: &str) -> Result<Vec<String>, String> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("e.toml");
@@ -203,7 +212,7 @@ mod tests {
             "--to=http://h:1",
         ];
         assert_eq!(sorted(&replay), alphabetical(&expected));
-        // What is written is what the command takes.
+        // The command accepts the expansion.
         assert!(crate::cmd::program().try_get_matches_from(&replay).is_ok());
         assert!(crate::cmd::program().try_get_matches_from(&simulate).is_ok());
         assert_eq!(of(SPEC, "gorgo check --config x").unwrap().len(), 4);
@@ -214,14 +223,14 @@ mod tests {
         let fault = |text: &str| of(text, "gorgo simulate --spec FILE").unwrap_err();
         assert_eq!(
             fault("[experiment]\ntarce = 1\n"),
-            "--spec AT/e.toml: experiment.tarce: no flag of simulate, tune, replay"
+            "--spec AT/e.toml: experiment.tarce: not a flag of simulate, tune, replay"
         );
         let later = "[experiment.replay]\npolicies = [\"gorgo\"]\n";
-        assert_eq!(fault(later), "--spec AT/e.toml: experiment.replay.policies: no flag of `gorgo replay`");
+        assert_eq!(fault(later), "--spec AT/e.toml: experiment.replay.policies: not a flag of `gorgo replay`");
         assert_eq!(fault("[experiment]\njson = 1\n"), "--spec AT/e.toml: experiment.json: must be true or false");
-        assert_eq!(fault("x = 1\n"), "--spec AT/e.toml: no table [experiment]");
+        assert_eq!(fault("x = 1\n"), "--spec AT/e.toml: the table [experiment] is missing");
         let table = fault("[experiment]\nlimit = { a = 1 }\n");
-        assert!(table.ends_with("must be a text, a number, true or false, or a list of them"), "{table}");
-        assert_eq!(of("", "gorgo simulate --spec").unwrap_err(), "--spec: names no file");
+        assert!(table.ends_with("must be a text, a number, true or false, or a list of these"), "{table}");
+        assert_eq!(of("", "gorgo simulate --spec").unwrap_err(), "--spec: a file name is missing");
     }
 }

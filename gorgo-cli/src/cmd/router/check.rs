@@ -1,4 +1,5 @@
-//! `gorgo check`: whether a configuration is right, without starting anything; what holds; the schema for editors.
+//! `gorgo check`: checks a configuration without starting anything, and prints effective values or the schema for
+//! editors.
 
 use std::ffi::OsString;
 use std::io::{ErrorKind, Write};
@@ -19,27 +20,27 @@ use crate::plugins::registry;
 pub(crate) struct Check {
     #[command(flatten)]
     config: ConfigArgs,
-    /// Checks as if this policy were the default, as `serve --policy` would run it
+    /// Check as if this policy were the default, as `serve --policy` would run it
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
-    /// Prints every value that holds, with its origin, as TOML
+    /// Print every effective value, with its origin, as TOML
     #[arg(long)]
     effective: bool,
-    /// Takes warnings for faults
+    /// Treat warnings as faults
     #[arg(long)]
     deny_warnings: bool,
-    /// Prints the JSON schema of configuration files, for editors, and reads none
+    /// Print the JSON schema of configuration files, for editors; reads no configuration
     #[arg(long)]
     schema: bool,
 }
 
-/// What a check says.
+/// Result of a check.
 #[derive(Debug, PartialEq)]
 struct Verdict {
     exit: Exit,
-    /// For standard output.
+    /// Text for standard output.
     out: String,
-    /// For standard error.
+    /// Text for standard error.
     report: String,
 }
 
@@ -49,7 +50,7 @@ impl Command for Check {
 
     fn run(self) -> Exit {
         let verdict = self.verdict(&environment(), look());
-        // A closed pipe is not worth an error.
+        // A closed pipe is ignored: the exit code still has the answer.
         let _ = anstream::stderr().write_all(verdict.report.as_bytes());
         let _ = std::io::stdout().write_all(verdict.out.as_bytes());
         verdict.exit
@@ -59,6 +60,7 @@ impl Command for Check {
 impl Check {
     fn verdict(&self, environment: &[(OsString, OsString)], look: Look) -> Verdict {
         let registry = registry(&self.config.config);
+        // The schema depends on this program alone; it must be available without a valid configuration.
         if self.schema {
             let kinds: Vec<KindDoc> = registry.rows().collect();
             return Verdict { exit: Exit::Done, out: format!("{:#}\n", schema(&kinds)), report: String::new() };
@@ -67,6 +69,7 @@ impl Check {
         let settings: Vec<Setting> = self.config.set.iter().cloned().chain(policy).collect();
         let mut loading = load(&self.config.config, environment, &settings, &registry);
         if let Some((config, _)) = &loading.ready {
+            // The only check that looks at this machine, so it is not among those of the configuration itself.
             look_at_store(config, &mut loading.faults);
         }
         let mut report = render(&loading.faults, &loading.origins, look);
@@ -78,6 +81,7 @@ impl Check {
         let out = match &loading.ready {
             Some((config, policies)) if self.effective && !refused => {
                 let mut text = effective(config, &loading.origins);
+                // A preset has no table in the file; without it the printed configuration would not be complete.
                 let serves = policies
                     .get(policies.default)
                     .filter(|policy| config.policies.iter().all(|(name, _)| **name != *policy.name));
@@ -90,8 +94,8 @@ impl Check {
                 let replicas = config.replicas.iter().filter(|replica| replica.enabled).count();
                 let plural = if replicas == 1 { "" } else { "s" };
                 let (policy, known) = (&config.default_policy, policies.list.len());
-                let right = format!("{name}: right; {replicas} replica{plural}, policy {policy} of {known}\n");
-                // Notes are advice, no faults: neither `--deny-warnings` nor the exit code knows of them.
+                let right = format!("{name}: valid; {replicas} replica{plural}, policy {policy} of {known}\n");
+                // Notes are advice and not faults: `--deny-warnings` and the exit code ignore them.
                 right + &notes(&config.replicas)
             }
             _ => String::new(),
@@ -100,22 +104,28 @@ impl Check {
     }
 }
 
-/// Whether `serve` could write its history where the configuration says. A warning: it may be meant for another machine.
+/// Adds a warning if `serve` could not write its history where the configuration says. Only a warning, because the
+/// configuration may be meant for another machine.
 fn look_at_store(config: &Config, faults: &mut Faults) {
     let path = config.base.join(&config.store.path);
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // What is there already must be writable itself; else a file is made beside it and taken away again.
+    // An existing database must be writable itself; for a new one, create a file beside it and remove it again.
     let tried = if path.exists() {
         std::fs::OpenOptions::new().append(true).open(&path).map(drop)
     } else {
+        // The process id keeps two checks at the same time from colliding.
         let probe = folder.join(format!(".gorgo-check-{}", std::process::id()));
         std::fs::File::create_new(&probe).and_then(|_| std::fs::remove_file(&probe))
     };
     let Err(cause) = tried else { return };
     let shown = folder.display();
     let message = match cause.kind() {
-        ErrorKind::NotFound => format!("the folder {shown} is absent here; make it, or `serve` will not start"),
-        _ => format!("`serve` could not write its history in {shown}: {cause}; mend its permissions or name another"),
+        ErrorKind::NotFound => {
+            format!("folder {shown} does not exist on this machine; create it, or `serve` will not start")
+        }
+        _ => format!(
+            "`serve` cannot write its history in {shown}: {cause}; fix its permissions or choose another folder"
+        ),
     };
     faults.warn("store.path", message);
 }
@@ -141,7 +151,7 @@ mod tests {
     fn the_shipped_file_is_right() {
         let verdict = check(&["--deny-warnings"], Look::Plain);
         let known = gorgo_routing::policy::PRESETS.len() + 1;
-        let right = format!("policies.toml: right; 3 replicas, policy predicted-latency of {known}\n");
+        let right = format!("policies.toml: valid; 3 replicas, policy predicted-latency of {known}\n");
         let notes = verdict.out.strip_prefix(&right).unwrap();
         assert_eq!((verdict.exit, verdict.report.as_str()), (Exit::Done, ""));
         insta::assert_snapshot!(notes);
@@ -171,7 +181,7 @@ mod tests {
             "{}",
             slip.report
         );
-        // Where nothing is near, each known name stands once, also that of a preset which the file replaces.
+        // Without a similar name each known name is listed once, also that of a preset which the file replaces.
         let strange = check(&["--policy", "nosuch"], Look::Plain).report;
         assert_eq!(strange.matches(" gorgo-tuned,").count(), 1, "{strange}");
     }
@@ -182,12 +192,12 @@ mod tests {
         let verdict = check(&absent, Look::Plain);
         assert_eq!(verdict.exit, Exit::Done);
         let report = &verdict.report;
-        assert!(report.starts_with("--set store.path: warning: the folder "), "{report}");
-        assert!(report.contains("no/such/folder is absent here; make it"), "{report}");
+        assert!(report.starts_with("--set store.path: warning: folder "), "{report}");
+        assert!(report.contains("no/such/folder does not exist on this machine; create it"), "{report}");
         assert_eq!(check(&[absent[0], absent[1], "--deny-warnings"], Look::Plain).exit, Exit::Configuration);
         // A folder where the file should be.
         let folder = check(&["--set", "store.path=migrations"], Look::Plain);
-        assert!(folder.report.contains("could not write its history"), "{}", folder.report);
+        assert!(folder.report.contains("cannot write its history"), "{}", folder.report);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! `gorgo ctl`: what an operator does to a running router, over its admin port: take a replica out and let it back, pin a
-//! policy, look. Each is one request that `curl` could make as well.
+//! `gorgo ctl`: operates a running router over its admin port: drain and resume a replica, pin a policy, look at its
+//! state. Each action is one request that `curl` could make as well.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use crate::cmd::Command;
 use crate::exit::Exit;
 use crate::runtime::{block_on, clock};
 
-/// Longest wait for the router, for connecting and for its answer each.
+/// Longest wait for the router, separately for connecting and for its answer.
 const LIMIT: Duration = Duration::from_secs(10);
 /// Longest answer, bytes.
 const MOST_BYTES: usize = 64 << 20;
@@ -33,28 +33,28 @@ pub(crate) struct Ctl {
 
 #[derive(Debug, clap::Subcommand)]
 enum Deed {
-    /// The replicas: state, drained or not, requests there
+    /// List the replicas: state, drained or not, requests in flight
     Replicas,
-    /// Send nothing new to a replica; what runs there goes on
+    /// Send nothing new to a replica; running requests continue
     Drain {
-        /// Its name
+        /// Name of the replica
         replica: String,
     },
     /// Let a drained replica take requests again
     Resume {
-        /// Its name
+        /// Name of the replica
         replica: String,
     },
-    /// Which policy serves, which is the default
+    /// Show the policy that serves, and the default
     Policy,
-    /// Let this policy serve from the next decision on, in later runs too, until `unpin`
+    /// Let this policy serve from the next decision on, also after a restart, until `unpin`
     Pin {
-        /// A policy of the file or a preset
+        /// Policy of the file, or a preset
         policy: String,
     },
     /// Let the default policy serve again
     Unpin,
-    /// What tuners do: weights that won, weights on trial, and why
+    /// Show the state of tuners: accepted weights, weights on trial, and verdicts
     Tuners,
 }
 
@@ -66,7 +66,10 @@ impl Command for Ctl {
         let (method, path) = match self.deed.request() {
             Ok(request) => request,
             Err(name) => {
-                anstream::eprintln!("gorgo: `{name}` cannot be the name of a replica or a policy");
+                anstream::eprintln!(
+                    "gorgo: `{name}` cannot be the name of a replica or a policy: `/`, `?`, `#`, `%`, spaces and \
+                     non-ASCII characters are not allowed"
+                );
                 return Exit::Usage;
             }
         };
@@ -74,18 +77,19 @@ impl Command for Ctl {
             match ask(self.admin, &method, &path).await {
                 Ok(answer) => {
                     let said = String::from_utf8_lossy(&answer.body);
-                    // A closed pipe is not worth an error.
+                    // A closed pipe is ignored: the exit code still has the answer.
                     if answer.status.is_success() {
                         let _ = std::io::stdout().write_all(said.as_bytes());
                         Exit::Done
                     } else {
+                        // The router's own message already says what is wrong and which names are known.
                         let _ = anstream::stderr().write_all(format!("gorgo: {said}").as_bytes());
                         Exit::No
                     }
                 }
                 Err(cause) => {
                     anstream::eprintln!(
-                        "gorgo: no router answers at {}: {cause}; name its admin.listen with --admin",
+                        "gorgo: no router answers at {}: {cause}; pass its admin.listen with --admin",
                         self.admin
                     );
                     Exit::Unavailable
@@ -96,8 +100,9 @@ impl Command for Ctl {
 }
 
 impl Deed {
-    /// Method and path; or the name that could be in no path.
+    /// Method and path; or the name that fits no path.
     fn request(&self) -> Result<(Method, String), &str> {
+        // The name is put into the path without escaping, so characters with a meaning there are refused.
         let named = |name: &str| name.bytes().all(|byte| byte.is_ascii_graphic() && !b"/?#%".contains(&byte));
         Ok(match self {
             Self::Replicas => (Method::GET, "/replicas".to_owned()),
@@ -114,10 +119,11 @@ impl Deed {
     }
 }
 
-/// One request on a connection of its own.
+/// One request on its own connection.
 async fn ask(admin: SocketAddr, method: &Method, path: &str) -> Result<Answer, Box<dyn std::error::Error>> {
     let endpoint = Endpoint::new(EngineUrl::of_socket(admin), None, HttpVersion::Http1)?;
     let (mut client, clock) = (Client::new(endpoint, TaskTracker::new()), clock());
+    // A POST has an empty body: all that an action needs is in its path.
     Ok(if *method == Method::POST {
         client.post(path, Bytes::new(), MOST_BYTES, LIMIT, &*clock).await?
     } else {

@@ -1,10 +1,10 @@
-//! `gorgo doctor`: kernel settings of this machine that cost requests time on far links, and what they cost; and whether
-//! what listens where the configuration says is the engine that it says. With `--fleet`: whether the replicas are equally
-//! fast (`fleet`).
+//! `gorgo doctor`: reports kernel settings of this machine that cost requests time on far links, and how much; and asks
+//! every configured address if the configured engine listens there. With `--fleet`: checks that the replicas are
+//! equally fast (`fleet`).
 //!
-//! It reads and never sets. The figures are of a POST of 70 KB over a link of 279 ms on HTTP/1.1, measured between
-//! network namespaces with the kernel's own TCP at both ends. Where a setting cannot be read (another system, a locked-down
-//! container) it says so.
+//! Reads settings and never changes them. The figures are for a POST of 70 KB over a link of 279 ms on HTTP/1.1,
+//! measured between network namespaces with the kernel's own TCP at both ends. A setting that cannot be read (another
+//! system, a locked-down container) is reported as unknown.
 
 mod fleet;
 
@@ -21,15 +21,15 @@ use crate::exit::Exit;
 use crate::plugins::registry;
 use crate::runtime::{block_on, clock};
 
-/// Streams times two (a client and an engine), with room.
+/// Open files wanted: two for each stream (a client and an engine), with room to spare.
 const OPEN_FILES: u64 = 20_000;
-/// Bytes that may wait to be acknowledged on one connection: 1 MiB per round trip.
+/// Send buffer wanted, bytes that may be unacknowledged on one connection: 1 MiB per round trip.
 const SEND_BUFFER: u64 = 1 << 20;
 
 /// Arguments of `gorgo doctor`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Doctor {
-    /// Look at the replicas in place of this machine: whether they are equally fast
+    /// Check that the replicas are equally fast, instead of checking this machine
     #[arg(long)]
     fleet: bool,
     #[command(flatten)]
@@ -39,14 +39,14 @@ pub(crate) struct Doctor {
 impl Command for Doctor {
     const NAME: &'static str = "doctor";
     const ABOUT: &'static str =
-        "Say what costs requests time: kernel settings, absent engines, or with --fleet uneven replicas";
+        "Find what costs requests time: kernel settings, absent engines, or with --fleet uneven replicas";
 
     fn run(self) -> Exit {
         if self.fleet {
             return block_on(async move {
                 let (text, exit) = self.asked.told(clock()).await;
                 match exit {
-                    // What stops it is told where errors are.
+                    // Errors of the command itself go to standard error; findings do not.
                     Exit::Configuration | Exit::Usage => {
                         let _ = anstream::stderr().write_all(text.as_bytes());
                     }
@@ -57,20 +57,25 @@ impl Command for Doctor {
         }
         say(&told(|path| fs::read_to_string(path).ok()));
         let ConfigArgs { config: path, set, .. } = &self.asked.config;
+        // Kernel settings can be checked on a machine without a configuration, so this is no error.
         if !path.exists() {
-            say(&format!("engines  not asked: there is no {}; name the configuration with --config\n", path.display()));
+            say(&format!(
+                "engines  not asked: {} does not exist; pass the configuration with --config\n",
+                path.display()
+            ));
             return Exit::Done;
         }
         let loading = load(path, &environment(), set, &registry(path));
         let Some((config, _)) = loading.ready else {
             let file = path.display();
-            say(&format!("engines  not asked: {file} has faults; `gorgo check --config {file}` shows them\n"));
+            say(&format!("engines  not asked: {file} has faults; run `gorgo check --config {file}`\n"));
             return Exit::Configuration;
         };
         block_on(async move {
             match examine_fleet(&config, &*clock()).await {
                 Ok(findings) => {
                     say(&engines(&findings));
+                    // A missing signal makes policies worse, but only an absent or wrong engine is a failure.
                     let well = findings.iter().all(|(_, finding)| matches!(finding, Finding::Engine { .. }));
                     if well { Exit::Done } else { Exit::No }
                 }
@@ -83,15 +88,15 @@ impl Command for Doctor {
     }
 }
 
-/// A closed pipe is not worth an error.
+/// Prints a text; a closed pipe is ignored, because the exit code still has the answer.
 fn say(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
-/// What was found of the engines.
+/// Lines about the engines.
 fn engines(findings: &[(String, Finding)]) -> String {
     if findings.is_empty() {
-        return "engines  none to ask: every enabled replica is simulated\n".to_owned();
+        return "engines  none to ask: all enabled replicas are simulated\n".to_owned();
     }
     let line = |(name, finding): &(String, Finding)| match finding {
         Finding::Engine { models, lacks: None } => format!("good     engine {name}: serves {}\n", listed(models)),
@@ -108,21 +113,21 @@ fn listed(models: &[String]) -> String {
     if models.is_empty() { "no model".to_owned() } else { models.join(", ") }
 }
 
-/// What was found of one setting.
+/// Finding about one setting.
 #[derive(Debug, PartialEq, Eq)]
 enum Found {
-    /// It is as it should be.
+    /// Set as it should be; the value.
     Good(String),
-    /// It could be better: what is, and what to do.
+    /// Improvable: the value, and what to do.
     Better(String, String),
-    /// It cannot be read.
+    /// Not readable.
     Unknown,
 }
 
-/// Reads a file as text, where it can be.
+/// Reads a file as text, if possible. Replaced in tests.
 type Read<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// A setting: its name, what it is good for, and how to judge it.
+/// A kernel setting: its name, how to judge it, and what the right value gains.
 struct Setting {
     name: &'static str,
     judge: fn(Read<'_>) -> Found,
@@ -137,16 +142,18 @@ const SETTINGS: &[Setting] = &[
             Some(_) => Found::Better("on".to_owned(), "sysctl -w net.ipv4.tcp_slow_start_after_idle=0".to_owned()),
             None => Found::Unknown,
         },
-        gain: "on a kept connection after 1 s without a request: 280 ms in place of 561 (after 10 s, of 841; cubic)",
+        gain: "on a kept connection after 1 s without a request: 280 ms instead of 561 (after 10 s, of 841; cubic)",
     },
     Setting {
         name: "congestion control",
         judge: |read| match value(read, "/proc/sys/net/ipv4/tcp_congestion_control") {
+            // On a warm connection bbr took 450 to 500 ms where cubic took 280.
             Some(name) if name == "cubic" || name == "reno" => Found::Good(name),
             Some(name) if name == "bbr" => Found::Better(
                 name,
                 "ip route change ROUTE-TO-THE-ENGINES congctl cubic, where the link loses little".to_owned(),
             ),
+            // Other algorithms were not compared, so there is nothing to advise.
             Some(name) => Found::Good(format!("{name} (not measured)")),
             None => Found::Unknown,
         },
@@ -156,6 +163,7 @@ const SETTINGS: &[Setting] = &[
         name: "send buffer",
         judge: |read| {
             let most: Option<u64> = value(read, "/proc/sys/net/ipv4/tcp_wmem")
+                // Three numbers: minimum, default and maximum; the kernel grows the buffer up to the third by itself.
                 .and_then(|text| text.split_whitespace().nth(2)?.parse().ok());
             match most {
                 Some(bytes) if bytes >= SEND_BUFFER => Found::Good(format!("up to {bytes} bytes")),
@@ -176,6 +184,7 @@ const SETTINGS: &[Setting] = &[
                 let line = text.lines().find(|line| line.starts_with("Max open files"))?;
                 line["Max open files".len()..].split_whitespace().next()
             });
+            // `unlimited` is no number, and is good.
             match soft.map(|soft| (soft, soft.parse::<u64>())) {
                 Some((soft, Ok(files))) if files < OPEN_FILES => {
                     Found::Better(soft.to_owned(), format!("ulimit -n {OPEN_FILES}, or LimitNOFILE= of the service"))
@@ -188,13 +197,14 @@ const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "first window",
+        // The initial window is an attribute of routes, which no file under /proc/sys shows.
         judge: |_| {
             Found::Better(
-                "not readable here; 10 segments unless a route says otherwise".to_owned(),
+                "not readable here; 10 segments unless a route sets another".to_owned(),
                 "ip route change ROUTE-TO-THE-ENGINES initcwnd 64".to_owned(),
             )
         },
-        gain: "on a new connection: 839 ms in place of 1,118; first use of an open one: 560 in place of 839",
+        gain: "on a new connection: 839 ms instead of 1,118; first use of an open one: 560 instead of 839",
     },
 ];
 
@@ -202,7 +212,7 @@ fn value(read: Read<'_>, path: &str) -> Option<String> {
     read(path).map(|text| text.trim().to_owned())
 }
 
-/// The report.
+/// Report on the kernel settings.
 fn told(read: impl Fn(&str) -> Option<String>) -> String {
     let mut text = String::from("kernel settings; times are of a 70 KB prompt over a link of 279 ms\n");
     for setting in SETTINGS {
@@ -211,7 +221,7 @@ fn told(read: impl Fn(&str) -> Option<String>) -> String {
             Found::Better(is, remedy) => {
                 format!("improve  {}: {is}\n         {remedy}\n         {}\n", setting.name, setting.gain)
             }
-            Found::Unknown => format!("unknown  {}: it cannot be read here\n", setting.name),
+            Found::Unknown => format!("unknown  {}: not readable here\n", setting.name),
         };
         text.push_str(&lines);
     }
@@ -245,7 +255,7 @@ mod tests {
         let text = told(machine("1", "bbr", "1024"));
         assert_eq!(marks(&text), ["improve", "improve", "good", "improve", "improve"], "{text}");
         for part in
-            ["net.ipv4.tcp_slow_start_after_idle=0", "280 ms in place of 561", "congctl cubic", "ulimit -n 20000"]
+            ["net.ipv4.tcp_slow_start_after_idle=0", "280 ms instead of 561", "congctl cubic", "ulimit -n 20000"]
         {
             assert!(text.contains(part), "{part} in {text}");
         }

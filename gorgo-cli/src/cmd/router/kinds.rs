@@ -1,4 +1,4 @@
-//! `gorgo kinds`: what policies can be composed of, from the same rows that build and check them.
+//! `gorgo kinds`: lists the parts of policies, from the same table that builds and checks them.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -16,10 +16,10 @@ use crate::plugins::registry;
 /// Arguments of `gorgo kinds`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Kinds {
-    /// Prints JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Prints the text of one preset, to start a policy of one's own from
+    /// Print the text of one preset, as a start for your own policy
     #[arg(long, value_name = "NAME", conflicts_with = "json")]
     preset: Option<String>,
 }
@@ -41,21 +41,22 @@ impl Command for Kinds {
                 }
             },
         };
-        // A closed pipe is not worth an error.
+        // A closed pipe is ignored, as with `head`.
         let _ = std::io::stdout().write_all(text.as_bytes());
         Exit::Done
     }
 }
 
-/// The list, for people or as JSON.
+/// The list, as text for people or as JSON.
 fn listed(as_json: bool) -> String {
     let rows: Vec<KindDoc> = registry(Path::new("")).rows().collect();
     if as_json { format!("{:#}\n", documents(&rows)) } else { text(&rows) }
 }
 
-/// What stands above a family: where its kinds are written.
+/// Heading of a family: where its kinds are configured.
 const fn heading(family: &str) -> &'static str {
     match family.as_bytes() {
+        // Terms have more keys than their kind's parameters, so they are listed here.
         b"term" => {
             "terms: [[policy.NAME.term]] with kind, and also\n  \
              name = the kind (unique in the policy)\n  \
@@ -77,6 +78,7 @@ const fn heading(family: &str) -> &'static str {
 fn text(rows: &[KindDoc]) -> String {
     let mut out = String::new();
     let width = rows.iter().map(|row| row.kind.len()).max().unwrap_or(0);
+    // The registry's rows are ordered by family.
     for family in rows.chunk_by(|a, b| a.family == b.family) {
         // Writing to a string cannot fail, here and below.
         let _ = writeln!(out, "{}\n", heading(family[0].family));
@@ -125,12 +127,13 @@ fn allowed(param: &Param) -> String {
     format!("{ty}{unit}{default}")
 }
 
-/// A number as it would be written in the file: `1.0`, `1e9`.
+/// A number as in the configuration file: `1.0`, `1e9`.
 fn shown(number: f64) -> String {
+    // `1e9` and not a row of zeros, as a person would write a bound.
     if number.abs() >= 1e6 { format!("{number:e}") } else { format!("{number:?}") }
 }
 
-/// One object per kind; all keys are always there.
+/// One object per kind; all keys are always present.
 fn documents(rows: &[KindDoc]) -> Value {
     let parameter = |param: &Param| {
         let (ty, default, min, max, choices) = match param.ty {

@@ -18,23 +18,23 @@ use crate::runtime::block_on;
 pub(crate) struct Serve {
     #[command(flatten)]
     config: ConfigArgs,
-    /// Where to listen for clients, over `server.listen`
+    /// Address to listen on for clients (overrides `server.listen`)
     #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
-    /// The policy that serves, over `default_policy`
+    /// Policy that serves (overrides `default_policy`)
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
     /// Seed of the run's randomness, below 2^53 [default: from the clock; it is stored with the run]
     #[arg(long, value_parser = clap::value_parser!(u64).range(..1 << 53))]
     seed: Option<u64>,
-    /// Start afresh: no tuner, prefix index or learned rate goes on from what an earlier run stored
+    /// Start without the state of earlier runs: tuners, prefix index and learned rates begin empty
     #[arg(long)]
     cold: bool,
 }
 
 impl Command for Serve {
     const NAME: &'static str = "serve";
-    const ABOUT: &'static str = "Serve: route requests to the replicas, write down every decision";
+    const ABOUT: &'static str = "Route requests to the replicas and record every decision";
 
     fn run(self) -> Exit {
         let (registry, host) = with_host(&self.config.config, Conduct::Enforced);
@@ -43,7 +43,7 @@ impl Command for Serve {
             let name = loading.origins.source().name();
             let report = render(&loading.faults, &loading.origins, look());
             let text = format!("{report}{name}: {}\n", summary(&loading.faults));
-            // A closed pipe is not worth another error.
+            // A closed pipe is ignored: the exit code still has the answer.
             let _ = anstream::stderr().write_all(text.as_bytes());
             return Exit::Configuration;
         };
@@ -51,13 +51,16 @@ impl Command for Serve {
             anstream::eprintln!("gorgo: {cause}");
             return Exit::Configuration;
         }
+        // The log is open now: warnings of the configuration belong there, one line each and without colour.
         for warning in render(&loading.faults, &loading.origins, gorgo_routing::config::Look::Plain).lines() {
             log::config_warning(warning);
         }
         let config_text = effective(&config, &loading.origins);
+        // 53 bits, so that a program that reads numbers as doubles reads the seed unchanged.
         let seed = self.seed.unwrap_or_else(|| crate::runtime::clock().now().0 & ((1 << 53) - 1));
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let (path, settings) = (self.config.config.clone(), self.settings());
+        // A reload applies the same environment and flags as the start; only the file and the plugins can differ.
         let reread = Reread::new(move || load(&path, &environment(), &settings, &with_host_again(&host)));
         let setup = ServeSetup {
             config,
@@ -82,7 +85,7 @@ impl Command for Serve {
 }
 
 impl Serve {
-    /// Flags of this command as settings; they win over `--set`.
+    /// Settings from this command's flags; they win over `--set` because they come later.
     fn settings(&self) -> Vec<Setting> {
         let listen = self.listen.clone().map(|value| Setting {
             flag: "--listen".to_owned(),

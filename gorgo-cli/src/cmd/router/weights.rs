@@ -1,6 +1,6 @@
-//! `gorgo weights`: what a router learned, out of its history and into another configuration. `export` writes weights that
-//! won and learned rates as JSON; `import` checks such weights against a configuration and prints the `[policy.NAME]` to
-//! paste.
+//! `gorgo weights`: moves learned weights from a router's history to another configuration. `export` writes accepted
+//! weights and learned rates as JSON; `import` checks such weights against a configuration and prints the
+//! `[policy.NAME]` to paste.
 
 use std::fs;
 use std::io::Write as _;
@@ -29,7 +29,7 @@ pub(crate) struct Weights {
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
-    /// Write a policy's weights that won, and the learned rates, as JSON
+    /// Export a policy's accepted weights, and the learned rates, as JSON
     Export(Export),
     /// Check exported weights against a configuration, and print the policy's table with them
     Import(Import),
@@ -39,29 +39,29 @@ enum What {
 struct Export {
     /// History database, as `store.path` names it; a router may be writing it
     database: PathBuf,
-    /// Which policy
+    /// Policy to export
     #[arg(long, value_name = "NAME")]
     policy: String,
 }
 
 #[derive(Debug, clap::Args)]
 struct Import {
-    /// What `export` wrote
+    /// File written by `export`
     file: PathBuf,
     #[command(flatten)]
     config: ConfigArgs,
 }
 
-/// What is exported.
+/// Exported weights and rates of one policy.
 #[derive(Debug, Serialize, Deserialize)]
 struct Learned {
     policy: String,
-    /// Of the policy's text, so that a reader sees whether it is the same.
+    /// Digest of the policy's text, so that a reader sees if it is the same policy.
     sha256: String,
     generation: u64,
-    /// By term.
+    /// Weights by term.
     weights: Map<String, Value>,
-    /// For people and for comparison; a router learns its own.
+    /// Learned rates, for people and for comparison; every router learns its own.
     #[serde(default)]
     rates: Vec<Rate>,
 }
@@ -78,7 +78,7 @@ struct Rate {
 
 impl Command for Weights {
     const NAME: &'static str = "weights";
-    const ABOUT: &'static str = "Take what a router learned out of its history, and into a configuration";
+    const ABOUT: &'static str = "Move learned weights from a router's history into a configuration";
 
     fn run(self) -> Exit {
         match self.what {
@@ -96,7 +96,7 @@ impl Export {
                     Ok(learned) => shown(&learned),
                     Err(known) => {
                         anstream::eprintln!(
-                            "gorgo: the history has no weights of policy {}; it has: {known}",
+                            "gorgo: the history has no weights of policy {}; policies with weights: {known}",
                             self.policy
                         );
                         Exit::No
@@ -118,7 +118,7 @@ async fn read(database: &std::path::Path) -> Result<(Vec<StoredWeights>, Vec<Sto
     Ok(found)
 }
 
-/// Of this policy; else the names of those that there are.
+/// Exported weights of this policy; else the names of the policies that have some.
 fn learned(policy: &str, all: Vec<StoredWeights>, rates: Vec<StoredRate>) -> Result<Learned, String> {
     let known: Vec<String> = all.iter().map(|one| one.policy.clone()).collect();
     let one = all.into_iter().find(|one| one.policy == policy).ok_or_else(|| known.join(", "))?;
@@ -138,7 +138,7 @@ fn learned(policy: &str, all: Vec<StoredWeights>, rates: Vec<StoredRate>) -> Res
 fn shown(learned: &Learned) -> Exit {
     match serde_json::to_string_pretty(learned) {
         Ok(text) => {
-            // A closed pipe is not worth an error.
+            // A closed pipe is ignored, as with `head`.
             let _ = std::io::stdout().write_all(format!("{text}\n").as_bytes());
             Exit::Done
         }
@@ -168,19 +168,23 @@ impl Import {
                 return Exit::Usage;
             }
         };
+        // Checked against the configuration before anything is printed, because the output will be pasted there.
         let fitted = policies
             .named(&learned.policy)
             .ok_or_else(|| format!("{} has no policy {}", path.display(), learned.policy))
             .and_then(|policy| fitting(policy, &learned).map(|weights| (policy, weights)));
         match fitted {
             Ok((policy, weights)) => {
-                // Comments of its own text stay, wherever that stands; a file that was just read can be read again.
+                // Keep the comments of the policy's own text, in the file or a preset. The file was just read; if it is
+                // gone by now, only its comments are missing.
                 let file = fs::read_to_string(path).unwrap_or_default();
                 let preset =
                     PRESETS.iter().find(|preset| *preset.name == *policy.name).map_or("", |preset| preset.text);
-                let from = if policy.sha256 == learned.sha256 { "the same text" } else { "another text of it" };
+                // Weights learned with another version may not suit this one, so the comment tells them apart.
+                let from =
+                    if policy.sha256 == learned.sha256 { "the same text" } else { "another version of its text" };
                 let text = format!(
-                    "# Weights of {} as generation {} of a router with {from} found them.\n{}",
+                    "# Weights of {}, found by generation {} of a router with {from}.\n{}",
                     policy.name,
                     learned.generation,
                     table(policy, &weights, &[&file, preset])
@@ -196,8 +200,9 @@ impl Import {
     }
 }
 
-/// The weights in slot order: those of the file where the policy may move them, its own elsewhere.
+/// The weights in slot order: those of the file for weights that the policy may tune, its own for all others.
 fn fitting(policy: &Policy, learned: &Learned) -> Result<Vec<f64>, String> {
+    // An unknown term is an error and not skipped: weights only make sense together.
     let strangers: Vec<&str> = learned
         .weights
         .keys()
@@ -206,7 +211,7 @@ fn fitting(policy: &Policy, learned: &Learned) -> Result<Vec<f64>, String> {
         .collect();
     if !strangers.is_empty() {
         return Err(format!(
-            "policy {} has no term {}: the weights are of another policy",
+            "policy {} has no term {}: the weights belong to another policy",
             policy.name,
             strangers.join(", ")
         ));
@@ -214,14 +219,16 @@ fn fitting(policy: &Policy, learned: &Learned) -> Result<Vec<f64>, String> {
     let one = |term: &gorgo_routing::policy::Term| {
         let own = term.weight.init;
         match learned.weights.get(&*term.name).map(Value::as_f64) {
+            // A weight that is fixed here stays as configured, whatever the file has for it.
             _ if !term.weight.tune => Ok(own),
             None => Ok(own),
+            // Bounds are limits that the user set for this fleet; a weight beyond them is refused and not clamped.
             Some(Some(value)) if value >= term.weight.min && value <= term.weight.max => Ok(value),
             Some(Some(value)) => Err(format!(
                 "term {}: {value} is outside the bounds of its weight, {} to {}",
                 term.name, term.weight.min, term.weight.max
             )),
-            Some(None) => Err(format!("term {}: its weight is no number", term.name)),
+            Some(None) => Err(format!("term {}: its weight is not a number", term.name)),
         }
     };
     policy.terms.iter().map(one).collect()

@@ -1,38 +1,40 @@
-//! Numbers → places: linear or logarithmic, with ticks at round numbers.
+//! Mapping of numbers to positions: linear or logarithmic, with ticks at round numbers.
 
 use std::fmt::Write as _;
 
-/// Where the largest number is so many times the smallest, an axis is logarithmic.
+/// An axis is logarithmic if its largest number exceeds its smallest by more than this factor.
 const WIDE: f64 = 5.0;
 
-/// An axis between two places.
+/// An axis between two positions.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Axis {
     low: f64,
     high: f64,
     is_log: bool,
-    /// Places of its ends; from high to low where it points up.
+    /// Positions of its ends; from high to low if the axis points up.
     pub(super) from: f64,
     pub(super) to: f64,
 }
 
 impl Axis {
-    /// An axis that has room for these numbers, of 0 and above. Linear ones begin at 0.
+    /// An axis with room for these numbers, all at least 0. Linear ones begin at 0.
     pub(super) fn over(values: impl IntoIterator<Item = f64>, from: f64, to: f64) -> Self {
         let (mut least, mut most) = (f64::INFINITY, 0.0_f64);
         for value in values.into_iter().filter(|value| value.is_finite() && *value > 0.0) {
             (least, most) = (least.min(value), most.max(value));
         }
         if most <= 0.0 {
+            // Nothing measured: any range will do, as long as it is not empty, because `at` divides by it.
             return Self { low: 0.0, high: 1.0, is_log: false, from, to };
         }
         if most / least > WIDE {
+            // Room of 12 % on both sides, so that marks are not drawn on the frame.
             return Self { low: least / 1.12, high: most * 1.12, is_log: true, from, to };
         }
         Self { low: 0.0, high: most * 1.06, is_log: false, from, to }
     }
 
-    /// The same, where no number is a length: linear ones begin a little below the least.
+    /// The same for numbers that are not drawn as lengths: linear ones begin slightly below the least.
     pub(super) fn around(values: impl IntoIterator<Item = f64> + Clone, from: f64, to: f64) -> Self {
         let over = Self::over(values.clone(), from, to);
         let least = values.into_iter().filter(|value| value.is_finite()).fold(f64::INFINITY, f64::min);
@@ -43,13 +45,14 @@ impl Axis {
         Self { low: (least - room).max(0.0), ..over }
     }
 
-    /// From 0 to 1.
+    /// An axis from 0 to 1.
     pub(super) const fn share(from: f64, to: f64) -> Self {
         Self { low: 0.0, high: 1.0, is_log: false, from, to }
     }
 
-    /// Where a number stands; what lies outside stands at the end.
+    /// Position of a number; values outside the axis are placed at its end.
     pub(super) fn at(&self, value: f64) -> f64 {
+        // Values below the axis, zeros among them, have no logarithm: clamp before taking it.
         let share = if self.is_log {
             (value.max(self.low).ln() - self.low.ln()) / (self.high.ln() - self.low.ln())
         } else {
@@ -58,21 +61,24 @@ impl Axis {
         self.from + share.clamp(0.0, 1.0) * (self.to - self.from)
     }
 
-    /// Round numbers on it.
+    /// Round numbers on the axis.
     pub(super) fn ticks(&self) -> Vec<f64> {
         if !self.is_log {
+            // About six ticks, at the next larger step of the form 1, 2 or 5 × 10ⁿ.
             let rough = (self.high - self.low) / 6.0;
             let power = 10_f64.powf(rough.log10().floor());
             let step = [1.0, 2.0, 5.0, 10.0].into_iter().map(|digit| digit * power).find(|step| *step >= rough);
             let step = step.unwrap_or(rough);
             let mut ticks = Vec::new();
             let mut tick = (self.low / step).ceil() * step;
+            // The factor admits the last tick despite rounding; the count ends the loop if a step vanishes in rounding.
             while tick <= self.high * 1.000_001 && ticks.len() < 20 {
                 ticks.push(tick);
                 tick += step;
             }
             return ticks;
         }
+        // Over more than two and a half decades labels at 2 and 5 would overlap.
         let digits: &[f64] = if self.high / self.low > 300.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
         let mut ticks = Vec::new();
         let mut power = 10_f64.powf(self.low.log10().floor());
@@ -113,7 +119,7 @@ impl Axis {
     }
 }
 
-/// A tick's number: as many digits as it has, a comma every three.
+/// Label of a tick: as many digits as needed, with thousands separators.
 fn label(tick: f64) -> String {
     let text = if tick >= 10.0 { format!("{tick:.0}") } else { format!("{:.2}", tick) };
     let (whole, part) = text.split_once('.').unwrap_or((&text, ""));

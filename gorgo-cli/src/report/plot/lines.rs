@@ -1,4 +1,4 @@
-//! One line per series over a common axis: latency over load, or over a key that was swept.
+//! Line plots with one line per series over a common axis: latency over load, or over a swept key.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use super::{Estimate, WIDTH, short, width};
 
 const HEIGHT: f64 = 400.0;
 const LEFT: f64 = 72.0;
-/// More series than this are not told apart by colour and dashes.
+/// Most series that colours and dashes can distinguish.
 const MOST: usize = 3 * COLOURS;
 
 /// A series.
@@ -16,7 +16,7 @@ const MOST: usize = 3 * COLOURS;
 pub(crate) struct Line {
     pub(crate) name: String,
     pub(crate) marked: bool,
-    /// By rising x.
+    /// Points in order of rising x.
     pub(crate) points: Vec<(f64, Estimate)>,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct Lines<'a> {
     pub(crate) lines: &'a [Line],
     pub(crate) x_title: &'a str,
     pub(crate) y_title: &'a str,
-    /// A level to hold the lines against, and what it is.
+    /// Horizontal line to compare with, and its label.
     pub(crate) limit: Option<(f64, &'a str)>,
 }
 
@@ -40,12 +40,15 @@ impl Lines<'_> {
         let points = || lines.iter().flat_map(|line| &line.points);
         let x_axis = Axis::over(points().map(|(x, _)| *x), LEFT, right);
         let limit = self.limit.map(|(level, _)| level);
+        // The limit belongs to the range: a plot in which it is off the scale does not show that all policies are
+        // within it.
         let y_axis = Axis::over(points().flat_map(|(_, y)| [y.mean, y.ends().1]).chain(limit), bottom, top);
         let mut out = format!("<svg viewBox=\"0 0 {WIDTH} {:.0}\" role=\"img\">\n{legend}", bottom + 46.0);
         x_axis.across(&mut out, top, bottom, self.x_title);
         y_axis.up(&mut out, LEFT, right, self.y_title);
         if let Some((level, name)) = self.limit {
             let y = y_axis.at(level);
+            // SVG has no tooltips but `title`, so every point has its figures in one.
             let _ = writeln!(out, "<path class=\"limit\" d=\"M{LEFT:.1} {y:.1}H{right:.1}\"/>");
             let _ = writeln!(out, "<text x=\"{:.1}\" y=\"{:.1}\">{}</text>", LEFT + 6.0, y - 5.0, escaped(name));
         }
@@ -81,7 +84,7 @@ impl Line {
     }
 }
 
-/// The first eight are whole, the next dashed, the next dotted.
+/// Dash pattern: the first eight series are solid, the next dashed, the next dotted.
 const fn dashes(number: usize) -> &'static str {
     match number / COLOURS {
         0 => "",
@@ -90,7 +93,7 @@ const fn dashes(number: usize) -> &'static str {
     }
 }
 
-/// The names above the plot, as many on a line as fit; and where they end.
+/// Legend above the plot, as many names on a line as fit; and the height at which it ends.
 fn legend(lines: &[Line]) -> (String, f64) {
     let (mut out, mut x, mut y) = (String::new(), 4.0, 14.0);
     for (number, line) in lines.iter().enumerate() {

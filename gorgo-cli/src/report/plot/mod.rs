@@ -1,4 +1,5 @@
-//! Plots as SVG text. Colours are classes of the page around them; nothing is random, so equal figures give equal text.
+//! Plots as SVG text. Colours are CSS classes of the page around them; nothing is random, so equal figures make equal
+//! text.
 
 mod axis;
 mod lines;
@@ -9,14 +10,14 @@ pub(crate) use self::lines::{Line, Lines};
 pub(crate) use self::rows::{Row, Rows};
 pub(crate) use self::scatter::{Dot, Scatter};
 
-/// Width of all plots, units of their own; the page stretches them.
+/// Width of all plots, in their own units; the page scales them.
 const WIDTH: f64 = 960.0;
-/// Width of a character of a label, roughly.
+/// Approximate width of a character of a label.
 const CHARACTER: f64 = 6.9;
-/// Longest label in full, characters.
+/// Longest label that is not shortened, characters.
 const LONGEST: usize = 46;
 
-/// A mean, and its deviation over seeds where there are several.
+/// A mean, and its standard deviation if there are several seeds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Estimate {
     pub(crate) mean: f64,
@@ -24,14 +25,14 @@ pub(crate) struct Estimate {
 }
 
 impl Estimate {
-    /// A deviation down and up; the mean alone where there is none.
+    /// One deviation below and above the mean; the mean alone if there is none.
     fn ends(self) -> (f64, f64) {
         let deviation = self.deviation.unwrap_or(0.0);
         (self.mean - deviation, self.mean + deviation)
     }
 }
 
-/// A label that is not too long.
+/// A label cut to the longest length.
 fn short(label: &str) -> String {
     if label.chars().count() <= LONGEST {
         return label.to_owned();
@@ -46,7 +47,7 @@ fn width(label: &str) -> f64 {
     f64::from(u16::try_from(label.chars().count()).unwrap_or(u16::MAX)) * CHARACTER
 }
 
-/// A number of things as a number to reckon with.
+/// A count as a floating-point number.
 fn many(count: usize) -> f64 {
     f64::from(u32::try_from(count).unwrap_or(u32::MAX))
 }

@@ -1,4 +1,4 @@
-//! One row per policy, some marks on each: what they are, and how far they spread.
+//! Row plots with one row per policy and several marks on each: their values and spread.
 
 use std::fmt::Write as _;
 
@@ -8,30 +8,30 @@ use super::{Estimate, WIDTH, many, short, width};
 
 /// Height of a row.
 const ROW: f64 = 22.0;
-/// Room above the rows, for the legend.
+/// Space above the rows, for the legend.
 const TOP: f64 = 30.0;
-/// Room below, for the axis.
+/// Space below, for the axis.
 const BOTTOM: f64 = 46.0;
 
 /// A row.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Row {
     pub(crate) name: String,
-    /// Whether it stands out.
+    /// True for a highlighted row.
     pub(crate) marked: bool,
-    /// As many as the legend has.
+    /// One per entry of the legend.
     pub(crate) marks: Vec<Option<Estimate>>,
 }
 
 /// A plot of rows.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Rows<'a> {
-    /// What the marks are.
+    /// Names of the marks.
     pub(crate) legend: &'a [&'a str],
     pub(crate) rows: &'a [Row],
     /// Title of the axis.
     pub(crate) title: &'a str,
-    /// Whether the numbers are shares, 0 to 1.
+    /// True if the numbers are shares, 0 to 1.
     pub(crate) shares: bool,
 }
 
@@ -48,6 +48,7 @@ impl Rows<'_> {
             Axis::over(marks().flat_map(|mark| [mark.mean, mark.ends().1]), left, right)
         };
         let mut out = format!("<svg viewBox=\"0 0 {WIDTH} {:.0}\" role=\"img\">\n", bottom + BOTTOM);
+        // Bands first: SVG paints in order, and the grid and the marks must be on top.
         for (number, _) in self.rows.iter().enumerate().filter(|(_, row)| row.marked) {
             let y = TOP + many(number) * ROW;
             let _ = writeln!(out, "<rect class=\"band\" x=\"0\" y=\"{y:.1}\" width=\"{WIDTH}\" height=\"{ROW}\"/>");
@@ -84,6 +85,7 @@ impl Row {
             let (from, to) = estimate.ends();
             let (from, to) = (axis.at(from), axis.at(to));
             let colour = place % super::super::page::COLOURS;
+            // A whisker narrower than a pixel is hidden by its mark.
             if to - from > 1.0 {
                 let _ = writeln!(
                     out,
@@ -101,7 +103,7 @@ impl Row {
     }
 }
 
-/// A mark of that kind: a circle, a square, a diamond, so that they are told apart without colours.
+/// Draws the mark of this position: a circle, a square or a diamond, so that they can be told apart without colours.
 fn mark(out: &mut String, place: usize, x: f64, y: f64) {
     let colour = place % super::super::page::COLOURS;
     let _ = match place {

@@ -1,4 +1,5 @@
-//! One dot per policy. Names stand beside their dots where there is room, else a number that the list below explains.
+//! Scatter plots with one dot per policy. Names are beside their dots if there is room, else numbers that the list
+//! below explains.
 
 use std::fmt::Write as _;
 
@@ -29,7 +30,7 @@ pub(crate) struct Scatter<'a> {
     pub(crate) y_title: &'a str,
 }
 
-/// What is taken: left, top, right, bottom.
+/// Occupied rectangle: left, top, right, bottom.
 type Box = (f64, f64, f64, f64);
 
 impl Scatter<'_> {
@@ -42,8 +43,9 @@ impl Scatter<'_> {
         x_axis.across(&mut body, TOP, bottom, self.x_title);
         y_axis.up(&mut body, LEFT, right, self.y_title);
         let at = |dot: &Dot| (x_axis.at(dot.x.mean), y_axis.at(dot.y.mean));
+        // Greedy placement: dots are fixed, and every label that finds room becomes an obstacle for those after it.
         let mut taken: Vec<Box> = self.dots.iter().map(|dot| around(at(dot), 6.0)).collect();
-        // Whiskers are thin: a label rather stands beside them, but on them before it becomes a number.
+        // Whiskers are thin: a label is placed beside them if possible, and over them before it becomes a number.
         let mut whiskers: Vec<Box> = Vec::new();
         let mut crowded = Vec::new();
         for dot in self.dots {
@@ -66,7 +68,7 @@ impl Scatter<'_> {
                 dot.x.mean, dot.y.mean
             );
         }
-        // Those that stand out choose first, then the others in order.
+        // Highlighted dots choose their label's position first, then the others in order.
         let order = self.dots.iter().filter(|dot| dot.marked).chain(self.dots.iter().filter(|dot| !dot.marked));
         for dot in order {
             let class = if dot.marked { " class=\"over marked\"" } else { " class=\"over\"" };
@@ -87,7 +89,7 @@ impl Scatter<'_> {
                     (number, place)
                 }
             };
-            // Where not even a number has room the dot's title tells.
+            // If there is no room even for a number, the dot's tooltip has the name.
             if let Some(place) = place {
                 taken.push(place);
                 let (x, y) = (place.0, place.3 - 3.0);
@@ -104,7 +106,7 @@ impl Scatter<'_> {
     }
 }
 
-/// The names behind the numbers, as many on a line as fit.
+/// Lines that explain the numbers, as many names on each as fit.
 fn listed(names: &[String]) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for (number, name) in names.iter().enumerate() {
@@ -124,7 +126,7 @@ const fn around((x, y): (f64, f64), radius: f64) -> Box {
     (x - radius, y - radius, x + radius, y + radius)
 }
 
-/// Where a label may stand: right, left, above, below, and at the corners.
+/// Candidate positions of a label: right, left, above, below, and the corners.
 fn places((x, y): (f64, f64), width: f64) -> [Box; 8] {
     let (half, near) = (LABEL / 2.0, 8.0);
     let boxed = |left: f64, middle: f64| (left, middle - half, left + width, middle + half);
@@ -165,7 +167,7 @@ mod tests {
 
     #[test]
     fn a_label_stands_beside_whiskers_where_there_is_room() {
-        // Its spread reaches far to both sides, so that a label beside it would be struck; above is room.
+        // Wide whiskers on both sides would cross a label beside the dot; above it there is room.
         let wide = |mean, deviation| Estimate { mean, deviation: Some(deviation) };
         let one = Dot { name: "one".to_owned(), marked: false, x: wide(500.0, 200.0), y: wide(900.0, 1.0) };
         let far = dot("far", 1_000.0, 2_000.0);

@@ -1,5 +1,5 @@
-//! `gorgo calibrate --engine URL`: an engine's constants by asking it, past any router: cold synthetic prompts of many lengths,
-//! one at a time. Nothing else may use the engine meanwhile.
+//! `gorgo calibrate --engine URL`: measures an engine directly, bypassing any router: cold synthetic prompts of many
+//! lengths, one at a time. Nothing else may use the engine meanwhile.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,19 +18,19 @@ use crate::load::{Live, Target, api_key};
 use crate::report::json::number;
 use crate::report::number::count;
 
-/// The shortest prompt, tokens; as the reference's 2,000 characters.
+/// Shortest prompt, tokens; about the 2,000 characters that the GORGO authors' calibration begins with.
 const SHORTEST: u32 = 512;
 
 /// Flags that only go with `--engine`.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct AskArgs {
-    /// Engine to ask, such as http://10.0.1.7:30000; nothing else may use it meanwhile
+    /// Engine to measure, such as http://10.0.1.7:30000; nothing else may use it meanwhile
     #[arg(long, value_name = "URL")]
     pub(super) engine: Option<String>,
-    /// With --engine: prompts that are measured
+    /// With --engine: measured prompts
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(8..=10_000))]
     samples: u32,
-    /// With --engine: prompts before those, which count for nothing
+    /// With --engine: prompts before the measured ones, to warm up
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(0..=1_000))]
     warm_up: u32,
     /// With --engine: tokens of each answer
@@ -39,21 +39,21 @@ pub(super) struct AskArgs {
     /// With --engine: tokens of the longest prompt; the shortest has 512
     #[arg(long, value_name = "N", default_value_t = 8_000, value_parser = clap::value_parser!(u32).range(1_024..=1_000_000))]
     longest_prompt: u32,
-    /// With --engine: connections whose set-up is timed, the least of which is the round trip
+    /// With --engine: connections whose set-up is timed; the shortest time is the round trip
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     pings: u32,
-    /// With --engine: model to ask for [default: the first that /v1/models names]
+    /// With --engine: model to ask for [default: the first that /v1/models lists]
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
     /// With --engine: environment variable that holds the API key
     #[arg(long, value_name = "VAR")]
     api_key_env: Option<String>,
-    /// With --engine: give a request up after so many seconds
+    /// With --engine: give up on a request after this many seconds
     #[arg(long, value_name = "SECS", default_value_t = 120)]
     timeout_secs: u64,
 }
 
-/// What the engine answered.
+/// Answers of the engine.
 struct Answers {
     url: String,
     rtt_ms: Option<f64>,
@@ -62,7 +62,7 @@ struct Answers {
 }
 
 impl AskArgs {
-    /// What to print, and how to end; an error in words.
+    /// Text to print, and the exit code; or an error message.
     pub(super) async fn asked(
         &self,
         url: &str,
@@ -70,7 +70,7 @@ impl AskArgs {
         (profile, seed, as_json): (&Profile, u64, bool),
     ) -> Result<(String, Exit), String> {
         let key = self.api_key_env.as_deref().map(api_key).transpose().map_err(|error| error.to_string())?;
-        // Texts that no cache has seen, also not from the run before.
+        // The time as a seed: texts that no cache has seen, not even from an earlier run of this command.
         let text_seed = clock.now().0;
         let limit = Duration::from_secs(self.timeout_secs);
         let shared = (clock, TaskTracker::new());
@@ -78,9 +78,11 @@ impl AskArgs {
         let live = Live::reach(target, key.as_ref(), self.model.as_deref(), shared, text_seed, limit).await;
         let live = live.map_err(|error| format!("--engine {url}: {error}"))?;
         let rtt_ms = live.rtt_ms(self.pings).await;
+        // The first requests of an idle engine may compile kernels or allocate memory; their times are dropped.
         live.alone(&self.lengths(self.warm_up), 0).await;
         let mut samples = live.alone(&self.lengths(self.samples), 1).await;
         let sent = samples.len();
+        // Failed prompts are counted and reported, but they have no time to fit.
         samples.retain(|sample| sample.error.is_none() && sample.ttft_ms.is_some());
         let answers = Answers { url: url.to_owned(), rtt_ms, failed: sent - samples.len(), samples };
         let found = alone(&observations(&answers), seed);
@@ -92,8 +94,10 @@ impl AskArgs {
         Ok((text, if found.is_some() { Exit::Done } else { Exit::No }))
     }
 
-    /// Lengths from the shortest to the longest, even, and not in order: what drifts meanwhile is no slope.
+    /// Evenly spaced lengths from the shortest to the longest, not in order, so that a drift during the measurement
+    /// does not look like a slope.
     fn lengths(&self, many: u32) -> Vec<(u32, u32)> {
+        // n prompts are n − 1 steps apart.
         let steps = f64::from(many.saturating_sub(1).max(1));
         let span = f64::from(self.longest_prompt.saturating_sub(SHORTEST));
         let of = |place: u32| {
@@ -101,6 +105,7 @@ impl AskArgs {
             let more = (span * f64::from(place) / steps).round() as u32;
             (SHORTEST + more, self.decode_tokens)
         };
+        // Up over the even positions and down over the odd ones: each length range occurs early and late.
         let (even, odd): (Vec<u32>, Vec<u32>) = (0..many).partition(|place| place.is_multiple_of(2));
         even.into_iter().chain(odd.into_iter().rev()).map(of).collect()
     }
@@ -118,7 +123,7 @@ impl AskArgs {
             optional(answers.rtt_ms)
         );
         let Some(found) = found else {
-            out += "too few of them were answered to say anything\n";
+            out += "too few prompts were answered to fit anything\n";
             return out;
         };
         let mut constants = table(&["constant", "ms", "95 % from", "to", "least squares", &profile.name]);
@@ -128,11 +133,12 @@ impl AskArgs {
             rows.chain(found.step.as_ref().map(|step| (step, None)))
         {
             let name = if per.is_empty() { name.clone() } else { format!("{name}, per {per}") };
+            // Least squares is shown beside the robust fit: where they differ, outliers distort it.
             let known = known(profile, &name);
             constants.add_row([name, digits(*value), digits(*low), digits(*high), optional(squares), optional(known)]);
         }
         let off = found.median_error_share.map_or_else(|| "–".to_owned(), |share| format!("{:.1} %", 100.0 * share));
-        out + &format!("{constants}\nfirst tokens are off by {off} (median); the floor has the round trip in it\n")
+        out + &format!("{constants}\nmedian error of first tokens: {off}; the floor includes the round trip\n")
             + &engine_settings::text(profile)
     }
 
@@ -158,7 +164,7 @@ impl AskArgs {
     }
 }
 
-/// What a profile says of the same: a step is of one request alone.
+/// Value of a profile for the same constant; a step is one of a single request.
 fn known(profile: &Profile, name: &str) -> Option<f64> {
     match name.split(',').next().unwrap_or_default() {
         "step" => Some(profile.decode_ms(1, 0)),
@@ -170,10 +176,12 @@ fn known(profile: &Profile, name: &str) -> Option<f64> {
 fn observations(answers: &Answers) -> Vec<Observation> {
     let one = |sample: &Sample| {
         let tokens = sample.usage.prompt_tokens.unwrap_or(sample.input_tokens);
+        // Prompts are new each time, but an engine may still report cached tokens, such as those of a common prefix of
+        // its template.
         let cached = sample.usage.cached_tokens.map(|cached| f64::from(tokens.saturating_sub(cached)));
         let generated = sample.usage.completion_tokens.unwrap_or(sample.content_events);
         let ttft_ms = sample.ttft_ms.unwrap_or_default();
-        // To the last token, not to the last byte: closing a stream is no decoding.
+        // Up to the last token, not to the last byte: closing a stream is not decoding.
         let decoding_ms = sample.itl_ms.map_or(0.0, |itl_ms| itl_ms * f64::from(generated.saturating_sub(1)));
         Observation {
             run: 0,

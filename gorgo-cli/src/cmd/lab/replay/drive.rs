@@ -1,4 +1,5 @@
-//! The open loop: each request leaves at its time, whatever became of those before it, with at most so many in flight.
+//! The open loop: each request leaves at its time, whatever happened to those before it, with at most a fixed number in
+//! flight.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -12,19 +13,19 @@ use tokio_util::task::TaskTracker;
 
 use crate::load::{BodyWriter, Client, Job};
 
-/// What to send.
+/// Requests to send.
 pub(super) struct Plan {
-    /// The requests by time, times in ms from the start.
+    /// Requests in order of time, times in ms from the start.
     pub(super) rows: Vec<TraceRow>,
-    /// Their bodies.
+    /// Writer of their bodies.
     pub(super) bodies: BodyWriter,
     /// Most requests in flight at once; `None` for no limit.
     pub(super) max_in_flight: Option<usize>,
-    /// Whether the trace's sessions are sent along.
+    /// True to send the trace's sessions.
     pub(super) sessions: bool,
 }
 
-/// What came of it.
+/// Result of driving a plan.
 #[derive(Debug, Default)]
 pub(super) struct Driven {
     /// One per request that ended, in the order they ended.
@@ -40,15 +41,15 @@ pub(super) struct Driven {
 /// Ways to end a run early.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Brakes {
-    /// Send nothing more; what is in flight may end.
+    /// Stop sending; requests in flight may finish.
     pub(super) stop: CancellationToken,
-    /// Drop what is in flight.
+    /// Drop requests in flight.
     pub(super) abort: CancellationToken,
-    /// Do so by itself, so long after the last was sent.
+    /// Drop them automatically this long after the last send.
     pub(super) drain: Option<Duration>,
 }
 
-/// Sends the plan. `on_end` sees each sample as its request ends.
+/// Sends the plan. `on_end` is called with each sample as its request ends.
 pub(super) async fn drive(
     client: &Arc<Client>,
     plan: Plan,
@@ -58,6 +59,7 @@ pub(super) async fn drive(
 ) -> Driven {
     let planned = plan.rows.len();
     let (results, mut ended) = mpsc::unbounded_channel();
+    // Ends when the last sender is dropped: `dispatch` owns one, and each running request a clone.
     let collect = async {
         let mut samples = Vec::with_capacity(planned);
         while let Some(sample) = ended.recv().await {
@@ -72,6 +74,7 @@ pub(super) async fn drive(
         all_sent.cancel();
         sent
     };
+    // Never completes, because aborting makes the other branch complete with the samples so far.
     let drain = async {
         all_sent.cancelled().await;
         if let Some(limit) = brakes.drain {
@@ -87,7 +90,7 @@ pub(super) async fn drive(
     Driven { unsent: planned - sent, unfinished: sent - samples.len(), samples, ..Driven::default() }
 }
 
-/// Sends each row at its time; returns how many were sent.
+/// Sends each row at its time; returns the number of requests sent.
 async fn dispatch(
     client: &Arc<Client>,
     plan: Plan,
@@ -100,7 +103,7 @@ async fn dispatch(
     let now_ms = || client.clock().now().millis_since(start);
     let mut sent = 0;
     for row in plan.rows {
-        // The body is written before the request is due, so that writing it is not lateness.
+        // Write the body before the request is due, so that writing it does not make the request late.
         let body = plan.bodies.write(&row);
         let wait = Duration::try_from_secs_f64((row.at_ms - now_ms()) / 1e3).unwrap_or_default();
         if !wait.is_zero() {
@@ -109,6 +112,7 @@ async fn dispatch(
                 () = brakes.stop.cancelled() => {}
             }
         }
+        // The wait for a slot is measured separately: it is lateness by --max-in-flight, not by this machine.
         let due_ms = now_ms();
         let Some(slot) = slot(slots.as_ref(), brakes).await else { break };
         let job = Job {
@@ -127,6 +131,7 @@ async fn dispatch(
         sent += 1;
         let (client, results, abort) = (Arc::clone(client), results.clone(), brakes.abort.clone());
         tracker.spawn(async move {
+            // A task per request, so that a slow answer never delays the next send.
             let ended = abort.run_until_cancelled(client.exchange(job)).await;
             drop(slot);
             if let Some(sample) = ended {
@@ -137,7 +142,7 @@ async fn dispatch(
     sent
 }
 
-/// A slot under the limit; `None` when the run was stopped meanwhile.
+/// A slot under the limit; `None` if the run was stopped meanwhile.
 async fn slot(slots: Option<&Arc<Semaphore>>, brakes: &Brakes) -> Option<Option<OwnedSemaphorePermit>> {
     if brakes.stop.is_cancelled() {
         return None;

@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// SIGINT and, where it exists, SIGTERM.
+/// SIGINT and, on Unix, SIGTERM.
 pub(super) struct Interrupts {
     #[cfg(unix)]
     terminate: tokio::signal::unix::Signal,
@@ -23,7 +23,7 @@ impl Interrupts {
         Ok(Self {})
     }
 
-    /// Waits for the next one.
+    /// Waits for the next signal.
     pub(super) async fn next(&mut self) {
         #[cfg(unix)]
         tokio::select! {
@@ -32,6 +32,7 @@ impl Interrupts {
         }
         #[cfg(not(unix))]
         if tokio::signal::ctrl_c().await.is_err() {
+            // Without a handler no signal can be waited for; returning would stop the replay.
             std::future::pending::<()>().await;
         }
     }

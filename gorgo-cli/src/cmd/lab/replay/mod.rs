@@ -1,4 +1,4 @@
-//! `gorgo replay TRACE --to URL`: a recorded trace as an open-loop load on any OpenAI-compatible server.
+//! `gorgo replay TRACE --to URL`: sends a recorded trace as an open-loop load to any OpenAI-compatible server.
 //!
 //! ```text
 //! file → trace::read → trace::shape → drive (each row at its time) → client → Sample → Summary → table, JSON, CSV
@@ -43,10 +43,10 @@ use crate::runtime::{block_on, clock};
 
 pub(crate) use self::args::Replay;
 
-/// Connections opened ahead where there is no limit of requests in flight.
+/// Number of connections opened ahead if there is no limit of requests in flight.
 const WARM_CONNECTIONS: usize = 64;
 
-/// Why there is nothing to report.
+/// Error: there is nothing to report.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReplayError {
     #[error(transparent)]
@@ -61,19 +61,19 @@ pub(super) enum ReplayError {
     Key(#[from] KeyError),
     #[error("--to: {0}")]
     Address(#[from] hyper::http::Error),
-    #[error("{}: no request is left to send; all {rows} rows are over --max-input-tokens, or --limit is 0", path.display())]
+    #[error("{}: no request to send: all {rows} rows are over --max-input-tokens, or --limit is 0", path.display())]
     Nothing { path: PathBuf, rows: usize },
     #[error("{0}")]
     Unreachable(Failure),
-    #[error("no model to ask for: /v1/models: {0}; name one with --model")]
+    #[error("no model to ask for: /v1/models: {0}; choose one with --model")]
     Model(Failure),
-    #[error("no model to ask for: /v1/models names none; name one with --model")]
+    #[error("no model to ask for: /v1/models lists none; choose one with --model")]
     NoModel,
-    #[error("--engine-info: /get_server_info: {0}; only SGLang has it")]
+    #[error("--engine-info: /get_server_info: {0}; only SGLang has this endpoint")]
     Engine(Failure),
-    #[error("cannot listen for signals: {0}")]
+    #[error("cannot install signal handlers: {0}")]
     Signals(io::Error),
-    #[error("--start-at {0}: that is past; name a time to come")]
+    #[error("`--start-at` {0} is in the past")]
     Past(Timestamp),
     #[error("--history: {0}")]
     History(#[from] StoreError),
@@ -91,20 +91,21 @@ impl ReplayError {
 
 impl Command for Replay {
     const NAME: &'static str = "replay";
-    const ABOUT: &'static str = "Replay a recorded trace against a server and report what was measured";
+    const ABOUT: &'static str = "Replay a recorded trace against a server and report the measured latencies";
 
     fn run(self) -> Exit {
         block_on(run(self, clock()))
     }
 }
 
-/// Replays, prints, and says how it went.
+/// Replays, prints the report, and returns the exit code.
 async fn run(args: Replay, clock: Arc<dyn Clock>) -> Exit {
     match replay(&args, clock).await {
         Ok(report) => {
             let text = if args.json { report.json_text() } else { report.text() };
-            // A reader that has left (a closed pipe) does not change what was measured.
+            // A closed pipe does not change the result.
             anstream::stdout().write_all(text.as_bytes()).ok();
+            // JSON goes to a program; the person who started the command still needs the warning.
             if args.json && !report.summary.slip.is_good() {
                 anstream::eprintln!("gorgo replay: load generator limited: see policies[0].slip");
             }
@@ -123,6 +124,7 @@ async fn replay(args: &Replay, clock: Arc<dyn Clock>) -> Result<Report, ReplayEr
     let bytes = tokio::fs::read(&args.trace).await.map_err(file)?;
     let mut record = Record::of(&bytes, &command_line(std::env::args()));
     let read = trace::read(&bytes, args.block_size);
+    // The raw file is not needed during the replay, which may take hours.
     drop(bytes);
     let trace = read.map_err(|cause| ReplayError::Trace { path: args.trace.clone(), cause })?;
     let (rows_without_blocks, rows_refitted) = (trace.rows_without_blocks, trace.rows_refitted);
@@ -140,7 +142,7 @@ async fn replay(args: &Replay, clock: Arc<dyn Clock>) -> Result<Report, ReplayEr
         return Err(ReplayError::Nothing { path: args.trace.clone(), rows: shaped.counts.rows });
     }
     if let Some(path) = &args.history {
-        // One that cannot be read is found before the replay, too.
+        // Find out before the replay if the history cannot be read.
         Reader::open(path).await?.close().await;
     }
 
@@ -153,8 +155,8 @@ async fn replay(args: &Replay, clock: Arc<dyn Clock>) -> Result<Report, ReplayEr
     let requests = shaped.rows.len();
     let model = record.ask(&client, args).await?;
 
-    // Opened before the replay, so that a path that cannot be written does not cost one; and after all else that could stop it,
-    // so that nothing is made or emptied for a run that never was.
+    // Opened before the replay, so that an unwritable path does not waste it; and after everything else that can fail,
+    // so that no file is created or truncated for a run that never starts.
     let folder = args.out_dir.as_deref().map(Folder::make).transpose().map_err(ReplayError::Output)?;
     let create =
         |flag: &'static str, own: Option<&PathBuf>, name: &str| -> Result<Option<(PathBuf, File)>, ReplayError> {
@@ -181,7 +183,7 @@ async fn replay(args: &Replay, clock: Arc<dyn Clock>) -> Result<Report, ReplayEr
     let router = match &args.history {
         Some(path) => match Router::read(path, &driven.samples).await {
             Ok(router) => Some(router),
-            // What was measured is worth more than what the history would have said of it.
+            // The measurements are worth more than the history's part of the report.
             Err(error) => {
                 anstream::eprintln!("gorgo replay: --history: {error}");
                 None
@@ -189,6 +191,7 @@ async fn replay(args: &Replay, clock: Arc<dyn Clock>) -> Result<Report, ReplayEr
         },
         None => None,
     };
+    // The samples first: should anything after this fail, the measurements are on disk.
     if let Some((path, out)) = csv_file {
         csv::write(&driven.samples, BufWriter::new(out)).map_err(|cause| ReplayError::File { path, cause })?;
     }
@@ -225,11 +228,11 @@ async fn replay(args: &Replay, clock: Arc<dyn Clock>) -> Result<Report, ReplayEr
     Ok(report)
 }
 
-/// Connections are opened this long before a time that the replay waits for, so that none of them is idle for long.
+/// Time before the start at which connections are opened, so that none of them stays idle for long.
 const WARM_BEFORE: Duration = Duration::from_secs(1);
 
-/// Waits for its time where there is one, and drives the plan; the first interrupt, or the end of its time, stops sending
-/// and lets what is in flight end, the second drops it.
+/// Waits for the start time if there is one, and drives the plan. The first interrupt, or the time limit, stops sending
+/// and lets requests in flight finish; the second drops them.
 async fn drive_until_stopped(
     args: &Replay,
     client: &Arc<Client>,
@@ -237,6 +240,7 @@ async fn drive_until_stopped(
     tracker: &TaskTracker,
     mut progress: Progress,
 ) -> Result<drive::Driven, ReplayError> {
+    // From here on signals stop the replay in order; before, they end the process.
     let mut interrupts = Interrupts::new().map_err(ReplayError::Signals)?;
     let brakes = Brakes { drain: args.drain_secs.map(Duration::from_secs), ..Brakes::default() };
     let notes = progress.clone();
@@ -245,11 +249,13 @@ async fn drive_until_stopped(
         notes.note(&format!("waiting for {}", args.start_at.unwrap_or_default()));
         wait_until(begins, WARM_BEFORE, client, &mut interrupts, &brakes).await;
     }
+    // As many as can be in use at once: a connection opened later would add a round trip to its request.
     let connections = plan.max_in_flight.unwrap_or(WARM_CONNECTIONS).min(plan.rows.len());
     client.warm(connections).await.map_err(ReplayError::Unreachable)?;
     if let Some(begins) = begins {
         wait_until(begins, Duration::ZERO, client, &mut interrupts, &brakes).await;
     }
+    // After warming up: this is the time that the report gives as the start of the load.
     let started_at = client.clock().now();
     let time_is_up = async {
         match args.max_minutes.and_then(|minutes| Duration::try_from_secs_f64(minutes * 60.0).ok()) {
@@ -266,14 +272,15 @@ async fn drive_until_stopped(
             () = &mut time_is_up, if !is_up => {
                 is_up = true;
                 brakes.stop.cancel();
-                notes.note("--max-minutes are over: stopped sending; waiting for what is in flight");
+                notes.note("--max-minutes reached: stopped sending; waiting for requests in flight");
             }
             () = interrupts.next() => {
+                // The second interrupt, or the first one after the time limit.
                 if brakes.stop.is_cancelled() {
                     brakes.abort.cancel();
                 } else {
                     brakes.stop.cancel();
-                    notes.note("stopped sending; waiting for what is in flight (interrupt again to drop it)");
+                    notes.note("stopped sending; waiting for requests in flight (interrupt again to drop them)");
                 }
             }
         }
@@ -283,13 +290,13 @@ async fn drive_until_stopped(
     Ok(driven)
 }
 
-/// A time to come on the client's clock.
+/// A future time on the client's clock.
 fn moment(time: Timestamp, clock: &dyn Clock) -> Result<At, ReplayError> {
     let at = u64::try_from(time.as_microsecond()).ok().map(At);
     at.filter(|at| at.0 > clock.now().0).ok_or(ReplayError::Past(time))
 }
 
-/// Waits until so long before a time; an interrupt ends the waiting and lets nothing be sent.
+/// Waits until `before` ahead of a time; an interrupt ends the wait, and then nothing is sent.
 async fn wait_until(begins: At, before: Duration, client: &Client, interrupts: &mut Interrupts, brakes: &Brakes) {
     let left = Duration::from_micros(begins.0.saturating_sub(client.clock().now().0)).saturating_sub(before);
     if brakes.stop.is_cancelled() || left.is_zero() {

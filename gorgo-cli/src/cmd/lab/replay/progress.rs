@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 /// Redraws per second.
 const REDRAWS: u8 = 4;
 
-/// Shows how far a replay is. Clones show the same bar.
+/// Progress of a replay. Clones show the same bar.
 #[derive(Clone)]
 pub(super) struct Progress {
     bar: ProgressBar,
@@ -16,7 +16,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// A bar over so many requests; invisible where stderr is no terminal.
+    /// A bar over this number of requests; invisible if stderr is no terminal.
     pub(super) fn new(requests: usize) -> Self {
         let visible = std::io::stderr().is_terminal();
         let target = if visible { ProgressDrawTarget::stderr_with_hz(REDRAWS) } else { ProgressDrawTarget::hidden() };
@@ -38,12 +38,12 @@ impl Progress {
         self.bar.inc(1);
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub(super) fn finish(self) {
         self.bar.finish_and_clear();
     }
 
-    /// Writes a line above the bar, or plainly where there is none.
+    /// Writes a line above the bar, or plainly if there is none.
     pub(super) fn note(&self, text: &str) {
         self.bar.suspend(|| anstream::eprintln!("{text}"));
     }

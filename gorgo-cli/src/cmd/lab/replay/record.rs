@@ -1,5 +1,5 @@
-//! What a replay was made with and against, for whoever compares it with another: program, machine, trace, server, and
-//! where the router's history can be read, its run and how often it fell back.
+//! Record of the circumstances of a replay, for comparing it with another: program, machine, trace, server, and, if the
+//! router's history can be read, its run and how often it fell back.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::cmd::lab::simulate::ground::hexadecimal;
 use crate::load::{Client, Failure};
 use crate::report::json::SCHEMA_VERSION;
 
-/// What is put down of SGLang's `/get_server_info`.
+/// Keys recorded from SGLang's `/get_server_info`.
 const ENGINE_KEYS: [&str; 11] = [
     "version",
     "model_path",
@@ -32,42 +32,44 @@ const ENGINE_KEYS: [&str; 11] = [
     "disable_radix_cache",
 ];
 
-/// How long a list of models is waited for that is not needed.
+/// Longest wait for a list of models that is not needed.
 const LIST_LIMIT: Duration = Duration::from_secs(10);
 
-/// The history is behind by its flush at most, 250 ms as shipped; so often it is looked at again.
+/// Number of reads of the history until it is complete. The router writes it with a delay of at most its flush
+/// interval, 250 ms by default.
 const LOOKS: u32 = 20;
-/// Between two looks.
+/// Pause between two reads.
 const LOOK_PAUSE: Duration = Duration::from_millis(250);
 
-/// How a replay was made.
+/// Circumstances of a replay.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Record {
-    /// Hash of the trace file as it lay there.
+    /// Hash of the trace file's bytes, packed as it is.
     pub(super) trace_sha256: String,
     /// The command line, without folders.
     pub(super) command: String,
-    /// When the first request could leave.
+    /// Time when the first request could leave.
     pub(super) started_at: At,
-    /// What `/v1/models` lists; null where the server does not say.
+    /// Models listed by `/v1/models`; null if the server does not list them.
     pub(super) models: Value,
-    /// The engine's own settings, where asked for and told.
+    /// The engine's own settings, if asked for and reported.
     pub(super) engine: Value,
 }
 
 impl Record {
-    /// Of a trace file's bytes.
+    /// A record of a trace file's bytes.
     pub(super) fn of(trace: &[u8], command: &str) -> Self {
         Self { trace_sha256: hexadecimal(&Sha256::digest(trace)), command: command.to_owned(), ..Self::default() }
     }
 
-    /// Asks the server what it is; the answer is the model to ask for.
+    /// Asks the server for its models and settings; returns the model to use.
     pub(super) async fn ask(&mut self, client: &Client, args: &Replay) -> Result<String, ReplayError> {
-        // Whoever names the model does not wait long for a server that lists none.
+        // With --model the list is only information, so do not wait long for a server that has none.
         let limit = if args.model.is_some() { LIST_LIMIT } else { Duration::MAX };
         let late = || Failure::new(ErrorClass::FirstByteTimeout, "no answer in time");
         let listed = tokio::time::timeout(limit, client.told("/v1/models")).await.unwrap_or_else(|_| Err(late()));
         let model = match (&args.model, listed) {
+            // Nothing listens there at all: fail before the load does, request by request.
             (Some(_), Err(failure)) if failure.class == ErrorClass::Connect => {
                 return Err(ReplayError::Unreachable(failure));
             }
@@ -85,15 +87,17 @@ impl Record {
         };
         if args.engine_info {
             let told = client.told("/get_server_info").await.map_err(ReplayError::Engine)?;
+            // Only these keys: the full answer may contain secrets, which must not end up in a report.
             let keys = ENGINE_KEYS.into_iter().filter_map(|key| Some((key.to_owned(), told.get(key)?.clone())));
             self.engine = Value::Object(keys.collect());
         }
         Ok(model)
     }
 
-    /// For a program.
+    /// The record as JSON.
     pub(super) fn json(&self) -> Map<String, Value> {
         let started = i64::try_from(self.started_at.0).ok().and_then(|us| Timestamp::from_microsecond(us).ok());
+        // Enough to see that two runs were made on different machines, nothing that identifies one.
         let cores = std::thread::available_parallelism().map(std::num::NonZeroUsize::get);
         let members = [
             ("schema_version", json!(SCHEMA_VERSION)),
@@ -108,33 +112,35 @@ impl Record {
     }
 }
 
-/// Of each model its name and, where told (vLLM, SGLang), its context.
+/// Name of each model and, if reported (vLLM, SGLang), its context length.
 fn models(list: &Value) -> Value {
     let one = |model: &Value| json!({ "id": model.get("id"), "max_model_len": model.get("max_model_len") });
     list.get("data").and_then(Value::as_array).map_or(Value::Null, |all| all.iter().map(one).collect())
 }
 
-/// What the router's history says of the replay.
+/// Facts about the replay from the router's history.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Router {
-    /// The newest run there; `None` of an empty file.
+    /// Newest run in the history; `None` if it is empty.
     pub(super) run: Option<StoredRun>,
-    /// Of the decisions from the replay's first to its last, others' requests in between with them.
+    /// Fallbacks among the decisions from the replay's first to its last, including those of other clients in between.
     pub(super) fallbacks: Fallbacks,
     /// Answers that named a decision.
     pub(super) named: u64,
 }
 
 impl Router {
-    /// Reads it, and waits for the last rows to be there.
+    /// Reads the history, and waits until its last rows are written.
     pub(super) async fn read(path: &Path, samples: &[Sample]) -> Result<Self, StoreError> {
         let ids = || samples.iter().filter_map(|sample| sample.decision).filter_map(|id| i64::try_from(id).ok());
         let named = u64::try_from(ids().count()).unwrap_or(u64::MAX);
         let reader = Reader::open(path).await?;
         let mut fallbacks = Fallbacks::default();
+        // Ids rise from decision to decision, so the replay's decisions lie in a range.
         if let Some((first, last)) = ids().min().zip(ids().max()) {
             for _ in 0..LOOKS {
                 fallbacks = reader.fallbacks(DecisionId(first), DecisionId(last)).await?;
+                // Other clients' decisions may be in the range as well, hence "at least".
                 if fallbacks.decisions >= named {
                     break;
                 }
@@ -146,7 +152,7 @@ impl Router {
         Ok(Self { run, fallbacks, named })
     }
 
-    /// Share of the decisions that fell back, at most: one that did so twice counts twice.
+    /// Upper bound of the share of decisions that fell back: one that did so twice counts twice.
     pub(super) fn fallback_share(&self) -> Option<f64> {
         let Fallbacks { decisions, refused, relaxed, tried_again } = self.fallbacks;
         let count = |count: u64| u32::try_from(count).map_or(f64::INFINITY, f64::from);
@@ -154,7 +160,7 @@ impl Router {
             .then(|| (count(refused.saturating_add(relaxed).saturating_add(tried_again)) / count(decisions)).min(1.0))
     }
 
-    /// For a program.
+    /// The facts as JSON.
     pub(super) fn json(&self) -> Value {
         let Fallbacks { decisions, refused, relaxed, tried_again } = self.fallbacks;
         let run = self.run.as_ref();

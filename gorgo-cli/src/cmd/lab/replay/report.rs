@@ -1,4 +1,4 @@
-//! What a replay prints: the table, or the JSON.
+//! Output of a replay: the table, or the JSON.
 
 mod page;
 mod traffic;
@@ -15,16 +15,16 @@ use crate::report::json::{Comparison, PolicyEntry};
 use crate::report::number::{count, fraction, millis, percent};
 use crate::report::{json, table};
 
-/// A replay that ended, or was stopped.
+/// Report on a replay that ended, or was stopped.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Report {
     /// Name of the policy that was measured.
     pub(super) label: String,
-    /// The trace file as it was named.
+    /// Path of the trace file as given.
     pub(super) trace: String,
-    /// The server as it was named.
+    /// URL of the server as given.
     pub(super) to: String,
-    /// The model asked for.
+    /// Model asked for.
     pub(super) model: String,
     /// Seed of the prompts.
     pub(super) seed: u64,
@@ -34,38 +34,39 @@ pub(super) struct Report {
     pub(super) max_in_flight: Option<usize>,
     /// Tokens per block of the trace.
     pub(super) block_tokens: u32,
-    /// Rows whose prompts share nothing because the trace says nothing of it.
+    /// Rows whose prompts share nothing, because the trace has no block ids for them.
     pub(super) rows_without_blocks: usize,
     /// Rows whose ids were cut or filled up.
     pub(super) rows_refitted: usize,
-    /// What was dropped, cut and moved.
+    /// Numbers of rows that were dropped, cut and moved.
     pub(super) counts: ShapeCounts,
-    /// The limits that did it.
+    /// Longest prompt that was sent.
     pub(super) max_input_tokens: Option<u32>,
-    /// Answers were cut to this.
+    /// Length to which answers were cut.
     pub(super) max_output_tokens: Option<u32>,
-    /// What it was made with and against.
+    /// Circumstances of the replay.
     pub(super) record: Record,
-    /// What the router's history says of it, where that was named.
+    /// Facts from the router's history, if it was given.
     pub(super) router: Option<Router>,
-    /// A larger share of decisions that fell back is worth a warning.
+    /// Share of decisions that fell back above which the report warns.
     pub(super) max_fallback_share: f64,
-    /// What is known of its requests beside their latencies.
+    /// Facts about requests other than their latencies.
     pub(super) traffic: Traffic,
-    /// How far the latencies might have come out otherwise.
+    /// 95 % intervals of the latencies.
     pub(super) intervals: RunIntervals,
     /// Requests not sent because the run was stopped.
     pub(super) unsent: usize,
     /// Requests in flight when it was aborted.
     pub(super) unfinished: usize,
-    /// What was measured.
+    /// Measured latencies and failures.
     pub(super) summary: Summary,
 }
 
 impl Report {
-    /// For a person.
+    /// The report as text for people.
     pub(super) fn text(&self) -> String {
         let summary = &self.summary;
+        // Short prompts are mostly probes of the traced service; they would hide the latencies of real ones.
         let long = format!("{SHORT_INPUT_TOKENS} tokens and more");
         let sets = [("all", &summary.all), (long.as_str(), &summary.long)];
         let mut lines = vec![
@@ -99,6 +100,7 @@ impl Report {
         let limit =
             self.max_in_flight.map_or_else(|| "any number".to_owned(), |most| format!("at most {}", count(most)));
         let mut line = format!("{} requests in {seconds:.1} s", count(summary.requests));
+        // A single request has no duration to divide by.
         if seconds > 0.0 {
             let per_second = |of: f64| of / seconds;
             #[expect(clippy::cast_precision_loss, reason = "a figure for people, three digits of it shown")]
@@ -126,7 +128,7 @@ impl Report {
         ))
     }
 
-    /// How often the router did not do what its policy wanted.
+    /// Lines about decisions in which the router could not follow its policy.
     fn fallbacks(&self) -> Vec<String> {
         let Some(router) = &self.router else { return Vec::new() };
         let Fallbacks { decisions, refused, relaxed, tried_again } = router.fallbacks;
@@ -141,16 +143,17 @@ impl Report {
             count(relaxed),
             count(tried_again)
         )];
+        // Other clients may add decisions to the range; fewer than the answers named means that it is another history.
         if decisions < router.named {
             let missing = router.named - decisions;
             lines.push(format!(
-                "{} answers name decisions that the history does not have: is it this router's?",
+                "{} answers name decisions that are not in the history; check that --history belongs to this router",
                 count(missing)
             ));
         }
         if let Some(share) = router.fallback_share().filter(|share| *share > self.max_fallback_share) {
             lines.push(format!(
-                "NOT GOOD: {} of the decisions fell back, above {}: what was measured is not the policy alone",
+                "NOT GOOD: {} of the decisions fell back, above {}: the result is not that of the policy alone",
                 percent(Some(share)),
                 percent(Some(self.max_fallback_share))
             ));
@@ -163,8 +166,9 @@ impl Report {
         let (p50, p99, max) = (millis(late.p50), millis(late.p99), millis(late.max));
         let mut line = format!("scheduling slip p50 {p50}, p99 {p99}, max {max} ms");
         if !self.summary.slip.is_good() {
+            // A client that falls behind lowers the load, and all latencies look better than they are.
             let cause = match self.summary.slip.waited_for_slot {
-                0 => "this machine or the connections were too slow".to_owned(),
+                0 => "this machine or its connections were too slow".to_owned(),
                 waited => format!("{} requests waited for a free slot (--max-in-flight)", count(waited)),
             };
             let _ = write!(
@@ -176,10 +180,11 @@ impl Report {
         line
     }
 
-    /// One line for each thing that makes the replay less than the trace.
+    /// One line for each way in which the replay is less than the trace.
     fn left_out(&self) -> Vec<String> {
         let counts = &self.counts;
         let most = |limit: Option<u32>| limit.map_or_else(String::new, count);
+        // A result that silently covers less than its trace could not be compared with another.
         let things = [
             (counts.dropped_over_input, format!("rows dropped: over {} input tokens", most(self.max_input_tokens))),
             (counts.beyond_limit, "rows left out: --limit was reached".to_owned()),
@@ -201,6 +206,7 @@ impl Report {
             return vec!["no errors".to_owned()];
         }
         let mut lines = vec![format!("{} of {} requests failed", count(summary.errors), count(summary.requests))];
+        // By class and status, with one example each: thousands of requests tend to fail for one reason.
         for failure in &summary.failures {
             let status = failure.status.map_or_else(String::new, |status| format!(" {status}"));
             let example = failure.example.as_deref().filter(|text| !text.is_empty());
@@ -210,12 +216,12 @@ impl Report {
         lines
     }
 
-    /// For a program, as text.
+    /// The JSON as text.
     pub(super) fn json_text(&self) -> String {
         serde_json::to_string_pretty(&self.json()).map(|json| json + "\n").unwrap_or_default()
     }
 
-    /// For a program: the keys that `simulate` has too, and what only a replay knows.
+    /// The report as JSON: the keys that `simulate` has too, and those that only a replay has.
     pub(super) fn json(&self) -> Comparison {
         let summary = &self.summary;
         let mut entry = PolicyEntry::of(&self.label, &[summary], &[], None);
@@ -246,6 +252,7 @@ impl Report {
     }
 
     fn success_share(&self) -> Option<f64> {
+        // Unsent and unfinished requests are in neither number: they are not the server's failures.
         let good = self.summary.requests.saturating_sub(self.summary.errors);
         let (good, all) = (u32::try_from(good).ok()?, u32::try_from(self.summary.requests).ok()?);
         (all > 0).then(|| f64::from(good) / f64::from(all))

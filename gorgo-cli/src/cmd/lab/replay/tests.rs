@@ -35,7 +35,7 @@ fn clock() -> Arc<dyn Clock> {
     Arc::new(TestClock(tokio::time::Instant::now()))
 }
 
-/// A body of these pieces, each a frame of its own; an error cuts the connection.
+/// A body of these pieces, each its own frame; an error cuts the connection.
 struct Pieces {
     left: VecDeque<io::Result<Bytes>>,
     flushed: bool,
@@ -80,7 +80,7 @@ const GOOD: [&str; 5] = [ROLE, WORD, WORD, USAGE, DONE];
 enum Answer {
     Good,
     Status(u16, &'static str),
-    /// Fails so often with this status, then answers well.
+    /// Fails this many times with this status, then answers well.
     GoodAfter(usize, u16),
     Stream(&'static [&'static str]),
     CutStream(&'static [&'static str]),
@@ -88,10 +88,10 @@ enum Answer {
     Never,
 }
 
-/// What the server does and what it saw.
+/// Behaviour of the server, and what it saw.
 struct Mock {
     answers: Vec<Answer>,
-    /// Good answers wait here for company.
+    /// Good answers wait here until enough of them are there.
     barrier: Barrier,
     seen: Mutex<Vec<(HeaderMap, Value)>>,
     arrived: Notify,
@@ -294,7 +294,7 @@ async fn failures_are_told_apart_and_stop_nothing() {
     assert_eq!(errors[7], None);
     let details = [0, 1, 3].map(|row: usize| samples[row].detail.as_deref());
     assert_eq!(details, [Some("no replica is available"), Some("unknown model"), Some("engine died")]);
-    // What came before a failure was measured all the same.
+    // Times before the failure were measured nevertheless.
     assert!(samples[4].ttft_ms.is_some() && samples[4].content_events == 1);
 }
 
@@ -328,7 +328,7 @@ async fn aborting_drops_what_is_in_flight() {
     assert_eq!((driven.samples.len(), driven.unsent, driven.unfinished), (0, 1, 1));
 }
 
-/// One request to a server that fails so often first, by a client that may send it again so often.
+/// One request to a server that fails a number of times first, by a client with a number of retries.
 async fn tried(failures: usize, status: u16, retries: u32) -> Sample {
     let mock = Mock::new(&[Answer::GoodAfter(failures, status)], 1);
     let tracker = TaskTracker::new();
@@ -415,7 +415,7 @@ async fn the_command_reads_replays_and_reports() {
     let rows: Vec<&str> = lines.lines().skip(1).map(|line| line.split(',').next().unwrap()).collect();
     assert_eq!(rows, ["0", "2"]);
     assert_eq!(mock.connections.load(Ordering::SeqCst), 4, "two warm ones and one for each question on the server");
-    // Only what tells runs apart, and no secrets.
+    // Only keys that distinguish runs, and no secrets.
     assert_eq!(report.record.engine, serde_json::json!({ "version": "0.5", "max_running_requests": 64 }));
     assert_eq!(report.record.models[0]["id"], "listed");
 }
@@ -461,7 +461,7 @@ async fn a_replay_leaves_all_it_found_in_a_folder_of_its_own() {
     assert_eq!(std::fs::read_to_string(out.join("run.json")).unwrap(), report.json_text());
     assert_eq!(std::fs::read_to_string(out.join("run.csv")).unwrap().lines().count(), 4);
     assert!(std::fs::read_to_string(out.join("run.html")).unwrap().contains("<svg"));
-    assert!(replay(&args(&words), clock()).await.unwrap_err().to_string().contains("is there already"));
+    assert!(replay(&args(&words), clock()).await.unwrap_err().to_string().contains("already exists"));
 }
 
 #[test]
@@ -489,7 +489,7 @@ async fn a_replay_begins_at_its_time_and_ends_with_its_minutes() {
     assert_eq!((report.summary.requests, report.unsent), (2, 1));
     assert!(report.text().contains("1 requests not sent: stopped"), "{}", report.text());
     let late = replay(&args(&[words[0], "--to", &address, "--start-at", "1970-01-01T00:00:00Z"]), clock()).await;
-    assert!(late.unwrap_err().to_string().contains("that is past"));
+    assert!(late.unwrap_err().to_string().contains("is in the past"));
 }
 
 #[test]

@@ -1,6 +1,6 @@
-//! `gorgo report compare A.json B.json`: two runs side by side, policy by policy, with the ratio of each figure and whether
-//! it is more than chance; and before that everything else in which the runs differ. Runs on different fleets are not
-//! compared unless told: their difference is the fleets'.
+//! `gorgo report compare A.json B.json`: two runs side by side, policy by policy, with the ratio of each figure and a
+//! verdict whether the difference is more than chance; and before that everything else in which the runs differ. Runs
+//! on different fleets are only compared on request, because their difference is that of the fleets.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -18,17 +18,18 @@ use crate::report::table;
 /// Arguments of `gorgo report compare`.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct Compare {
-    /// The run to compare with
+    /// Run to compare with
     a: PathBuf,
-    /// The run that is compared
+    /// Run to compare
     b: PathBuf,
-    /// A policy of both, or of each: NAME or NAME_IN_A:NAME_IN_B [default: all that both have; the only one of each]
+    /// Policy of both, or one of each: NAME or NAME_IN_A:NAME_IN_B [default: all that both have, or the only one of
+    /// each]
     #[arg(long, value_name = "NAME[:NAME]")]
     policy: Option<String>,
-    /// Compare them although their fleets differ
+    /// Compare the runs although their fleets differ
     #[arg(long)]
     different_fleets: bool,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
 }
@@ -54,7 +55,7 @@ struct Row {
 }
 
 impl Compare {
-    /// What to print, and how to end.
+    /// Text to print, and the exit code.
     pub(super) fn compared(&self) -> Result<(String, Exit), RunError> {
         self.of(&Run::read(&self.a)?, &Run::read(&self.b)?)
     }
@@ -67,17 +68,19 @@ impl Compare {
             }
         }
         let fleets = (a.fleet(), b.fleet());
-        // Of a replay those are known that answered: a policy that leaves one out ran on the same fleet all the same.
+        // A replay only knows the replicas that answered: a policy that avoids one still ran on the same fleet, so a
+        // subset is no difference.
         let different_fleets = !fleets.0.is_subset(&fleets.1) && !fleets.1.is_subset(&fleets.0);
         if fleets.0 != fleets.1 {
             let what = if different_fleets { "fleet" } else { "replicas that answered" };
             differences.push((what, json!(fleets.0), json!(fleets.1)));
         }
+        // Refused by default, because the ratio would look like a result about policies.
         if different_fleets && !self.different_fleets {
             let names =
                 |names: &std::collections::BTreeSet<String>| names.iter().cloned().collect::<Vec<_>>().join(", ");
             let text = format!(
-                "not compared: {} ran on {}, {} on {}; --different-fleets compares them all the same\n",
+                "not compared: {} ran on {}, {} on {}; use --different-fleets to compare them anyway\n",
                 a.name(),
                 names(&fleets.0),
                 b.name(),
@@ -95,6 +98,7 @@ impl Compare {
                 b: b.measured(entry_b, figure),
             }));
         }
+        // Figures that neither run measured would be empty lines.
         rows.retain(|row| row.a.is_some() || row.b.is_some());
         let text = match self.format {
             Format::Json => document(a, b, &differences, &rows),
@@ -104,13 +108,14 @@ impl Compare {
         Ok((text, if rows.is_empty() { Exit::No } else { Exit::Done }))
     }
 
-    /// Which policy of the one is compared with which of the other.
+    /// Pairs of policies to compare, of A and of B.
     fn pairs(&self, a: &Run, b: &Run) -> Vec<(String, String)> {
         let same = |name: &str| (name.to_owned(), name.to_owned());
         match (&self.policy, a.policies().as_slice(), b.policies().as_slice()) {
             (Some(name), _, _) => {
                 vec![name.split_once(':').map_or_else(|| same(name), |(a, b)| (a.to_owned(), b.to_owned()))]
             }
+            // A replay has one policy, named by its --label: two replays are compared whatever their labels.
             (None, [only_a], [only_b]) => vec![((*only_a).to_owned(), (*only_b).to_owned())],
             (None, of_a, of_b) => of_a.iter().filter(|name| of_b.contains(name)).map(|name| same(name)).collect(),
         }
@@ -122,6 +127,7 @@ impl Compare {
             let _ = writeln!(out, "NOT THE SAME {name}: {one} and {other}");
         }
         let mut last = None;
+        // A table per pair of policies, begun when the pair changes.
         let header = ["figure", "A", "B", "B / A", "more than chance"];
         let mut table = None::<Table>;
         for row in rows {
@@ -130,6 +136,7 @@ impl Compare {
                     let _ = writeln!(out, "{table}");
                 }
                 let (of_a, of_b) = &row.policies;
+                // In Markdown a table must follow an empty line.
                 let name = if of_a == of_b { of_a.clone() } else { format!("{of_a} (A), {of_b} (B)") };
                 let _ = writeln!(out, "\n{name}{}", if self.format == Format::Markdown { "\n" } else { "" });
                 last = Some(&row.policies);
@@ -146,7 +153,7 @@ impl Compare {
         if let Some(table) = table {
             let _ = writeln!(out, "{table}");
         } else {
-            out.push_str("no policy is in both; --policy A:B names one of each\n");
+            out.push_str("no policy is in both runs; choose one of each with --policy A:B\n");
         }
         out
     }
@@ -155,10 +162,11 @@ impl Compare {
 impl Row {
     fn ratio(&self) -> Option<f64> {
         let (a, b) = (self.a?.value, self.b?.value);
+        // No ratio to nothing: errors are often 0.
         (a != 0.0).then(|| b / a)
     }
 
-    /// `None` where it cannot be told.
+    /// Verdict on the difference; `None` if there is too little information.
     fn verdict(&self) -> Option<&'static str> {
         let (a, b) = (self.a?, self.b?);
         Some(match (a.apart(b)?, (b.value > a.value) == self.figure.more_is_better) {
@@ -170,6 +178,7 @@ impl Row {
 
     fn cells(&self) -> [String; 5] {
         let shown = |one: Option<Measured>| match one.map(|one| one.value) {
+            // Formats follow the kind of figure, which its key tells: times, counts, and shares for all others.
             Some(value) if self.figure.key.ends_with("_ms") => millis(Some(value)),
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count; saturates")]
             Some(value) if matches!(self.figure.key, "requests" | "errors") => count(value.max(0.0).round() as u64),
@@ -286,7 +295,7 @@ mod tests {
         let (a, b) = (run("a.json", &replay("x", 1.0, "near")), run("b.json", &replay("x", 1.0, "far")));
         let (text, exit) = compare(&[]).of(&a, &b).unwrap();
         assert_eq!(exit, Exit::No);
-        assert!(text.starts_with("not compared: a.json ran on near, b.json on far; --different-fleets"), "{text}");
+        assert!(text.starts_with("not compared: a.json ran on near, b.json on far; use --different-fleets"), "{text}");
         let (text, exit) = compare(&["--different-fleets"]).of(&a, &b).unwrap();
         assert_eq!(exit, Exit::Done);
         assert!(text.contains("NOT THE SAME fleet: [\"near\"] and [\"far\"]"), "{text}");
@@ -300,7 +309,7 @@ mod tests {
             let verdict = |line: &str| line.splitn(7, ',').nth(6).unwrap().to_owned();
             text.lines().filter(|line| line.contains("ttft_p95_ms")).map(verdict).collect::<Vec<_>>()
         };
-        // √(30² + 30²) / √3 = 24.5 ms is the error of the difference, and three seeds ask for 4.3 times that; only the two
+        // √(30² + 30²) / √3 = 24.5 ms is the error of the difference; three seeds require 4.3 times that; only the two
         // policies that both have are compared.
         assert_eq!(verdicts(890.0, 30.0), ["\"yes, better\"", "no"]);
         assert_eq!(verdicts(900.0, 30.0), ["no", "no"]);
@@ -312,11 +321,11 @@ mod tests {
     fn what_is_no_run_is_refused() {
         let refused = |text: &str| Run::parse(Path::new("x.json"), text.as_bytes()).unwrap_err().to_string();
         assert!(refused("{").starts_with("x.json: not JSON: "));
-        assert!(refused("{}").starts_with("x.json: no `policies`; it must be what"));
+        assert!(refused("{}").starts_with("x.json: no `policies`; expected the output of"));
         let newer = refused("{\"policies\":[{\"policy\":\"x\"}],\"run\":{\"schema_version\":99}}");
-        assert_eq!(newer, "x.json: written by a newer gorgo (schema 99, this program knows 1)");
+        assert_eq!(newer, "x.json: written by a newer gorgo (schema 99, this program supports 1)");
         let a = run("a.json", &simulation(1.0, 1.0));
         let unknown = compare(&["--policy", "gorgoo"]).of(&a, &a).unwrap_err().to_string();
-        assert_eq!(unknown, "--policy gorgoo: a.json has only gorgo, random, own-1");
+        assert_eq!(unknown, "--policy gorgoo: not in a.json, which has gorgo, random, own-1");
     }
 }

@@ -1,4 +1,4 @@
-//! `gorgo report`: what was measured before, looked at again. `compare` puts two runs side by side.
+//! `gorgo report`: looks at earlier results again. `compare` puts two runs side by side.
 //!
 //! Exit code: 0 done, 1 the two runs cannot be compared, 2 a command line or file that cannot be used.
 
@@ -17,10 +17,10 @@ pub(crate) struct Report {
     what: What,
 }
 
-/// What to do.
+/// Report to make.
 #[derive(Debug, clap::Subcommand)]
 enum What {
-    /// Put two runs side by side that `gorgo replay --json` or `gorgo simulate --json` wrote
+    /// Put two runs written by `gorgo replay --json` or `gorgo simulate --json` side by side
     Compare(compare::Compare),
 }
 
@@ -32,7 +32,7 @@ impl Command for Report {
         let What::Compare(compare) = self.what;
         match compare.compared() {
             Ok((text, exit)) => {
-                // A closed pipe is not worth an error.
+                // A closed pipe is ignored: the exit code still has the answer.
                 let _ = anstream::stdout().write_all(text.as_bytes());
                 exit
             }

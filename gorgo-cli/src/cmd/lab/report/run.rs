@@ -1,5 +1,5 @@
-//! A run as `gorgo replay --json` and `gorgo simulate --json` wrote it: its figures by policy, how sure they are, and what
-//! it was made with.
+//! A run as written by `gorgo replay --json` and `gorgo simulate --json`: its figures by policy, their uncertainty, and
+//! the circumstances of the run.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -9,11 +9,11 @@ use serde_json::Value;
 
 /// A figure that is compared.
 pub(super) struct Figure {
-    /// Its key in a policy's entry.
+    /// Key in a policy's entry.
     pub(super) key: &'static str,
-    /// Where a replay has its 95 % interval, as a JSON pointer in the entry.
+    /// JSON pointer, within the entry of a replay, to the 95 % interval.
     interval: Option<&'static str>,
-    /// Whether more is better; otherwise less is.
+    /// True if more is better, false if less is.
     pub(super) more_is_better: bool,
 }
 
@@ -21,7 +21,7 @@ const fn time(key: &'static str, interval: &'static str) -> Figure {
     Figure { key, interval: Some(interval), more_is_better: false }
 }
 
-/// In the order in which they are shown.
+/// Figures that are compared, in the order in which they are shown.
 pub(super) const FIGURES: &[Figure] = &[
     time("ttft_p50_ms", "/intervals/ttft_ms/p50"),
     time("ttft_p95_ms", "/intervals/ttft_ms/p95"),
@@ -37,8 +37,8 @@ pub(super) const FIGURES: &[Figure] = &[
     Figure { key: "errors", interval: None, more_is_better: false },
 ];
 
-/// What two runs must have in common for a comparison to say anything of policies: name, and where the document has it. The
-/// first found counts, since a replay and a simulation keep some of it at different places.
+/// Conditions that two runs must share for a comparison to be one of policies: name, and places in the document. The
+/// first place found counts, because a replay and a simulation keep some conditions at different places.
 const CONDITIONS: &[(&str, &[&str])] = &[
     ("trace", &["/run/trace_sha256", "/trace"]),
     ("time scale", &["/run/time_scale"]),
@@ -52,20 +52,20 @@ const CONDITIONS: &[(&str, &[&str])] = &[
     ("engine", &["/run/server/engine"]),
 ];
 
-/// Why a file is no run.
+/// Error: a file is not a run.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RunError {
     #[error("{}: {cause}", path.display())]
     File { path: PathBuf, cause: io::Error },
     #[error("{}: not JSON: {cause}", path.display())]
     Json { path: PathBuf, cause: serde_json::Error },
-    #[error("{}: no `policies`; it must be what `gorgo replay --json` or `gorgo simulate --json` printed", path.display())]
+    #[error("{}: no `policies`; expected the output of `gorgo replay --json` or `simulate --json`", path.display())]
     NoRun { path: PathBuf },
-    #[error("{}: written by a newer gorgo (schema {found}, this program knows {known})", path.display())]
+    #[error("{}: written by a newer gorgo (schema {found}, this program supports {known})", path.display())]
     Newer { path: PathBuf, found: u64, known: u32 },
-    #[error("{}: {name} stands there more than once, at several loads or settings; compare runs of one each", path.display())]
+    #[error("{}: {name} appears more than once (several loads or settings); compare runs with one of each", path.display())]
     Several { path: PathBuf, name: String },
-    #[error("--policy {name}: {} has only {known}", path.display())]
+    #[error("--policy {name}: not in {}, which has {known}", path.display())]
     NoPolicy { path: PathBuf, name: String, known: String },
 }
 
@@ -76,7 +76,7 @@ pub(super) struct Run {
     document: Value,
 }
 
-/// A figure of a run: its value and how sure it is.
+/// A figure of a run: its value and its uncertainty.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Measured {
     pub(super) value: f64,
@@ -87,7 +87,7 @@ pub(super) struct Measured {
 enum Sure {
     /// One run's 95 % interval.
     Interval(f64, f64),
-    /// Standard error of a mean over so many seeds.
+    /// Standard error of a mean, and the number of seeds.
     Error(f64, u32),
     Unknown,
 }
@@ -105,6 +105,7 @@ impl Run {
             Err(cause) => return Err(RunError::Json { path, cause }),
         };
         let known = crate::report::json::SCHEMA_VERSION;
+        // Refuse before reading any figure: a newer schema may use the same keys with other meanings.
         if let Some(found) = document.pointer("/run/schema_version").and_then(Value::as_u64)
             && found > u64::from(known)
         {
@@ -115,6 +116,8 @@ impl Run {
         if names.is_empty() {
             return Err(RunError::NoRun { path: run.path });
         }
+        // A sweep or several loads: the entries of a policy are not interchangeable, and choosing one silently would
+        // mislead.
         let twice = names.iter().enumerate().find(|(place, name)| names[..*place].contains(name));
         if let Some(name) = twice.map(|(_, name)| (*name).to_owned()) {
             return Err(RunError::Several { path: run.path, name });
@@ -127,7 +130,7 @@ impl Run {
         all.into_iter().flatten().filter(|entry| entry.get("policy").is_some_and(Value::is_string)).collect()
     }
 
-    /// Its policies, in its order.
+    /// Names of the policies, in the order of the document.
     pub(super) fn policies(&self) -> Vec<&str> {
         self.entries().into_iter().filter_map(|entry| entry["policy"].as_str()).collect()
     }
@@ -142,7 +145,7 @@ impl Run {
         })
     }
 
-    /// A figure of one of its entries; `None` where it was not measured.
+    /// A figure of an entry; `None` if it was not measured.
     pub(super) fn measured(&self, entry: &Value, figure: &Figure) -> Option<Measured> {
         let value = entry.get(figure.key)?.as_f64()?;
         let seeds = self.document.get("seeds").and_then(Value::as_array).map_or(1, Vec::len);
@@ -150,6 +153,7 @@ impl Run {
         let interval = figure.interval.and_then(|pointer| entry.pointer(pointer)?.as_array());
         let ends = interval.and_then(|ends| Some((ends.first()?.as_f64()?, ends.get(1)?.as_f64()?)));
         let deviation = entry.get(format!("{}_sd", figure.key)).and_then(Value::as_f64);
+        // A replay is one run, with intervals; a simulation has several seeds, and a spread between them.
         let sure = match (ends, deviation) {
             (Some((low, high)), _) => Sure::Interval(low, high),
             (None, Some(deviation)) if seeds >= 2 => Sure::Error(deviation / f64::from(seeds).sqrt(), seeds),
@@ -158,13 +162,13 @@ impl Run {
         Some(Measured { value, sure })
     }
 
-    /// What [`CONDITIONS`] say of it; null where it says nothing.
+    /// Values of the [`CONDITIONS`]; null if the document has none.
     pub(super) fn conditions(&self) -> Vec<(&'static str, Value)> {
         let of = |places: &[&str]| places.iter().find_map(|place| self.document.pointer(place)).cloned();
         CONDITIONS.iter().map(|(name, places)| (*name, of(places).unwrap_or(Value::Null))).collect()
     }
 
-    /// Names of the replicas that it ran on: of a simulation the fleet, of a replay those that answered.
+    /// Names of the replicas of the run: for a simulation the fleet, for a replay those that answered.
     pub(super) fn fleet(&self) -> BTreeSet<String> {
         let names = |list: &Value| {
             let all = list.as_array().into_iter().flatten();
@@ -176,17 +180,18 @@ impl Run {
         of_run.into_iter().chain(of_entries).collect()
     }
 
-    /// The file, as it was named.
+    /// Path of the file as given.
     pub(super) fn name(&self) -> String {
         self.path.display().to_string()
     }
 }
 
 impl Measured {
-    /// Whether two of them differ by more than chance: their 95 % intervals do not touch, or their means over seeds differ
-    /// at the 5 % level. `None` where either says nothing of it.
+    /// True if two figures differ by more than chance: their 95 % intervals do not touch, or their means over seeds
+    /// differ at the 5 % level. `None` if either has no uncertainty.
     pub(super) fn apart(self, other: Self) -> Option<bool> {
         if let (Sure::Error(a, seeds), Sure::Error(b, other_seeds)) = (self.sure, other.sure) {
+            // Two independent means: their standard errors add as squares.
             return Some((self.value - other.value).abs() > student(seeds.min(other_seeds)) * a.hypot(b));
         }
         let ends = |one: Self| match one.sure {
@@ -202,10 +207,11 @@ impl Measured {
     }
 }
 
-/// 97.5th percentile of Student's t at one degree of freedom less than so many seeds, which is on the safe side of Welch's
-/// for two means: two seeds say very little of a spread.
+/// 97.5th percentile of Student's t with one degree of freedom less than there are seeds. This is on the safe side of
+/// Welch's test for two means: two seeds say very little about a spread.
 fn student(seeds: u32) -> f64 {
     const TABLE: [f64; 9] = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262];
     let place = usize::try_from(seeds.saturating_sub(2)).unwrap_or(usize::MAX);
+    // Beyond the table use its next value, 10 degrees of freedom: larger than any later one, so again on the safe side.
     TABLE.get(place).copied().unwrap_or(2.228)
 }

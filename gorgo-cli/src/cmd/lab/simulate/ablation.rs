@@ -1,8 +1,9 @@
-//! `--ablate POLICY`: what each term, each constraint and the gate of a policy is worth. How often it changed the choice is
-//! counted on the whole policy's own decisions: the same facts, the same seed, chosen again without it. What it gained
-//! is the difference of whole runs with and without it, in which everything that follows is different, too.
+//! `--ablate POLICY`: measures the value of each term, each constraint and the gate of a policy. How often a part
+//! changes the choice is counted on the whole policy's own decisions: the same facts, the same seed, decided again
+//! without it. Its gain is the difference of whole runs with and without it, in which everything that follows is
+//! different, too.
 //!
-//! A term is taken away by a weight of 0, so that costs which need it to be there still work. Health is no part: without
+//! A term is removed by a weight of 0, so that costs which need it still work. Health is not among the parts: without
 //! it requests would go to replicas that are known to be down.
 
 use std::sync::Arc;
@@ -13,12 +14,12 @@ use gorgo_routing::policy::{Policy, RELAXED, Scratch, again};
 use super::compare::{Ablation, Case};
 use super::ground::Ground;
 
-/// What is taken from a policy.
+/// Part removed from a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
     /// A term, by slot.
     Term(usize),
-    /// A constraint, by place.
+    /// A constraint, by position.
     Constraint(usize),
     /// The admission gate.
     Admission,
@@ -28,12 +29,12 @@ impl Part {
     /// All parts of a policy: terms in slot order, then constraints, then the gate.
     pub(super) fn all(policy: &Policy) -> Vec<Self> {
         let terms = (0..policy.terms.len()).map(Self::Term);
-        // Health is always the first.
+        // The first constraint is always health.
         let constraints = (1..policy.constraints.len()).map(Self::Constraint);
         terms.chain(constraints).chain(policy.admission.map(|_| Self::Admission)).collect()
     }
 
-    /// Its name in the policy.
+    /// Name of the part in the policy.
     pub(super) fn name(self, policy: &Policy) -> &str {
         match self {
             Self::Term(slot) => policy.terms.get(slot).map_or("", |term| &term.name),
@@ -42,7 +43,7 @@ impl Part {
         }
     }
 
-    /// What it is.
+    /// Kind of the part.
     pub(super) const fn family(self) -> &'static str {
         match self {
             Self::Term(_) => "term",
@@ -51,7 +52,7 @@ impl Part {
         }
     }
 
-    /// Takes it away.
+    /// Removes the part from a policy.
     pub(super) fn taken_from(self, policy: &mut Policy) {
         match self {
             Self::Term(slot) => {
@@ -69,7 +70,7 @@ impl Part {
     }
 }
 
-/// Counts, over the decisions of a run, how many would have gone elsewhere without each part.
+/// Counts over the decisions of a run how many would have gone elsewhere without each part.
 pub(super) struct Census<'a> {
     policy: &'a Policy,
     parts: Vec<Part>,
@@ -80,7 +81,7 @@ pub(super) struct Census<'a> {
 }
 
 impl<'a> Census<'a> {
-    /// Of a case that asks for it.
+    /// A census for a case that asks for one.
     pub(super) fn of(ground: &'a Ground, case: &Case) -> Option<Self> {
         if case.ablation != Ablation::Whole {
             return None;
@@ -91,16 +92,18 @@ impl<'a> Census<'a> {
         Some(Self { policy, parts, weights, scratch: Scratch::default(), decisions: 0, changed })
     }
 
-    /// Takes in what the run wrote down.
+    /// Counts a record of the run.
     pub(super) fn take(&mut self, record: &Record) {
         let Record::Decision(decision) = record else { return };
+        // A refused request went nowhere, so no part can have sent it elsewhere.
         let Some(chosen) = decision.replica else { return };
         self.decisions += 1;
         for (place, part) in self.parts.iter().enumerate() {
             let elsewhere = match *part {
-                // It changes when a request is sent, never where one decision sends it.
+                // The gate changes when a request is sent, never where a decision sends it.
                 Part::Admission => continue,
                 Part::Term(slot) => {
+                    // Set the weight to 0 for this choice and restore it, instead of copying all weights for each part.
                     let own = std::mem::take(&mut self.weights[slot]);
                     let found = choice(self.policy, &self.weights, &decision.candidates, decision, &mut self.scratch);
                     self.weights[slot] = own;
@@ -108,6 +111,7 @@ impl<'a> Census<'a> {
                 }
                 Part::Constraint(constraint) => {
                     let rule = &self.policy.constraints[constraint];
+                    // The decision's seed is used again, so that chance does not count as a change.
                     let Some(rows) = without(&decision.candidates, [&rule.name, &rule.relaxed_name]) else { continue };
                     choice(self.policy, &self.weights, &rows, decision, &mut self.scratch)
                 }
@@ -116,7 +120,7 @@ impl<'a> Census<'a> {
         }
     }
 
-    /// The share of decisions that each part changed.
+    /// Share of decisions that each part changed.
     pub(super) fn shares(self) -> Vec<f64> {
         let all = f64::from(self.decisions.max(1));
         self.changed.into_iter().map(|changed| f64::from(changed) / all).collect()
@@ -133,8 +137,8 @@ fn choice(
     again(policy, weights, rows, decision.seed, scratch).map(|again| again.replica)
 }
 
-/// The rows as if nobody had been ruled out under these names; `None` where nobody was. A row that several constraints
-/// ruled out has the name of the first and counts for that one.
+/// The rows as if no candidate had been excluded under these names; `None` if none was. A row that several constraints
+/// excluded has the name of the first and counts for that one.
 fn without(rows: &[CandidateRecord], names: [&Arc<str>; 2]) -> Option<Vec<CandidateRecord>> {
     let by_it = |row: &CandidateRecord| row.excluded_by.as_ref().is_some_and(|name| names.contains(&name));
     if !rows.iter().any(by_it) {
@@ -146,7 +150,7 @@ fn without(rows: &[CandidateRecord], names: [&Arc<str>; 2]) -> Option<Vec<Candid
             row.excluded_by = None;
         }
     }
-    // There is somebody within all limits now, so nobody is let back in.
+    // Some candidate is within all limits now, so relaxed exclusions hold again.
     for row in &mut rows {
         row.excluded_by = row.excluded_by.take().map(|name| name.strip_prefix(RELAXED).map_or(name.clone(), Arc::from));
     }

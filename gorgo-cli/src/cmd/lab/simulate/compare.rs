@@ -1,5 +1,5 @@
-//! One run per case and seed, as many at a time as there are jobs. Each run stands alone, so neither how many run at
-//! once, nor in what order they end, nor which of them a file kept from before, changes any result.
+//! One run per case and seed, as many at a time as there are jobs. Runs are independent: neither their number at a
+//! time, nor the order in which they end, nor runs kept in a file change any result.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,70 +14,70 @@ use super::ablation::{Census, Part};
 use super::ground::{Failure, Ground};
 use super::kept::Kept;
 
-/// Name of the row that no router could reach.
+/// Name of the row that no real router could reach.
 pub(super) const CLAIRVOYANT: &str = "clairvoyant";
 
-/// Who decides, and where.
+/// A policy to run, and its ground.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Case {
-    /// Its configuration and load, by place among the plan's grounds.
+    /// Configuration and load, as a position among the plan's grounds.
     pub(super) ground: usize,
     /// `None`: the clairvoyant.
     pub(super) policy: Option<Arc<str>>,
-    /// What an ablation asks of it.
+    /// Role in an ablation.
     pub(super) ablation: Ablation,
 }
 
-/// What an ablation asks of a run.
+/// Role of a run in an ablation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ablation {
-    /// Nothing: there is none.
+    /// None: there is no ablation.
     None,
-    /// The policy whole, its tuner apart; and how often each part decided.
+    /// The whole policy without its tuner; counts how often each part decides.
     Whole,
-    /// The same without this part.
+    /// The same policy without this part.
     Without(Part),
 }
 
-/// What is to be run.
+/// Runs to make.
 pub(super) struct Plan<'a> {
     pub(super) grounds: &'a [Ground],
     pub(super) cases: Vec<Case>,
     pub(super) seeds: Vec<u64>,
-    /// Runs that need not be made again, and where new ones are written down.
+    /// Runs kept from before, and the file that new ones are added to.
     pub(super) kept: Option<&'a Kept>,
 }
 
-/// One run in numbers.
+/// Result of one run.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Outcome {
     pub(super) summary: Summary,
     /// 95th percentile of the lowest TTFT that was possible for each request, ms.
     pub(super) bound_ttft_p95_ms: Option<f64>,
-    /// What the policy's tuner did; `None` where it has none.
+    /// Result of the policy's tuner; `None` if it has none.
     pub(super) tuning: Option<Tuning>,
-    /// For each part of the policy the share of decisions that would have gone elsewhere without it; only where an
-    /// ablation asks.
+    /// Share of decisions that would have gone elsewhere without each part of the policy; only in an ablation.
     pub(super) decisive: Vec<f64>,
 }
 
 /// One case's runs, by seed.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct PolicyRuns {
-    /// The policy, or what is left of it.
+    /// Name of the policy, or of the policy without a part.
     pub(super) policy: Arc<str>,
     pub(super) case: Case,
     pub(super) runs: Vec<Outcome>,
 }
 
 impl Plan<'_> {
-    /// How many runs that is.
+    /// Number of runs.
     pub(super) fn runs(&self) -> usize {
         self.cases.len() * self.seeds.len()
     }
 
-    /// The run of that number.
+    /// Makes or finds the run of this number.
     fn run(&self, number: usize) -> Result<Outcome, Failure> {
+        // Runs are numbered case by case, seeds fastest; `compare` splits the results in the same order.
         let (case, seed) = (&self.cases[number / self.seeds.len()], self.seeds[number % self.seeds.len()]);
         let ground = &self.grounds[case.ground];
         let Some(kept) = self.kept else { return Ok(made(ground, case, seed)?) };
@@ -96,6 +96,7 @@ fn made(ground: &Ground, case: &Case, seed: u64) -> Result<Outcome, SimulateErro
     let setup = ground.setup(case.policy.as_deref().unwrap_or(CLAIRVOYANT));
     let chooser = chooser(ground, case);
     let mut census = Census::of(ground, case);
+    // Records of decisions are made only for a census, the one reader of them here.
     let run = match &mut census {
         Some(census) => simulate_recorded(&setup, chooser, seed, &mut |record| census.take(&record))?,
         None => simulate(&setup, chooser, seed)?,
@@ -110,7 +111,7 @@ fn made(ground: &Ground, case: &Case, seed: u64) -> Result<Outcome, SimulateErro
     })
 }
 
-/// Who decides, built for this run alone.
+/// Chooser of a case, built for this run alone, so that runs share no state.
 fn chooser(ground: &Ground, case: &Case) -> Chooser {
     let built = case.policy.as_ref().and_then(|name| {
         let policies = ground.built()?;
@@ -118,10 +119,11 @@ fn chooser(ground: &Ground, case: &Case) -> Chooser {
         Some((policies, id))
     });
     let Some((mut policies, id)) = built else { return Chooser::Clairvoyant };
-    // Built just now, so nobody else has it.
+    // Built just now, so there is no other reference and `get_mut` succeeds.
     if case.ablation != Ablation::None
         && let Some(policy) = policies.list.get_mut(id.index()).and_then(Arc::get_mut)
     {
+        // A tuner would adapt the other weights to the missing part and hide its value.
         policy.tune = None;
         if let Ablation::Without(part) = case.ablation {
             part.taken_from(policy);
@@ -130,8 +132,9 @@ fn chooser(ground: &Ground, case: &Case) -> Chooser {
     Chooser::Policy(policies, id)
 }
 
-/// Does `many` pieces of work, so many at a time; what they give, in order.
+/// Does `many` pieces of work, up to `jobs` at the same time; returns their results in order.
 pub(in crate::cmd) fn each<T: Send>(many: usize, jobs: NonZeroUsize, piece: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    // Workers take the next number instead of a fixed share, because runs differ in length.
     let next = AtomicUsize::new(0);
     let given: Mutex<Vec<Option<T>>> = Mutex::new(std::iter::repeat_with(|| None).take(many).collect());
     let work = || {
@@ -145,6 +148,7 @@ pub(in crate::cmd) fn each<T: Send>(many: usize, jobs: NonZeroUsize, piece: impl
         }
     };
     thread::scope(|scope| {
+        // One fewer, because this thread works as well.
         for _ in 1..jobs.get().min(many) {
             scope.spawn(work);
         }
@@ -153,7 +157,7 @@ pub(in crate::cmd) fn each<T: Send>(many: usize, jobs: NonZeroUsize, piece: impl
     given.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().flatten().collect()
 }
 
-/// Runs all; `done` is called after each.
+/// Makes all runs; `done` is called after each.
 pub(super) fn compare(plan: &Plan<'_>, jobs: NonZeroUsize, done: impl Fn() + Sync) -> Result<Vec<PolicyRuns>, Failure> {
     let outcomes = each(plan.runs(), jobs, |number| {
         let outcome = plan.run(number);

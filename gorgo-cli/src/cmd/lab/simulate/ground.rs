@@ -1,5 +1,5 @@
-//! What simulated runs stand on, as the command line names it: configuration, fleet, scenario, trace. Shared by
-//! `simulate` and `tune`.
+//! Basis of simulated runs, as given on the command line: configuration, fleet, scenario, trace. Shared by `simulate`
+//! and `tune`.
 
 use std::fs;
 use std::io::{self, IsTerminal};
@@ -32,44 +32,44 @@ pub(in crate::cmd) struct GroundArgs {
     /// Trace file: Mooncake-format JSON lines or Azure CSV, gzip or plain
     #[arg(long, value_name = "FILE")]
     pub(in crate::cmd) trace: PathBuf,
-    /// Network and faults, a TOML file with [network], [[fault]] and [[router]]
+    /// Network and faults, as a TOML file with [network], [[fault]] and [[router]]
     #[arg(long, value_name = "FILE")]
     pub(in crate::cmd) scenario: Option<PathBuf>,
-    /// Factor on the gaps between requests: larger is lighter; `simulate` takes several, with commas between
+    /// Factor on the gaps between requests: larger is lighter; `simulate` accepts several, separated by commas
     #[arg(long, value_name = "FACTOR", value_delimiter = ',', default_value = "1", value_parser = factor)]
     pub(in crate::cmd) time_scale: Vec<f64>,
-    /// At most N requests, counted after --max-input-tokens dropped its rows
+    /// Simulate at most N requests, counted after dropping rows by --max-input-tokens
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
-    /// Drop rows with longer prompts, and say how many
+    /// Drop rows with longer prompts, and report their number
     #[arg(long, value_name = "N")]
     pub(in crate::cmd) max_input_tokens: Option<u32>,
-    /// Cut longer answers to N tokens, and say how many
+    /// Cut longer answers to N tokens, and report their number
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(in crate::cmd) max_output_tokens: Option<u32>,
     /// Most requests in flight at once, 0 for no limit; latencies count from the actual send
     #[arg(long, value_name = "N", default_value_t = 64)]
     max_in_flight: usize,
-    /// Keep the times of rows that share a timestamp, in place of spreading them to the next one
+    /// Keep the times of rows that share a timestamp, instead of spreading them to the next one
     #[arg(long)]
     no_spread: bool,
     /// Tokens per hash id [default: inferred from the trace]
     #[arg(long, value_name = "TOKENS")]
     block_size: Option<u32>,
-    /// Runs at the same time [default: one per core]; the results do not depend on it
+    /// Number of runs at the same time [default: one per core]; results do not depend on it
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
 }
 
 fn factor(text: &str) -> Result<f64, String> {
     let factor: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
-    if factor.is_finite() && factor >= 0.0 { Ok(factor) } else { Err("not a finite number from 0 up".to_owned()) }
+    if factor.is_finite() && factor >= 0.0 { Ok(factor) } else { Err("must be a finite number, 0 or more".to_owned()) }
 }
 
-/// Why there is nothing to report.
+/// Error: there is nothing to report.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::cmd) enum Failure {
-    /// What `check` would print.
+    /// Faults of the configuration, as `check` prints them.
     #[error("{0}")]
     Configuration(String),
     #[error("{0}")]
@@ -82,14 +82,14 @@ pub(in crate::cmd) enum Failure {
     Trace { path: PathBuf, cause: TraceError },
     #[error("{}: {cause}", path.display())]
     Scenario { path: PathBuf, cause: ScenarioError },
-    #[error("{}: no request is left; all {rows} rows are over --max-input-tokens, or --limit is 0", path.display())]
+    #[error("{}: no request to simulate: all {rows} rows are over --max-input-tokens, or --limit is 0", path.display())]
     Nothing { path: PathBuf, rows: usize },
     #[error("{0}")]
     Simulate(#[from] SimulateError),
-    /// A file cannot be written; says which flag named it.
+    /// A file that cannot be written, with the flag that named it.
     #[error("{0}")]
     Output(String),
-    /// What the command's own flags ask for cannot be.
+    /// Flags of the command that do not work together.
     #[error("{0}")]
     Asked(String),
 }
@@ -99,7 +99,7 @@ impl Failure {
         Self::File { path: path.to_owned(), cause }
     }
 
-    /// Says it on standard error.
+    /// Prints the error on standard error, and returns the exit code.
     pub(in crate::cmd) fn told(&self, command: &str) -> Exit {
         match self {
             Self::Configuration(report) => anstream::eprint!("{report}"),
@@ -116,7 +116,7 @@ impl Failure {
     }
 }
 
-/// What stays the same whatever keys are set and however dense the trace is replayed.
+/// Inputs that are the same for all swept keys and all loads.
 pub(in crate::cmd) struct Roots {
     registry: Arc<Registry>,
     host: Arc<Host>,
@@ -125,17 +125,17 @@ pub(in crate::cmd) struct Roots {
     pub(in crate::cmd) trace_sha256: String,
 }
 
-/// A trace at one density.
+/// A trace at one time scale.
 #[derive(Debug, Clone)]
 pub(in crate::cmd) struct Load {
     pub(in crate::cmd) workload: Arc<Workload>,
     pub(in crate::cmd) counts: ShapeCounts,
     pub(in crate::cmd) time_scale: f64,
-    /// Requests per second that the trace offers; `None` where it has no length.
+    /// Requests per second that the trace offers; `None` if it has no duration.
     pub(in crate::cmd) requests_per_s: Option<f64>,
 }
 
-/// Everything read and checked.
+/// A configuration at a load, read and checked.
 pub(in crate::cmd) struct Ground {
     registry: Arc<Registry>,
     _host: Arc<Host>,
@@ -146,7 +146,7 @@ pub(in crate::cmd) struct Ground {
     pub(in crate::cmd) load: Load,
     pub(in crate::cmd) max_in_flight: Option<usize>,
     pub(in crate::cmd) rows_without_blocks: usize,
-    /// What the configuration was warned of, as it is printed.
+    /// Warnings about the configuration, as printed.
     warnings: String,
 }
 
@@ -154,7 +154,7 @@ impl GroundArgs {
     /// Reads everything, for a command that simulates one load.
     pub(in crate::cmd) fn prepared(&self) -> Result<Ground, Failure> {
         let [time_scale] = self.time_scale[..] else {
-            return Err(Failure::Asked("--time-scale: one at a time here".to_owned()));
+            return Err(Failure::Asked("--time-scale: this command accepts only one".to_owned()));
         };
         let roots = self.roots()?;
         let ground = self.ground(&roots, &[], &self.load(&roots, time_scale)?)?;
@@ -162,32 +162,34 @@ impl GroundArgs {
         Ok(ground)
     }
 
-    /// Reads the trace and readies what policies are built of.
+    /// Reads the trace, and prepares the registry that policies are built from.
     pub(in crate::cmd) fn roots(&self) -> Result<Roots, Failure> {
-        // Plugins run here as in `serve`, but are not quarantined: the same seed gives the same result.
+        // Plugins run as in `serve` but are not quarantined, which would depend on their running time: the same seed
+        // must always have the same result.
         let (registry, host) = with_host(&self.config.config, Conduct::Reported);
         let bytes = read(&self.trace)?;
         let recorded =
             trace::read(&bytes, self.block_size).map_err(|cause| Failure::Trace { path: self.trace.clone(), cause })?;
-        // With another block size the same file is another trace.
+        // With another block size the same file is a different trace.
         let trace_sha256 = format!("{} {}", hexadecimal(&Sha256::digest(&bytes)), recorded.block_tokens);
         Ok(Roots { registry: Arc::new(registry), host, recorded, trace_sha256 })
     }
 
-    /// The trace at one density.
+    /// The trace at one time scale.
     pub(in crate::cmd) fn load(&self, roots: &Roots, time_scale: f64) -> Result<Load, Failure> {
         let shaped = trace::shape(roots.recorded.clone(), &self.shape(time_scale));
         let counts = shaped.counts;
         if shaped.rows.is_empty() {
             return Err(Failure::Nothing { path: self.trace.clone(), rows: counts.rows });
         }
+        // The first request is at 0, so the last one's time is the duration.
         let span_s = shaped.rows.last().map_or(0.0, |row| row.at_ms / 1e3);
         let requests = u32::try_from(shaped.rows.len()).ok().filter(|_| span_s > 0.0);
         let requests_per_s = requests.map(|requests| f64::from(requests) / span_s);
         Ok(Load { workload: Arc::new(Workload::new(shaped)), counts, time_scale, requests_per_s })
     }
 
-    /// How a trace is shaped at that density.
+    /// Shape of the trace at this time scale.
     pub(in crate::cmd) const fn shape(&self, time_scale: f64) -> Shape {
         Shape {
             time_scale,
@@ -198,7 +200,7 @@ impl GroundArgs {
         }
     }
 
-    /// The configuration with `more` keys set over all others, at that load.
+    /// The configuration at a load, with `more` keys overriding all others.
     pub(in crate::cmd) fn ground(&self, roots: &Roots, more: &[Setting], load: &Load) -> Result<Ground, Failure> {
         let (config, policies, warnings) = self.configuration(&roots.registry, more)?;
         let members = members(&config.replicas)?;
@@ -217,7 +219,7 @@ impl GroundArgs {
         })
     }
 
-    /// How many runs at the same time.
+    /// Number of runs at the same time.
     pub(in crate::cmd) fn jobs(&self) -> NonZeroUsize {
         self.jobs.unwrap_or_else(|| std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN))
     }
@@ -225,7 +227,10 @@ impl GroundArgs {
     fn configuration(&self, registry: &Registry, more: &[Setting]) -> Result<(Config, Policies, String), Failure> {
         let settings: Vec<Setting> = self.config.set.iter().chain(more).cloned().collect();
         let loading = load(&self.config.config, &environment(), &settings, registry);
+        // The same loading and checking as in `serve`, so that a simulation accepts no configuration that `serve`
+        // refuses.
         let mut text = render(&loading.faults, &loading.origins, look());
+        // Warnings are returned and not printed, because a sweep would repeat them at every point.
         let Some((config, policies)) = loading.ready else {
             text.push_str(&format!("{}: {}\n", loading.origins.source().name(), summary(&loading.faults)));
             return Err(Failure::Configuration(text));
@@ -244,7 +249,7 @@ impl GroundArgs {
 }
 
 impl Ground {
-    /// Says on standard error what is odd, unless it was said of the ground `before`.
+    /// Prints warnings on standard error, unless they were printed for the ground `before`.
     pub(in crate::cmd) fn warn(&self, before: Option<&Self>) {
         if before.is_none_or(|before| before.warnings != self.warnings) {
             anstream::eprint!("{}", self.warnings);
@@ -254,7 +259,7 @@ impl Ground {
         }
     }
 
-    /// The setup of runs of this policy, or of the clairvoyant.
+    /// Setup of runs of this policy, or of the clairvoyant.
     pub(in crate::cmd) fn setup(&self, policy: &str) -> Setup<'_> {
         let (probe, scrape) = self.scenario.pace(policy, self.config.probe, self.config.scrape);
         Setup {
@@ -269,15 +274,16 @@ impl Ground {
         }
     }
 
-    /// All policies, built for one run alone. They were built before, so they can be again.
+    /// All policies, built for one run alone. They were built before, so building them again succeeds.
     pub(in crate::cmd) fn built(&self) -> Option<Policies> {
         let fleet: Vec<Replica> = self.members.iter().map(|member| member.replica.clone()).collect();
         build(&self.registry, &self.config.policies, &self.config.default_policy, &fleet).policies
     }
 
-    /// A policy's name as asked for by `flag`; all of them by `all`.
+    /// The policy with the name that `flag` gives; all of them for `all`.
     pub(in crate::cmd) fn named(&self, flag: &'static str, name: &str) -> Result<Vec<Arc<str>>, Failure> {
         let known = || self.policies.list.iter().map(|policy| &policy.name);
+        // `all` is resolved here, so that every flag that takes policies accepts it.
         let found: Vec<Arc<str>> = known().filter(|known| name == "all" || ***known == *name).cloned().collect();
         if found.is_empty() {
             let near = nearest(name, known().map(|name| &**name));
@@ -300,7 +306,7 @@ pub(in crate::cmd) fn hexadecimal(bytes: &[u8]) -> String {
 fn warn_of_real_ones(members: &[Member]) {
     for member in members.iter().filter(|member| !member.described) {
         anstream::eprintln!(
-            "gorgo: replica {} has no `simulated`: simulated as {} at {} ms",
+            "gorgo: replica {} has no table `simulated`; using profile {} at {} ms",
             member.replica.name,
             member.profile.name,
             member.rtt_ms
@@ -308,8 +314,9 @@ fn warn_of_real_ones(members: &[Member]) {
     }
 }
 
-/// A bar over the runs, on a terminal only.
+/// A progress bar over the runs, on a terminal only.
 pub(in crate::cmd) fn progress(runs: usize) -> ProgressBar {
+    // On standard error, so that piped results stay clean.
     let target = if io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
     ProgressBar::with_draw_target(u64::try_from(runs).ok(), target)
 }

@@ -1,9 +1,9 @@
-//! `--resume FILE`: finished runs, one JSON line each, so that a sweep that was stopped goes on where it was, and one
-//! with more points, seeds or policies makes only what is new.
+//! `--resume FILE`: finished runs, one JSON line each, so that a stopped sweep continues from there, and one with more
+//! points, seeds or policies only makes the new runs.
 //!
-//! A run is found again by a hash of all that its result depends on: this program's file, the trace, how it is shaped,
-//! fleet, scenario, probes and scrapes, the policy's table and plugins, what an ablation takes away, the seed. Numbers
-//! are written so that they are read back bit for bit.
+//! A run is identified by a hash of everything that its result depends on: the file of this program, the trace, its
+//! shape, fleet, scenario, probes and scrapes, the policy's table and plugins, the part that an ablation removes, the
+//! seed. Numbers are written so that they are read back bit for bit.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File, OpenOptions};
@@ -22,11 +22,11 @@ use super::compare::{Case, Outcome};
 use super::ground::{Failure, Ground, hexadecimal};
 use super::report::FIGURES;
 
-/// Runs that were kept, and the file that more are written to.
+/// Kept runs, and the file that new ones are added to.
 #[derive(Debug)]
 pub(super) struct Kept {
     path: PathBuf,
-    /// What all keys begin with.
+    /// Common beginning of the hash of all keys.
     base: Sha256,
     known: HashMap<String, Outcome>,
     file: Mutex<File>,
@@ -36,13 +36,13 @@ pub(super) struct Kept {
 #[derive(Debug, Serialize, Deserialize)]
 struct Line {
     key: String,
-    /// For who reads the file; the key says all of it.
+    /// For human readers; the key covers all of it.
     policy: String,
     seed: u64,
     time_scale: f64,
     requests: usize,
     errors: usize,
-    /// By the names of the CSV.
+    /// Figures by their names in the CSV.
     figures: BTreeMap<String, Option<Box<RawValue>>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     decisive: Vec<Box<RawValue>>,
@@ -63,7 +63,7 @@ struct TuningLine {
 }
 
 impl Kept {
-    /// Opens the file, or begins one. `trace_sha256` and `shape` are of the trace that is run.
+    /// Opens the file, or creates it. `trace_sha256` and `shape` describe the trace.
     pub(super) fn open(path: &Path, trace_sha256: &str, shape: &Shape) -> Result<Self, Failure> {
         let failed = |cause| Failure::file(path, cause);
         let text = match fs::read_to_string(path) {
@@ -78,30 +78,32 @@ impl Kept {
                     known.insert(key, outcome);
                 }
                 None => anstream::eprintln!(
-                    "gorgo simulate: {}:{}: no finished run (cut off?); left out",
+                    "gorgo simulate: {}:{}: not a finished run (cut off?); ignored",
                     path.display(),
                     number + 1
                 ),
             }
         }
         let mut file = OpenOptions::new().create(true).append(true).open(path).map_err(failed)?;
+        // The last line was cut off: without a line end the next run would be appended to it, and lost with it.
         if !text.is_empty() && !text.ends_with('\n') {
             file.write_all(b"\n").map_err(failed)?;
         }
         let mut base = Sha256::new();
-        // Another build may simulate otherwise.
+        // Another build of the program may simulate differently.
         let program = std::env::current_exe().and_then(fs::read).map_err(failed)?;
         base.update(Sha256::digest(&program));
         base.update(trace_sha256);
+        // The time scale is part of each run's own key.
         base.update(format!("{:?}", Shape { time_scale: 1.0, ..*shape }));
         Ok(Self { path: path.to_owned(), base, known, file: Mutex::new(file) })
     }
 
-    /// The key of a run.
+    /// Key of a run.
     pub(super) fn key(&self, ground: &Ground, case: &Case, seed: u64) -> String {
         let mut hash = self.base.clone();
         let setup = ground.setup(case.policy.as_deref().unwrap_or_default());
-        // What no simulated run reads is left out, so that a change there costs nothing.
+        // Sections that no simulated run reads are left out, so that changing them does not repeat any run.
         let config = Config {
             server: Server::default(),
             admin: Admin::default(),
@@ -121,6 +123,7 @@ impl Kept {
             case.policy,
             case.ablation,
         ));
+        // All policies were removed above: only the table and the libraries of the one that runs count.
         if let Some(policy) = case.policy.as_deref().and_then(|name| ground.policies.named(name)) {
             hash.update(&policy.sha256);
             policy.libraries().for_each(|library| hash.update(library.as_bytes()));
@@ -133,7 +136,7 @@ impl Kept {
         self.known.get(key)
     }
 
-    /// Writes a run down.
+    /// Appends a run to the file.
     pub(super) fn put(
         &self,
         key: &str,
@@ -145,7 +148,7 @@ impl Kept {
         let line = Line::of(key, ground, case, seed, outcome);
         let text = line.and_then(|line| serde_json::to_string(&line)).map_err(io::Error::other);
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        // In one piece, so that a kill cuts at most the last line.
+        // In one write, so that a kill cuts at most the last line.
         text.and_then(|text| file.write_all((text + "\n").as_bytes())).map_err(|cause| Failure::file(&self.path, cause))
     }
 }
@@ -154,7 +157,7 @@ fn raw(value: f64) -> Result<Box<RawValue>, serde_json::Error> {
     serde_json::value::to_raw_value(&value)
 }
 
-/// Rust reads what it wrote bit for bit; serde's own reader may differ in the last.
+/// A number parsed by Rust, which reads its own output bit for bit; serde's parser may differ in the last bit.
 fn read(value: &RawValue) -> Option<f64> {
     value.get().parse().ok()
 }
@@ -194,11 +197,12 @@ impl Line {
         })
     }
 
-    /// What the reports need of the run; `None` where a figure is missing or no number.
+    /// The parts of the run that reports need; `None` if a figure is missing or is not a number.
     fn outcome(&self) -> Option<Outcome> {
         let mut outcome = Outcome::default();
         (outcome.summary.requests, outcome.summary.errors) = (self.requests, self.errors);
         for figure in &FIGURES {
+            // A figure added since the line was written: make the run again.
             let value = self.figures.get(figure.name)?;
             *(figure.place)(&mut outcome) = match value {
                 Some(value) => Some(read(value)?),

@@ -1,5 +1,5 @@
-//! `gorgo simulate --trace FILE`: a recorded trace through the router on virtual time, by every policy that is asked
-//! for, from the same configuration that `serve` reads.
+//! `gorgo simulate --trace FILE`: sends a recorded trace through the router in virtual time, once per policy, with the
+//! same configuration that `serve` reads.
 //!
 //! ```text
 //! policies.toml, --sweep ─→ fleet, policies ─┐
@@ -7,7 +7,7 @@
 //! scenario ─→ network, faults ───────────────┘          ↑ --resume: runs that a file has already
 //! ```
 //!
-//! A *ground* is a configuration at a load, a *case* a policy there, whole or without one of its parts (`--ablate`).
+//! A *ground* is a configuration at a load; a *case* is a policy there, whole or without one of its parts (`--ablate`).
 //!
 //! Exit code: 0 done, 2 usage (also a trace or a scenario that cannot be used), 78 configuration.
 
@@ -44,41 +44,41 @@ pub(super) use self::compare::each;
 pub(crate) struct Simulate {
     #[command(flatten)]
     ground: GroundArgs,
-    /// Policies to compare, with commas between; `all`: those of the file and all presets
+    /// Policies to compare, separated by commas; `all`: those of the file and all presets
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "all")]
     policies: Vec<String>,
-    /// How many seeds, from 1 on, or which: 101..105
+    /// Number of seeds (1..=N), or a range such as 101..105
     #[arg(long, value_name = "N | A..B", default_value = "3")]
     seeds: Seeds,
-    /// Values of one key of the configuration, as --set takes it: KEY=V1,V2 or KEY=LOW..HIGH:COUNT[log][int]; several
-    /// make a grid
+    /// Values of one configuration key, as for --set: KEY=V1,V2 or KEY=LOW..HIGH:COUNT[log][int]; repeat for a grid
     #[arg(long, value_name = "KEY=VALUES")]
     sweep: Vec<Axis>,
-    /// Draw N points of the --sweep keys at random, in place of the grid
+    /// Draw N points of the --sweep keys at random, instead of the whole grid
     #[arg(long, value_name = "N", requires = "sweep", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     samples: Option<u32>,
     /// Seed of --samples
     #[arg(long, value_name = "N", default_value_t = 0)]
     sweep_seed: u64,
-    /// Where --time-scale has several loads: how much of them each policy sustains with p95 of E2E up to this, ms
+    /// Limit on p95 of E2E, ms: with several loads in --time-scale, report the highest load that each policy sustains
+    /// within it
     #[arg(long, value_name = "MS", default_value_t = 6_000.0)]
     e2e_limit_ms: f64,
-    /// Take this policy apart: the same traffic without each of its terms and constraints in turn
+    /// Measure each part of this policy: the same traffic without each term and constraint in turn
     #[arg(long, value_name = "POLICY", conflicts_with_all = ["policies", "sweep"])]
     ablate: Option<String>,
-    /// Keep finished runs in FILE, and make only those that it does not have
+    /// Keep finished runs in FILE, and only make the missing ones
     #[arg(long, value_name = "FILE")]
     resume: Option<PathBuf>,
-    /// Print JSON in place of the table
+    /// Print JSON instead of the table
     #[arg(long)]
     json: bool,
     /// Write one line per policy and seed to FILE
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
-    /// Write a page with tables and plots to FILE; it stands alone and shows no folders
+    /// Write a self-contained page with tables and plots to FILE; it shows no folders of this machine
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Write run.json, run.csv and run.html into this folder, which must not be there yet
+    /// Write run.json, run.csv and run.html into this folder, which must not exist yet
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["csv", "html"])]
     out_dir: Option<PathBuf>,
 }
@@ -91,7 +91,7 @@ impl Command for Simulate {
         match self.compared() {
             Ok(report) => {
                 let text = if self.json { report.json() } else { report.text() };
-                // A reader that has left (a closed pipe) does not change what was found.
+                // A closed pipe does not change the result.
                 anstream::stdout().write_all(text.as_bytes()).ok();
                 Exit::Done
             }
@@ -100,14 +100,14 @@ impl Command for Simulate {
     }
 }
 
-/// A file to be written when the runs are made.
+/// An open file, to be written after the runs.
 struct Sink {
     path: PathBuf,
     file: fs::File,
 }
 
 impl Sink {
-    /// Opened before the runs, so that a path that cannot be written does not cost them.
+    /// Opens the file before the runs, so that an unwritable path does not waste them.
     fn open(flag: &'static str, path: Option<&PathBuf>) -> Result<Option<Self>, Failure> {
         let open = |path: &PathBuf| match fs::File::create(path) {
             Ok(file) => Ok(Self { path: path.clone(), file }),
@@ -118,8 +118,10 @@ impl Sink {
 }
 
 impl Simulate {
-    /// Reads everything, runs everything.
+    /// Reads all inputs and makes all runs.
     fn compared(&self) -> Result<Report, Failure> {
+        // All configurations are checked before the first run: a fault in the last point of a sweep must not waste the
+        // others.
         let (grounds, places, trace_sha256) = self.grounds()?;
         let cases = self.cases(&grounds, &places)?;
         let folder = self.out_dir.as_deref().map(Folder::make).transpose().map_err(Failure::Output)?;
@@ -134,6 +136,7 @@ impl Simulate {
         let bar = progress(plan.runs());
         let rows = compare(&plan, self.ground.jobs(), || bar.inc(1))?;
         bar.finish_and_clear();
+        // Files are written from the same report that is printed, so that they cannot disagree.
         let report = Report::new(self.frame(&grounds, places, trace_sha256), rows);
         if let Some(Sink { path, file }) = csv {
             report.csv(file).map_err(|cause| Failure::file(&path, cause))?;
@@ -148,13 +151,14 @@ impl Simulate {
         Ok(report)
     }
 
-    /// Every configuration at every load, loads fastest; what tells them apart; and the trace's hash.
+    /// Every configuration at every load, loads fastest; the values that distinguish them; and the trace's hash.
     fn grounds(&self) -> Result<(Vec<Ground>, Vec<Place>, String), Failure> {
         if self.ablate.is_some() && self.ground.time_scale.len() > 1 {
-            return Err(Failure::Asked("--ablate: one --time-scale at a time".to_owned()));
+            return Err(Failure::Asked("--ablate: only one --time-scale is possible".to_owned()));
         }
         let asked: Vec<Point> = points(&self.sweep, self.samples, self.sweep_seed).map_err(Failure::Asked)?;
         let roots = self.ground.roots()?;
+        // Each load is shaped once and shared by all points.
         let loads = self.ground.time_scale.iter().map(|scale| self.ground.load(&roots, *scale));
         let loads = loads.collect::<Result<Vec<_>, _>>()?;
         let (mut grounds, mut places): (Vec<Ground>, Vec<Place>) = (Vec::new(), Vec::new());
@@ -175,20 +179,21 @@ impl Simulate {
         Ok((grounds, places, roots.trace_sha256))
     }
 
-    /// What is run on each ground.
+    /// Cases to run on each ground.
     fn cases(&self, grounds: &[Ground], places: &[Place]) -> Result<Vec<Case>, Failure> {
         let mut cases = Vec::new();
         let compared = grounds.first().map(|ground| self.wanted(ground)).transpose()?.unwrap_or_default();
+        // A swept key that no compared policy reads would repeat the same run at every point, most likely by mistake.
         let nobodys = self.sweep.iter().find(|axis| !compared.iter().any(|name| touches(&axis.path, name)));
         if let Some(axis) = nobodys.filter(|_| self.ablate.is_none()) {
-            let text = format!("--sweep {}: of no policy that is compared; name that one in --policies", axis.path);
+            let text = format!("--sweep {}: no compared policy has this key; add its policy to --policies", axis.path);
             return Err(Failure::Asked(text));
         }
         for (place, ground) in grounds.iter().enumerate() {
             let case = |policy: Option<Arc<str>>, ablation| Case { ground: place, policy, ablation };
             if let Some(name) = &self.ablate {
                 let [name] = &ground.named("--ablate", name)?[..] else {
-                    return Err(Failure::Asked("--ablate: one policy at a time".to_owned()));
+                    return Err(Failure::Asked("--ablate: only one policy is possible".to_owned()));
                 };
                 let parts = ground.policies.named(name).map(Part::all).unwrap_or_default();
                 cases.push(case(Some(Arc::clone(name)), Ablation::Whole));
@@ -196,7 +201,7 @@ impl Simulate {
                 cases.extend(parts.into_iter().map(without));
                 continue;
             }
-            // What no swept key can change is run once for all values of those keys.
+            // A policy that a swept key cannot change is run once for all values of that key.
             let own = |name: &str, place: &Place| {
                 let axes = self.sweep.iter().zip(&place.values).filter(|(axis, _)| touches(&axis.path, name));
                 (axes.map(|(_, value)| value.clone()).collect::<Vec<_>>(), place.time_scale.to_bits())
@@ -208,7 +213,7 @@ impl Simulate {
             };
             let wanted = self.wanted(ground)?.into_iter().filter(|name| is_new(name));
             cases.extend(wanted.map(|name| case(Some(name), Ablation::None)));
-            // Beside a sweep it would say the same again and again.
+            // In a sweep the clairvoyant would repeat the same figures at every point.
             if self.sweep.is_empty() {
                 cases.push(case(None, Ablation::None));
             }
@@ -241,7 +246,7 @@ impl Simulate {
         }
     }
 
-    /// The policies asked for, in the order asked for.
+    /// The requested policies, in the order given.
     fn wanted(&self, ground: &Ground) -> Result<Vec<Arc<str>>, Failure> {
         let mut wanted: Vec<Arc<str>> = Vec::new();
         for name in &self.policies {

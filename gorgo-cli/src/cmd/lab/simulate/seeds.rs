@@ -1,4 +1,4 @@
-//! `--seeds`: how many, or which.
+//! `--seeds`: a number of seeds, or a range.
 
 use std::str::FromStr;
 
@@ -20,9 +20,10 @@ impl FromStr for Seeds {
             Some((first, last)) => (number(first)?, number(last)?),
             None => (1, number(text)?),
         };
+        // A range includes both ends; one that runs backwards has 0 seeds and is refused below.
         let many = last.checked_sub(first).map_or(0, |more| more.saturating_add(1));
         if !(1..=MOST).contains(&many) {
-            return Err(format!("{many} seeds; give a number from 1 to {MOST}, or a range such as 101..105"));
+            return Err(format!("{many} seeds; expected a number from 1 to {MOST}, or a range such as 101..105"));
         }
         Ok(Self { list: (first..=last).collect() })
     }

@@ -1,5 +1,5 @@
-//! `--sweep KEY=…`: which values a key of the configuration takes, and the points of a sweep: every combination (a
-//! grid), or so many drawn at random (`--samples`), the same ones for the same `--sweep-seed`.
+//! `--sweep KEY=…`: values of a configuration key, and the points of a sweep: every combination (a grid), or a number
+//! of them drawn at random (`--samples`), the same ones for the same `--sweep-seed`.
 
 use std::str::FromStr;
 
@@ -10,19 +10,19 @@ use rand_chacha::ChaCha8Rng;
 /// Most points of one sweep.
 const MOST: usize = 100_000;
 
-/// A key, and the values that it takes.
+/// A key and its values.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Axis {
-    /// Its path, as `--set` takes it.
+    /// Path of the key, as in `--set`.
     pub(super) path: String,
     span: Span,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 enum Span {
-    /// These, as TOML text.
+    /// Listed values, as TOML text.
     Values(Vec<String>),
-    /// Numbers between two.
+    /// Numbers in a range.
     Range(Range),
 }
 
@@ -30,9 +30,9 @@ enum Span {
 struct Range {
     low: f64,
     high: f64,
-    /// How many of them a grid takes.
+    /// Number of values in a grid.
     count: Option<u32>,
-    /// Even in the logarithm.
+    /// Evenly spaced in the logarithm.
     log: bool,
     /// Whole numbers only.
     whole: bool,
@@ -56,6 +56,7 @@ impl FromStr for Axis {
             return Err("the key and its values must not be empty".to_owned());
         }
         let span = match values.split_once("..") {
+            // Two dots may also be part of a text value, so a range is only recognized by a number before them.
             Some((low, rest)) if low.trim().parse::<f64>().is_ok() => Span::Range(Range::parse(low, rest)?),
             _ => Span::Values(split(values)?),
         };
@@ -64,7 +65,7 @@ impl FromStr for Axis {
 }
 
 impl Range {
-    /// Of `LOW` and of what stands behind the two dots: `HIGH[:COUNT][log][int]`.
+    /// A range from `LOW` and the text after the two dots: `HIGH[:COUNT][log][int]`.
     fn parse(low: &str, rest: &str) -> Result<Self, String> {
         let number = |text: &str| {
             let number = text.trim().parse::<f64>().ok().filter(|number| number.is_finite());
@@ -72,6 +73,7 @@ impl Range {
         };
         let mut left = rest.trim();
         let (mut log, mut whole) = (false, false);
+        // The two suffixes come in any order.
         loop {
             if let Some(before) = left.strip_suffix("log") {
                 (left, log) = (before.trim_end(), true);
@@ -84,13 +86,13 @@ impl Range {
         let (high, count) = match left.split_once(':') {
             Some((high, count)) => {
                 let count = count.trim().parse().ok().filter(|count| *count >= 2);
-                (high, Some(count.ok_or("the count behind `:` must be a whole number from 2 up")?))
+                (high, Some(count.ok_or("the count after `:` must be a whole number, 2 or more")?))
             }
             None => (left, None),
         };
         let (low, high) = (number(low)?, number(high)?);
         if low >= high {
-            return Err(format!("{low} is not below {high}"));
+            return Err(format!("{low} is not less than {high}"));
         }
         if log && low <= 0.0 {
             return Err("a logarithmic range must begin above 0".to_owned());
@@ -105,22 +107,24 @@ impl Range {
         } else {
             self.low + share * (self.high - self.low)
         };
+        // Six digits, so that keys and labels stay readable and rounding errors do not show.
         let value = if self.whole { value.round() } else { value };
         format!("{value:.5e}").parse::<f64>().map_or_else(|_| value.to_string(), |short| short.to_string())
     }
 }
 
 impl Axis {
-    /// Its values in a grid.
+    /// Values of the axis in a grid.
     fn grid(&self) -> Result<Vec<String>, String> {
         match &self.span {
             Span::Values(values) => Ok(values.clone()),
             Span::Range(range) => {
                 let count = range.count.ok_or_else(|| {
-                    format!("--sweep {}: say how many values (LOW..HIGH:COUNT), or give --samples", self.path)
+                    format!("--sweep {}: the number of values is missing; use LOW..HIGH:COUNT, or --samples", self.path)
                 })?;
                 let mut values: Vec<String> =
                     (0..count).map(|step| range.at(f64::from(step) / f64::from(count - 1))).collect();
+                // Whole numbers in a narrow range round to the same value.
                 values.dedup();
                 Ok(values)
             }
@@ -128,7 +132,7 @@ impl Axis {
     }
 
     fn drawn(&self, rng: &mut ChaCha8Rng) -> String {
-        // The upper 53 bits as a number in [0, 1).
+        // The upper 53 bits, as many as a double has, as a number in [0, 1).
         #[expect(clippy::cast_precision_loss, reason = "53 bits fit")]
         let share = (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
         match &self.span {
@@ -143,12 +147,12 @@ impl Axis {
     }
 }
 
-/// All points: the grid, or so many drawn. Without axes there is one, which sets nothing.
+/// All points: the grid, or `samples` drawn at random. Without axes there is one point, which sets nothing.
 pub(super) fn points(axes: &[Axis], samples: Option<u32>, seed: u64) -> Result<Vec<Point>, String> {
     let mut paths: Vec<&str> = axes.iter().map(|axis| axis.path.as_str()).collect();
     paths.sort_unstable();
     if let Some(twice) = paths.windows(2).find(|pair| pair[0] == pair[1]) {
-        return Err(format!("--sweep {}: stands twice", twice[0]));
+        return Err(format!("--sweep {}: given twice; list all its values in one --sweep", twice[0]));
     }
     if let Some(samples) = samples {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -159,8 +163,9 @@ pub(super) fn points(axes: &[Axis], samples: Option<u32>, seed: u64) -> Result<V
     let mut points = vec![Point::default()];
     for axis in axes {
         let values = axis.grid()?;
+        // Before building the product: a few long axes can exceed memory.
         if points.len().saturating_mul(values.len()) > MOST {
-            return Err(format!("--sweep: more than {MOST} combinations; --samples draws some of them"));
+            return Err(format!("--sweep: more than {MOST} combinations; use --samples to draw some of them"));
         }
         points = points
             .iter()
@@ -173,7 +178,7 @@ pub(super) fn points(axes: &[Axis], samples: Option<u32>, seed: u64) -> Result<V
 }
 
 impl Point {
-    /// Its values as what `--set` would set.
+    /// The values of the point as settings.
     pub(super) fn settings(&self, axes: &[Axis]) -> Vec<Setting> {
         let one = |(axis, value): (&Axis, &String)| Setting {
             flag: format!("--sweep {}", axis.path),
@@ -184,14 +189,17 @@ impl Point {
     }
 }
 
-/// Whether a run of this policy can depend on the key at `path`: one of its own table, or of no policy's at all.
+/// True if a run of this policy can depend on the key at `path`: a key in the policy's own table, or outside all
+/// policies.
 pub(super) fn touches(path: &str, policy: &str) -> bool {
+    // Names with dots are quoted: policy."a.b".unit.
     let Some(rest) = path.strip_prefix("policy.") else { return true };
     let quoted = rest.strip_prefix('"').and_then(|rest| rest.split('"').next());
+    // A path continues with a dot, or with an index such as `term[0]`.
     quoted.or_else(|| rest.split(['.', '[']).next()) == Some(policy)
 }
 
-/// Splits at the commas that stand in no array, table or string.
+/// Splits at commas outside arrays, tables and strings.
 fn split(text: &str) -> Result<Vec<String>, String> {
     let (mut depth, mut quote, mut values) = (0_i32, None, vec![String::new()]);
     for char in text.chars() {
@@ -266,10 +274,10 @@ mod tests {
             assert!(wrong.parse::<Axis>().is_err(), "{wrong}");
         }
         let axes: Vec<Axis> = vec!["a=0..1".parse().unwrap()];
-        assert!(points(&axes, None, 0).unwrap_err().contains("say how many"));
+        assert!(points(&axes, None, 0).unwrap_err().contains("use LOW..HIGH:COUNT"));
         let axes: Vec<Axis> = vec!["a=0..1:400".parse().unwrap(), "b=0..1:400".parse().unwrap()];
         assert!(points(&axes, None, 0).is_err());
         let axes: Vec<Axis> = vec!["a=1,2".parse().unwrap(), "a=3,4".parse().unwrap()];
-        assert_eq!(points(&axes, None, 0).unwrap_err(), "--sweep a: stands twice");
+        assert_eq!(points(&axes, None, 0).unwrap_err(), "--sweep a: given twice; list all its values in one --sweep");
     }
 }

@@ -186,12 +186,16 @@ fn a_sweep_has_a_row_per_point_and_any_key_can_be_swept() {
     assert_eq!(places, expected.each_ref().map(|(name, keys)| (*name, keys)));
     assert!(rows[1]["ttft_p50_ms"].as_f64() < rows[3]["ttft_p50_ms"].as_f64(), "{rows:?}");
     assert_ne!(rows[2]["ttft_p50_ms"], rows[5]["ttft_p50_ms"], "the weight changes what `gorgo` does");
-    assert!(report.text().contains("policy.gorgo.term.rtt.weight is no key of mine: run once for all its values"));
+    assert!(report.text().contains("policy.gorgo.term.rtt.weight is not a key of mine: run once for all its values"));
     let nobodys = bench.command("--policies mine --sweep policy.gorgo.term.rtt.weight=0,5").compared().unwrap_err();
     assert_eq!(nobodys.exit(), Exit::Usage);
-    assert!(nobodys.to_string().ends_with("of no policy that is compared; name that one in --policies"), "{nobodys}");
+    assert!(
+        nobodys.to_string().ends_with("no compared policy has this key; add its policy to --policies"),
+        "{nobodys}"
+    );
     let folder = bench.command("--policies mine --html /nonexistent/x.html").compared().unwrap_err().to_string();
-    let words = "--html /nonexistent/x.html: cannot be written, its folder is absent; make it or name another";
+    let words =
+        "--html /nonexistent/x.html: cannot be written because its folder does not exist; create it or name another";
     assert_eq!(folder, words);
     insta::assert_snapshot!(bench.told(&report.text()));
     let drawn = bench.report("--policies gorgo --seeds 1 --sweep policy.gorgo.term.rtt.weight=0.05..2log --samples 3");
@@ -219,10 +223,10 @@ fn loads_are_compared_and_the_last_one_within_the_limit_is_named() {
     let json: Value = serde_json::from_str(&held.json()).unwrap();
     assert_eq!(json["run"]["saturation"][0]["time_scale"], Value::from(1));
     let none = bench.report(&format!("{line} 1")).text();
-    assert!(none.contains("  gorgo: none of those tried\n"), "{none}");
-    assert!(!none.contains("--max-in-flight 0 sends all"));
+    assert!(none.contains("  gorgo: none of the loads tried\n"), "{none}");
+    assert!(!none.contains("use --max-in-flight 0"));
     let closed = bench.report("--policies gorgo --seeds 1 --time-scale 1,2").text();
-    assert!(closed.contains("--max-in-flight 0 sends all"), "{closed}");
+    assert!(closed.contains("use --max-in-flight 0"), "{closed}");
 }
 
 #[test]
@@ -308,7 +312,7 @@ fn a_folder_holds_all_of_one_run_and_is_never_another_ones() {
     assert!(fs::read_to_string(format!("{path}/run.csv")).unwrap().starts_with("policy,seed,"));
     let again = bench.command(&line).compared().unwrap_err();
     assert_eq!(again.exit(), Exit::Usage);
-    assert!(again.to_string().ends_with("is there already; name another, for each run its own"), "{again}");
+    assert!(again.to_string().ends_with("already exists; name a new folder for each run"), "{again}");
 }
 
 #[test]

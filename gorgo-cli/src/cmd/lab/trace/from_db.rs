@@ -1,5 +1,5 @@
-//! `gorgo trace from-db`: a router's history as a trace. It holds times, lengths and who shares what with whom, and
-//! nothing of any prompt: the database has none either.
+//! `gorgo trace from-db`: converts a router's history to a trace. The trace has times, lengths and shared prefixes, and
+//! nothing of any prompt: the database has no prompts either.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use super::TraceCommandError;
 use super::output::Output;
 
-/// Requests read at once.
+/// Requests per read.
 const PAGE: u32 = 10_000;
 
 /// Arguments of `gorgo trace from-db`.
@@ -19,10 +19,10 @@ const PAGE: u32 = 10_000;
 pub(super) struct FromDb {
     /// History database, as `store.path` names it; a router may be writing it
     database: PathBuf,
-    /// Begin at this time, such as 2026-04-05T16:15:00Z
+    /// Use requests at or after this time, such as 2026-04-05T16:15:00Z
     #[arg(long, value_name = "TIME")]
     from: Option<Timestamp>,
-    /// End before this time
+    /// Use requests before this time
     #[arg(long, value_name = "TIME")]
     to: Option<Timestamp>,
     /// Tokens per block id of the trace
@@ -39,7 +39,7 @@ impl FromDb {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(TraceCommandError::Output)?;
         let requests = runtime.block_on(read(&self.database, span))?;
-        // What was refused never reached an engine: a giant prompt that was turned away is no load.
+        // Refused requests never reached an engine: a giant prompt that was turned away is no load.
         let refused = requests.iter().filter(|request| is_refused(request)).count();
         let routed = requests.iter().filter(|request| !is_refused(request));
         let history = routed.filter(|request| request.path != ApiPath::Other).map(row);
@@ -47,12 +47,12 @@ impl FromDb {
         self.output.write(&trace.rows)?;
         let left_out = requests.len() - refused - trace.rows.len();
         let written = trace.rows.len();
-        anstream::eprintln!("{written} requests; {refused} refused and {left_out} without a prompt left out");
+        anstream::eprintln!("{written} requests written; left out: {refused} refused, {left_out} without a prompt");
         Ok(String::new())
     }
 }
 
-/// All requests that arrived from the first time on and before the second.
+/// All requests that arrived at or after the first time and before the second.
 pub(crate) async fn read(database: &Path, (from, to): (At, At)) -> Result<Vec<StoredRequest>, StoreError> {
     let reader = Reader::open(database).await?;
     let mut all = Vec::new();
@@ -60,9 +60,11 @@ pub(crate) async fn read(database: &Path, (from, to): (At, At)) -> Result<Vec<St
     loop {
         let page = reader.requests(next, PAGE).await?;
         let Some(last) = page.last() else { break };
+        // Pages by id and not by offset: the router may add rows meanwhile.
         next = DecisionId(last.decision.0.saturating_add(1));
         let full = page.len() == usize::try_from(PAGE).unwrap_or(usize::MAX);
         all.extend(page.into_iter().filter(|request| request.received >= from && request.received < to));
+        // A short page is the last one; asking again would find only rows written meanwhile.
         if !full {
             break;
         }

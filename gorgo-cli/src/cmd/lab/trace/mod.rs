@@ -1,4 +1,4 @@
-//! `gorgo trace`: makes traces, cuts them, and says what is in them.
+//! `gorgo trace`: makes traces, cuts them, and describes them.
 //!
 //! Exit code: 0 done, 2 a command line or file that cannot be used, 74 a history database that cannot be used.
 
@@ -27,22 +27,22 @@ pub(crate) struct Trace {
     what: What,
 }
 
-/// What to do.
+/// Action on traces.
 #[derive(Debug, clap::Subcommand)]
 enum What {
     /// Make a synthetic trace from a named profile and a seed
     Generate(generate::Generate),
-    /// Say what is in a trace: rate, burstiness, lengths, reuse, sessions
+    /// Describe a trace: rate, burstiness, lengths, reuse, sessions
     Stats(stats::Stats),
     /// Cut a part out of a trace
     Slice(slice::Slice),
-    /// Write a router's history as a trace, without any hash or text
+    /// Convert a router's history to a trace, without any hash or text
     FromDb(from_db::FromDb),
-    /// List the profiles that can be generated, or all numbers of one
+    /// List the profiles to generate from, or all numbers of one
     Profiles(profiles::Profiles),
 }
 
-/// Why it was not done.
+/// Error: the action failed.
 #[derive(Debug, thiserror::Error)]
 enum TraceCommandError {
     #[error("{}: {cause}", path.display())]
@@ -61,7 +61,7 @@ enum TraceCommandError {
         "--from-s {from_s}: ServeGen's tables of this model have no traffic there; they cover {first_s} to {last_s} s"
     )]
     NoTraffic { from_s: f64, first_s: f64, last_s: f64 },
-    #[error("no request is left to write")]
+    #[error("no request to write: all were dropped or left out")]
     Nothing,
     #[error("cannot write: {0}")]
     Output(io::Error),
@@ -80,7 +80,7 @@ impl TraceCommandError {
 
 impl Command for Trace {
     const NAME: &'static str = "trace";
-    const ABOUT: &'static str = "Make traces, cut them, and say what is in them";
+    const ABOUT: &'static str = "Make, cut and describe traces";
 
     fn run(self) -> Exit {
         let done = match self.what {
@@ -92,7 +92,7 @@ impl Command for Trace {
         };
         match done {
             Ok(text) => {
-                // A closed pipe is not worth an error.
+                // A closed pipe is ignored, as with `head`.
                 let _ = anstream::stdout().write_all(text.as_bytes());
                 Exit::Done
             }

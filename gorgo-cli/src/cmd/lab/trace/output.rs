@@ -1,4 +1,4 @@
-//! Where a trace is written: a file, packed where its name ends in `.gz`, or standard output.
+//! Destination of a trace: a file, packed if its name ends in `.gz`, or standard output.
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -8,10 +8,10 @@ use gorgo_lab::trace::{Packing, TraceRow, write};
 
 use super::TraceCommandError;
 
-/// Where to.
+/// Destination of a trace.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct Output {
-    /// File to write; gzip where its name ends in .gz [default: standard output]
+    /// File to write, gzip if its name ends in .gz [default: standard output]
     #[arg(long, value_name = "FILE")]
     pub(super) out: Option<PathBuf>,
 }
@@ -19,6 +19,7 @@ pub(super) struct Output {
 impl Output {
     /// Writes the rows.
     pub(super) fn write(&self, rows: &[TraceRow]) -> Result<(), TraceCommandError> {
+        // Refused before the file is created, so that an existing one is not replaced by nothing.
         if rows.is_empty() {
             return Err(TraceCommandError::Nothing);
         }

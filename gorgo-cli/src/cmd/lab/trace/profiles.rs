@@ -1,4 +1,4 @@
-//! `gorgo trace profiles`: what can be generated.
+//! `gorgo trace profiles`: lists the profiles to generate from.
 
 use gorgo_lab::trace::generate::{GENERATED, GeneratedProfile};
 
@@ -7,7 +7,7 @@ use super::TraceCommandError;
 /// Arguments of `gorgo trace profiles`.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct Profiles {
-    /// Profile whose numbers to list, as --set takes them
+    /// Profile whose numbers to list, as --set accepts them
     name: Option<String>,
 }
 

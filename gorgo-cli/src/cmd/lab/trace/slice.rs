@@ -1,4 +1,4 @@
-//! `gorgo trace slice`: a part of a trace as a file of its own.
+//! `gorgo trace slice`: writes a part of a trace as a separate file.
 
 use std::path::PathBuf;
 
@@ -12,13 +12,13 @@ use super::{TraceCommandError, read};
 pub(super) struct Slice {
     /// Trace file: Mooncake-format JSON lines or Azure CSV, gzip or plain
     trace: PathBuf,
-    /// Begin so many seconds after the first request; times in the new file count from there
+    /// Begin this many seconds after the first request; times in the new file count from there
     #[arg(long, value_name = "SECONDS", default_value_t = 0.0)]
     from_s: f64,
-    /// End before this, in seconds after the first request
+    /// End this many seconds after the first request
     #[arg(long, value_name = "SECONDS")]
     to_s: Option<f64>,
-    /// At most N requests, counted after dropping
+    /// Keep at most N requests, counted after dropping
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
     /// Drop requests with longer prompts
@@ -52,8 +52,8 @@ impl Slice {
         self.output.write(&trace.rows)?;
         let trace::SliceCounts { rows, outside, dropped, beyond_limit, outputs_capped } = counts;
         anstream::eprintln!(
-            "{} of {rows} requests; {outside} outside the time, {dropped} dropped for their length, {beyond_limit} beyond \
-             the limit, {outputs_capped} answers cut",
+            "{} of {rows} requests written; {outside} outside the time span, {dropped} dropped for their length, \
+             {beyond_limit} beyond the limit, {outputs_capped} answers cut",
             trace.rows.len()
         );
         Ok(String::new())

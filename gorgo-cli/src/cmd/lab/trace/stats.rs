@@ -1,4 +1,4 @@
-//! `gorgo trace stats`: what is in a trace, for people or as JSON.
+//! `gorgo trace stats`: describes a trace, as text or JSON.
 
 use std::path::PathBuf;
 
@@ -41,7 +41,7 @@ fn plain(value: Option<f64>) -> String {
     }
 }
 
-/// For a person.
+/// The statistics as text for people.
 pub(super) fn text(trace: &Trace, stats: &TraceStats) -> String {
     let mut out = format!(
         "{} requests in {:.0} s, {}/s; gaps' coefficient of variation {}\n",
@@ -50,6 +50,7 @@ pub(super) fn text(trace: &Trace, stats: &TraceStats) -> String {
         plain(stats.rate),
         plain(stats.gap_cv)
     );
+    // The Fano factor at several widths shows on which scale traffic is bursty; 1 is a Poisson process.
     let widths = FANO_SECS.map(|secs| format!("{secs} s")).join(" / ");
     let fano = stats.fano.map(plain).join(" / ");
     out += &format!("variance / mean of arrivals per {widths}: {fano} (Poisson: 1)\n");
@@ -71,6 +72,7 @@ pub(super) fn text(trace: &Trace, stats: &TraceStats) -> String {
     }
     out += &format!("{table}\n");
 
+    // Reuse is only known from block ids; an endless cache is its upper bound.
     match &stats.reuse {
         Some(reuse) => {
             let own =
@@ -82,11 +84,12 @@ pub(super) fn text(trace: &Trace, stats: &TraceStats) -> String {
                 stats.block_tokens
             );
         }
-        None => out += "reuse: the file says nothing of it\n",
+        None => out += "reuse: unknown, because the file has no block ids\n",
     }
     if let Some(users) = stats.users {
         out += &format!("{} users, the busiest with {} of the requests\n", count(users), percent(stats.largest_user));
     }
+    // Inferred sessions are a guess from shared prefixes, so the text says which kind these are.
     if let Some(sessions) = &stats.sessions {
         let source = match sessions.source {
             SessionSource::Named => "named in the file",
@@ -101,7 +104,7 @@ pub(super) fn text(trace: &Trace, stats: &TraceStats) -> String {
     out
 }
 
-/// All keys are always there; what is not known is null.
+/// The statistics as JSON. All keys are always present; unknown values are null.
 fn document(trace: &Trace, stats: &TraceStats) -> Value {
     let spread = |spread: &Spread| {
         json!({

@@ -90,7 +90,7 @@ fn profiles_and_their_numbers_are_listed() {
 fn a_history_is_written_as_a_trace_of_the_time_asked_for() {
     let folder = tempfile::tempdir().unwrap();
     let (database, out) = (folder.path().join("history.db"), folder.path().join("trace.jsonl.gz"));
-    // The third is of a parent that the part asked for does not have; the last has no prompt.
+    // The third has a parent outside the requested span; the last has no prompt.
     let requests =
         [(90, None, 0, 1), (300, None, 0, 5), (400, Some(1), 300, 6), (410, Some(2), 400, 7), (0, None, 0, 0)];
     tokio::runtime::Runtime::new().unwrap().block_on(history::write(&database, &requests));
@@ -106,6 +106,9 @@ fn a_history_is_written_as_a_trace_of_the_time_asked_for() {
     trace(&["from-db", &database, "--out", &out, "--block", "256"]).unwrap();
     assert_eq!(read(Path::new(&out), None).unwrap().rows.len(), 4);
     let said = trace(&["from-db", &database, "--to", "2026-01-01T00:00:00Z"]).unwrap_err();
-    assert_eq!((said.exit(), said.to_string().as_str()), (Exit::Usage, "no request is left to write"));
+    assert_eq!(
+        (said.exit(), said.to_string().as_str()),
+        (Exit::Usage, "no request to write: all were dropped or left out")
+    );
     assert_eq!(trace(&["from-db", "no-such.db"]).unwrap_err().exit(), Exit::Store);
 }

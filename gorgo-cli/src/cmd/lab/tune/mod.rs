@@ -1,4 +1,4 @@
-//! `gorgo tune --trace FILE --policy NAME`: the policy's own optimizer and objective, offline on the simulator.
+//! `gorgo tune --trace FILE --policy NAME`: runs the policy's own optimizer and objective offline, on the simulator.
 //!
 //! ```text
 //! optimizer ─ask→ candidate ─→ one whole simulated run per seed ─→ contrast with the incumbent's runs, paired by seed
@@ -6,10 +6,10 @@
 //!     └──tell── better by more than a standard error of the pairs, and within the guard rails
 //! ```
 //!
-//! Offline there is no need for blocks: both arms see the same traffic in the same weather, each from an empty fleet to
-//! the end, so neither leaves queues or caches to the other. What it finds fits this trace and these seeds; therefore
-//! the start and the result are run once more on seeds that the search did not see, and both figures stand in the
-//! result. Deterministic: the same inputs and seeds give the same file, whatever `--jobs` is.
+//! Offline there is no need for trial blocks: both arms see the same traffic in the same network, each from an empty
+//! fleet to the end, so neither leaves queues or caches to the other. The result fits this trace and these seeds;
+//! therefore the start and the result are run once more on seeds that the search did not see, and both figures are
+//! reported. Deterministic: the same inputs and seeds make the same file, whatever `--jobs` is.
 //!
 //! Exit code: 0 done, 2 usage, 78 configuration.
 
@@ -35,13 +35,13 @@ use crate::report::unwritable;
 pub(crate) struct Tune {
     #[command(flatten)]
     ground: GroundArgs,
-    /// Policy to tune: one with a `tune` table, whose objective, optimizer and guard rails are used
+    /// Policy to tune; must have a `tune` table, whose objective, optimizer and guard are used
     #[arg(long, value_name = "NAME")]
     policy: String,
-    /// Seeds that candidates are compared on: how many, or which; at least two
+    /// Seeds to compare candidates on: a number or a range; at least two
     #[arg(long, value_name = "N | A..B", default_value = "4")]
     seeds: Seeds,
-    /// Seeds of the check at the end, which the search does not see
+    /// Seeds of the final check, which the search does not see
     #[arg(long, value_name = "N | A..B", default_value = "101..103")]
     check_seeds: Seeds,
     /// Most candidates to try
@@ -60,7 +60,7 @@ impl Command for Tune {
         match self.found() {
             Ok(found) => {
                 let text = if self.out.is_some() { found.comment() } else { found.toml() };
-                // A reader that has left (a closed pipe) does not change what was found.
+                // A closed pipe does not change the result.
                 anstream::stdout().write_all(text.as_bytes()).ok();
                 Exit::Done
             }
@@ -73,21 +73,22 @@ impl Tune {
     fn found(&self) -> Result<Found, Failure> {
         let ground = self.ground.prepared()?;
         let name = match self.policy.as_str() {
-            "all" => return Err(Failure::Asked("--policy: one policy at a time".to_owned())),
+            "all" => return Err(Failure::Asked("--policy: `all` is not possible here; choose one policy".to_owned())),
             name => ground.named("--policy", name)?.swap_remove(0),
         };
-        // Opened before the runs, so that a path that cannot be written does not cost them.
+        // Opened before the runs, so that an unwritable path does not waste them.
         let out = self.out.as_ref().map(|path| (path, fs::File::create(path)));
         let out = out.map(|(path, file)| {
             file.map(|file| (path, file)).map_err(|cause| Failure::Output(unwritable("--out", path, &cause)))
         });
         let out = out.transpose()?;
+        // Fails before any run if the policy cannot be tuned.
         let search = Search::new(&ground, &name, self.ground.jobs(), &self.seeds.list)?;
         let runs = search.runs(self.generations, self.check_seeds.list.len());
         let bar = progress(runs);
         let result = search.run(self.generations, &self.check_seeds.list, || bar.inc(1))?;
         bar.finish_and_clear();
-        // The file was read before; should it be gone by now, only its comments are lost.
+        // The file was read before; if it is gone by now, only its comments are lost.
         let file = fs::read_to_string(&self.ground.config.config).unwrap_or_default();
         let preset = PRESETS.iter().find(|preset| *preset.name == *name).map_or("", |preset| preset.text);
         let seeds = (self.seeds.list.clone(), self.check_seeds.list.clone());

@@ -1,5 +1,4 @@
-//! What a search writes: the policy's table with the weights found, ready to paste, under a comment that says where they
-//! come from.
+//! Output of a search: the policy's table with the weights found, ready to paste, under a comment on their origin.
 
 use std::fmt::Write as _;
 
@@ -9,7 +8,7 @@ use super::search::{Figures, Outcome};
 use crate::policy_table::table;
 use crate::report::number::{count, fraction, millis};
 
-/// A policy's table as TOML, and where its weights come from.
+/// A policy's table as TOML, and the origin of its weights.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Found {
     comment: String,
@@ -17,7 +16,7 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// `sources` are texts that the policy may stand in: the configuration's file, a preset.
+    /// A result for printing. `sources` are texts that may contain the policy: the configuration's file, a preset.
     pub(super) fn new(
         policy: &Policy,
         outcome: &Outcome,
@@ -28,12 +27,12 @@ impl Found {
         Self { comment: comment(policy, outcome, trace, seeds), table: table(policy, &outcome.found, sources) }
     }
 
-    /// Where the weights come from.
+    /// Origin of the weights, as TOML comments.
     pub(super) fn comment(&self) -> String {
         self.comment.clone()
     }
 
-    /// The whole.
+    /// Comment and table.
     pub(super) fn toml(&self) -> String {
         format!("{}{}", self.comment, self.table)
     }

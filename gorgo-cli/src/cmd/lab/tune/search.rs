@@ -1,4 +1,4 @@
-//! The search: candidates asked of the policy's optimizer, each judged by whole simulated runs.
+//! The search: candidates from the policy's optimizer, each judged by whole simulated runs.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -16,17 +16,17 @@ use gorgo_routing::tune::{Optimizer, Plan};
 use crate::cmd::lab::simulate::each;
 use crate::cmd::lab::simulate::ground::{Failure, Ground};
 
-/// A candidate takes over where it is better by more than so many standard errors of the paired runs.
+/// A candidate is accepted if it is better by more than this many standard errors of the paired runs.
 const ACCEPT_SE: f64 = 1.0;
 
-/// One run with some weights.
+/// One run with given weights.
 #[derive(Debug, Clone)]
 struct One {
     samples: Vec<Sample>,
     summary: Summary,
 }
 
-/// Figures of some runs: means over seeds.
+/// Figures of several runs: means over seeds.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Figures {
     pub(super) ttft_p95_ms: f64,
@@ -47,7 +47,7 @@ impl Figures {
     }
 }
 
-/// What came of a search.
+/// Result of a search.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Outcome {
     /// Weights of all terms: as configured, and as found.
@@ -55,13 +55,13 @@ pub(super) struct Outcome {
     pub(super) found: Vec<f64>,
     pub(super) tried: u32,
     pub(super) accepted: u32,
-    /// On the seeds of the search: start, found.
+    /// Figures on the seeds of the search: start, found.
     pub(super) seen: [Figures; 2],
-    /// On the others.
+    /// Figures on the other seeds.
     pub(super) unseen: [Figures; 2],
 }
 
-/// A policy, and how it is searched.
+/// A policy, and the settings of its search.
 pub(super) struct Search<'a> {
     ground: &'a Ground,
     policy: &'a Policy,
@@ -73,14 +73,14 @@ pub(super) struct Search<'a> {
 impl<'a> Search<'a> {
     pub(super) fn new(ground: &'a Ground, name: &str, jobs: NonZeroUsize, seeds: &'a [u64]) -> Result<Self, Failure> {
         if seeds.len() < 2 {
-            let text = "--seeds: at least two, so that a difference has an error";
+            let text = "--seeds: at least two are needed to estimate the error of a difference";
             return Err(Failure::Asked(text.to_owned()));
         }
         let tuned = ground.policies.named(name).and_then(|policy| Some((policy, policy.tune.as_ref()?)));
         let Some((policy, plan)) = tuned else {
             let text = format!(
-                "--policy: \"{name}\" has no `tune` table, or it is not enabled; give it one with an objective and an \
-                 optimizer, and the weights that may move `tune = true`"
+                "--policy: \"{name}\" has no `tune` table, or tuning is not enabled; add one with an objective and an \
+                 optimizer, and set `tune = true` on the weights to tune"
             );
             return Err(Failure::Asked(text));
         };
@@ -91,14 +91,15 @@ impl<'a> Search<'a> {
         self.policy
     }
 
-    /// Most runs that a search makes.
+    /// Largest number of runs that a search makes.
     pub(super) fn runs(&self, generations: u32, checks: usize) -> usize {
         let generations = usize::try_from(generations).unwrap_or(usize::MAX);
         self.seeds.len().saturating_mul(generations.saturating_add(1)).saturating_add(2 * checks)
     }
 
-    /// Searches, and checks on other seeds; `done` is called after each run.
+    /// Searches, and checks the result on other seeds; `done` is called after each run.
     pub(super) fn run(&self, generations: u32, checks: &[u64], done: impl Fn() + Sync) -> Result<Outcome, Failure> {
+        // The incumbent's runs are kept: every candidate is compared with them, seed by seed.
         let mut optimizer = self.optimizer()?;
         let start = self.policy.weights().values;
         let (mut best, mut best_runs) = (start.clone(), self.all(&start, self.seeds, &done)?);
@@ -116,7 +117,7 @@ impl<'a> Search<'a> {
                 (best, best_runs) = (weights, runs);
             }
         }
-        // What is written down is what is checked: six digits say more than any search found out.
+        // Check exactly the numbers that are written: six digits are more than any search resolves.
         let found: Vec<f64> = best.iter().map(|weight| six_digits(*weight)).collect();
         let check = |weights: &[f64]| Ok::<_, Failure>(Figures::of(&self.all(weights, checks, &done)?));
         Ok(Outcome {
@@ -143,7 +144,7 @@ impl<'a> Search<'a> {
         (optimizer.build)(optimizer_params, space, *seed).map_err(Failure::Asked)
     }
 
-    /// The dimensions' weights in their slots, all others as configured.
+    /// Weights in slot order: the candidate's for the dimensions of the search, the configured ones for all others.
     fn weights(&self, point: &[f64]) -> Vec<f64> {
         let mut values = self.policy.weights().values;
         for (dimension, weight) in self.plan.space.dimensions.iter().zip(point) {
@@ -168,8 +169,9 @@ impl<'a> Search<'a> {
             Some((policies, index))
         });
         let chooser = built.map_or(Chooser::Clairvoyant, |(mut policies, index)| {
-            // Built just now, so nobody else has it.
+            // Built just now, so there is no other reference and `get_mut` succeeds.
             if let Some(policy) = policies.list.get_mut(index.index()).and_then(Arc::get_mut) {
+                // The weights of a candidate are fixed for the whole run.
                 policy.tune = None;
                 for (term, weight) in policy.terms.iter_mut().zip(weights) {
                     term.weight.init = *weight;
@@ -182,13 +184,15 @@ impl<'a> Search<'a> {
         Ok(One { samples, summary: Summary::of(&run.samples) })
     }
 
-    /// What a measurement says of the weights.
+    /// Sample for the objective; `None` if the outcome does not depend on the weights.
     fn sample(&self, of: &trace::Sample) -> Option<Sample> {
         let fate = match of.error {
             None => Fate::Served,
+            // Not failures of the choice: a refusal comes from limits, a client error from the request.
             Some(ErrorClass::Refused | ErrorClass::ClientError) => return None,
             Some(_) => Fate::Failed,
         };
+        // A request without a replica was never routed, and says nothing about weights.
         let place = of
             .replica
             .as_ref()
@@ -205,7 +209,7 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// The candidate's runs against the incumbent's, paired by seed.
+    /// Verdict on the candidate's runs, paired by seed with the incumbent's.
     fn judged(&self, incumbent: &[One], candidate: &[One]) -> Result<Told, Failure> {
         let pairs: Vec<Pair> = incumbent
             .iter()
@@ -217,6 +221,7 @@ impl<'a> Search<'a> {
             let text = format!("the trace has too few requests for the objective {}", self.plan.objective_kind);
             return Err(Failure::Asked(text));
         };
+        // Objectives are minimized, so better is negative.
         let better = seen.difference < -ACCEPT_SE * seen.error;
         let accepted = better && self.is_within_guard(&pairs, replicas);
         Ok(Told { accepted, decided: true, difference: seen.difference, error: seen.error })
@@ -225,13 +230,14 @@ impl<'a> Search<'a> {
     fn is_within_guard(&self, pairs: &[Pair], replicas: usize) -> bool {
         let guard = self.plan.guard;
         let of = |statistic| estimates(pairs, replicas, statistic).map(|(own, other)| (own.value, other.value));
+        // Unknown statistics do not fail a candidate: there may be no request with that measurement.
         let slow = of(Statistic::E2eP95).is_some_and(|(own, other)| own > guard.max_e2e_p95_ratio * other);
         let failing = of(Statistic::ErrorShare).is_some_and(|(own, other)| own > guard.max_error_share.max(other));
         !slow && !failing
     }
 }
 
-/// A number as it is written down.
+/// A number rounded to the digits that are written.
 fn six_digits(number: f64) -> f64 {
     format!("{number:.5e}").parse().unwrap_or(number)
 }

@@ -88,14 +88,14 @@ fn tune_says_what_cannot_be_tuned() {
     for (line, part) in [
         ("--policy plain", "has no `tune` table"),
         ("--policy min", "did you mean \"mine\"?"),
-        ("--policy all", "one policy at a time"),
+        ("--policy all", "choose one policy"),
         ("--policy mine --seeds 1", "at least two"),
         ("--policy gorgo-es", "--set policy.gorgo-es.tune.optimizer.mode=paired searches the same weights offline"),
     ] {
         let (exit, text) = failure(line);
         assert!(exit == Exit::Usage && text.contains(part), "{line}: {text}");
     }
-    // And what is said there to help does.
+    // The remedy that the message names works.
     let line = "--policy gorgo-es --seeds 2 --generations 1 --check-seeds 7..7 --set policy.gorgo-es.tune.optimizer.mode=paired";
     assert!(bench.command(line).found().unwrap().toml().contains("mode = \"paired\""));
 }

@@ -1,9 +1,10 @@
-//! `gorgo doctor --fleet`: whether the replicas of a configuration are equally fast. Each real one is asked directly, past
-//! the router, one request at a time: cold prompts, each beside a tiny one. What a long prompt takes beyond a tiny one is
-//! the engine's work, whatever the round trip; its ratio to the fastest replica's says how even the fleet is.
+//! `gorgo doctor --fleet`: checks that the replicas of a configuration are equally fast. Each real one is asked
+//! directly, bypassing the router, one request at a time: cold prompts, each after a tiny one. The time that a long
+//! prompt takes beyond a tiny one is the engine's work, whatever the round trip; its ratio to the fastest replica's
+//! measures how even the fleet is.
 //!
-//! An experiment that compares policies on an uneven fleet measures the fleet. Source: the reference's check before a run
-//! (16 requests after 4 to warm up).
+//! An experiment that compares policies on an uneven fleet measures the fleet. The numbers of requests (16 after 4 to
+//! warm up) are those of the GORGO authors' check before a run.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ use crate::report::table::numbers;
 
 /// Tokens of the tiny prompt.
 const TINY_TOKENS: u32 = 8;
-/// Tokens of each answer: enough to tell the time between two.
+/// Tokens of each answer: enough to measure the time between two.
 const ANSWER_TOKENS: u32 = 16;
 
 /// Arguments of `gorgo doctor --fleet`.
@@ -34,25 +35,25 @@ const ANSWER_TOKENS: u32 = 16;
 pub(super) struct FleetArgs {
     #[command(flatten)]
     pub(super) config: ConfigArgs,
-    /// With --fleet: requests to each replica that are measured
+    /// With --fleet: measured requests to each replica
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1000))]
     requests: u32,
-    /// With --fleet: requests to each before those, which count for nothing
+    /// With --fleet: requests to each replica before the measured ones, to warm up
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(0..=1000))]
     warm_up: u32,
     /// With --fleet: tokens of each prompt
     #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(64..=1_000_000))]
     prompt_tokens: u32,
-    /// With --fleet: uneven is a replica that takes so many times as long as the fastest
+    /// With --fleet: largest ratio of a replica's time to that of the fastest before the fleet counts as uneven
     #[arg(long, value_name = "RATIO", default_value_t = 1.25)]
     max_ttft_ratio: f64,
-    /// With --fleet: what an uneven fleet ends with
+    /// With --fleet: result for an uneven fleet
     #[arg(long, value_enum, default_value_t = Uneven::Abort)]
     uneven: Uneven,
     /// With --fleet: print JSON
     #[arg(long)]
     json: bool,
-    /// With --fleet: give a request up after so many seconds
+    /// With --fleet: give up on a request after this many seconds
     #[arg(long, value_name = "SECS", default_value_t = 120)]
     timeout_secs: u64,
 }
@@ -65,14 +66,14 @@ enum Uneven {
     Abort,
 }
 
-/// What was found of one replica.
+/// Measurements of one replica.
 #[derive(Debug, Clone, PartialEq)]
 struct Found {
     name: String,
-    /// Measured requests that failed, and the first one's words.
+    /// Measured requests that failed, and the message of the first failure.
     failed: usize,
     words: Option<String>,
-    /// First token of the long prompts, and of the tiny ones, median, ms.
+    /// Median time to the first token of the long prompts, and of the tiny ones, ms.
     ttft_ms: Option<f64>,
     tiny_ms: Option<f64>,
     /// Median of each request's mean gap between tokens, ms.
@@ -80,7 +81,7 @@ struct Found {
 }
 
 impl FleetArgs {
-    /// What to print, and how to end.
+    /// Text to print, and the exit code.
     pub(super) async fn told(&self, clock: Arc<dyn Clock>) -> (String, Exit) {
         let registry = registry(&self.config.config);
         let loading = load(&self.config.config, &environment(), &self.config.set, &registry);
@@ -98,18 +99,20 @@ impl FleetArgs {
         let real: Vec<_> = enabled.filter_map(|replica| Some((replica, replica.url.as_ref()?))).collect();
         if real.len() < 2 {
             let text = format!(
-                "nothing to compare: {} replicas have a `url`, {} are simulated inside the router\n",
+                "nothing to compare: {} replicas have a `url` (2 are needed), {} are simulated inside the router\n",
                 real.len(),
                 simulated
             );
             return (text, Exit::Usage);
         }
+        // Futures are lazy: nothing runs until its turn in the loop.
         let asking = real.iter().map(|(replica, url)| self.measured(replica, url, &clock));
         let mut found = Vec::with_capacity(real.len());
-        // One after the other: on one machine they would measure each other.
+        // One after the other: replicas on the same machine would slow each other down.
         for one in asking {
             found.push(one.await);
         }
+        // A replica that fails requests cannot be compared, so the fleet is not even.
         let is_even =
             found.iter().all(|one| one.failed == 0 && ratio(one, &found).is_some_and(|of| of <= self.max_ttft_ratio));
         let text = if self.json { self.document(&found, is_even) } else { self.text(&found, is_even) };
@@ -131,7 +134,7 @@ impl FleetArgs {
         };
         let limit = Duration::from_secs(self.timeout_secs);
         let shared = (Arc::clone(clock), TaskTracker::new());
-        // Another one each time: the engines' caches are to know none of the prompts.
+        // A new seed each time: the engines' caches must not contain any of the prompts.
         let seed = clock.now().0;
         let model = replica.models.first().map(String::as_str);
         let live = match Live::reach(Target::engine(url.clone()), key.as_ref(), model, shared, seed, limit).await {
@@ -139,6 +142,7 @@ impl FleetArgs {
             Err(error) => return unasked(error.to_string()),
         };
         let pairs = |many: u32| -> Vec<(u32, u32)> {
+            // Tiny and long prompts alternate, so that a drift during the measurement affects both alike.
             (0..many).flat_map(|_| [(TINY_TOKENS, 1), (self.prompt_tokens, ANSWER_TOKENS)]).collect()
         };
         live.alone(&pairs(self.warm_up), 0).await;
@@ -165,11 +169,13 @@ impl FleetArgs {
             }
         }
         if is_even {
-            let _ = writeln!(text, "even: nobody takes more than {} times as long as the fastest", self.max_ttft_ratio);
+            let _ =
+                writeln!(text, "even: no replica takes more than {} times as long as the fastest", self.max_ttft_ratio);
         } else {
             let _ = writeln!(
                 text,
-                "NOT EVEN: what is measured of policies on this fleet is the fleet's, too (--max-ttft-ratio {})",
+                "NOT EVEN: differences measured between policies on this fleet are partly those of the fleet \
+                 (--max-ttft-ratio {})",
                 self.max_ttft_ratio
             );
         }
@@ -209,13 +215,14 @@ impl Found {
         }
     }
 
-    /// What a long prompt takes beyond a tiny one, ms.
+    /// Time of a long prompt beyond that of a tiny one, ms.
     fn work_ms(&self) -> Option<f64> {
+        // Both medians include the round trip once, so the difference does not contain it.
         Some((self.ttft_ms? - self.tiny_ms?).max(0.0))
     }
 }
 
-/// How many times as long as the fastest of all it takes; `None` where either is unknown.
+/// Ratio of this replica's time to that of the fastest; `None` if either is unknown.
 fn ratio(of: &Found, all: &[Found]) -> Option<f64> {
     let least = all.iter().filter_map(Found::work_ms).reduce(f64::min).filter(|least| *least > 0.0)?;
     Some(of.work_ms()? / least)
@@ -260,7 +267,8 @@ mod tests {
         assert_eq!(ratio(&all[3], &all), None);
     }
 
-    /// A fleet of simulated engines behind real sockets, of these speeds; one more that nobody listens for.
+    /// A fleet of simulated engines behind real sockets, of these speeds; and a replica at an address without a
+    /// listener.
     async fn told(speeds: &[f64], more: &[&str], absent: bool) -> (String, Exit) {
         let (tracker, shutdown) = (TaskTracker::new(), CancellationToken::new());
         let mut text = String::new();
@@ -299,13 +307,13 @@ mod tests {
         let (text, exit) = told(&[5.0, 200.0], &[uneven.as_slice(), &["--json"]].concat(), false).await;
         let document: Value = serde_json::from_str(&text).unwrap();
         assert_eq!((exit, &document["even"], &document["replicas"][0]["failed"]), (Exit::No, &json!(false), &json!(0)));
-        // Where the fast one is lost in noise there is no ratio; else it is beyond the limit.
+        // If the fast one is lost in noise there is no ratio; otherwise the ratio is beyond the limit.
         assert!(document["replicas"][0]["ratio"].as_f64().is_none_or(|ratio| ratio > 4.0), "{text}");
         let warned = told(&[5.0, 200.0], &[uneven.as_slice(), &["--uneven", "warn"]].concat(), false).await;
         assert_eq!(warned.1, Exit::Done);
         assert!(warned.0.contains("NOT EVEN"), "{}", warned.0);
         let (even, exit) = told(&[5.0, 5.0], &["--max-ttft-ratio", "1000000"], false).await;
-        assert!(exit == Exit::Done && even.contains("even: nobody takes more than 1000000 times"), "{even}");
+        assert!(exit == Exit::Done && even.contains("even: no replica takes more than 1000000 times"), "{even}");
     }
 
     #[tokio::test]

@@ -1,4 +1,4 @@
-//! `gorgo plugin check FILE`: the conformance kit in a process of its own, and what it found as a table.
+//! `gorgo plugin check FILE`: runs the conformance checks in a separate process, and prints the results as a table.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Write as _};
@@ -20,17 +20,17 @@ pub(super) struct Check {
     what: Conform,
 }
 
-/// Arguments of the process that does the checks.
+/// Arguments of the process that runs the checks.
 #[derive(Debug, clap::Args)]
 pub(super) struct Conform {
-    /// The library
+    /// Library to check
     file: PathBuf,
-    /// Options as in a policy, a TOML table such as "malus_ms = 5" [default: each option's own]
+    /// Options as in a policy, a TOML table such as "malus_ms = 5" [default: those of each option]
     #[arg(long, value_name = "TOML", value_parser = options)]
     options: Option<Options>,
 }
 
-/// Options as text, which can be handed on, and as a value.
+/// Options as text, to pass on, and as a value.
 #[derive(Debug, Clone)]
 struct Options {
     text: String,
@@ -42,7 +42,7 @@ fn options(text: &str) -> Result<Options, String> {
     Ok(Options { text: text.to_owned(), value: value(toml::Value::Table(table))? })
 }
 
-/// The same value without TOML's types.
+/// Converts a TOML value to one of the plugin interface.
 fn value(toml: toml::Value) -> Result<Value, String> {
     Ok(match toml {
         toml::Value::Boolean(truth) => Value::Bool(truth),
@@ -53,19 +53,19 @@ fn value(toml: toml::Value) -> Result<Value, String> {
         toml::Value::Table(table) => Value::Table(
             table.into_iter().map(|(key, member)| Ok((key, value(member)?))).collect::<Result<_, String>>()?,
         ),
-        toml::Value::Datetime(_) => return Err("no option takes a date".to_owned()),
+        toml::Value::Datetime(_) => return Err("options cannot be dates; use a text".to_owned()),
     })
 }
 
 impl Check {
     pub(super) fn run(&self) -> Exit {
         let (right, text) = self.checked();
-        // A closed pipe is not worth an error.
+        // A closed pipe is ignored: the exit code still has the answer.
         let _ = std::io::stdout().write_all(text.as_bytes());
         if right { Exit::Done } else { Exit::No }
     }
 
-    /// Whether all is right, and the report.
+    /// True if all checks passed, and the report.
     fn checked(&self) -> (bool, String) {
         let failed = |cause: std::io::Error| (false, format!("gorgo: the checks could not be run: {cause}\n"));
         let program = match std::env::current_exe() {
@@ -73,6 +73,7 @@ impl Check {
             Err(cause) => return failed(cause),
         };
         let mut command = Command::new(program);
+        // A wrong library may abort or crash its process; in a child that is a finding.
         command.args(["plugin", "conform"]).arg(&self.what.file);
         if let Some(options) = &self.what.options {
             command.arg(format!("--options={}", options.text));
@@ -83,6 +84,7 @@ impl Check {
         };
         let mut lines = Lines::default();
         if let Some(stdout) = child.stdout.take() {
+            // Read to the end before waiting: a child whose pipe is full would never end.
             BufReader::new(stdout).lines().map_while(Result::ok).for_each(|line| lines.take(&line));
         }
         match child.wait() {
@@ -92,8 +94,8 @@ impl Check {
     }
 }
 
-/// What the process that does the checks writes, a line of JSON each: `{"began": check}`, then at the end
-/// `{"report": text, "right": bool}` or `{"refused": text}`.
+/// Output of the process that runs the checks, a line of JSON each: `{"began": check}`, then at the end `{"report":
+/// text, "right": bool}` or `{"refused": text}`.
 #[derive(Debug, Default)]
 struct Lines {
     began: String,
@@ -102,7 +104,7 @@ struct Lines {
 
 impl Lines {
     fn take(&mut self, line: &str) {
-        // A library may write to standard output, too.
+        // A library may write to standard output, too: skip lines that are not JSON.
         let Ok(line) = serde_json::from_str::<serde_json::Value>(line) else { return };
         if let Some(began) = line["began"].as_str() {
             began.clone_into(&mut self.began);
@@ -122,6 +124,7 @@ impl Lines {
                 (false, format!("{report}\n{file}: the process ended by signal {signal} after the last check\n"))
             }
             (None, signal) => {
+                // Without a report the last check that began is the one that ended the process.
                 let how = match signal {
                     Some(6) => "aborted".to_owned(),
                     Some(11) => "crashed (segmentation fault)".to_owned(),
@@ -135,11 +138,11 @@ impl Lines {
 }
 
 impl Conform {
-    /// Does the checks in this process.
+    /// Runs the checks in this process.
     pub(super) fn run(&self) -> Exit {
         let say = |line: serde_json::Value| {
             let mut out = std::io::stdout().lock();
-            // Who started this process is gone: nobody is there to be told.
+            // If the parent process is gone, nothing can be reported.
             let _ = writeln!(out, "{line}").and_then(|()| out.flush());
         };
         let given = self.options.as_ref().map(|options| &options.value);
@@ -155,7 +158,7 @@ impl Conform {
     }
 }
 
-/// A report as people read it.
+/// A report as text for people.
 fn shown(report: &Report) -> String {
     let about = &report.about;
     let mut table = Table::new();
@@ -169,7 +172,7 @@ fn shown(report: &Report) -> String {
         table.add_row([check, sign, &**seen]);
     }
     let wrong = report.found.iter().filter(|(_, verdict)| matches!(verdict, Verdict::Wrong(_))).count();
-    let verdict = if wrong == 0 { "as the contract says".to_owned() } else { format!("{wrong} checks are wrong") };
+    let verdict = if wrong == 0 { "all checks passed".to_owned() } else { format!("{wrong} checks failed") };
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _ =

@@ -1,4 +1,4 @@
-//! `gorgo plugin list`: the plugins that a configuration loads, and what each says of itself.
+//! `gorgo plugin list`: the plugins that a configuration loads, and the description that each has of itself.
 
 use std::io::Write as _;
 
@@ -25,8 +25,9 @@ impl List {
         let (registry, host) = with_host(&self.config.config, Conduct::Reported);
         let loading = load(&self.config.config, &environment(), &self.config.set, &registry);
         let report = render(&loading.faults, &loading.origins, look());
-        // A closed pipe is not worth an error, here and below.
+        // A closed pipe is ignored, here and below.
         let _ = anstream::stderr().write_all(report.as_bytes());
+        // Plugins that did load are listed even if the configuration has faults elsewhere.
         if loading.faults.any() {
             let name = loading.origins.source().name();
             anstream::eprintln!("{name}: {}", summary(&loading.faults));
@@ -36,14 +37,14 @@ impl List {
     }
 }
 
-/// Calls that the time is the mean of.
+/// Calls over which the time of a call is averaged.
 const CALLS: u32 = 1000;
-/// Replicas of the facts that it is measured with.
+/// Replicas in the facts of a timed call.
 const REPLICAS: u16 = 3;
-/// Requests of an arm that an objective is measured with.
+/// Requests of an arm in a timed call of an objective.
 const COHORT: u16 = 512;
 
-/// The list as people read it.
+/// The list as text for people.
 fn shown(loaded: &[Use]) -> String {
     if loaded.is_empty() {
         return "no plugin is loaded\n".to_owned();
@@ -51,6 +52,7 @@ fn shown(loaded: &[Use]) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(["plugin", "version", "as", "unit", "reads", "options (tunable*)", "µs a call", "sha256", "file"]);
+    // Invented facts: what is timed is the plugin, not a fleet.
     let (facts, requests) = (invented(REPLICAS), cohort(COHORT));
     for using in loaded {
         let about = &using.about;
@@ -61,7 +63,7 @@ fn shown(loaded: &[Use]) -> String {
             about.name.clone(),
             about.version.clone(),
             using.family.to_owned(),
-            // A constraint says yes or no.
+            // A constraint answers yes or no, which has no unit.
             if using.family == "constraint" { "–".to_owned() } else { about.unit.to_string() },
             reads(&about.asks),
             options.join(" "),
@@ -73,7 +75,7 @@ fn shown(loaded: &[Use]) -> String {
     format!("{table}\n")
 }
 
-/// The facts that are read: groups, and those that are named.
+/// The facts that a plugin reads: groups, and single facts by name.
 fn reads(asks: &AskedFacts) -> String {
     const NAMES: [(Needs, &str); 6] = [
         (Needs::RTT, "rtt"),

@@ -1,4 +1,4 @@
-//! `gorgo plugin`: make a plugin, check it, see what is loaded.
+//! `gorgo plugin`: creates a plugin, checks it, lists the loaded ones.
 
 mod check;
 mod list;
@@ -17,13 +17,13 @@ pub(crate) struct Plugin {
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
-    /// Write a crate for a new plugin, with all that it needs to build offline
+    /// Create a crate for a new plugin, with all that it needs to build offline
     New(new::New),
-    /// Check a library against the plugin contract, in a process of its own
+    /// Check that a library conforms to the plugin interface, in a separate process
     Check(check::Check),
     /// List the plugins of a configuration
     List(list::List),
-    /// Load a library and end: what `serve` and `check` do first, in a process of its own
+    /// Load a library and exit: what `serve` and `check` do first, in a separate process
     #[command(hide = true)]
     Trial(trial::Trial),
     /// Run the checks in this process
@@ -33,7 +33,7 @@ enum What {
 
 impl Command for Plugin {
     const NAME: &'static str = "plugin";
-    const ABOUT: &'static str = "Plugins: write, check and list terms and constraints that are loaded at start";
+    const ABOUT: &'static str = "Create, check and list plugins: terms, constraints, objectives";
 
     fn run(self) -> Exit {
         match self.what {

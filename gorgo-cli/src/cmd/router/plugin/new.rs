@@ -1,4 +1,5 @@
-//! `gorgo plugin new NAME`: a crate that builds without a network, with a term, a constraint or an objective that works.
+//! `gorgo plugin new NAME`: creates a crate that builds without a network, with a working term, constraint or
+//! objective.
 
 use std::fs;
 use std::io;
@@ -11,13 +12,13 @@ use crate::exit::Exit;
 /// Arguments of `gorgo plugin new`.
 #[derive(Debug, clap::Args)]
 pub(super) struct New {
-    /// The plugin's name: a-z, 0-9 and -, beginning with a letter
+    /// Name of the plugin: a-z, 0-9 and -, beginning with a letter
     #[arg(value_parser = name)]
     name: String,
-    /// What it is: scorer (a term), constraint, or objective (of a tuner)
+    /// Kind of plugin: scorer (a term), constraint, or objective (of a tuner)
     #[arg(long, value_name = "KIND", default_value = "scorer", value_parser = template)]
     kind: Template,
-    /// Where to make its folder
+    /// Folder in which to create the plugin's folder
     #[arg(long, value_name = "FOLDER", default_value = ".")]
     within: PathBuf,
 }
@@ -28,7 +29,11 @@ fn name(text: &str) -> Result<String, String> {
         && text.starts_with(|letter: char| letter.is_ascii_lowercase())
         && text.ends_with(|letter| letter != '-')
         && text.chars().all(plain);
-    if right { Ok(text.to_owned()) } else { Err("a-z, 0-9 and -, beginning with a letter, at most 48".to_owned()) }
+    if right {
+        Ok(text.to_owned())
+    } else {
+        Err("must be a-z, 0-9 and -, beginning with a letter, not ending with -, at most 48 characters".to_owned())
+    }
 }
 
 fn template(kind: &str) -> Result<Template, String> {
@@ -47,8 +52,8 @@ impl New {
             }
             Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => {
                 anstream::eprintln!(
-                    "gorgo: {}: there is such a folder already, and nothing in it was touched; choose another name, \
-                     another place with --within FOLDER, or move it away",
+                    "gorgo: {}: this folder already exists, and nothing in it was changed; choose another name, \
+                     another place with --within FOLDER, or move the folder away",
                     folder.display()
                 );
                 Exit::Usage
@@ -61,13 +66,14 @@ impl New {
     }
 
     fn write(&self, folder: &Path) -> io::Result<()> {
-        // Fails where it exists: nothing of anybody's is written over.
+        // Fails if the folder exists, so that no file of the user is overwritten.
         fs::create_dir(folder)?;
         let mut files = vec![
             ("Cargo.toml".to_owned(), self.manifest()),
             (".gitignore".to_owned(), "/target\n".to_owned()),
             ("src/lib.rs".to_owned(), self.source()),
         ];
+        // The plugin crate is copied along, so that the new crate builds without a registry.
         files.extend(KIT.iter().map(|(file, text)| (format!("gorgo-plugins/{file}"), (*text).to_owned())));
         for (file, text) in files {
             let path = folder.join(file);
@@ -79,7 +85,7 @@ impl New {
         Ok(())
     }
 
-    /// A workspace of its own, wherever it stands.
+    /// Manifest of the crate, as a separate workspace, so that it builds inside another workspace's folder, too.
     fn manifest(&self) -> String {
         format!(
             r#"[package]
@@ -107,12 +113,14 @@ panic = "unwind"
     /// The example under the new name.
     fn source(&self) -> String {
         let mut type_name = String::new();
+        // near-first → NearFirst, the name of the example's type.
         for word in self.name.split('-') {
             let mut letters = word.chars();
             type_name.extend(letters.next().map(|first| first.to_ascii_uppercase()));
             type_name.push_str(letters.as_str());
         }
         let Template { text, type_name: old, name, .. } = self.kind;
+        // With the characters around the name, because prose in the example may contain the same word.
         text.replace(&format!("{old} {{"), &format!("{type_name} {{"))
             .replace(&format!("({old})"), &format!("({type_name})"))
             .replace(&format!("\"{name}\""), &format!("\"{}\"", self.name))

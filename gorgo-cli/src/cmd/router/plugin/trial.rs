@@ -1,4 +1,4 @@
-//! `gorgo plugin trial FILE`: loads a library and ends. Whoever started it sees how.
+//! `gorgo plugin trial FILE`: loads a library and exits. The parent process reads the result from its exit status.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use crate::exit::Exit;
 /// Arguments of `gorgo plugin trial`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Trial {
-    /// The library
+    /// Library to load
     file: PathBuf,
 }
 

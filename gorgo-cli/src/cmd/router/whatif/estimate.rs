@@ -1,17 +1,18 @@
-//! What other choices would have been worth, from choices that chance had a part in: self-normalised inverse propensity
-//! scores. Each request counts with the chance that the other weights would have given its replica, over the chance that it
-//! had. Source: Swaminathan and Joachims, The Self-Normalized Estimator for Counterfactual Learning, 2015.
+//! Estimates of the results of other choices, from choices that involved chance: self-normalised inverse propensity
+//! scores. Each request is weighted by the probability with which the other weights would have chosen its replica,
+//! divided by the probability with which it was chosen. Source: Swaminathan and Joachims, The Self-Normalized Estimator
+//! for Counterfactual Learning, 2015.
 
-/// One request.
+/// A served request and its weight.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Seen {
-    /// Chance of its replica under the other weights over the chance that it had.
+    /// Probability of its replica under the other weights, divided by the actual one.
     pub(super) weight: f64,
     /// TTFT, ms.
     pub(super) ttft_ms: Option<f64>,
-    /// E2E of one that ended well, ms.
+    /// E2E if the request succeeded, ms.
     pub(super) e2e_ms: Option<f64>,
-    /// Whether its replica failed it.
+    /// True if the request failed at its replica.
     pub(super) failed: bool,
 }
 
@@ -23,20 +24,20 @@ pub(super) struct Figure {
     pub(super) p95: f64,
 }
 
-/// What is estimated of a set of requests.
+/// Estimate from a set of requests.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Estimate {
     pub(super) ttft: Option<Figure>,
     pub(super) e2e: Option<Figure>,
     pub(super) error_share: Option<f64>,
-    /// How many equally weighted requests it is worth.
+    /// Effective sample size: the number of equally weighted requests with the same variance.
     pub(super) effective: f64,
-    /// Mean weight: 1 where every choice of the other weights had a chance to be made; less where some had none.
+    /// Mean weight: 1 if every choice of the other weights could have been made; less if some could not.
     pub(super) covered: f64,
 }
 
 impl Estimate {
-    /// Of these requests.
+    /// Estimate from these requests.
     pub(super) fn of(seen: &[Seen]) -> Self {
         let sum: f64 = seen.iter().map(|one| one.weight).sum();
         let squares: f64 = seen.iter().map(|one| one.weight * one.weight).sum();
@@ -45,28 +46,33 @@ impl Estimate {
             ttft: figure(seen.iter().filter_map(|one| Some((one.weight, one.ttft_ms?)))),
             e2e: figure(seen.iter().filter_map(|one| Some((one.weight, one.e2e_ms?)))),
             error_share: (sum > 0.0).then(|| failed / sum),
+            // Kish's effective sample size, (Σw)² / Σw².
             effective: if squares > 0.0 { sum * sum / squares } else { 0.0 },
             covered: if seen.is_empty() { 0.0 } else { sum / count(seen.len()) },
         }
     }
 
-    /// The same requests as they were served.
+    /// Statistics of the same requests as they were served.
     pub(super) fn served(seen: &[Seen]) -> Self {
         Self::of(&seen.iter().map(|one| Seen { weight: 1.0, ..*one }).collect::<Vec<_>>())
     }
 }
 
-/// `None` where nothing has any weight.
+/// Weighted mean, standard error and 95th percentile; `None` if no request has any weight.
 fn figure(weighted: impl Iterator<Item = (f64, f64)>) -> Option<Figure> {
     let mut weighted: Vec<(f64, f64)> = weighted.filter(|(weight, _)| *weight > 0.0).collect();
     weighted.sort_by(|one, other| one.1.total_cmp(&other.1));
     let sum: f64 = weighted.iter().map(|(weight, _)| weight).sum();
     let (_, largest) = *weighted.last()?;
+    // Divided by the sum of the weights instead of the number of requests: slightly biased, but with far less variance.
     let mean = weighted.iter().map(|(weight, value)| weight * value).sum::<f64>() / sum;
     let spread: f64 = weighted.iter().map(|(weight, value)| (weight * (value - mean)).powi(2)).sum();
+    // The smallest value with 95 % of the weight at or below it.
     let mut below = 0.0;
     let p95 = weighted.iter().find(|(weight, _)| {
         below += weight;
+        // The factor absorbs rounding in the running sum, so that equal weights give the same value as a plain
+        // percentile.
         below >= 0.95 * sum * (1.0 - 1e-12)
     });
     Some(Figure { mean, error: spread.sqrt() / sum, p95: p95.map_or(largest, |(_, value)| *value) })

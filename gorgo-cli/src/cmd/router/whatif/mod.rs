@@ -1,6 +1,6 @@
-//! `gorgo whatif`: what other weights of a policy would have been worth, from its history alone. Every decision is chosen
-//! again from its stored signals; where chance had a part in what was chosen (exploration, a softmin, ties), what came of
-//! it says what the other weights would have got. Without chance nobody knows, and it says so.
+//! `gorgo whatif`: estimates the results of other weights of a policy, from its history alone. Every decision is made
+//! again from its stored signals; if the original choice involved chance (exploration, a softmin, ties), its outcome is
+//! evidence for the other weights as well. Without chance there is no evidence, and the command says so.
 
 mod estimate;
 
@@ -19,11 +19,12 @@ use crate::report::number::{count, millis, percent};
 use crate::report::table::numbers;
 use crate::runtime::block_on;
 
-/// Chances are found by choosing again with so many seeds; a replica that none of them takes counts as never taken.
+/// Number of seeds with which a choice is repeated to find the probability of a replica; one that none of them chooses
+/// counts as never chosen.
 const SEEDS: u64 = 256;
-/// Effective requests below which an estimate is a guess.
+/// Effective sample size below which an estimate is a guess.
 const FEWEST: f64 = 100.0;
-/// Share of the other weights' choices that must have had a chance.
+/// Least share of the other weights' choices that must have been possible.
 const COVERED: f64 = 0.8;
 
 /// Arguments of `gorgo whatif`.
@@ -31,24 +32,24 @@ const COVERED: f64 = 0.8;
 pub(crate) struct Whatif {
     /// History database, as `store.path` names it; a router may be writing it
     database: PathBuf,
-    /// The policy whose decisions are looked at [default: that of the newest one]
+    /// Policy whose decisions to use [default: that of the newest decision]
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
-    /// Another weight of a term; may stand several times, other terms keep the weights that they decided with
+    /// Other weight of a term (repeatable); other terms keep the weights that they decided with
     #[arg(long = "weight", value_name = "TERM=VALUE", value_parser = weight, required = true)]
     weights: Vec<(String, f64)>,
-    /// Only so many of the newest decisions
+    /// Number of newest decisions to use
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     last: u32,
 }
 
 fn weight(text: &str) -> Result<(String, f64), String> {
     let (term, value) = text.split_once('=').ok_or("expected TERM=VALUE, such as rtt=0.5")?;
-    let value: f64 = value.trim().parse().map_err(|_| format!("`{value}` is no number"))?;
+    let value: f64 = value.trim().parse().map_err(|_| format!("`{value}` is not a number"))?;
     if value.is_finite() { Ok((term.trim().to_owned(), value)) } else { Err("a weight must be finite".to_owned()) }
 }
 
-/// Why there is no estimate.
+/// Error: no estimate is possible.
 #[derive(Debug, thiserror::Error)]
 enum WhatifError {
     #[error(transparent)]
@@ -63,13 +64,13 @@ enum WhatifError {
 
 impl Command for Whatif {
     const NAME: &'static str = "whatif";
-    const ABOUT: &'static str = "Estimate what other weights would have been worth, from a history";
+    const ABOUT: &'static str = "Estimate from a history what other weights would have achieved";
 
     fn run(self) -> Exit {
         block_on(async move {
             match self.answer().await {
                 Ok(answer) => {
-                    // A closed pipe is not worth an error.
+                    // A closed pipe is ignored: the exit code still has the answer.
                     let _ = std::io::Write::write_all(&mut std::io::stdout(), answer.text().as_bytes());
                     if answer.is_supported() { Exit::Done } else { Exit::No }
                 }
@@ -86,7 +87,7 @@ impl Command for Whatif {
     }
 }
 
-/// What was found.
+/// Estimate, and the decisions that it was made from.
 #[derive(Debug)]
 struct Answer {
     head: String,
@@ -106,7 +107,7 @@ impl Whatif {
         let wanted = |decision: &&StoredDecision| {
             decision.replica.is_some() && self.policy.as_ref().is_none_or(|name| decision.policy.name == *name)
         };
-        // The newest build of it: an older one may have other terms.
+        // The newest version of the policy: older ones may have other terms.
         let newest = decisions.iter().rev().find(wanted).ok_or_else(|| {
             WhatifError::Nothing(
                 self.policy.as_ref().map_or_else(|| "any policy".to_owned(), |name| format!("policy {name}")),
@@ -118,11 +119,12 @@ impl Whatif {
         let mut scratch = Scratch::default();
         let (mut all, mut seen) = (0, Vec::new());
         for decision in of_it {
+            // A request that is still running has no outcome yet.
             let Ok(place) = outcomes.binary_search_by_key(&decision.decision, |outcome| outcome.decision) else {
                 continue;
             };
             let outcome = &outcomes[place];
-            // As the tuner does: what says nothing of the choice is no sample.
+            // As in the tuner: an outcome that does not depend on the replica is no sample.
             if matches!(
                 outcome.error,
                 Some(ErrorClass::ClientGone | ErrorClass::ClientError | ErrorClass::Refused | ErrorClass::Shutdown)
@@ -130,10 +132,13 @@ impl Whatif {
                 continue;
             }
             all += 1;
+            // A certain choice carries no information about any other, and dividing by a propensity of 0 is undefined.
             if !(decision.propensity > 0.0 && decision.propensity < 1.0) {
                 continue;
             }
+            // The weights that decided, which a tuner may have moved since, with only the named ones replaced.
             let mut weights = decision.weights.to_vec();
+            // Rows of an older version of the policy, with other terms, cannot be decided by this one.
             if weights.len() != policy.terms.len() {
                 continue;
             }
@@ -160,7 +165,7 @@ impl Whatif {
         })
     }
 
-    /// The slots of the terms that are named, with their weights.
+    /// Slots of the named terms, with their weights.
     fn slots(&self, policy: &Policy) -> Result<Vec<(usize, f64)>, WhatifError> {
         let slot = |(name, value): &(String, f64)| {
             let found = policy.terms.iter().position(|term| *term.name == **name);
@@ -177,16 +182,18 @@ impl Whatif {
     }
 }
 
-/// The policy that made a decision, from its stored text. Who was excluded stands in the rows, and nothing else of it acts.
+/// The policy that made a decision, from its stored text. Exclusions are stored with the candidates, so its
+/// constraints, gate, tuner and shadows are left out.
 fn built(decision: &StoredDecision) -> Result<std::sync::Arc<Policy>, WhatifError> {
     let name = &decision.policy.name;
     let wrong = |cause: String| WhatifError::Policy(name.clone(), cause);
     let file = parse_toml(&decision.policy.text).map_err(|cause| wrong(cause.to_string()))?;
     let Some(Value::Table(mut tables)) = file.get("policy").cloned() else {
-        return Err(wrong("it is no table".to_owned()));
+        return Err(wrong("it is not a table".to_owned()));
     };
     for (_, table) in &mut tables {
         if let Value::Table(members) = table {
+            // Shadows name other policies, which the stored text does not have; the rest does not act on stored rows.
             members.retain(|(key, _)| !["shadow", "constraint", "admission", "tune"].contains(&&**key));
         }
     }
@@ -197,20 +204,21 @@ fn built(decision: &StoredDecision) -> Result<std::sync::Arc<Policy>, WhatifErro
         wrong(said.collect::<Vec<_>>().join("; "))
     })?;
     let place = policies.default.index();
-    policies.list.get(place).cloned().ok_or_else(|| wrong("it is not there".to_owned()))
+    policies.list.get(place).cloned().ok_or_else(|| wrong("it is missing".to_owned()))
 }
 
-/// The chance of the replica that was chosen under these weights. `None`: the rows are not this policy's.
+/// Probability of the chosen replica under these weights. `None`: the candidates do not belong to this policy.
 fn chance(policy: &Policy, weights: &[f64], decision: &StoredDecision, scratch: &mut Scratch) -> Option<f64> {
     let rows = decision.rows();
     let chosen = decision.row()?;
     for turn in 0..SEEDS {
-        // The stored seed first: where nothing changes, it finds the same replica at once.
+        // The stored seed first: if nothing changes, it chooses the same replica at once.
         let seed = decision.seed ^ turn.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let choice = again(policy, weights, &rows, seed, scratch)?;
         if choice.replica.index() == chosen {
             return Some(choice.propensity);
         }
+        // The choice is certain, and it is another replica: more seeds would not change it.
         if choice.propensity >= 1.0 {
             break;
         }
@@ -219,14 +227,15 @@ fn chance(policy: &Policy, weights: &[f64], decision: &StoredDecision, scratch: 
 }
 
 impl Answer {
-    /// Whether the estimate is more than a guess.
+    /// True if the estimate is more than a guess.
     fn is_supported(&self) -> bool {
         self.other.effective >= FEWEST && self.other.covered >= COVERED
     }
 
     fn text(&self) -> String {
         let mut text = format!(
-            "{}\n{} decisions; chance had a part in {}; as good as {:.0} that were made so; {} of its choices had a chance\n",
+            "{}\n{} decisions; {} involved chance; effective sample size {:.0}; {} of the choices with these weights \
+             were possible\n",
             self.head,
             count(self.decisions),
             count(self.by_chance),
@@ -235,8 +244,8 @@ impl Answer {
         );
         if !self.is_supported() {
             text.push_str(
-                "too little to say anything: let chance decide now and then (`exploration = 0.02`, or a softmin picker), \
-                 or try weights nearer to those that decided\n",
+                "not enough evidence: let chance decide some requests (`exploration = 0.02`, or a softmin picker), \
+                 or try weights closer to those that decided\n",
             );
             return text;
         }
@@ -253,7 +262,8 @@ impl Answer {
         table.add_row(["errors".to_owned(), percent(self.served.error_share), percent(self.other.error_share)]);
         text.push_str(&format!("{table}\n"));
         text.push_str(
-            "± is one standard error; what the weights would do to queues and caches is not in it: simulate that\n",
+            "± is one standard error; effects of the weights on queues and caches are not included: use `gorgo \
+             simulate` for those\n",
         );
         text
     }
@@ -283,7 +293,7 @@ mod tests {
             other: Estimate::of(seen),
         };
         let thin = answer(&[one(1.0); 50]);
-        assert!(!thin.is_supported() && thin.text().contains("too little to say anything"), "{}", thin.text());
+        assert!(!thin.is_supported() && thin.text().contains("not enough evidence"), "{}", thin.text());
         let uncovered = answer(&[[one(1.0); 150], [one(0.0); 150]].concat());
         assert!(!uncovered.is_supported(), "half of its choices never had a chance");
         let enough = answer(&[one(1.0); 400]);

@@ -1,4 +1,4 @@
-//! The replay as a page: latencies of all requests and of long prompts, and what each replica served.
+//! The replay as an HTML page: latencies of all requests and of long prompts, and the traffic of each replica.
 
 use gorgo_lab::trace::{Latencies, Quantiles, SHORT_INPUT_TOKENS};
 
@@ -7,7 +7,7 @@ use crate::report::number::{count, millis, percent};
 use crate::report::page::{Page, PageTable, Plot, file_name};
 use crate::report::plot::{Estimate, Row, Rows};
 
-/// Takes one latency out of a set.
+/// Selects one latency of a set.
 type Pick = fn(&Latencies) -> &Quantiles;
 
 const fn exact(value: Option<f64>) -> Option<Estimate> {
@@ -22,7 +22,7 @@ fn quantiles(name: String, of: &Quantiles) -> Row {
 }
 
 impl Report {
-    /// The page; `command` is the command line as it may be shown to others.
+    /// The page; `command` is the command line in a form that can be shown to others.
     pub(in crate::cmd::lab::replay) fn html(&self, command: &str) -> String {
         let summary = &self.summary;
         let long = format!("{SHORT_INPUT_TOKENS} tokens and more");
@@ -30,6 +30,7 @@ impl Report {
         let mut latency_rows = Vec::new();
         let mut cells = Vec::new();
         let kinds: [(&str, Pick); 3] = [("TTFT", |set| &set.ttft), ("E2E", |set| &set.e2e), ("ITL", |set| &set.itl)];
+        // Plot and table are filled together, so that their rows match.
         for (kind, of) in kinds {
             for (name, set) in sets {
                 let all = of(set);
@@ -46,7 +47,7 @@ impl Report {
             plots: vec![Plot {
                 title: "Latencies".to_owned(),
                 note:
-                    "Of requests that succeeded; one run, so there is no spread over seeds. 95 % intervals stand below."
+                    "Of requests that succeeded; one run, so there is no spread over seeds. 95 % intervals are below."
                         .to_owned(),
                 svg: plot(&["p50", "p95", "p99"], &latency_rows, "ms", false),
             }],
@@ -54,7 +55,9 @@ impl Report {
             notes: self.left_out().into_iter().chain(self.errors()).collect(),
         };
         let first = self.spread().into_iter().chain([self.slip()]).chain(self.fallbacks());
+        // Warnings about the result itself come before the list of omissions.
         page.notes.splice(0..0, first);
+        // A server that is not gorgo does not say which replica answered.
         if !summary.replicas.is_empty() {
             self.add_replicas(&mut page);
         }
@@ -77,7 +80,7 @@ impl Report {
         });
         page.plots.push(Plot {
             title: "Cache hits and traffic by replica".to_owned(),
-            note: "Prompt tokens found cached there, and its share of requests.".to_owned(),
+            note: "Share of prompt tokens found cached at the replica, and its share of requests.".to_owned(),
             svg: plot(&["hit rate", "share"], &shares.collect::<Vec<_>>(), "share", true),
         });
         let header = ["replica", "requests", "share", "hit rate", "TTFT p50 ms", "TTFT p95 ms"];

@@ -1,4 +1,4 @@
-//! One line per policy, configuration, load and seed.
+//! CSV with one line per policy, configuration, load and seed.
 
 use std::io::{self, Write};
 
@@ -6,7 +6,7 @@ use super::{FIGURES, Report};
 use crate::report::csv::escaped;
 
 impl Report {
-    /// One line per policy and seed; the columns of a sweep stand behind those that all have.
+    /// One line per policy and seed; the columns of a sweep come after the common ones.
     pub(in crate::cmd::lab::simulate) fn csv(&self, out: impl Write) -> io::Result<()> {
         let mut out = io::BufWriter::new(out);
         write!(out, "policy,seed,requests,errors")?;
@@ -31,6 +31,7 @@ impl Report {
                         None => write!(out, ",")?,
                     }
                 }
+                // Only a sweep has these columns, so that the file of a plain comparison keeps its form.
                 if let Some(place) = self.place(row).filter(|_| is_sweep) {
                     write!(out, ",{},", place.time_scale)?;
                     if let Some(rate) = place.requests_per_s {

@@ -1,4 +1,4 @@
-//! For a program.
+//! The comparison as JSON.
 
 use gorgo_lab::trace::Summary;
 use serde_json::{Map, Value, json};
@@ -8,11 +8,12 @@ use crate::cmd::lab::simulate::compare::{CLAIRVOYANT, Outcome, PolicyRuns};
 use crate::report::json::{Comparison, PolicyEntry, SCHEMA_VERSION, number};
 
 impl Report {
-    /// For a program.
+    /// The comparison as JSON text.
     pub(in crate::cmd::lab::simulate) fn json(&self) -> String {
         let (clairvoyant, policies): (Vec<_>, Vec<_>) = self.rows.iter().partition(|row| row.is_clairvoyant());
         let first = self.frame.places.first();
         let counts = first.map(|place| place.counts).unwrap_or_default();
+        // Figures of the whole run exist only if there is one configuration and load; otherwise each entry has its own.
         let is_one = self.frame.places.len() == 1;
         let mut run = Map::new();
         let facts = [
@@ -43,7 +44,7 @@ impl Report {
         if !self.frame.parts.is_empty() {
             run.insert("ablation".to_owned(), self.ablation_json());
         }
-        // Not a policy: whoever looks for the best of `policies` must not find what nobody can run.
+        // Not among `policies`: a program that looks for the best of them must not find one that cannot be run.
         let mut seers = clairvoyant.iter().filter_map(|row| serde_json::to_value(self.entry(row)).ok());
         let seer = if is_one { seers.next().unwrap_or(Value::Null) } else { seers.collect() };
         run.insert(CLAIRVOYANT.to_owned(), seer);
@@ -79,7 +80,7 @@ impl Report {
     }
 }
 
-/// What the tuner of a run did.
+/// Result of a run's tuner.
 fn tuning(seed: u64, run: &Outcome) -> Option<Value> {
     let tuning = run.tuning.as_ref()?;
     let weights: Map<String, Value> =

@@ -1,4 +1,4 @@
-//! What a comparison prints: the table, the JSON, the CSV, the page.
+//! Output of a comparison: the table, the JSON, the CSV, the page.
 
 mod csv;
 mod json;
@@ -14,7 +14,7 @@ use super::sweep::touches;
 use crate::report::json::standard_deviation;
 use crate::report::number::{fraction, millis};
 
-/// How the runs were made.
+/// Inputs of the runs.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Frame {
     pub(super) default: String,
@@ -29,11 +29,11 @@ pub(super) struct Frame {
     pub(super) max_output_tokens: Option<u32>,
     /// Keys that were swept.
     pub(super) axes: Vec<String>,
-    /// By the place of their ground.
+    /// Configurations and loads, by position of their ground.
     pub(super) places: Vec<Place>,
-    /// Policies are held to this, where several loads are compared; ms.
+    /// Limit on p95 of E2E for the sustained load, if several loads are compared; ms.
     pub(super) e2e_limit_ms: f64,
-    /// The policy that an ablation takes apart, and its parts: what each is, and its name.
+    /// Parts of the policy under ablation: kind and name of each.
     pub(super) parts: Vec<(&'static str, String)>,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Place {
     /// Values of the swept keys, in the order of [`Frame::axes`].
     pub(super) values: Vec<String>,
     pub(super) time_scale: f64,
-    /// Requests per second that the trace offers; `None` where it has no length.
+    /// Requests per second that the trace offers; `None` if it has no duration.
     pub(super) requests_per_s: Option<f64>,
     pub(super) counts: ShapeCounts,
 }
@@ -53,7 +53,8 @@ pub(super) struct Place {
 pub(super) struct Report {
     frame: Frame,
     rows: Vec<PolicyRuns>,
-    /// By ground: mean p95 TTFT of the best baseline, ms: of the policies compared there that are not the default.
+    /// Mean p95 TTFT of the best baseline, by ground, ms. Baselines are the policies compared there other than the
+    /// default.
     best_ms: Vec<Option<f64>>,
 }
 
@@ -61,7 +62,7 @@ pub(super) struct Report {
 pub(super) struct Figure {
     pub(super) name: &'static str,
     pub(super) read: fn(&Outcome) -> Option<f64>,
-    /// Where it stands, for a run that is read back from a file.
+    /// Field of the figure, for a run that is read back from a file.
     pub(super) place: fn(&mut Outcome) -> &mut Option<f64>,
 }
 
@@ -72,7 +73,7 @@ macro_rules! figure {
     };
 }
 
-/// The figures of a row; the first ten stand in the table, too.
+/// Figures of a row; the first ten are also in the table.
 pub(super) const FIGURES: [Figure; 13] = [
     figure!("ttft_p50_ms", summary.all.ttft.p50),
     figure!("ttft_p95_ms", summary.all.ttft.p95),
@@ -89,7 +90,7 @@ pub(super) const FIGURES: [Figure; 13] = [
     figure!("bound_ttft_p95_ms", bound_ttft_p95_ms),
 ];
 
-/// Places in [`FIGURES`].
+/// Positions in [`FIGURES`].
 const TTFT_P50: usize = 0;
 const TTFT_P95: usize = 1;
 const TTFT_P99: usize = 2;
@@ -98,7 +99,7 @@ const HIT_RATE: usize = 7;
 const BUSIEST: usize = 8;
 const SLIP: usize = 10;
 const BOUND: usize = 12;
-/// Figures that stand in the table, and whether they are times.
+/// Figures in the table, with their headers, and true for times.
 const COLUMNS: [(usize, &str, bool); 10] = [
     (TTFT_P50, "TTFT p50", true),
     (TTFT_P95, "p95", true),
@@ -132,20 +133,23 @@ impl PolicyRuns {
 
 impl Report {
     pub(super) fn new(frame: Frame, rows: Vec<PolicyRuns>) -> Self {
-        // A policy that some swept key does not touch was run once, and stands at every value of that key.
+        // A policy that a swept key does not affect was run once, and counts at every value of that key.
         let stands = |row: &PolicyRuns, ground: usize| {
             let Some((own, here)) = frame.places.get(row.case.ground).zip(frame.places.get(ground)) else {
                 return false;
             };
             let mut values = frame.axes.iter().zip(own.values.iter().zip(&here.values));
             let same = values.all(|(path, (one, other))| one == other || !touches(path, &row.policy));
+            // Bits, because these are copies of the same parsed numbers and not results of arithmetic.
             same && own.time_scale.to_bits() == here.time_scale.to_bits()
         };
         let best = |ground: usize| {
             let here = rows.iter().filter(|row| stands(row, ground));
+            // The clairvoyant is no baseline, and the default is what the baselines are compared with.
             let baselines = here.filter(|row| !row.is_clairvoyant() && *row.policy != *frame.default);
             baselines.filter_map(|row| row.mean(TTFT_P95)).reduce(f64::min)
         };
+        // Once per ground, because every row of a ground is compared with the same baseline.
         let best_ms = (0..frame.places.len()).map(best).collect();
         Self { frame, rows, best_ms }
     }
@@ -163,20 +167,20 @@ impl Report {
         self.frame.places.get(row.case.ground)
     }
 
-    /// Whether several loads are compared.
+    /// True if several loads are compared.
     fn has_loads(&self) -> bool {
         let first = self.frame.places.first().map(|place| place.time_scale);
         self.frame.places.iter().any(|place| Some(place.time_scale) != first)
     }
 
-    /// Swept keys with their values here; `None` where the key is another policy's and says nothing of this row.
+    /// Swept keys with their values in this row; `None` if the key belongs to another policy and has no effect here.
     fn swept(&self, row: &PolicyRuns) -> Vec<(&str, Option<&str>)> {
         let values = self.place(row).map(|place| place.values.as_slice()).unwrap_or_default();
         let all = self.frame.axes.iter().zip(values);
         all.map(|(path, value)| (path.as_str(), touches(path, &row.policy).then_some(value.as_str()))).collect()
     }
 
-    /// What tells this row's configuration and load from the others': one cell for each of [`Self::point_header`].
+    /// Cells that distinguish the configuration and load of this row: one for each of [`Self::point_header`].
     fn point(&self, row: &PolicyRuns) -> Vec<String> {
         let Some(place) = self.place(row) else { return Vec::new() };
         let mut cells: Vec<String> =
@@ -190,12 +194,14 @@ impl Report {
 
     fn point_header(&self) -> Vec<String> {
         let axes = &self.frame.axes;
+        // The last two parts of a path are enough for a column, unless two paths end alike.
         let short = |path: &str| {
             let cut = path.rmatch_indices('.').nth(1).map_or(0, |(at, _)| at + 1);
             path[cut..].to_owned()
         };
         let mut header: Vec<String> = axes.iter().map(|path| short(path)).collect();
         for place in 0..header.len() {
+            // Two short names that are equal get their full paths.
             if axes.iter().filter(|path| short(path) == short(&axes[place])).count() > 1 {
                 header[place].clone_from(&axes[place]);
             }
@@ -207,7 +213,7 @@ impl Report {
     }
 }
 
-/// A mean and its deviation, short.
+/// A mean and its deviation, in short form.
 fn spread(values: &[f64], is_time: bool) -> String {
     let form = if is_time { millis } else { fraction };
     let middle = form(mean(values));

@@ -1,4 +1,4 @@
-//! The comparison as a page: plots first, the table below.
+//! The comparison as an HTML page: plots first, the tables below.
 
 use gorgo_lab::trace::mean;
 
@@ -9,10 +9,10 @@ use crate::report::json::standard_deviation;
 use crate::report::page::{Page, PageTable, Plot, file_name};
 use crate::report::plot::{Dot, Estimate, Line, Lines, Row, Rows, Scatter};
 
-/// Most rows of a plot; of more, those with the lowest p95 of TTFT are shown.
+/// Most rows of a plot; if there are more, those with the lowest p95 of TTFT are shown.
 const MOST_ROWS: usize = 60;
 
-/// A policy's rows over what is varied.
+/// Rows of a policy over the varied load or key.
 struct Curve<'a> {
     name: String,
     marked: bool,
@@ -20,7 +20,7 @@ struct Curve<'a> {
 }
 
 impl Report {
-    /// The page; `command` is the command line as it may be shown to others.
+    /// The page; `command` is the command line in a form that can be shown to others.
     pub(in crate::cmd::lab::simulate) fn html(&self, command: &str) -> String {
         let trace = file_name(&self.frame.trace);
         let (header, rows) = self.cells();
@@ -37,8 +37,9 @@ impl Report {
                 .to_owned(),
         }];
         if let Some((header, rows)) = self.ablation_cells() {
+            // Only after an ablation; otherwise there are no parts to show.
             let note = ABLATION_NOTE.to_owned();
-            tables.push(PageTable { title: "What each part is worth".to_owned(), header, rows, marked: None, note });
+            tables.push(PageTable { title: "Value of each part".to_owned(), header, rows, marked: None, note });
         }
         Page {
             title: format!("gorgo simulate: {trace}"),
@@ -54,6 +55,7 @@ impl Report {
         let frame = &self.frame;
         let seeds: Vec<String> = frame.seeds.iter().map(u64::to_string).collect();
         let seeds = match (&seeds[..], frame.seeds.is_sorted_by(|one, next| next - one == 1)) {
+            // A run of consecutive seeds is shown by its ends: there may be thousands.
             ([first, .., last], true) => format!("{first} to {last}"),
             _ => seeds.join(", "),
         };
@@ -78,9 +80,10 @@ impl Report {
         let mut shown: Vec<&PolicyRuns> = self.rows.iter().collect();
         let rank = |row: &PolicyRuns| row.mean(TTFT_P95).unwrap_or(f64::INFINITY);
         shown.sort_by(|one, other| rank(one).total_cmp(&rank(other)));
+        // A sweep can have thousands of rows, and a plot of all of them is neither readable nor small.
         shown.truncate(MOST_ROWS);
         if self.has_loads() {
-            // Loads one after the other, the lightest first: a policy is held against others at the same one.
+            // Load by load, the lightest first: policies are compared at the same load.
             let scale = |row: &PolicyRuns| self.place(row).map_or(0.0, |place| place.time_scale);
             shown.sort_by(|one, other| scale(other).total_cmp(&scale(one)));
         }
@@ -121,7 +124,7 @@ impl Report {
             .collect();
         plots.push(Plot {
             title: "First token against whole answer".to_owned(),
-            note: "A policy that buys early first tokens with slow answers stands high on the left.".to_owned(),
+            note: "A policy that pays for early first tokens with slow answers is at the top left.".to_owned(),
             svg: Scatter { dots: &dots, x_title: "p95 of TTFT, ms", y_title: "p95 of E2E, ms" }.svg(),
         });
         let shares = Rows {
@@ -132,21 +135,21 @@ impl Report {
         };
         plots.push(Plot {
             title: "Cache hits and concentration".to_owned(),
-            note:
-                "Prompt tokens found cached, and requests that the busiest replica got; in the order of the first plot."
-                    .to_owned(),
+            note: "Prompt tokens found cached, and requests at the busiest replica; in the order of the first plot."
+                .to_owned(),
             svg: shares.svg(),
         });
         plots
     }
 
-    /// Lines over load, or over the one number that was swept.
+    /// Line plots over load, or over the one swept number.
     fn curves(&self) -> Vec<Plot> {
         let (x_title, what) = match &self.frame.axes[..] {
             _ if self.has_loads() => ("requests per second offered".to_owned(), "load"),
             [path] => (path.clone(), path.as_str()),
             _ => return Vec::new(),
         };
+        // Over the offered load, not the served one: a policy that falls behind must not move to the left.
         let x_of = |row: &PolicyRuns| {
             let swept = || self.swept(row).first().and_then(|(_, value)| value.as_ref()?.parse().ok());
             if self.has_loads() { self.place(row)?.requests_per_s } else { swept() }
@@ -158,6 +161,7 @@ impl Report {
             if self.has_loads() {
                 for (key, (_, value)) in self.point_header().iter().zip(self.swept(row)) {
                     if let Some(value) = value {
+                        // One curve per configuration: points of different configurations must not be joined.
                         name = format!("{name} · {key}={}", rounded(value));
                     }
                 }
@@ -171,6 +175,7 @@ impl Report {
         for curve in &mut curves {
             curve.points.sort_by(|(one, _), (other, _)| one.total_cmp(other));
         }
+        // A single point is no line.
         if curves.iter().all(|curve| curve.points.len() < 2) {
             return Vec::new();
         }
@@ -192,17 +197,17 @@ impl Report {
         [(E2E_P95, "E2E"), (TTFT_P95, "TTFT")].into_iter().map(one).collect()
     }
 
-    /// A row's name in a plot.
+    /// Name of a row in a plot.
     fn labelled(&self, row: &PolicyRuns) -> String {
         let pairs = self.point_header().into_iter().zip(self.point(row));
         pairs.fold(row.policy.to_string(), |name, (key, value)| {
-            // The time scale says the same, and a dash nothing.
+            // The time scale already identifies the load, and a dash has no value to show.
             if key == "req/s" || value == "–" { name } else { format!("{name} · {key}={}", rounded(&value)) }
         })
     }
 }
 
-/// A number with no more digits than a label needs; another text as it is.
+/// A number with no more digits than a label needs; other texts unchanged.
 fn rounded(value: &str) -> String {
     match value.parse::<f64>() {
         Ok(number) if value.chars().filter(char::is_ascii_digit).count() > 4 && number.is_finite() => {

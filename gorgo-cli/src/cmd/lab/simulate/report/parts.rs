@@ -1,4 +1,4 @@
-//! What an ablation found of each part: how often it decided, and what runs without it lose.
+//! Results of an ablation for each part: how often it decided, and how much worse runs are without it.
 
 use gorgo_lab::trace::mean;
 use serde_json::{Value, json};
@@ -13,13 +13,13 @@ use crate::report::table::numbers;
 const COMPARED: [(usize, &str, &str); 3] =
     [(TTFT_P50, "TTFT p50", "ttft_p50"), (TTFT_P95, "TTFT p95", "ttft_p95"), (E2E_P95, "E2E p95", "e2e_p95")];
 
-/// One part.
+/// Results for one part.
 struct Found<'a> {
     what: &'static str,
     name: &'a str,
-    /// Share of decisions that would have gone elsewhere without it, per seed.
+    /// Share of decisions that would have gone elsewhere without the part, by seed.
     decisive: Vec<f64>,
-    /// Without it over with it, per seed, for each of [`COMPARED`].
+    /// Ratio of the run without the part to the run with it, by seed, for each of [`COMPARED`].
     ratios: Vec<Vec<f64>>,
 }
 
@@ -31,6 +31,8 @@ impl Report {
         let mut found = Vec::new();
         for (place, ((what, name), less)) in self.frame.parts.iter().zip(less).enumerate() {
             let ratio = |figure: usize| {
+                // By seed, because two runs with the same seed have the same traffic: the ratio varies less than
+                // either.
                 let pairs = whole.values(figure).into_iter().zip(less.values(figure));
                 pairs.filter(|(with, _)| *with > 0.0).map(|(with, without)| without / with).collect()
             };
@@ -44,7 +46,7 @@ impl Report {
         found
     }
 
-    /// Header and rows; empty where there was no ablation.
+    /// Header and rows; `None` if there was no ablation.
     pub(super) fn ablation_cells(&self) -> Option<(Vec<String>, Vec<Vec<String>>)> {
         let found = self.found();
         if found.is_empty() {
@@ -89,6 +91,6 @@ impl Report {
     }
 }
 
-/// How to read the table.
+/// Explanation of the table.
 pub(super) const ABLATION_NOTE: &str = "decided: share of decisions that would have gone elsewhere without it, on the \
                                         same facts; ×: whole runs without it over with it, per seed: above 1 it helps";

@@ -1,6 +1,6 @@
-//! How much load a policy sustains: over several `--time-scale`, the highest load up to which p95 of E2E stays within
-//! the limit, at that load and at every lighter one. Loads are those that the trace offers, so the client must not hold
-//! requests back: `--max-in-flight 0`.
+//! Load that a policy sustains: over several `--time-scale`, the highest load up to which p95 of E2E stays within the
+//! limit, at that load and at every lighter one. Loads are those that the trace offers, so the client must not delay
+//! requests: use `--max-in-flight 0`.
 
 use serde_json::{Map, Value, json};
 
@@ -9,18 +9,18 @@ use crate::cmd::lab::simulate::compare::PolicyRuns;
 use crate::report::json::number;
 use crate::report::number::millis;
 
-/// What one policy sustains, in one configuration.
+/// Sustained load of one policy, in one configuration.
 pub(super) struct Sustained<'a> {
-    /// Its row at that load; `None`: the lightest load is too much already.
+    /// Row at that load; `None` if the lightest load is already too much.
     row: Option<&'a PolicyRuns>,
-    /// Some row of it.
+    /// Any row of this policy and configuration.
     any: &'a PolicyRuns,
-    /// No load was too much.
+    /// True if no load was too much.
     all: bool,
 }
 
 impl Report {
-    /// One per policy and configuration; none where there is but one load.
+    /// One entry per policy and configuration; none if there is only one load.
     pub(super) fn sustained(&self) -> Vec<Sustained<'_>> {
         if !self.has_loads() {
             return Vec::new();
@@ -29,12 +29,14 @@ impl Report {
         let rate = |row: &PolicyRuns| self.place(row).and_then(|place| place.requests_per_s).unwrap_or(f64::INFINITY);
         let mut found: Vec<Sustained<'_>> = Vec::new();
         for row in &self.rows {
+            // One entry for all loads of a policy, at the place of its first row.
             if found.iter().any(|known| key(known.any) == key(row)) {
                 continue;
             }
             let mut loads: Vec<&PolicyRuns> = self.rows.iter().filter(|other| key(other) == key(row)).collect();
             loads.sort_by(|one, other| rate(one).total_cmp(&rate(other)));
             let within = |row: &&PolicyRuns| row.mean(E2E_P95).is_some_and(|p95| p95 <= self.frame.e2e_limit_ms);
+            // Up to the first load that fails: a heavier one within the limit, by chance, is not sustained.
             let many = loads.iter().take_while(|row| within(row)).count();
             let last = many.checked_sub(1).and_then(|last| loads.get(last).copied());
             found.push(Sustained { row: last, any: row, all: many == loads.len() });
@@ -53,7 +55,7 @@ impl Report {
             let name = self.set(one.any);
             let place = one.row.and_then(|row| self.place(row));
             let load = place.map_or_else(
-                || "none of those tried".to_owned(),
+                || "none of the loads tried".to_owned(),
                 |place| {
                     let rate = place.requests_per_s.map_or_else(|| "–".to_owned(), |rate| format!("{rate:.2}"));
                     let more = if one.all { ", and no load tried was too much" } else { "" };
@@ -63,7 +65,8 @@ impl Report {
             lines.push(format!("  {name}: {load}"));
         }
         if self.frame.max_in_flight.is_some() {
-            lines.push("  the client held requests back (--max-in-flight), which hides what is too much: --max-in-flight 0 sends all".to_owned());
+            let note = "  the client delayed requests, which hides overload; use --max-in-flight 0 to send all of them";
+            lines.push(note.to_owned());
         }
         lines
     }

@@ -1,4 +1,4 @@
-//! For a person: the table, and what must be known beside it.
+//! The comparison as text for people: the table, and notes on it.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use crate::report::number::{count, counted, millis};
 use crate::report::table::numbers;
 
 impl Report {
-    /// For a person.
+    /// The comparison as text for people.
     pub(in crate::cmd::lab::simulate) fn text(&self) -> String {
         let mut text = format!("{}\n", self.headline());
         let (header, rows) = self.cells();
@@ -29,11 +29,12 @@ impl Report {
         text
     }
 
-    /// One line on how the runs were made.
+    /// One line on the inputs of the runs.
     pub(super) fn headline(&self) -> String {
         let frame = &self.frame;
         let most =
             frame.max_in_flight.map_or_else(|| "any number".to_owned(), |most| format!("at most {}", count(most)));
+        // All runs have the same requests, so the first run's number is that of all.
         let requests = self.rows.first().and_then(|row| row.runs.first()).map_or(0, |run| run.summary.requests);
         let scales = self.scales();
         format!(
@@ -59,7 +60,7 @@ impl Report {
         scales.join(", ")
     }
 
-    /// The table: its header, its rows.
+    /// Header and rows of the table.
     pub(super) fn cells(&self) -> (Vec<String>, Vec<Vec<String>>) {
         let names = COLUMNS.map(|(_, name, _)| name);
         let mut header = vec!["policy".to_owned()];
@@ -78,7 +79,7 @@ impl Report {
         (header, rows.collect())
     }
 
-    /// What stands below the table.
+    /// Notes below the table.
     pub(super) fn notes(&self) -> Vec<String> {
         let mut notes = self.best_points();
         notes.extend(self.untouched());
@@ -88,12 +89,13 @@ impl Report {
         notes
     }
 
-    /// The best of several configurations.
+    /// Best of several configurations.
     fn best_points(&self) -> Vec<String> {
         if self.frame.axes.is_empty() {
             return Vec::new();
         }
         let line = |(figure, what): (usize, &str)| {
+            // The clairvoyant cannot be configured, so it is no answer to which configuration is best.
             let rows = self.rows.iter().filter(|row| !row.is_clairvoyant());
             let rated = rows.filter_map(|row| row.mean(figure).map(|value| (row, value)));
             let (row, value) = rated.min_by(|(_, one), (_, other)| one.total_cmp(other))?;
@@ -102,7 +104,7 @@ impl Report {
         [(TTFT_P95, "p95 of TTFT"), (E2E_P95, "p95 of E2E")].into_iter().filter_map(line).collect()
     }
 
-    /// A row by its policy and what was set.
+    /// Name of a row: its policy, the swept values and the load.
     pub(super) fn named(&self, row: &PolicyRuns) -> String {
         let Some(place) = self.place(row) else { return row.policy.to_string() };
         let mut name = self.set(row);
@@ -112,7 +114,7 @@ impl Report {
         name
     }
 
-    /// A row by its policy and the swept values that it depends on.
+    /// Name of a row: its policy and the swept values that affect it.
     pub(super) fn set(&self, row: &PolicyRuns) -> String {
         let mut name = row.policy.to_string();
         for (path, value) in self.swept(row) {
@@ -123,7 +125,7 @@ impl Report {
         name
     }
 
-    /// Policies that a swept key does not touch, which were run once for all its values.
+    /// Notes on policies that a swept key does not affect, which were run once for all its values.
     fn untouched(&self) -> Vec<String> {
         let of = |path: &String| {
             let mut names: Vec<&str> = Vec::new();
@@ -132,7 +134,7 @@ impl Report {
                     names.push(&row.policy);
                 }
             }
-            let line = format!("{path} is no key of {}: run once for all its values", names.join(", "));
+            let line = format!("{path} is not a key of {}: run once for all its values", names.join(", "));
             (!names.is_empty()).then_some(line)
         };
         self.frame.axes.iter().filter_map(of).collect()
@@ -154,6 +156,7 @@ impl Report {
                     weights.join(", "),
                     tuning.incumbent,
                 );
+                // An alarm means that the weights should be looked at before they are used.
                 if !tuning.alarms.is_empty() {
                     let _ = write!(line, "; alarms: {}", tuning.alarms.join(", "));
                 }
@@ -163,11 +166,11 @@ impl Report {
         lines
     }
 
-    /// One line for each thing that makes the runs less than the trace.
+    /// One line for each way in which the runs are less than the trace.
     fn left_out(&self) -> Vec<String> {
         let Frame { max_input_tokens, max_output_tokens, rows_without_blocks, .. } = &self.frame;
         let limit = |limit: &Option<u32>| limit.map_or_else(String::new, count);
-        // The same at every load: density decides only when rows are sent.
+        // The same at every load: the time scale only changes when rows are sent.
         let counts = self.frame.places.first().map(|place| place.counts).unwrap_or_default();
         let things = [
             (counts.dropped_over_input, format!("rows dropped: over {} input tokens", limit(max_input_tokens))),
@@ -178,6 +181,7 @@ impl Report {
         ];
         let counted = things.into_iter().filter(|(many, _)| *many > 0);
         let mut lines: Vec<String> = counted.map(|(many, what)| format!("{} {what}", count(many))).collect();
+        // Failures and lateness qualify the row's latencies, so they are printed even if no file asks for them.
         for row in self.rows.iter().filter(|row| row.errors() > 0) {
             lines.push(format!("{}: {} requests failed, over all seeds", self.named(row), count(row.errors())));
         }

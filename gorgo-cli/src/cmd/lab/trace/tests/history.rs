@@ -21,7 +21,7 @@ impl Clock for Still {
     }
 }
 
-/// A request: prompt tokens, whom it shares how many tokens with, answer.
+/// A request: prompt tokens, parent and tokens shared with it, answer tokens.
 pub(super) type Request = (u32, Option<u32>, u32, u32);
 
 /// Writes requests, one a second.
