@@ -61,7 +61,8 @@ fn what_is_not_finite_voids_the_whole_term_and_the_fifth_time_ends_it() {
         assert!(quarantined(&host));
         let number = if how == "nan" { "NaN" } else { "inf" };
         let expected = format!(
-            "plugin hostile is quarantined: 5 of 100 calls went wrong, the last: its number for row 0 is {number}"
+            "plugin hostile is quarantined: 5 of 100 calls failed or were too slow; the last: its number for row 0 is \
+             {number}, not finite"
         );
         assert_eq!(host.take_news(), [expected]);
     }
@@ -88,7 +89,7 @@ fn who_computes_too_long_is_taken_out() {
     assert!(quarantined(&host), "{:?}", host.counts());
     assert_eq!(host.counts()[0].over_budget, 5);
     let news = host.take_news();
-    assert!(news[0].contains("µs of thread time in a call, over its 200 µs"), "{news:?}");
+    assert!(news[0].contains("µs of thread time; its budget is 200 µs"), "{news:?}");
 }
 
 #[test]

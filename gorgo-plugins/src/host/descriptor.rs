@@ -102,7 +102,7 @@ pub(crate) struct Functions<F> {
 /// # Safety
 /// `at` is the pointer that the library's symbol returned; the library stays loaded forever.
 pub(crate) unsafe fn judge(at: *const Judge, path: &Path) -> Result<(About, Functions<abi::CallFn>), PluginError> {
-    // `facts` came after the first release of the contract: a descriptor that ends before it is complete.
+    // `facts` was appended to the contract later: a descriptor that ends before it is valid.
     // SAFETY: guaranteed by this function's caller.
     let (mut about, judge) = unsafe { read(at, path, mem::offset_of!(Judge, facts), |judge: &Judge| judge.head) }?;
     // SAFETY: the same; fields that a shorter descriptor lacks are zero, which is no fact.

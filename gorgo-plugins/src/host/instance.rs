@@ -179,7 +179,7 @@ pub(super) struct Judging {
 }
 
 thread_local! {
-    // One per thread: threads decide at the same time, and a decision then neither allocates nor locks.
+    // One per thread: threads decide at the same time. Once it has grown, a call neither locks nor allocates.
     static ROOM: RefCell<Room> = RefCell::default();
 }
 

@@ -165,7 +165,6 @@ impl Host {
     }
 
     fn watch(&self, plugin: &str, params: &Params) -> Watch {
-        // Tables without `budget_us`, as those of objectives, have no limit: they run beside requests, not within them.
         let budget_us = params.number("budget_us").unwrap_or(f64::INFINITY);
         Watch::new(Arc::from(plugin), budget_us, self.conduct, Arc::clone(&self.news))
     }

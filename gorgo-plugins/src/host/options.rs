@@ -63,7 +63,7 @@ fn read(spec: &Spec, value: &Value, settings: &mut Vec<Set>) -> Result<(), Strin
             settings.push(Set { key: key(), to: To::Number(within(spec, &spec.name, value)?) });
             return Ok(());
         }
-        // A weight can be `{ init = …, tune = true }`; users try the same with options, so the fault says what to do.
+        // The form in which weights are tuned, `{ init = …, tune = true }`: the fault says what to do instead.
         (abi::kind::NUMBER, Value::Table(members)) if members.iter().any(|(key, _)| key == "tune" || key == "init") => {
             return Err(format!("`options.{}`: options cannot be tuned; set a number here and tune the weight", spec.name));
         }

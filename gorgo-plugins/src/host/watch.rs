@@ -91,7 +91,8 @@ impl Watch {
 
     pub(super) fn begin(&self) -> Began {
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
-        // Relaxed: the counters only steer statistics, and a call more or less by the expensive clock does no harm.
+        // Relaxed is enough: no other memory depends on the counters, and a call more or less that is timed by the expensive
+        // clock does no harm.
         let thread_ns = (call < self.measured_until.load(Ordering::Relaxed)).then(thread_ns);
         Began { call, wall_ns: monotonic_ns(), thread_ns }
     }
