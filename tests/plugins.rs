@@ -125,7 +125,10 @@ fn what_aborts_at_load_aborts_elsewhere() {
     for command in [&["check"][..], &["serve"], &["plugin", "list"]] {
         let (text, exit) = said(&gorgo(folder.path(), command));
         assert_eq!(exit, Some(78), "{command:?}: {text}");
-        assert!(text.contains("libabort.so: a trial load in a separate process aborted; the plugin was not loaded"), "{text}");
+        assert!(
+            text.contains("libabort.so: a trial load in a separate process aborted; the plugin was not loaded"),
+            "{text}"
+        );
     }
     let (text, exit) = said(&gorgo(folder.path(), &["plugin", "check", &library]));
     assert_eq!((&*text, exit), ("libabort.so: the process aborted in check `load`\n", Some(1)));

@@ -222,7 +222,10 @@ macro_rules! export_scorer {
 #[macro_export]
 macro_rules! export_constraint {
     ($constraint:ty) => {
-        #[expect(unsafe_code, reason = "the plugin contract fixes the symbol, and no other item of the library has its name")]
+        #[expect(
+            unsafe_code,
+            reason = "the plugin contract fixes the symbol, and no other item of the library has its name"
+        )]
         // An unnamed constant is a scope: the names in it cannot clash with the author's.
         const _: () = {
             /// The constraint's descriptor.
@@ -247,7 +250,10 @@ macro_rules! export_constraint {
 #[macro_export]
 macro_rules! export_objective {
     ($objective:ty) => {
-        #[expect(unsafe_code, reason = "the plugin contract fixes the symbol, and no other item of the library has its name")]
+        #[expect(
+            unsafe_code,
+            reason = "the plugin contract fixes the symbol, and no other item of the library has its name"
+        )]
         // An unnamed constant is a scope: the names in it cannot clash with the author's.
         const _: () = {
             /// The objective's descriptor.

@@ -16,7 +16,7 @@ use crate::sdk::{Answer, Constraint, Objective, OptionDecl, OptionKind, Scorer};
 #[derive(Debug)]
 pub struct Static<D>(D);
 
-// SAFETY: a descriptor is never written, and all its pointers are to static memory that is never written either.
+// SAFETY: a descriptor is never written, and all its pointers point to static memory that is never written either.
 unsafe impl<D> Sync for Static<D> {}
 
 impl<D> Static<D> {
@@ -490,7 +490,9 @@ fn create<P>(
         // A later router may have longer rows; reading them with this version's stride would mix up their fields.
         let strides = setup.replica_size == size::<abi::Replica>() && setup.setting_size == size::<abi::Setting>();
         if !strides || instance.is_null() || !instance.is_aligned() {
-            return Err(Wrong::Input("the rows of the setup have another size than this plugin expects, or the pointer for the instance is null"));
+            return Err(Wrong::Input(
+                "the rows of the setup have another size than this plugin expects, or the pointer for the instance is null",
+            ));
         }
         let setup = Setup {
             replicas: column(setup.replicas, setup.replica_count),

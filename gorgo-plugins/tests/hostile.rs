@@ -1,4 +1,4 @@
-//! Plugins that misbehave while they serve: the decision goes on, the failure is counted, the plugin is taken out.
+//! Plugins that misbehave while they serve: the decision continues, the failure is counted, the plugin is quarantined.
 
 use std::sync::Arc;
 
@@ -120,7 +120,7 @@ fn statuses_and_lengths_that_do_not_exist_do_no_harm() {
     }
 }
 
-/// Many threads on one instance, some of whose calls panic: each decision comes out, the count is right.
+/// Many threads on one instance, some of whose calls panic: every decision is made, and the counts are right.
 #[test]
 fn threads_share_an_instance() {
     let options = [("options", table(&[("how", text("panic")), ("after", Value::Integer(500))]))];

@@ -1,4 +1,4 @@
-//! Files that are no plugins, or not for this gorgo: each is refused by name and reason before anything serves.
+//! Files that are no plugins, or not for this gorgo: each is refused with its name and the reason before serving starts.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -72,6 +72,7 @@ fn the_right_hash_in_any_case_is_taken() {
 fn the_file_is_missing_from_the_table() {
     let faults =
         policies(with_terms(vec![table(&[("kind", text("plugin"))])]), Conduct::Enforced).map(|_| ()).unwrap_err();
-    let expected = "policy.tested.term[0]: `library` is missing; set it to the plugin's file, relative to the configuration file";
+    let expected =
+        "policy.tested.term[0]: `library` is missing; set it to the plugin's file, relative to the configuration file";
     assert_eq!(faults, expected);
 }

@@ -1,4 +1,4 @@
-//! The shipped plugins and the examples: all pass the kit, and each says what it should.
+//! The shipped plugins and the examples: all pass the conformance kit, and each gives the right numbers.
 
 use std::path::PathBuf;
 
@@ -50,7 +50,10 @@ fn the_kit_finds_what_is_wrong() {
     let library = crate::bench::hostile_c(folder.path(), &["-DVALUE=NAN"]);
     let reports = conform::check(&library, None, |_| {}).unwrap();
     let (check, verdict) = reports[0].found.iter().find(|(_, verdict)| matches!(verdict, Verdict::Wrong(_))).unwrap();
-    assert_eq!((*check, verdict), ("one replica", &Verdict::Wrong("its number for row 0 is NaN, not finite".to_owned())));
+    assert_eq!(
+        (*check, verdict),
+        ("one replica", &Verdict::Wrong("its number for row 0 is NaN, not finite".to_owned()))
+    );
 }
 
 #[test]
@@ -136,7 +139,7 @@ fn tune_an_objective_makes_a_number_of_an_arms_requests() {
         failed: 1,
     };
     assert_eq!(objective.measure(&cohort), Some(0.5), "one is late and one failed, of four that are known");
-    // No request at all: no number, and after five of those in a row the plugin is not asked any more.
+    // No request at all: no number, and after five of those in a row the plugin is not called any more.
     for _ in 0..5 {
         assert_eq!(objective.measure(&Requests::default()), None);
     }
@@ -150,7 +153,7 @@ fn tune_an_objective_makes_a_number_of_an_arms_requests() {
     assert_eq!(loaded.sha256, host.loaded()[0].sha256);
 }
 
-/// A policy that is tuned towards few requests over 500 ms.
+/// A policy that is tuned to have few requests over 500 ms.
 fn tuned(options: Value) -> Value {
     let weight = table(&[
         ("init", Value::Float(0.2)),

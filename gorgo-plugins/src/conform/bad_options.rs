@@ -1,5 +1,5 @@
-//! A setup with wrong settings must neither crash the plugin nor be refused without text. The router checks options before
-//! it calls `create`; this is a second line of defence.
+//! A setup with wrong settings must neither crash the plugin nor be refused without text. The router checks options
+//! before it calls `create`; this is a second line of defence.
 
 use super::subject::Subject;
 use crate::abi;

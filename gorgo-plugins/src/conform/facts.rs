@@ -56,7 +56,7 @@ pub fn invented(replicas: u16) -> Candidates {
         facts.region[place] = row % 3;
         facts.available[place] = true;
         facts.cached_tokens[place] = u32::try_from(draw() % 3001).unwrap_or(0);
-        // Sums, so that the columns relate as in a router: all tokens ≥ those without a first token ≥ the uncached of them.
+        // Sums, so that the columns relate as in a router: all tokens ≥ those without a first token ≥ uncached ones.
         facts.queued_uncached_tokens[place] = draw() % 20_000;
         facts.queued_tokens_first[place] = facts.queued_uncached_tokens[place] + draw() % 9000;
         facts.queued_uncached_tokens_completion[place] = facts.queued_uncached_tokens[place] + draw() % 5000;

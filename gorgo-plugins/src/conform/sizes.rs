@@ -16,6 +16,7 @@ pub(super) fn check(subject: &Subject) -> Result<String, String> {
     if short != status::BAD_INPUT {
         return Err(format!("columns of 16 bytes: {}, not bad input (1)", described(short, "")));
     }
+    // New columns, since the plugin may have written to the room's output.
     let mut columns = room.columns(&request(), &facts, &subject.about.asks);
     columns.struct_size = whole + 64;
     match subject.raw(&request(), &columns, &mut room) {

@@ -21,6 +21,7 @@ fn micros_per_call(subject: &Subject, replicas: u16) -> f64 {
     let mut room = Room::default();
     let columns = room.columns(&request(), &facts, &subject.about.asks);
     subject.raw(&request(), &columns, &mut room);
+    // The thread's clock, as for the budget: other programs on the machine must not fail the check.
     let began = thread_ns();
     for _ in 0..CALLS {
         subject.raw(&request(), &columns, &mut room);

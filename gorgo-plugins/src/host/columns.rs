@@ -118,8 +118,8 @@ impl Room {
         if needs.contains(Needs::REPORT) {
             columns.inflight_since_report = facts.inflight_since_report.as_ptr();
         }
-        // The router has unknown numbers as `None`, the contract as NaN: these columns are copied, but only after all of
-        // them are known, so that `numbers` can be reserved at its final size.
+        // The router has unknown numbers as `None`, the contract as NaN, so these columns are copied. They are collected
+        // first, so that `numbers` can be reserved at its final size.
         let mut wanted: [Option<Wanted<'_>>; 13] = [const { None }; 13];
         let mut last = 0;
         let mut want = |needed, from, to| {

@@ -186,7 +186,7 @@ unsafe fn about(head: &Head) -> Result<About, String> {
     let unit = unit.ok_or_else(|| format!("unit {} is unknown", head.unit))?;
     let groups = Needs::from_bits(head.needs).filter(|_| head.needs & !abi::need::ALL == 0).ok_or_else(|| {
         let unknown = head.needs & !abi::need::ALL;
-        format!("`needs` has bits that this gorgo does not know ({unknown:#x}); the plugin may be built for a newer gorgo")
+        format!("`needs` has bits that this gorgo does not know ({unknown:#x}); it may be built for a newer gorgo")
     })?;
     // Rows may be longer than this version's: a later kit may have appended fields to an option.
     let stride = usize::try_from(head.option_size).unwrap_or(usize::MAX);
@@ -217,7 +217,10 @@ unsafe fn named(judge: &Judge) -> Result<Vec<usize>, String> {
         return Ok(Vec::new());
     }
     if judge.facts.is_null() || !judge.facts.is_aligned() || judge.fact_count > MOST_FACTS {
-        return Err(format!("`facts` is null or not aligned, or `fact_count` is over {MOST_FACTS}: {}", judge.fact_count));
+        return Err(format!(
+            "`facts` is null or not aligned, or `fact_count` is over {MOST_FACTS}: {}",
+            judge.fact_count
+        ));
     }
     // SAFETY: guaranteed by this function's caller.
     let names = unsafe { slice::from_raw_parts(judge.facts, judge.fact_count) };

@@ -94,7 +94,7 @@ pub enum PluginError {
     Create {
         /// Name of the plugin.
         plugin: String,
-        /// Its reason.
+        /// Reason that the plugin gave.
         cause: String,
     },
 }

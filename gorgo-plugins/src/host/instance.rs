@@ -237,7 +237,10 @@ pub(crate) fn came(code: i32, said: &str, value: &[f64], known: &[u8], infinite:
             let bad = value.iter().zip(known).position(|(value, known)| *known != 0 && !usable(*value));
             match bad {
                 None => Ok(Came::Rows),
-                Some(row) => Err(Failure { text: format!("its number for row {row} is {}, not finite", value[row]), fatal: false }),
+                Some(row) => Err(Failure {
+                    text: format!("its number for row {row} is {}, not finite", value[row]),
+                    fatal: false,
+                }),
             }
         }
         status::NO_OPINION => Ok(Came::Nothing),

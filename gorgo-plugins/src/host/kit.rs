@@ -1,4 +1,4 @@
-//! The author's kit as text: files that `gorgo plugin new` writes beside a new plugin, so that it builds without a network.
+//! The author's kit as text: files that `gorgo plugin new` writes beside a new plugin, so that it builds offline.
 
 /// Files of the crate `gorgo-plugins`: path → text.
 pub const KIT: &[(&str, &str)] = &[

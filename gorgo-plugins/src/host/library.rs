@@ -55,7 +55,10 @@ impl Image {
             }
         }
         if about.len() > LARGEST {
-            return Err(failed(io::Error::other(format!("its {} bytes are more than the 256 MiB that a plugin may have", about.len()))));
+            return Err(failed(io::Error::other(format!(
+                "its {} bytes are more than the 256 MiB that a plugin may have",
+                about.len()
+            ))));
         }
         let mut bytes = Vec::with_capacity(usize::try_from(about.len()).unwrap_or(0));
         file.take(LARGEST).read_to_end(&mut bytes).map_err(failed)?;
@@ -70,12 +73,12 @@ impl Image {
         Ok(Self { path: path.to_owned(), sha256: Arc::from(sha256), bytes })
     }
 
-    /// Loads the library and binds all its symbols at once: a missing one shows now, not in the middle of a request.
+    /// Loads the library and binds all its symbols at once: a missing one shows now, not during a request.
     pub(crate) fn bind(self) -> Result<Library, PluginError> {
         let refused = |cause: String| PluginError::Load { path: self.path.clone(), cause };
         let name = in_memory(&self.path, &self.bytes).map_err(|cause| refused(cause.to_string()))?;
-        // SAFETY: initialisers of the library run here. The operator chose it in the policy; a trial in a separate process
-        // came first if the program asked for one.
+        // SAFETY: initialisers of the library run here. The operator chose it in the policy; a trial in a separate
+        // process came first if the program asked for one.
         let bound = unsafe { Bound::open(Some(&name), RTLD_NOW | RTLD_LOCAL) };
         let bound = bound.map_err(|cause| {
             // The loader names the file in memory, which means nothing to the user.
@@ -101,8 +104,8 @@ fn in_memory(path: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
     let mut memory = unsafe { File::from_raw_fd(memory) };
     memory.write_all(bytes)?;
     let name = PathBuf::from(format!("/proc/self/fd/{}", memory.as_raw_fd()));
-    // Left open on purpose: the loader knows libraries by name, so with a reused descriptor number it would return the old
-    // library.
+    // Left open on purpose: the loader knows libraries by name, so with a reused descriptor number it would return the
+    // old library.
     let _ = memory.into_raw_fd();
     Ok(name)
 }

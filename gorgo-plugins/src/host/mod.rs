@@ -74,8 +74,8 @@ enum Called {
 }
 
 impl Use {
-    /// Mean time of `calls` calls, µs, which are not counted in [`Use::count`]. Terms and constraints judge these facts, an
-    /// objective measures `cohort`.
+    /// Mean time of `calls` calls, µs, which are not counted in [`Use::count`]. Terms and constraints judge these facts,
+    /// an objective measures `cohort`.
     #[must_use]
     pub fn micros_per_call(&self, request: &RequestView, facts: &Candidates, cohort: &Requests, calls: u32) -> f64 {
         match &self.called {
@@ -132,6 +132,7 @@ impl Host {
         let image = Image::read(path, pinned)?;
         // Held until the library is in the map, so that no build is loaded twice.
         let mut libraries = self.libraries.lock();
+        // By content: a file that was overwritten with the same build is not loaded again.
         if let Some(library) = libraries.get(&image.sha256) {
             return Ok(Arc::clone(library));
         }

@@ -33,6 +33,7 @@ impl Measuring {
 
     /// Returns the number of these requests, in the plugin's unit; `None`, and a strike, if it has none.
     fn measured(&self, requests: &Requests) -> Option<f64> {
+        // Without a number there is no verdict: a quarantined objective stops tuning, not routing.
         if self.watch.is_out() {
             return None;
         }

@@ -65,7 +65,10 @@ fn read(spec: &Spec, value: &Value, settings: &mut Vec<Set>) -> Result<(), Strin
         }
         // The form in which weights are tuned, `{ init = …, tune = true }`: the fault says what to do instead.
         (abi::kind::NUMBER, Value::Table(members)) if members.iter().any(|(key, _)| key == "tune" || key == "init") => {
-            return Err(format!("`options.{}`: options cannot be tuned; set a number here and tune the weight", spec.name));
+            return Err(format!(
+                "`options.{}`: options cannot be tuned; set a number here and tune the weight",
+                spec.name
+            ));
         }
         // The contract has no tables: each member becomes a setting `option.name`.
         (abi::kind::NUMBERS, Value::Table(members)) => {

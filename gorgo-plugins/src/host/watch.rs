@@ -33,7 +33,7 @@ impl News {
 pub enum Conduct {
     /// A plugin that fails or is slow too often is quarantined.
     Enforced,
-    /// It is only reported: in a simulation the same seed must give the same result on every machine.
+    /// Such a plugin is only reported: in a simulation the same seed must give the same result on every machine.
     Reported,
 }
 
@@ -91,8 +91,8 @@ impl Watch {
 
     pub(super) fn begin(&self) -> Began {
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
-        // Relaxed is enough: no other memory depends on the counters, and a call more or less that is timed by the expensive
-        // clock does no harm.
+        // Relaxed is enough: no other memory depends on the counters, and a call more or less that is timed by the
+        // expensive clock does no harm.
         let thread_ns = (call < self.measured_until.load(Ordering::Relaxed)).then(thread_ns);
         Began { call, wall_ns: monotonic_ns(), thread_ns }
     }
@@ -103,12 +103,14 @@ impl Watch {
         self.total_ns.fetch_add(wall_ns, Ordering::Relaxed);
         if wall_ns > self.budget_ns {
             match began.thread_ns.map(|began| thread_ns().saturating_sub(began)) {
-                // The cheap clock counts time in which the thread did not run, so this is a suspicion and no strike.
+                // The cheap clock also counts time in which this thread did not run: a suspicion, not yet a strike.
                 None => self.measured_until.store(began.call + 1 + WITHIN, Ordering::Relaxed),
                 Some(spent) if spent > self.budget_ns => {
                     self.over_budget.fetch_add(1, Ordering::Relaxed);
                     let (budget, spent) = (self.budget_ns / 1000, spent / 1000);
-                    self.strike(began.call, || format!("a call took {spent} µs of thread time; its budget is {budget} µs"));
+                    self.strike(began.call, || {
+                        format!("a call took {spent} µs of thread time; its budget is {budget} µs")
+                    });
                 }
                 Some(_) => {}
             }

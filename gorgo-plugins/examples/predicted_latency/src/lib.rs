@@ -78,12 +78,12 @@ impl Scorer for PredictedLatency {
 
     fn create(setup: &Setup<'_>) -> Result<Self, String> {
         let name = setup.texts("part").next().unwrap_or("compute");
+        // One library for all terms: the policy names this plugin once per term, each time with another `part`.
         let part = PARTS.iter().find(|(known, _)| *known == name).map(|(_, part)| *part);
         let number = |name| setup.number(name).unwrap_or_default();
         Ok(Self {
-            part: part.ok_or_else(|| {
-                format!("unknown part `{name}`; known: {}", PARTS.map(|(known, _)| known).join(", "))
-            })?,
+            part: part
+                .ok_or_else(|| format!("unknown part `{name}`; known: {}", PARTS.map(|(known, _)| known).join(", ")))?,
             batch_ms: number("batch_ms"),
             crowd_requests: number("crowd_requests"),
             initial_ms: number("initial_ms"),
@@ -107,9 +107,11 @@ impl Scorer for PredictedLatency {
             tail_start_ms,
         ] = columns.facts();
         for (row, signal) in out.iter_mut().enumerate() {
-            // Operands in the order of the built-in terms: another order would round differently, and a test compares bits.
+            // Operands in the order of the built-in terms: another order would round differently, and a test compares
+            // all bits.
             let prefill = ms_per_token[row] * uncached_tokens[row];
             *signal = match self.part {
+                // All other facts here are always known, except the start of the tail.
                 Part::Rtt => Some(rtt_ms[row]).filter(|known| !known.is_nan()),
                 Part::Backlog => Some(backlog_ms[row]),
                 Part::Compute => Some(fixed_ms[row] + prefill + ms_per_decoding[row] * decoding[row]),

@@ -55,6 +55,7 @@ impl Scorer for Price {
                 let found = find(option, replica.name).or_else(|| find(option, replica.region));
                 found.map(|(_, price)| price)
             };
+            // Without a price of prompt tokens the signal is unknown, not 0: a missing price must not look free.
             let place = replica.id as usize;
             prices.resize(prices.len().max(place + 1), None);
             prices[place] = of("input").map(|input| Prices {
