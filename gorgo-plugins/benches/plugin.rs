@@ -1,7 +1,7 @@
-//! One term three ways, side by side: `queue` as it is built in, as an expression, and as a plugin (in C, the example).
-//! Each is one whole decision of a policy with that term alone, so what a way
-//! costs is its line less the built-in's. Then a whole policy three ways: `predicted-latency` as it is built in, written with
-//! expressions, and from a plugin (in Rust, the example), which decide the same in every bit.
+//! One term in three forms: `queue` built in, as an expression, and as a plugin (the example in C). Each benchmark is a
+//! whole decision of a policy with only that term, so the cost of a form is its figure minus the built-in one. Then a
+//! whole policy in three forms: `predicted-latency` built in, written with expressions, and from a plugin (the example in
+//! Rust), which decide the same, bit for bit.
 //!
 //! `cargo bench -p gorgo-plugins --features conform --bench plugin`; it needs a C compiler.
 #![expect(clippy::unwrap_used, reason = "a benchmark may stop")]
@@ -25,7 +25,7 @@ fn main() {
     divan::main();
 }
 
-/// The example in C, compiled as its guide says.
+/// The example in C, compiled as in its guide.
 fn queue_c() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join("libgorgo_scorer_queue_c.so");
@@ -38,7 +38,7 @@ fn queue_c() -> PathBuf {
     library
 }
 
-/// The folder with the example in Rust, built as it is shipped.
+/// The folder with the example in Rust, built in release mode, as a user would build it.
 fn predicted_latency() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let target = root.join("target/plugins-of-benches");

@@ -1,13 +1,13 @@
 /*
- * The plugin contract of gorgo, version 1, in C. `src/abi.rs` says the same in Rust; a test holds both together.
+ * The plugin contract of gorgo, version 1, in C. `src/abi.rs` says the same in Rust; a test compares the two.
  *
- * CALLS OF ONE INSTANCE MAY COME FROM SEVERAL THREADS AT ONCE: keep what an instance holds read-only once it is made,
- * or lock for yourself. No input or output and no waiting in a call: the router decides meanwhile, and a plugin that
- * is slow or fails too often is taken out.
+ * SEVERAL THREADS CALL ONE INSTANCE AT THE SAME TIME: keep an instance's data read-only once it is made, or lock it.
+ * No input or output and no waiting in a call: a request waits for the decision, and a plugin that is slow or fails
+ * too often is quarantined.
  *
  * A library exports one or more of gorgo_scorer_v1, gorgo_constraint_v1, gorgo_objective_v1. Each returns a static
- * descriptor, which begins with GORGO_ABI_MAJOR and its own size in bytes. Fields are only ever appended: read none
- * that lies beyond the `struct_size` of a struct that you are given.
+ * descriptor, which begins with GORGO_ABI_MAJOR and its own size in bytes. Fields are only ever appended: do not read
+ * a field beyond the `struct_size` of a struct that is passed in.
  *
  * No exception and no longjmp may leave a function.
  */
@@ -29,18 +29,17 @@ extern "C" {
 /* Put this before the function that a library exports. */
 #define GORGO_EXPORT __attribute__((visibility("default")))
 
-/* What a function returns. */
+/* Status that a function returns. */
 enum gorgo_status {
-    GORGO_DONE = 0,       /* it did what was asked */
-    GORGO_BAD_INPUT = 1,  /* what was handed in is not what the contract says */
-    GORGO_ERROR = 2,      /* it cannot do it; the text says why */
-    GORGO_PANICKED = 3,   /* it failed in the middle; the instance is not called again */
-    GORGO_NO_OPINION = 4  /* nothing to say on this request, which is no failure */
+    GORGO_DONE = 0,       /* success */
+    GORGO_BAD_INPUT = 1,  /* the input violates the contract */
+    GORGO_ERROR = 2,      /* the call failed; the text says why */
+    GORGO_PANICKED = 3,   /* the plugin panicked; the instance is not called again */
+    GORGO_NO_OPINION = 4  /* no opinion on this request; not a failure */
 };
 
-/* Columns with a field of their own that a plugin reads, as bits of `needs`. Only what is asked for is handed in; other
- * columns are null. Any fact at all is asked for by its name in `facts` of gorgo_judge: the names are those of
- * expressions. */
+/* Columns with their own field that a plugin reads, as bits of `needs`. Only requested columns are passed in; others
+ * are null. Any fact can be requested by its name in `facts` of gorgo_judge; the names are those of expressions. */
 enum gorgo_need {
     GORGO_NEED_RTT = 1,
     GORGO_NEED_PREFIX = 2,
@@ -60,7 +59,7 @@ enum gorgo_unit {
     GORGO_UNIT_ONE = 5
 };
 
-/* What else a plugin declares, as bits of `flags`. */
+/* Further properties of a plugin, as bits of `flags`. */
 enum gorgo_flag {
     GORGO_FLAG_SPREADS = 1, /* a scorer's signal rises with the work that a replica was given */
     GORGO_FLAG_HARD = 2     /* a constraint is never relaxed */
@@ -75,22 +74,22 @@ enum gorgo_kind {
     GORGO_KIND_TEXTS = 4    /* several texts: settings of the same key of kind TEXT */
 };
 
-/* What else an option declares, as bits. */
+/* Further properties of an option, as bits. */
 enum gorgo_option_flag {
     GORGO_OPTION_REQUIRED = 1,
     GORGO_OPTION_TUNABLE = 2
 };
 
-/* UTF-8, not ended by a zero. Borrowed: from a descriptor for ever, else for the call. */
+/* UTF-8 without a terminating zero. Borrowed: in a descriptor forever, otherwise for the call. */
 typedef struct gorgo_text {
     const char *ptr;
     size_t len;
 } gorgo_text;
 
-/* A text of the program itself. */
+/* A text from a string literal. */
 #define GORGO_TEXT(literal) { (literal), sizeof(literal) - 1 }
 
-/* Where a failing function may leave text: write at most `cap` bytes, say in `len` how many. */
+/* Buffer in which a failing function may leave text: write at most `cap` bytes, and set `len` to their number. */
 typedef struct gorgo_error {
     char *ptr;
     size_t cap;
@@ -104,12 +103,12 @@ typedef struct gorgo_option {
     gorgo_text help;
     uint32_t kind;  /* gorgo_kind */
     uint32_t flags; /* gorgo_option_flag */
-    double fallback; /* where it is not given; NaN: none */
+    double fallback; /* value if the option is not set; NaN: no default */
     double min;
     double max;
 } gorgo_option;
 
-/* What an option was set to. */
+/* Value of an option in the policy. */
 typedef struct gorgo_setting {
     gorgo_text key;
     uint32_t kind; /* GORGO_KIND_NUMBER, _TEXT or _BOOL */
@@ -119,22 +118,22 @@ typedef struct gorgo_setting {
 } gorgo_setting;
 
 typedef struct gorgo_replica {
-    uint32_t id; /* what the column `replica` calls it */
+    uint32_t id; /* number of the replica in the column `replica` */
     uint32_t reserved;
     gorgo_text name;
     gorgo_text region;
     gorgo_text engine;
 } gorgo_replica;
 
-/* What `create` is given. Rows are `replica_size` and `setting_size` bytes apart. */
+/* Input of `create`. Rows are `replica_size` and `setting_size` bytes apart. */
 typedef struct gorgo_setup {
     uint32_t struct_size;
     uint32_t replica_size;
     uint32_t setting_size;
     uint32_t reserved;
-    const gorgo_replica *replicas; /* decisions may later be among others, too */
+    const gorgo_replica *replicas; /* later decisions may include others */
     size_t replica_count;
-    const gorgo_setting *settings; /* checked as declared, defaults filled in */
+    const gorgo_setting *settings; /* checked against the declarations, defaults filled in */
     size_t setting_count;
 } gorgo_setup;
 
@@ -147,19 +146,19 @@ typedef struct gorgo_request {
     uint64_t session_hash;
     uint64_t head_hash; /* of the first 256 tokens */
     uint64_t turn;      /* decisions of this policy before this one */
-    double slo_ttft_ms; /* TTFT that the client asked for, ms; NaN: none */
+    double slo_ttft_ms; /* TTFT that the client requested, ms; NaN: none */
 } gorgo_request;
 
-/* The facts of the candidates. Row i is one replica in every column; the order of rows means nothing. Numbers that are
- * not known are NaN. */
+/* The facts of the candidates. Row i is the same replica in every column; the order of rows has no meaning. Unknown
+ * numbers are NaN. */
 typedef struct gorgo_columns {
     uint32_t struct_size;
-    uint32_t present; /* bits of gorgo_need whose columns are there */
+    uint32_t present; /* bits of gorgo_need whose columns are present */
     size_t count;     /* rows; may be 0 */
-    const uint32_t *replica;         /* always there */
-    const uint8_t *available;        /* always there: 1 or 0 */
-    const uint64_t *name_hash;       /* always there */
-    const uint64_t *capacity_tokens; /* always there; 0: not known */
+    const uint32_t *replica;         /* always present */
+    const uint8_t *available;        /* always present: 1 or 0 */
+    const uint64_t *name_hash;       /* always present */
+    const uint64_t *capacity_tokens; /* always present; 0: unknown */
     const double *rtt_ms;            /* RTT */
     const double *rtt_p95_ms;
     const uint32_t *cached_tokens;   /* PREFIX */
@@ -185,17 +184,18 @@ typedef struct gorgo_columns {
     size_t fact_count;
 } gorgo_columns;
 
-/* Where the answer goes. `value` comes full of NaN: what is left out, or is not finite, voids the whole answer. */
+/* Buffers for the answer. `value` is filled with NaN beforehand: one row that is left out, or is not finite, voids the
+ * whole answer. */
 typedef struct gorgo_output {
     uint32_t struct_size;
     uint32_t reserved;
     size_t count;
-    double *value;  /* a signal in the declared unit; or how far over the limit as a ratio, 0 where within */
-    uint8_t *known; /* comes full of 1; 0: not known, and the policy's `unknown` stands in */
+    double *value;  /* a signal in the declared unit; or the excess over the limit as a ratio, 0 if within it */
+    uint8_t *known; /* filled with 1 beforehand; 0: unknown, the policy's `unknown` applies */
 } gorgo_output;
 
-/* The requests of one arm that began to be answered and did not fail, in no order that means anything. Numbers that are
-   not known are NaN: e2e_ms where the client left, span_secs where the requests are not of one stretch of time. */
+/* The requests of one arm whose answer began and did not fail, in no particular order. Unknown numbers are NaN: e2e_ms
+   if the client left, span_secs if the requests are not from one contiguous period. */
 typedef struct gorgo_cohort {
     uint32_t struct_size;
     uint32_t reserved;
@@ -209,7 +209,7 @@ typedef struct gorgo_cohort {
     uint64_t failed;
 } gorgo_cohort;
 
-/* What all descriptors begin with. */
+/* First part of every descriptor. */
 typedef struct gorgo_head {
     uint32_t abi_major;   /* GORGO_ABI_MAJOR */
     uint32_t struct_size; /* bytes of the whole descriptor */
@@ -230,17 +230,17 @@ typedef int32_t gorgo_call_fn(const void *instance, const gorgo_request *request
                               gorgo_output *output, gorgo_error *error);
 typedef int32_t gorgo_measure_fn(const void *instance, const gorgo_cohort *cohort, double *value, gorgo_error *error);
 
-/* What gorgo_scorer_v1 and gorgo_constraint_v1 return. */
+/* Descriptor that gorgo_scorer_v1 and gorgo_constraint_v1 return. */
 typedef struct gorgo_judge {
     gorgo_head head;
     gorgo_create_fn *create;
     gorgo_destroy_fn *destroy;
     gorgo_call_fn *call;
-    const gorgo_text *facts; /* names of facts to be handed in; NULL when there are none */
+    const gorgo_text *facts; /* names of facts to be passed in; NULL if there are none */
     size_t fact_count;
 } gorgo_judge;
 
-/* What gorgo_objective_v1 returns. */
+/* Descriptor that gorgo_objective_v1 returns. */
 typedef struct gorgo_objective {
     gorgo_head head;
     gorgo_create_fn *create;

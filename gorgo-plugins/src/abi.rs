@@ -1,49 +1,49 @@
-//! The plugin contract as data: what crosses between gorgo and a library. `repr(C)`, no logic; `include/gorgo_plugin.h`
-//! says the same in C, and a test compiles it against this file.
+//! The plugin contract as data: everything that crosses between gorgo and a library. `repr(C)`, no logic;
+//! `include/gorgo_plugin.h` says the same in C, and a test compiles it against this file.
 //!
 //! 1. A library exports one or more of the symbols below, each a function `const descriptor *(void)`. The descriptor is
-//!    static. A second version of the contract will be other symbols.
+//!    static. A second version of the contract will have other symbols.
 //! 2. `abi_major` and `struct_size` are read first. A wrong major is refused with both numbers; fields beyond
-//!    `struct_size` are absent; fields are only ever appended. Each struct that is handed in says its size, too.
-//! 3. `needs` is a bit set of [`need`], for the columns that have a field of their own; an unknown bit is refused. A
-//!    column that was not asked for is null. Any fact at all is asked for by its name in [`Judge::facts`]; an unknown
-//!    name is refused. The names are those of expressions, and a new fact needs no new field here.
-//! 4. Columns are borrowed for the call. Row *i* is one replica in all of them; the order of rows means nothing.
+//!    `struct_size` are absent; fields are only ever appended. Each struct that is passed in begins with its size, too.
+//! 3. `needs` is a bit set of [`need`], for the columns that have their own field; an unknown bit is refused. A column
+//!    that was not requested is null. Any fact can be requested by its name in [`Judge::facts`]; an unknown name is
+//!    refused. The names are those of expressions, so a new fact needs no new field here.
+//! 4. Columns are borrowed for the call. Row *i* is the same replica in all of them; the order of rows has no meaning.
 //! 5. Output goes to the caller's columns, in the unit that the descriptor declares.
 //! 6. Each function returns a [`status`]; with an error it may leave UTF-8 text in the caller's buffer.
-//! 7. `create` once, `destroy` once, each side frees its own. Calls of one instance may come from several threads at
-//!    once. No input or output, no blocking.
+//! 7. `create` is called once and `destroy` once; each side frees the memory that it allocated. Several threads may
+//!    call one instance at the same time. No input or output, no blocking.
 //! 8. A panic or an exception must not leave a function: it would end the router.
 
 use std::ffi::{c_char, c_void};
 
-/// Version of the contract. Another one is another contract.
+/// Version of the contract. A library built for another version is refused.
 pub const ABI_MAJOR: u32 = 1;
 
-/// The symbol of a term: gives a signal per replica.
+/// Symbol of a term, which computes a signal per replica.
 pub const SCORER_SYMBOL: &str = "gorgo_scorer_v1";
-/// The symbol of a constraint: says how far a replica is over a limit.
+/// Symbol of a constraint, which says how far each replica exceeds a limit.
 pub const CONSTRAINT_SYMBOL: &str = "gorgo_constraint_v1";
-/// The symbol of an objective: makes one number of a cohort of requests.
+/// Symbol of an objective, which computes one number from a cohort of requests.
 pub const OBJECTIVE_SYMBOL: &str = "gorgo_objective_v1";
 
-/// What a function returns.
+/// Status that a function returns.
 pub mod status {
-    /// It did what was asked.
+    /// Success.
     pub const DONE: i32 = 0;
-    /// What was handed in is not what the contract says.
+    /// The input violates the contract.
     pub const BAD_INPUT: i32 = 1;
-    /// It cannot do it; the text says why.
+    /// The call failed; the text says why.
     pub const ERROR: i32 = 2;
-    /// It panicked; the instance is not called again.
+    /// The plugin panicked; the instance is not called again.
     pub const PANICKED: i32 = 3;
-    /// It has no opinion on this request: the term counts for nothing in this decision, which is no failure.
+    /// No opinion on this request: the term has no influence on this decision. Not a failure.
     pub const NO_OPINION: i32 = 4;
 }
 
-/// Columns with a field of their own that a plugin reads, as bits. Only what is asked for is handed in.
+/// Columns with their own field that a plugin reads, as bits. Only requested columns are passed in.
 pub mod need {
-    /// All bits that this version knows.
+    /// All bits that this version defines.
     pub const ALL: u32 = RTT | PREFIX | LOAD | REPORT | RATES | LATENCY;
     /// `rtt_ms`, `rtt_p95_ms`.
     pub const RTT: u32 = 1;
@@ -75,11 +75,11 @@ pub mod unit {
     pub const ONE: u32 = 5;
 }
 
-/// What else a plugin declares of itself, as bits.
+/// Further properties of a plugin, as bits.
 pub mod flag {
     /// A scorer's signal rises with the work that a replica was given.
     pub const SPREADS: u32 = 1;
-    /// A constraint is never relaxed, even when nobody is left.
+    /// A constraint is never relaxed, even when no replica is left.
     pub const HARD: u32 = 1 << 1;
 }
 
@@ -97,31 +97,31 @@ pub mod kind {
     pub const TEXTS: u32 = 4;
 }
 
-/// What else an option declares, as bits.
+/// Further properties of an option, as bits.
 pub mod option_flag {
-    /// It has no default and must be given.
+    /// The option has no default and must be set.
     pub const REQUIRED: u32 = 1;
     /// An optimizer may move it within its bounds.
     pub const TUNABLE: u32 = 1 << 1;
 }
 
-/// UTF-8 text, not ended by a zero. Borrowed: from a descriptor for ever, else for the call.
+/// UTF-8 text without a terminating zero. Borrowed: in a descriptor forever, otherwise for the call.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Text {
     /// First byte; may be null when `len` is 0.
     pub ptr: *const c_char,
-    /// Bytes.
+    /// Length, bytes.
     pub len: usize,
 }
 
-/// Where a failing function may leave text. Owned by the caller.
+/// Buffer in which a failing function may leave text. Owned by the caller.
 #[repr(C)]
 #[derive(Debug)]
 pub struct ErrorText {
-    /// Where the text goes; may be null when `cap` is 0.
+    /// First byte of the buffer; may be null when `cap` is 0.
     pub ptr: *mut c_char,
-    /// Room, bytes.
+    /// Size of the buffer, bytes.
     pub cap: usize,
     /// Bytes written, at most `cap`.
     pub len: usize,
@@ -131,17 +131,17 @@ pub struct ErrorText {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct OptionSpec {
-    /// The key, with its unit in the name where it has one.
+    /// The key, with the unit in its name if it has one.
     pub name: Text,
-    /// The unit for people; empty where there is none.
+    /// Unit as shown to users; empty if there is none.
     pub unit: Text,
-    /// What it does, one line.
+    /// Effect of the option, in one line.
     pub help: Text,
     /// One of [`kind`].
     pub kind: u32,
     /// Bits of [`option_flag`].
     pub flags: u32,
-    /// The number where it is not given; for booleans 1 or 0. NaN: none.
+    /// Value if the option is not set; for booleans 1 or 0. NaN: no default.
     pub default: f64,
     /// Smallest number allowed.
     pub min: f64,
@@ -149,11 +149,11 @@ pub struct OptionSpec {
     pub max: f64,
 }
 
-/// What an option was set to.
+/// Value of an option in the policy.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Setting {
-    /// The option's name; of numbers by name `option.name`.
+    /// The option's name; for numbers by name, `option.name`.
     pub key: Text,
     /// [`kind::NUMBER`], [`kind::TEXT`] or [`kind::BOOL`].
     pub kind: u32,
@@ -169,19 +169,19 @@ pub struct Setting {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Replica {
-    /// What the column `replica` calls it.
+    /// Number of the replica in the column `replica`.
     pub id: u32,
     /// 0.
     pub reserved: u32,
-    /// Its unique name.
+    /// Unique name.
     pub name: Text,
-    /// Its region.
+    /// Region.
     pub region: Text,
-    /// Its engine, as the configuration calls it.
+    /// Kind of its engine, as spelled in the configuration.
     pub engine: Text,
 }
 
-/// What `create` is given.
+/// Input of `create`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Setup {
@@ -193,13 +193,13 @@ pub struct Setup {
     pub setting_size: u32,
     /// 0.
     pub reserved: u32,
-    /// The fleet. A later fleet may have others, which a plugin must bear.
+    /// The fleet. Later decisions may include replicas that are not in it, which a plugin must tolerate.
     pub replicas: *const Replica,
-    /// How many.
+    /// Number of replicas.
     pub replica_count: usize,
-    /// The options as set, checked, defaults filled in.
+    /// The options as set: checked, with defaults filled in.
     pub settings: *const Setting,
-    /// How many.
+    /// Number of settings.
     pub setting_count: usize,
 }
 
@@ -211,7 +211,7 @@ pub struct Request {
     pub struct_size: u32,
     /// Prompt tokens, estimated.
     pub prompt_tokens: u32,
-    /// The answer limit that the client asked for, tokens; 0: none.
+    /// Limit on the answer that the client set, tokens; 0: none.
     pub max_tokens: u32,
     /// 0.
     pub reserved: u32,
@@ -223,33 +223,33 @@ pub struct Request {
     pub head_hash: u64,
     /// Decisions of this policy before this one.
     pub turn: u64,
-    /// TTFT that the client asked for (`x-slo-ttft-ms`), ms; NaN: none.
+    /// TTFT that the client requested (`x-slo-ttft-ms`), ms; NaN: none.
     pub slo_ttft_ms: f64,
 }
 
-/// The facts of the candidates, column by column. A number that is not known is NaN.
+/// The facts of the candidates, column by column. Unknown numbers are NaN.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Columns {
     /// Bytes of this struct.
     pub struct_size: u32,
-    /// Bits of [`need`] whose columns are there.
+    /// Bits of [`need`] whose columns are present.
     pub present: u32,
     /// Rows; may be 0.
     pub count: usize,
-    /// Always there: [`Replica::id`].
+    /// Always present: [`Replica::id`].
     pub replica: *const u32,
-    /// Always there: 1 where the replica may be used at all, else 0.
+    /// Always present: 1 if the replica may be used at all, else 0.
     pub available: *const u8,
-    /// Always there: a hash of the replica's name, the same in every process.
+    /// Always present: hash of the replica's name, the same in every process.
     pub name_hash: *const u64,
-    /// Always there: KV capacity, tokens; 0: not known.
+    /// Always present: KV capacity, tokens; 0: unknown.
     pub capacity_tokens: *const u64,
     /// RTT: smoothed round trip, ms.
     pub rtt_ms: *const f64,
     /// RTT: 95th percentile of recent round trips, ms.
     pub rtt_p95_ms: *const f64,
-    /// PREFIX: prompt tokens of this request believed cached there.
+    /// PREFIX: prompt tokens of this request that are believed to be cached there.
     pub cached_tokens: *const u32,
     /// LOAD: prompt tokens of this router's requests there that are not complete.
     pub queued_tokens: *const u64,
@@ -261,7 +261,7 @@ pub struct Columns {
     pub queued_uncached_tokens: *const u64,
     /// LOAD: this router's requests there.
     pub inflight: *const u32,
-    /// LOAD: those past their first token.
+    /// LOAD: those of them that are past their first token.
     pub decoding: *const u32,
     /// REPORT: this router's requests sent there since the last report, less those that ended since.
     pub inflight_since_report: *const i64,
@@ -287,13 +287,14 @@ pub struct Columns {
     pub decode_ms_per_request: *const f64,
     /// RATES: learned fixed part of TTFT beyond the round trip, ms.
     pub intercept_ms: *const f64,
-    /// The facts that [`Judge::facts`] names, in its order: a column each. Null where it names none.
+    /// The facts that [`Judge::facts`] names, in its order, one column each. Null if it names none.
     pub facts: *const *const f64,
-    /// How many.
+    /// Number of those columns.
     pub fact_count: usize,
 }
 
-/// Where the answer goes. `value` comes full of NaN: what is left out, or is not finite, voids the whole answer.
+/// Buffers for the answer. `value` is filled with NaN beforehand: one row that is left out, or is not finite, voids the
+/// whole answer.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Output {
@@ -303,15 +304,16 @@ pub struct Output {
     pub reserved: u32,
     /// Rows, as many as there are candidates.
     pub count: usize,
-    /// A scorer's signal, in its unit. A constraint's excess over its limit as a ratio, 0 where within; infinite: never
-    /// to be picked.
+    /// A scorer's signal, in its unit. A constraint's excess over its limit as a ratio, 0 if within it; infinity: the
+    /// replica must never be picked.
     pub value: *mut f64,
-    /// Comes full of 1. 0: this row's signal is not known, and the policy's `unknown` stands in; `value` is not read.
+    /// Filled with 1 beforehand. 0: the signal of this row is unknown; the policy's `unknown` applies and `value` is not
+    /// read.
     pub known: *mut u8,
 }
 
-/// The requests of one arm that began to be answered and did not fail, column by column, in no order that means
-/// anything. A number that is not known is NaN.
+/// The requests of one arm whose answer began and did not fail, column by column, in no particular order. Unknown
+/// numbers are NaN.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Cohort {
@@ -323,7 +325,7 @@ pub struct Cohort {
     pub count: usize,
     /// Time from arrival to the first generated content, ms.
     pub ttft_ms: *const f64,
-    /// Time from arrival to the last byte, ms; NaN where the client left before it.
+    /// Time from arrival to the last byte, ms; NaN if the client left before it.
     pub e2e_ms: *const f64,
     /// Mean time between tokens, ms.
     pub itl_ms: *const f64,
@@ -331,15 +333,16 @@ pub struct Cohort {
     pub prompt_tokens: *const f64,
     /// Tokens generated.
     pub completion_tokens: *const f64,
-    /// From the first arrival to the last end, s; NaN where the requests are not of one stretch of time, as in a trial.
+    /// Time from the first arrival to the last end, s; NaN if the requests are not from one contiguous period, as in a
+    /// trial.
     pub span_secs: f64,
     /// Requests beyond those above that failed, are overdue, or whose client gave up waiting for a first token.
     pub failed: u64,
 }
 
-/// Makes an instance. `*instance` may stay null where there is no state.
+/// Makes an instance. `*instance` may stay null if there is no state.
 pub type CreateFn = unsafe extern "C" fn(setup: *const Setup, instance: *mut *mut c_void, error: *mut ErrorText) -> i32;
-/// Frees an instance. Called once, with what `create` made.
+/// Frees an instance. Called once, with the pointer that `create` made.
 pub type DestroyFn = unsafe extern "C" fn(instance: *mut c_void);
 /// Judges all candidates of a decision.
 pub type CallFn = unsafe extern "C" fn(
@@ -349,11 +352,11 @@ pub type CallFn = unsafe extern "C" fn(
     output: *mut Output,
     error: *mut ErrorText,
 ) -> i32;
-/// Makes a number of a cohort; smaller is better.
+/// Computes one number from a cohort; smaller is better.
 pub type MeasureFn =
     unsafe extern "C" fn(instance: *const c_void, cohort: *const Cohort, value: *mut f64, error: *mut ErrorText) -> i32;
 
-/// What all descriptors begin with.
+/// First part of every descriptor.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Head {
@@ -361,11 +364,11 @@ pub struct Head {
     pub abi_major: u32,
     /// Bytes of the whole descriptor.
     pub struct_size: u32,
-    /// Its name: lower case, digits, `-`.
+    /// Name of the plugin: lower-case letters, digits, `-`.
     pub name: Text,
-    /// Its version, for people.
+    /// Version as shown to users.
     pub version: Text,
-    /// What it is, one line.
+    /// Description in one line.
     pub summary: Text,
     /// One of [`mod@unit`].
     pub unit: u32,
@@ -375,43 +378,43 @@ pub struct Head {
     pub flags: u32,
     /// Bytes from one option to the next.
     pub option_size: u32,
-    /// The options.
+    /// Declared options.
     pub options: *const OptionSpec,
-    /// How many.
+    /// Number of options.
     pub option_count: usize,
 }
 
-/// What [`SCORER_SYMBOL`] and [`CONSTRAINT_SYMBOL`] return.
+/// Descriptor that [`SCORER_SYMBOL`] and [`CONSTRAINT_SYMBOL`] return.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Judge {
-    /// What it is.
+    /// Version, name, options.
     pub head: Head,
     /// Makes an instance.
     pub create: Option<CreateFn>,
-    /// Frees it.
+    /// Frees the instance.
     pub destroy: Option<DestroyFn>,
-    /// Judges.
+    /// Judges the candidates of a decision.
     pub call: Option<CallFn>,
     /// Names of the facts that are read as [`Columns::facts`]; may be null when `fact_count` is 0.
     pub facts: *const Text,
-    /// How many.
+    /// Number of names.
     pub fact_count: usize,
 }
 
-/// What [`OBJECTIVE_SYMBOL`] returns.
+/// Descriptor that [`OBJECTIVE_SYMBOL`] returns.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Objective {
-    /// What it is. `needs` is 0.
+    /// Version, name, options; `needs` is 0.
     pub head: Head,
     /// Makes an instance; the fleet is empty.
     pub create: Option<CreateFn>,
-    /// Frees it.
+    /// Frees the instance.
     pub destroy: Option<DestroyFn>,
-    /// Measures.
+    /// Measures a cohort.
     pub measure: Option<MeasureFn>,
 }
 
-/// The type of all exported symbols.
+/// Type of all exported symbols.
 pub type EntryFn<D> = unsafe extern "C" fn() -> *const D;

@@ -1,8 +1,8 @@
 //! The plugin contract and the author's kit.
 //!
-//! A plugin depends on this crate without features and compiles nothing else: it implements [`Scorer`], [`Constraint`]
-//! or [`Objective`] and exports it. `README.md` is the guide. With `host` the crate loads plugins into the router's
-//! registry of kinds; with `conform` it checks them.
+//! A plugin depends on this crate without features, so it compiles nothing else: it implements [`Scorer`],
+//! [`Constraint`] or [`Objective`] and exports it. `README.md` is the guide. Feature `host` adds the loader that
+//! registers plugins with the router's kinds; feature `conform` adds the checks of `gorgo plugin check`.
 
 #![cfg_attr(not(feature = "host"), deny(missing_docs))]
 

@@ -1,4 +1,4 @@
-//! What authors of plugins in Rust write against: three traits without a line of unsafe code, and a macro for each.
+//! Interface for authors of plugins in Rust: three traits without a line of unsafe code, and a macro for each.
 
 use crate::abi;
 use crate::shim::{Cohort, Columns, Request, Setup};
@@ -21,7 +21,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Its number in the contract.
+    /// Number of the unit in [`abi::unit`].
     #[must_use]
     pub const fn code(self) -> u32 {
         match self {
@@ -35,7 +35,7 @@ impl Unit {
     }
 }
 
-/// Groups of facts with a column of their own that a plugin reads. Columns of others are empty.
+/// Groups of facts that a plugin reads as separate columns. Columns of other groups are empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Need(pub(crate) u32);
 
@@ -48,39 +48,39 @@ impl Need {
     pub const PREFIX: Self = Self(abi::need::PREFIX);
     /// Queued tokens and requests in flight.
     pub const LOAD: Self = Self(abi::need::LOAD);
-    /// What the engine reports.
+    /// Load and cache use that the engine reports.
     pub const REPORT: Self = Self(abi::need::REPORT);
     /// Learned rates.
     pub const RATES: Self = Self(abi::need::RATES);
     /// Observed latency.
     pub const LATENCY: Self = Self(abi::need::LATENCY);
 
-    /// Both.
+    /// Both sets of groups.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 }
 
-/// What an option takes.
+/// Type of an option's value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum OptionKind {
     /// A number in `[min, max]`.
     Number {
-        /// Where it is not given; `None`: it must be given.
+        /// Value if the option is not set; `None`: it must be set.
         default: Option<f64>,
-        /// Smallest allowed.
+        /// Smallest allowed value.
         min: f64,
-        /// Largest allowed.
+        /// Largest allowed value.
         max: f64,
-        /// Whether an optimizer may move it.
+        /// True if an optimizer may move it.
         tunable: bool,
     },
     /// Numbers in `[min, max]` by name, such as one per region. May be left out.
     Numbers {
-        /// Smallest allowed.
+        /// Smallest allowed value.
         min: f64,
-        /// Largest allowed.
+        /// Largest allowed value.
         max: f64,
     },
     /// Text. May be left out.
@@ -89,7 +89,7 @@ pub enum OptionKind {
     Texts,
     /// True or false.
     Bool {
-        /// Where it is not given.
+        /// Value if the option is not set.
         default: bool,
     },
 }
@@ -97,99 +97,99 @@ pub enum OptionKind {
 /// An option: a key of `options` in the policy.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct OptionDecl {
-    /// The key, with its unit in the name where it has one.
+    /// The key, with the unit in its name if it has one.
     pub name: &'static str,
-    /// The unit for people; empty where there is none.
+    /// Unit as shown to users; empty if there is none.
     pub unit: &'static str,
-    /// What it does, one line.
+    /// Effect of the option, in one line.
     pub help: &'static str,
-    /// What it takes.
+    /// Type of its value.
     pub kind: OptionKind,
 }
 
-/// Whether a plugin has something to say on a request.
+/// Result of a call that did not fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     /// Every row of `out` was written.
     Given,
-    /// Nothing: the plugin counts for nothing in this decision.
+    /// No answer for this request: the plugin has no influence on this decision.
     NoOpinion,
 }
 
-/// What every plugin says of itself.
+/// Description that every plugin has.
 pub trait Declared {
-    /// Its name: lower case, digits, `-`.
+    /// Name of the plugin: lower-case letters, digits, `-`.
     const NAME: &'static str;
-    /// Its version, for people.
+    /// Version as shown to users.
     const VERSION: &'static str;
-    /// What it is, one line.
+    /// Description in one line.
     const SUMMARY: &'static str;
-    /// Its options.
+    /// Options that a policy can set.
     const OPTIONS: &'static [OptionDecl] = &[];
 }
 
-/// A cost term: a signal per replica. Calls of one instance come from several threads at once.
+/// A cost term: one signal per replica. Several threads call one instance at the same time.
 pub trait Scorer: Declared + Send + Sync + Sized + 'static {
     /// The unit of the signal.
     const UNIT: Unit;
-    /// The facts with a column of their own that it reads.
+    /// Groups of facts that it reads as separate columns.
     const NEEDS: Need = Need::NONE;
-    /// Names of further facts that it reads, as expressions have them: [`Columns::facts`], in this order.
+    /// Names of further facts that it reads, spelled as in expressions: [`Columns::facts`] has them in this order.
     const FACTS: &'static [&'static str] = &[];
-    /// Whether the signal rises with the work that a replica was given.
+    /// True if the signal rises with the work that a replica was given.
     const SPREADS: bool = false;
 
-    /// Makes an instance. Options have been checked as declared.
+    /// Makes an instance. The options have already been checked against their declarations.
     ///
     /// # Errors
-    /// What is wrong with the options, for the reader of the configuration.
+    /// Says what is wrong with the options, to be shown to the author of the configuration.
     fn create(setup: &Setup<'_>) -> Result<Self, String>;
 
-    /// Writes the signal of row *i* to `out[i]`; `None` where it is not known. `out` is as long as the columns.
+    /// Writes the signal of row *i* to `out[i]`; `None` if it is unknown. `out` is as long as the columns.
     ///
     /// # Errors
-    /// Why there is no signal. The term then counts for nothing, and the failure is counted.
+    /// Says why there is no signal. The term then has no influence on this decision, and the failure is counted.
     fn score(&self, request: &Request, columns: &Columns<'_>, out: &mut [Option<f64>]) -> Result<Answer, String>;
 }
 
-/// A limit that replicas may be over. Calls of one instance come from several threads at once.
+/// A limit that replicas must not exceed. Several threads call one instance at the same time.
 pub trait Constraint: Declared + Send + Sync + Sized + 'static {
-    /// The facts with a column of their own that it reads.
+    /// Groups of facts that it reads as separate columns.
     const NEEDS: Need = Need::NONE;
-    /// Names of further facts that it reads, as expressions have them: [`Columns::facts`], in this order.
+    /// Names of further facts that it reads, spelled as in expressions: [`Columns::facts`] has them in this order.
     const FACTS: &'static [&'static str] = &[];
-    /// Whether it holds even when nobody is left.
+    /// True if the limit holds even when no replica is left.
     const HARD: bool;
 
-    /// Makes an instance. Options have been checked as declared.
+    /// Makes an instance. The options have already been checked against their declarations.
     ///
     /// # Errors
-    /// What is wrong with the options, for the reader of the configuration.
+    /// Says what is wrong with the options, to be shown to the author of the configuration.
     fn create(setup: &Setup<'_>) -> Result<Self, String>;
 
-    /// Writes to `out[i]` how far the replica of row *i* is over the limit, as a ratio above 0; 0 where it is within.
-    /// Infinity: never to be picked.
+    /// Writes to `out[i]` how far the replica of row *i* exceeds the limit, as a ratio above 0; 0 if it is within it.
+    /// Infinity: the replica must never be picked.
     ///
     /// # Errors
-    /// Why there is no judgement. The constraint then excludes nobody, and the failure is counted.
+    /// Says why there is no answer. The constraint then excludes no replica, and the failure is counted.
     fn judge(&self, request: &Request, columns: &Columns<'_>, out: &mut [f64]) -> Result<Answer, String>;
 }
 
-/// One number of a cohort of requests; an optimizer makes it small.
+/// One number computed from a cohort of requests; an optimizer minimises it.
 pub trait Objective: Declared + Send + Sync + Sized + 'static {
     /// The unit of the number.
     const UNIT: Unit;
 
-    /// Makes an instance. Options have been checked as declared.
+    /// Makes an instance. The options have already been checked against their declarations.
     ///
     /// # Errors
-    /// What is wrong with the options, for the reader of the configuration.
+    /// Says what is wrong with the options, to be shown to the author of the configuration.
     fn create(setup: &Setup<'_>) -> Result<Self, String>;
 
-    /// The number. Not finite: the cohort says nothing.
+    /// Returns the number. If it is not finite, this cohort has no score.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Says why there is no number.
     fn measure(&self, cohort: &Cohort<'_>) -> Result<f64, String>;
 }
 
@@ -197,11 +197,13 @@ pub trait Objective: Declared + Send + Sync + Sized + 'static {
 #[macro_export]
 macro_rules! export_scorer {
     ($scorer:ty) => {
-        #[expect(unsafe_code, reason = "the symbol is the contract's, and no other item of the library has its name")]
+        #[expect(unsafe_code, reason = "the plugin contract fixes the symbol, and no other item of the library has its name")]
+        // An unnamed constant is a scope: the names in it cannot clash with the author's.
         const _: () = {
             /// The term's descriptor.
             #[unsafe(no_mangle)]
             extern "C" fn gorgo_scorer_v1() -> *const $crate::abi::Judge {
+                // Constants, so that the descriptor and all it points to are static memory, as the contract demands.
                 const OPTIONS: &[$crate::abi::OptionSpec] = &$crate::shim::options::<
                     { <$scorer as $crate::Declared>::OPTIONS.len() },
                 >(<$scorer as $crate::Declared>::OPTIONS);
@@ -220,11 +222,16 @@ macro_rules! export_scorer {
 #[macro_export]
 macro_rules! export_constraint {
     ($constraint:ty) => {
-        #[expect(unsafe_code, reason = "the symbol is the contract's, and no other item of the library has its name")]
+        #[expect(
+            unsafe_code,
+            reason = "the plugin contract fixes the symbol, and no other item of the library has its name"
+        )]
+        // An unnamed constant is a scope: the names in it cannot clash with the author's.
         const _: () = {
             /// The constraint's descriptor.
             #[unsafe(no_mangle)]
             extern "C" fn gorgo_constraint_v1() -> *const $crate::abi::Judge {
+                // Constants, so that the descriptor and all it points to are static memory, as the contract demands.
                 const OPTIONS: &[$crate::abi::OptionSpec] = &$crate::shim::options::<
                     { <$constraint as $crate::Declared>::OPTIONS.len() },
                 >(<$constraint as $crate::Declared>::OPTIONS);
@@ -243,11 +250,16 @@ macro_rules! export_constraint {
 #[macro_export]
 macro_rules! export_objective {
     ($objective:ty) => {
-        #[expect(unsafe_code, reason = "the symbol is the contract's, and no other item of the library has its name")]
+        #[expect(
+            unsafe_code,
+            reason = "the plugin contract fixes the symbol, and no other item of the library has its name"
+        )]
+        // An unnamed constant is a scope: the names in it cannot clash with the author's.
         const _: () = {
             /// The objective's descriptor.
             #[unsafe(no_mangle)]
             extern "C" fn gorgo_objective_v1() -> *const $crate::abi::Objective {
+                // Constants, so that the descriptor and all it points to are static memory, as the contract demands.
                 const OPTIONS: &[$crate::abi::OptionSpec] = &$crate::shim::options::<
                     { <$objective as $crate::Declared>::OPTIONS.len() },
                 >(<$objective as $crate::Declared>::OPTIONS);

@@ -1,5 +1,5 @@
-//! The foreign functions of plugins in Rust: pointers in, safe types out, and the panic barrier. Authors never see it;
-//! the macros of `sdk` name it.
+//! The foreign functions of plugins in Rust: pointers in, safe types out, and the panic barrier. Authors never see this
+//! module; the macros of `sdk` refer to it.
 #![expect(unsafe_code, reason = "the boundary of the contract: raw pointers become borrowed slices here")]
 
 use std::any::Any;
@@ -16,11 +16,11 @@ use crate::sdk::{Answer, Constraint, Objective, OptionDecl, OptionKind, Scorer};
 #[derive(Debug)]
 pub struct Static<D>(D);
 
-// SAFETY: a descriptor is never written, and all its pointers are to static memory that is never written either.
+// SAFETY: a descriptor is never written, and all its pointers point to static memory that is never written either.
 unsafe impl<D> Sync for Static<D> {}
 
 impl<D> Static<D> {
-    /// Its address.
+    /// Address of the descriptor.
     pub const fn get(&'static self) -> *const D {
         &raw const self.0
     }
@@ -30,11 +30,12 @@ const fn text(text: &'static str) -> Text {
     Text { ptr: text.as_ptr().cast(), len: text.len() }
 }
 
-/// Texts in the contract's words.
+/// Texts as the contract passes them.
 #[must_use]
 pub const fn texts<const COUNT: usize>(named: &'static [&'static str]) -> [Text; COUNT] {
     let mut texts = [text(""); COUNT];
     let mut place = 0;
+    // `for` and iterators are not usable in a `const fn`.
     while place < COUNT {
         texts[place] = text(named[place]);
         place += 1;
@@ -42,7 +43,7 @@ pub const fn texts<const COUNT: usize>(named: &'static [&'static str]) -> [Text;
     texts
 }
 
-/// Declared options in the contract's words.
+/// Declared options as the contract passes them.
 #[must_use]
 pub const fn options<const COUNT: usize>(declared: &'static [OptionDecl]) -> [OptionSpec; COUNT] {
     let nothing = text("");
@@ -58,6 +59,7 @@ pub const fn options<const COUNT: usize>(declared: &'static [OptionDecl]) -> [Op
     };
     let mut specs = [none; COUNT];
     let mut place = 0;
+    // `for` and iterators are not usable in a `const fn`.
     while place < COUNT {
         let OptionDecl { name, unit, help, kind } = declared[place];
         let spec = &mut specs[place];
@@ -160,7 +162,7 @@ enum Wrong {
     Error(String),
 }
 
-/// What `create` is given.
+/// Input of `create`: the fleet and the options.
 #[derive(Debug, Clone, Copy)]
 pub struct Setup<'a> {
     replicas: &'a [abi::Replica],
@@ -170,18 +172,18 @@ pub struct Setup<'a> {
 /// A replica of the fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Replica<'a> {
-    /// What the column `replica` calls it.
+    /// Number of the replica in the column `replica`.
     pub id: u32,
-    /// Its unique name.
+    /// Unique name.
     pub name: &'a str,
-    /// Its region.
+    /// Region.
     pub region: &'a str,
-    /// Its engine, as the configuration calls it.
+    /// Kind of its engine, as spelled in the configuration.
     pub engine: &'a str,
 }
 
 impl<'a> Setup<'a> {
-    /// The fleet. Decisions may later be among others, too.
+    /// The fleet. Later decisions may include replicas that are not in it.
     pub fn replicas(&self) -> impl Iterator<Item = Replica<'a>> + use<'a> {
         self.replicas.iter().map(|replica| Replica {
             id: replica.id,
@@ -191,13 +193,13 @@ impl<'a> Setup<'a> {
         })
     }
 
-    /// The number of an option; of a boolean 1 or 0. `None`: not given and without a default.
+    /// The number of an option; for a boolean, 1 or 0. `None`: not set and without a default.
     #[must_use]
     pub fn number(&self, name: &str) -> Option<f64> {
         self.settings.iter().find(|it| it.kind != abi::kind::TEXT && read(it.key) == name).map(|it| it.number)
     }
 
-    /// Whether a boolean option is true.
+    /// Returns whether a boolean option is true.
     #[must_use]
     pub fn bool(&self, name: &str) -> bool {
         self.number(name) == Some(1.0)
@@ -211,7 +213,7 @@ impl<'a> Setup<'a> {
         })
     }
 
-    /// The texts of an option; one of them for an option that takes one.
+    /// The texts of an option; a single one for an option of one text.
     pub fn texts(&self, name: &str) -> impl Iterator<Item = &'a str> {
         self.settings
             .iter()
@@ -220,7 +222,7 @@ impl<'a> Setup<'a> {
     }
 }
 
-/// Text of the caller; what is not UTF-8 reads as empty. Only reached through a checked [`Setup`].
+/// Text of the caller; empty if it is not UTF-8. Only reached through a checked [`Setup`].
 fn read<'a>(text: Text) -> &'a str {
     if text.ptr.is_null() || text.len == 0 {
         return "";
@@ -236,7 +238,7 @@ fn read<'a>(text: Text) -> &'a str {
 pub struct Request {
     /// Prompt tokens, estimated.
     pub prompt_tokens: u32,
-    /// The answer limit that the client asked for, tokens.
+    /// Limit on the answer that the client set, tokens.
     pub max_tokens: Option<u32>,
     /// Request body, bytes.
     pub body_bytes: u64,
@@ -246,12 +248,12 @@ pub struct Request {
     pub head_hash: u64,
     /// Decisions of this policy before this one.
     pub turn: u64,
-    /// TTFT that the client asked for with the header `x-slo-ttft-ms`, ms.
+    /// TTFT that the client requested with the header `x-slo-ttft-ms`, ms.
     pub slo_ttft_ms: Option<f64>,
 }
 
-/// The facts of the candidates: row *i* is one replica in every column. A column that was not asked for is empty; a
-/// number that is not known is NaN.
+/// The facts of the candidates: row *i* is the same replica in every column. A column that was not requested is empty;
+/// unknown numbers are NaN.
 #[derive(Debug, Clone, Copy)]
 pub struct Columns<'a>(&'a abi::Columns);
 
@@ -270,19 +272,19 @@ macro_rules! columns {
 }
 
 columns! {
-    /// What the fleet of `create` calls each replica.
+    /// Number of each replica, as in [`Setup::replicas`].
     replica: u32,
-    /// 1 where the replica may be used at all, else 0.
+    /// 1 if the replica may be used at all, else 0.
     available: u8,
-    /// A hash of the replica's name, the same in every process.
+    /// Hash of the replica's name, the same in every process.
     name_hash: u64,
-    /// KV capacity, tokens; 0: not known.
+    /// KV capacity, tokens; 0: unknown.
     capacity_tokens: u64,
     /// Smoothed round trip, ms. Needs `RTT`.
     rtt_ms: f64,
     /// 95th percentile of recent round trips, ms. Needs `RTT`.
     rtt_p95_ms: f64,
-    /// Prompt tokens of this request believed cached there. Needs `PREFIX`.
+    /// Prompt tokens of this request that are believed to be cached there. Needs `PREFIX`.
     cached_tokens: u32,
     /// Prompt tokens of this router's requests there that are not complete. Needs `LOAD`.
     queued_tokens: u64,
@@ -294,7 +296,7 @@ columns! {
     queued_uncached_tokens: u64,
     /// This router's requests there. Needs `LOAD`.
     inflight: u32,
-    /// Those past their first token. Needs `LOAD`.
+    /// Those of them that are past their first token. Needs `LOAD`.
     decoding: u32,
     /// This router's requests sent there since the last report, less those that ended since. Needs `REPORT`.
     inflight_since_report: i64,
@@ -323,7 +325,7 @@ columns! {
 }
 
 impl<'a> Columns<'a> {
-    /// The facts that the plugin names (`FACTS`), in its order; a number that is not known is NaN.
+    /// The facts that the plugin names (`FACTS`), in its order; unknown numbers are NaN.
     #[must_use]
     pub fn facts<const COUNT: usize>(&self) -> [&'a [f64]; COUNT] {
         let named: &[*const f64] = column(self.0.facts, self.0.fact_count);
@@ -331,8 +333,7 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// The requests of one arm that began to be answered and did not fail, in no order that means anything. A number that is
-/// not known is NaN.
+/// The requests of one arm whose answer began and did not fail, in no particular order. Unknown numbers are NaN.
 #[derive(Debug, Clone, Copy)]
 pub struct Cohort<'a>(&'a abi::Cohort);
 
@@ -343,7 +344,7 @@ impl<'a> Cohort<'a> {
         column(self.0.ttft_ms, self.0.count)
     }
 
-    /// Time from arrival to the last byte, ms; NaN where the client left before it.
+    /// Time from arrival to the last byte, ms; NaN if the client left before it.
     #[must_use]
     pub fn e2e_ms(&self) -> &'a [f64] {
         column(self.0.e2e_ms, self.0.count)
@@ -367,7 +368,8 @@ impl<'a> Cohort<'a> {
         column(self.0.completion_tokens, self.0.count)
     }
 
-    /// From the first arrival to the last end, s; NaN where the requests are not of one stretch of time, as in a trial.
+    /// Time from the first arrival to the last end, s; NaN if the requests are not from one contiguous period, as in a
+    /// trial.
     #[must_use]
     pub const fn span_secs(&self) -> f64 {
         self.0.span_secs
@@ -380,7 +382,7 @@ impl<'a> Cohort<'a> {
     }
 }
 
-/// A column of a struct that was checked.
+/// A column of a struct that has been checked.
 fn column<'a, T>(ptr: *const T, count: usize) -> &'a [T] {
     if ptr.is_null() || count == 0 {
         return &[];
@@ -390,7 +392,7 @@ fn column<'a, T>(ptr: *const T, count: usize) -> &'a [T] {
     unsafe { slice::from_raw_parts(ptr, count) }
 }
 
-/// The struct behind a pointer, if it is there, aligned and as large as this version knows it.
+/// The struct behind a pointer, if it is not null, aligned and at least as large as this version defines it.
 ///
 /// # Safety
 /// `ptr` is null, or points to a struct that begins with its size in bytes and lives for `'a`.
@@ -398,27 +400,27 @@ unsafe fn sized<'a, T>(ptr: *const T, what: &'static str) -> Result<&'a T, Wrong
     if ptr.is_null() || !ptr.is_aligned() {
         return Err(Wrong::Input(what));
     }
-    // SAFETY: the caller's promise; each of the contract's structs begins with its size, a `u32`.
+    // SAFETY: guaranteed by the caller; each of the contract's structs begins with its size, a `u32`.
     let struct_size = unsafe { *ptr.cast::<u32>() };
     if struct_size < size::<T>() {
         return Err(Wrong::Input(what));
     }
-    // SAFETY: there, aligned, and all its bytes are, as the size says.
+    // SAFETY: not null, aligned, and by its size all bytes are present.
     Ok(unsafe { &*ptr })
 }
 
 thread_local! {
-    /// Whether this thread is inside a plugin: its panics are answers, not news.
+    /// True while this thread is inside a plugin: a panic is then reported to the caller and not printed.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
-    /// Signals of one call, before they are written out.
+    /// Signals of one call before they are written out; kept between calls so that a call does not allocate.
     static SIGNALS: RefCell<Vec<Option<f64>>> = const { RefCell::new(Vec::new()) };
 }
 
 static QUIET: Once = Once::new();
 
-/// Runs `body` so that no panic leaves it, and turns what came of it into a status and text.
+/// Runs `body` so that no panic leaves it, and turns its result into a status and text.
 fn barrier(error: *mut ErrorText, body: impl FnOnce() -> Result<Answer, Wrong>) -> i32 {
-    // A panic that is printed with its backtrace takes most of a second; its text goes to the caller instead.
+    // Printing a panic with its backtrace takes most of a second, so inside a plugin its text goes to the caller instead.
     QUIET.call_once(|| {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |news| {
@@ -443,7 +445,7 @@ fn barrier(error: *mut ErrorText, body: impl FnOnce() -> Result<Answer, Wrong>) 
         }
         Err(payload) => {
             tell(error, said(&*payload));
-            // Dropping a payload may panic in its turn.
+            // Dropping a payload may itself panic, and here nothing would catch it.
             mem::forget(payload);
             status::PANICKED
         }
@@ -463,14 +465,15 @@ fn tell(error: *mut ErrorText, text: &str) {
     if error.is_null() || !error.is_aligned() {
         return;
     }
-    // SAFETY: the caller's error buffer lives for the call and is this call's alone (abi.rs, rule 6).
+    // SAFETY: the caller's error buffer lives for the call, and only this call uses it (abi.rs, rule 6).
     let error = unsafe { &mut *error };
     error.len = 0;
     if error.ptr.is_null() || error.cap == 0 {
         return;
     }
+    // A character that is cut in half would not be UTF-8.
     let len = text.floor_char_boundary(error.cap.min(text.len()));
-    // SAFETY: `cap` bytes are writable at `ptr`, `len` is not more, and the text is not in the buffer.
+    // SAFETY: `cap` bytes are writable at `ptr`, `len` is at most `cap`, and the text is not in the buffer.
     unsafe { error.ptr.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), len) };
     error.len = len;
 }
@@ -482,18 +485,21 @@ fn create<P>(
     make: impl FnOnce(&Setup<'_>) -> Result<P, String>,
 ) -> i32 {
     barrier(error, || {
-        // SAFETY: the contract's caller hands in a setup that lives for the call.
-        let setup = unsafe { sized(setup, "the setup is missing or shorter than this plugin knows it") }?;
+        // SAFETY: by the contract the caller passes a setup that lives for the call.
+        let setup = unsafe { sized(setup, "the setup is missing or shorter than this plugin expects") }?;
+        // A later router may have longer rows; reading them with this version's stride would mix up their fields.
         let strides = setup.replica_size == size::<abi::Replica>() && setup.setting_size == size::<abi::Setting>();
         if !strides || instance.is_null() || !instance.is_aligned() {
-            return Err(Wrong::Input("the setup has rows of other sizes, or there is no place for the instance"));
+            return Err(Wrong::Input(
+                "the rows of the setup have another size than this plugin expects, or the pointer for the instance is null",
+            ));
         }
         let setup = Setup {
             replicas: column(setup.replicas, setup.replica_count),
             settings: column(setup.settings, setup.setting_count),
         };
         let made = Box::new(make(&setup).map_err(Wrong::Error)?);
-        // SAFETY: not null and aligned as checked, and the caller's for the call.
+        // SAFETY: checked to be not null and aligned; the caller keeps it for the call.
         unsafe { *instance = Box::into_raw(made).cast() };
         Ok(Answer::Given)
     })
@@ -528,7 +534,7 @@ unsafe extern "C" fn destroy<P>(instance: *mut c_void) {
         return;
     }
     barrier(std::ptr::null_mut(), || {
-        // SAFETY: `create` made it of a box of this type, and the caller destroys it once.
+        // SAFETY: `create` made it from a box of this type, and the caller destroys it once.
         drop(unsafe { Box::from_raw(instance.cast::<P>()) });
         Ok(Answer::Given)
     });
@@ -537,7 +543,7 @@ unsafe extern "C" fn destroy<P>(instance: *mut c_void) {
 /// The parts of a call, checked.
 ///
 /// # Safety
-/// The pointers are as the contract says, for `'a`; the output is this call's alone.
+/// The pointers are valid by the contract for `'a`; only this call uses the output.
 unsafe fn parts<'a, P>(
     instance: *const c_void,
     request: *const abi::Request,
@@ -545,18 +551,18 @@ unsafe fn parts<'a, P>(
     output: *mut abi::Output,
 ) -> Result<(&'a P, Request, Columns<'a>, &'a abi::Output), Wrong> {
     if instance.is_null() {
-        return Err(Wrong::Input("there is no instance"));
+        return Err(Wrong::Input("the instance is null"));
     }
-    // SAFETY: `create` made it of a box of this type; it is only destroyed when no call runs.
+    // SAFETY: `create` made it from a box of this type; it is only destroyed when no call runs.
     let plugin = unsafe { &*instance.cast::<P>() };
-    // SAFETY: this function's own promise.
-    let request = unsafe { sized(request, "the request is missing or shorter than this plugin knows it") }?;
+    // SAFETY: guaranteed by this function's caller.
+    let request = unsafe { sized(request, "the request is missing or shorter than this plugin expects") }?;
     // SAFETY: the same.
-    let columns = unsafe { sized(columns, "the columns are missing or shorter than this plugin knows them") }?;
+    let columns = unsafe { sized(columns, "the columns are missing or shorter than this plugin expects") }?;
     // SAFETY: the same.
-    let output = unsafe { sized(output.cast_const(), "the output is missing or shorter than this plugin knows it") }?;
+    let output = unsafe { sized(output.cast_const(), "the output is missing or shorter than this plugin expects") }?;
     if output.count != columns.count || (output.count > 0 && output.value.is_null()) {
-        return Err(Wrong::Input("the output has another number of rows than the columns"));
+        return Err(Wrong::Input("the output and the columns differ in their number of rows"));
     }
     let request = Request {
         prompt_tokens: request.prompt_tokens,
@@ -573,12 +579,12 @@ unsafe fn parts<'a, P>(
 /// A writable column of the output.
 ///
 /// # Safety
-/// `ptr` is `count` writable rows that are this call's alone.
+/// `ptr` points to `count` writable rows that only this call uses.
 unsafe fn column_mut<'a, T>(ptr: *mut T, count: usize) -> &'a mut [T] {
     if ptr.is_null() || count == 0 {
         return &mut [];
     }
-    // SAFETY: this function's own promise.
+    // SAFETY: guaranteed by this function's caller.
     unsafe { slice::from_raw_parts_mut(ptr, count) }
 }
 
@@ -590,14 +596,14 @@ unsafe extern "C" fn score<S: Scorer>(
     error: *mut ErrorText,
 ) -> i32 {
     barrier(error, || {
-        // SAFETY: the contract's caller hands in what `parts` asks for.
+        // SAFETY: by the contract the caller passes the pointers that `parts` requires.
         let (scorer, request, columns, output) = unsafe { parts::<S>(instance, request, columns, output) }?;
-        // Taken, not borrowed: a panic must not leave it locked.
+        // Taken out of the cell, not borrowed, so that a panic cannot leave it borrowed.
         let mut signals = SIGNALS.take();
         signals.clear();
         signals.resize(output.count, None);
         let answer = scorer.score(&request, &columns, &mut signals).map_err(Wrong::Error)?;
-        // SAFETY: both columns have `count` rows and are this call's alone (abi.rs, rule 5).
+        // SAFETY: both columns have `count` rows, and only this call uses them (abi.rs, rule 5).
         let (values, known) =
             unsafe { (column_mut(output.value, output.count), column_mut(output.known, output.count)) };
         for (row, signal) in signals.iter().enumerate() {
@@ -619,9 +625,9 @@ unsafe extern "C" fn judge<C: Constraint>(
     error: *mut ErrorText,
 ) -> i32 {
     barrier(error, || {
-        // SAFETY: the contract's caller hands in what `parts` asks for.
+        // SAFETY: by the contract the caller passes the pointers that `parts` requires.
         let (constraint, request, columns, output) = unsafe { parts::<C>(instance, request, columns, output) }?;
-        // SAFETY: the column has `count` rows and is this call's alone (abi.rs, rule 5).
+        // SAFETY: the column has `count` rows, and only this call uses it (abi.rs, rule 5).
         let values = unsafe { column_mut(output.value, output.count) };
         constraint.judge(&request, &columns, values).map_err(Wrong::Error)
     })
@@ -635,14 +641,14 @@ unsafe extern "C" fn measure<O: Objective>(
 ) -> i32 {
     barrier(error, || {
         if instance.is_null() || value.is_null() || !value.is_aligned() {
-            return Err(Wrong::Input("there is no instance, or no place for the number"));
+            return Err(Wrong::Input("the instance or the pointer for the number is null"));
         }
-        // SAFETY: `create` made it of a box of this type; it is only destroyed when no call runs.
+        // SAFETY: `create` made it from a box of this type; it is only destroyed when no call runs.
         let objective = unsafe { &*instance.cast::<O>() };
-        // SAFETY: the contract's caller hands in a cohort that lives for the call.
-        let cohort = unsafe { sized(cohort, "the cohort is missing or shorter than this plugin knows it") }?;
+        // SAFETY: by the contract the caller passes a cohort that lives for the call.
+        let cohort = unsafe { sized(cohort, "the cohort is missing or shorter than this plugin expects") }?;
         let number = objective.measure(&Cohort(cohort)).map_err(Wrong::Error)?;
-        // SAFETY: not null and aligned as checked, and the caller's for the call.
+        // SAFETY: checked to be not null and aligned; the caller keeps it for the call.
         unsafe { *value = number };
         Ok(Answer::Given)
     })

@@ -1,4 +1,4 @@
-//! The built-in term `queue`, the same in C and the same as an expression agree bit for bit.
+//! The built-in term `queue`, its copy in C and its copy as an expression agree bit for bit.
 
 use gorgo_plugins::conform::invented;
 use gorgo_plugins::host::Conduct;

@@ -1,5 +1,5 @@
-//! The built-in policy `predicted-latency`, the same written with expressions and the same from a plugin, on decisions that
-//! were recorded from a router at work: they decide alike in every bit.
+//! The built-in policy `predicted-latency`, its copy written with expressions and its copy from a plugin, on decisions
+//! recorded from a running router: they decide alike, bit for bit.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -24,7 +24,7 @@ const SEED: u64 = 0x5eed_2026;
 const DECISIONS: usize = 10_000;
 const REPLICAS: u16 = 8;
 
-/// What the term `recorder` saw: it is the only term of a shadow, which is shown the very facts that are decided on.
+/// Facts seen by the term `recorder`, the only term of a shadow: a shadow gets exactly the facts of the decision.
 static SEEN: Mutex<Vec<(RequestView, Candidates)>> = Mutex::new(Vec::new());
 
 #[derive(Debug)]
@@ -98,7 +98,7 @@ impl Chance {
     }
 }
 
-/// A request on its way.
+/// A request in flight.
 struct Flight {
     reservation: Option<Reservation>,
     prompt: Prompt,
@@ -109,7 +109,7 @@ struct Flight {
     began: bool,
 }
 
-/// Lets all happen that happens before `now`, µs.
+/// Processes all events before `now`, µs.
 fn settle(router: &Router, flights: &mut Vec<Flight>, now: u64) {
     for flight in flights.iter_mut().filter(|flight| !flight.began && flight.first_token <= now) {
         router.first_token(flight.reservation.as_mut().unwrap(), At(flight.first_token));
@@ -144,7 +144,7 @@ fn observe(router: &Router, flights: &[Flight], now: u64, chance: &mut Chance) {
     }
 }
 
-/// Drives a router with sessions that grow, in waves of load, and gives the facts of each decision.
+/// Drives a router with growing sessions, in waves of load, and returns the facts of each decision.
 fn recorded(policies: Policies) -> Vec<(RequestView, Candidates)> {
     let driven = policies.default;
     let setup = RouterSetup {
@@ -164,7 +164,7 @@ fn recorded(policies: Policies) -> Vec<(RequestView, Candidates)> {
         let rush = number / 500 % 2 == 1;
         now += chance.below(if rush { 12_000 } else { 90_000 });
         settle(&router, &mut flights, now);
-        // The first decisions know nothing of the fleet.
+        // The first decisions are made without any measurement of the fleet.
         if number > 40 && now > looked + 500_000 {
             observe(&router, &flights, now, &mut chance);
             looked = now;
@@ -208,8 +208,8 @@ fn recorded(policies: Policies) -> Vec<(RequestView, Candidates)> {
     std::mem::take(&mut SEEN.lock().unwrap())
 }
 
-/// The terms but the last as they are built in, as an expression and from a plugin: asked one by one, they show their
-/// signals before these are rounded.
+/// All terms except the last: built in, as an expression, and from a plugin. Called one by one, they show their signals
+/// before rounding.
 fn unrounded() -> Vec<[Box<dyn CostTerm>; 3]> {
     let host = Host::new(built(), None, Conduct::Enforced);
     let terms = |file| {
@@ -261,8 +261,8 @@ fn expressions_and_a_plugin_decide_as_the_default_policy_does_in_every_bit() {
             assert_eq!(other.excluded, first.excluded, "{name}, decision {number}");
             assert_eq!((&other.void, other.propensity.to_bits()), (&first.void, first.propensity.to_bits()));
         }
-        // Signals are rounded before they are stored; before that they are equal as well. `tail-start` is apart: its
-        // stand-in is the term's own where it is built in, and the policy's `unknown` in an expression.
+        // Signals are rounded before they are stored; before that they must be equal as well. `tail-start` is not
+        // compared: the built-in term replaces an unknown value itself, the expression by the policy's `unknown`.
         for (slot, terms) in unrounded.iter().enumerate() {
             let raw = terms.each_ref().map(|way| {
                 let mut out = vec![None; facts.len()];
@@ -284,7 +284,7 @@ fn expressions_and_a_plugin_decide_as_the_default_policy_does_in_every_bit() {
     assert!(tails > 5_000 && tails < DECISIONS && unknown > 20 && excluded > 100 && crowded > 100);
 }
 
-/// So that a reader of the examples sees what they are copies of.
+/// Keeps the copies in step with the policy that they copy.
 #[test]
 fn the_copies_have_the_terms_and_weights_of_the_default_policy() {
     let policies = policies();

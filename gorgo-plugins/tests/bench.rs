@@ -1,4 +1,4 @@
-//! What the tests stand on: libraries, built once; policies with plugins in them; decisions.
+//! Shared parts of the tests: libraries, built once; policies with plugins in them; decisions.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,8 +13,8 @@ pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_owned()
 }
 
-/// The folder with all plugins of the workspace. They are built without features, as an author builds, into a folder of
-/// their own, so that nobody waits for anybody's lock.
+/// The folder with all plugins of the workspace. They are built without features, as an author builds them, into a
+/// separate target folder, so that this build does not wait for the lock of the one that runs the tests.
 pub(crate) fn built() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -67,7 +67,7 @@ pub(crate) fn c(source: &Path, folder: &Path, definitions: &[&str]) -> PathBuf {
     library
 }
 
-/// The C plugin that misbehaves as it was compiled to.
+/// The C plugin whose misbehaviour is chosen at compile time.
 pub(crate) fn hostile_c(folder: &Path, definitions: &[&str]) -> PathBuf {
     c(&root().join("gorgo-plugins/tests/c/hostile.c"), folder, definitions)
 }

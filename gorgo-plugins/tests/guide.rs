@@ -1,4 +1,4 @@
-//! The guide's code is the examples' code.
+//! The code in the guide is taken from the examples.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! The header and `abi.rs` say the same: a C program that is compiled holds every size, offset and number.
+//! The header and `abi.rs` agree: a compiled C program asserts every size, offset and number.
 
 use std::fmt::Write as _;
 use std::mem::{offset_of, size_of};
@@ -87,7 +87,7 @@ fn every_size_offset_and_number_is_the_same_in_c() {
     }
     let named = include_str!("../include/gorgo_plugin.h");
     let in_header = named.lines().filter_map(|line| line.trim().strip_prefix("GORGO_")?.split_once(" = ")).count();
-    assert_eq!(in_header + 1, numbers.len(), "a number stands in the header and not above, or the other way round");
+    assert_eq!(in_header + 1, numbers.len(), "a number is in the header and not above, or the other way round");
     let folder = tempfile::tempdir().unwrap();
     for (file, compiler, standard) in [("layout.c", "cc", "-std=c11"), ("layout.cpp", "c++", "-std=c++17")] {
         let file = folder.path().join(file);
@@ -99,12 +99,12 @@ fn every_size_offset_and_number_is_the_same_in_c() {
             .status();
         assert!(compiled.expect("a C compiler").success(), "the header and abi.rs differ");
     }
-    // A field that is in the header and not above would be missed by offsets alone, but not by the sizes.
+    // A field that is only in the header would go unnoticed by the offsets, but not by the sizes.
     let header = std::fs::read_to_string(root().join("gorgo-plugins/include/gorgo_plugin.h")).unwrap();
     assert_eq!(header.matches("\ntypedef struct gorgo_").count(), structs.len());
 }
 
-/// Bits and units are the router's own.
+/// Bits and units are the same as the router's.
 #[test]
 fn needs_and_units_are_the_routers() {
     use gorgo_routing::model::{Needs, Unit};

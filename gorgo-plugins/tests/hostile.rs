@@ -1,4 +1,4 @@
-//! Plugins that misbehave while they serve: the decision goes on, the failure is counted, the plugin is taken out.
+//! Plugins that misbehave while they serve: the decision continues, the failure is counted, the plugin is quarantined.
 
 use std::sync::Arc;
 
@@ -61,7 +61,8 @@ fn what_is_not_finite_voids_the_whole_term_and_the_fifth_time_ends_it() {
         assert!(quarantined(&host));
         let number = if how == "nan" { "NaN" } else { "inf" };
         let expected = format!(
-            "plugin hostile is quarantined: 5 of 100 calls went wrong, the last: its number for row 0 is {number}"
+            "plugin hostile is quarantined: 5 of 100 calls failed or were too slow; the last: its number for row 0 is \
+             {number}, not finite"
         );
         assert_eq!(host.take_news(), [expected]);
     }
@@ -88,7 +89,7 @@ fn who_computes_too_long_is_taken_out() {
     assert!(quarantined(&host), "{:?}", host.counts());
     assert_eq!(host.counts()[0].over_budget, 5);
     let news = host.take_news();
-    assert!(news[0].contains("µs of thread time in a call, over its 200 µs"), "{news:?}");
+    assert!(news[0].contains("µs of thread time; its budget is 200 µs"), "{news:?}");
 }
 
 #[test]
@@ -119,7 +120,7 @@ fn statuses_and_lengths_that_do_not_exist_do_no_harm() {
     }
 }
 
-/// Many threads on one instance, some of whose calls panic: each decision comes out, the count is right.
+/// Many threads on one instance, some of whose calls panic: every decision is made, and the counts are right.
 #[test]
 fn threads_share_an_instance() {
     let options = [("options", table(&[("how", text("panic")), ("after", Value::Integer(500))]))];

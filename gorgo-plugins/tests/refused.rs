@@ -1,4 +1,4 @@
-//! Files that are no plugins, or not for this gorgo: each is refused by name and reason before anything serves.
+//! Files that are no plugins, or not for this gorgo: each is refused with its name and the reason before serving starts.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +9,7 @@ use gorgo_routing::model::Value;
 
 use crate::bench::{hostile_c, policies, rust, table, term, text, with_terms};
 
-/// What building a policy with this library says; the folder's name is masked.
+/// Fault of building a policy with this library; the folder's name is masked.
 fn said(library: &Path, folder: &Path, more: &[(&str, Value)]) -> String {
     let faults = policies(with_terms(vec![term(library, more)]), Conduct::Enforced).map(|_| ()).unwrap_err();
     faults.replace(&format!("{}/", folder.display()), "").replace("policy.tested.term[0]: ", "")
@@ -72,6 +72,7 @@ fn the_right_hash_in_any_case_is_taken() {
 fn the_file_is_missing_from_the_table() {
     let faults =
         policies(with_terms(vec![table(&[("kind", text("plugin"))])]), Conduct::Enforced).map(|_| ()).unwrap_err();
-    let expected = "policy.tested.term[0]: `library` is missing: the plugin's file, relative to the configuration file";
+    let expected =
+        "policy.tested.term[0]: `library` is missing; set it to the plugin's file, relative to the configuration file";
     assert_eq!(faults, expected);
 }

@@ -1,4 +1,5 @@
-//! A build that is replaced while it runs: the file may be overwritten in place, the new build lives beside the old.
+//! A build that is replaced while it runs: the file may be overwritten in place, and the new build is loaded beside the
+//! old one.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! The shipped plugins and the examples: all pass the kit, and each says what it should.
+//! The shipped plugins and the examples: all pass the conformance kit, and each gives the right numbers.
 
 use std::path::PathBuf;
 
@@ -50,7 +50,10 @@ fn the_kit_finds_what_is_wrong() {
     let library = crate::bench::hostile_c(folder.path(), &["-DVALUE=NAN"]);
     let reports = conform::check(&library, None, |_| {}).unwrap();
     let (check, verdict) = reports[0].found.iter().find(|(_, verdict)| matches!(verdict, Verdict::Wrong(_))).unwrap();
-    assert_eq!((*check, verdict), ("one replica", &Verdict::Wrong("its number for row 0 is NaN".to_owned())));
+    assert_eq!(
+        (*check, verdict),
+        ("one replica", &Verdict::Wrong("its number for row 0 is NaN, not finite".to_owned()))
+    );
 }
 
 #[test]
@@ -136,12 +139,12 @@ fn tune_an_objective_makes_a_number_of_an_arms_requests() {
         failed: 1,
     };
     assert_eq!(objective.measure(&cohort), Some(0.5), "one is late and one failed, of four that are known");
-    // No request at all: no number, and after five of those in a row the plugin is not asked any more.
+    // No request at all: no number, and after five of those in a row the plugin is not called any more.
     for _ in 0..5 {
         assert_eq!(objective.measure(&Requests::default()), None);
     }
-    let cause = "no request of the cohort is known to have begun";
-    let news = format!("plugin slo-misses is quarantined: 5 of 100 calls went wrong, the last: {cause}");
+    let cause = "the cohort has neither a request with a known TTFT nor a failed one";
+    let news = format!("plugin slo-misses is quarantined: 5 of 100 calls failed or were too slow; the last: {cause}");
     assert_eq!(host.take_news(), [news]);
     assert_eq!(objective.measure(&cohort), None, "quarantined");
     let counts = host.counts();
@@ -150,7 +153,7 @@ fn tune_an_objective_makes_a_number_of_an_arms_requests() {
     assert_eq!(loaded.sha256, host.loaded()[0].sha256);
 }
 
-/// A policy that is tuned towards few requests over 500 ms.
+/// A policy that is tuned to have few requests over 500 ms.
 fn tuned(options: Value) -> Value {
     let weight = table(&[
         ("init", Value::Float(0.2)),
@@ -237,8 +240,8 @@ fn a_region_that_nobody_is_in_is_refused_and_there_may_be_two_plugins() {
         policies(table(&[("term", terms), ("constraint", table(constraints))]), Conduct::Enforced)
     };
     let wrong = of(&[("home", residency("eu-frankfort"))]).unwrap_err();
-    let expected = "policy.tested.constraint.home: the plugin residency refuses: no replica is in the region \
-                    `eu-frankfort`; those of the fleet: ap-seoul, eu-frankfurt, us-ashburn";
+    let expected = "policy.tested.constraint.home: the plugin residency refuses: no replica is in region \
+                    `eu-frankfort`; regions of the fleet: ap-seoul, eu-frankfurt, us-ashburn";
     assert_eq!(wrong, expected);
     let (policies, _) = of(&[("law", residency("eu-frankfurt")), ("contract", residency("ap-seoul"))]).unwrap();
     let rules: Vec<&str> = tested(&policies).constraints.iter().map(|rule| &*rule.name).collect();

@@ -23,7 +23,7 @@ static int32_t fail(gorgo_error *error, int32_t status, const char *text) {
 static int32_t create(const gorgo_setup *setup, void **instance, gorgo_error *error) {
     static char nothing;
     if (setup == NULL || setup->struct_size < sizeof *setup) {
-        return fail(error, GORGO_BAD_INPUT, "the setup is shorter than this plugin knows it");
+        return fail(error, GORGO_BAD_INPUT, "the setup is shorter than this plugin expects");
     }
     *instance = &nothing;
     return GORGO_DONE;
@@ -36,19 +36,19 @@ static void destroy(void *instance) {
 static int32_t measure(const void *instance, const gorgo_cohort *cohort, double *value, gorgo_error *error) {
     (void)instance;
     if (cohort == NULL || value == NULL || cohort->struct_size < sizeof *cohort) {
-        return fail(error, GORGO_BAD_INPUT, "the cohort is shorter than this plugin knows it");
+        return fail(error, GORGO_BAD_INPUT, "the cohort is shorter than this plugin expects");
     }
     double sum = (double)cohort->failed * FAILED_SECS * FAILED_SECS;
     double count = (double)cohort->failed;
     for (size_t request = 0; request < cohort->count; request++) {
         double secs = cohort->ttft_ms[request] / 1e3;
-        if (secs == secs) { /* a number that is not known is NaN */
+        if (secs == secs) { /* false for NaN, an unknown number */
             sum += secs * secs;
             count += 1.0;
         }
     }
     if (count == 0.0) {
-        return fail(error, GORGO_ERROR, "no request is known to have begun");
+        return fail(error, GORGO_ERROR, "the cohort has neither a request with a known TTFT nor a failed one");
     }
     *value = sum / count;
     return GORGO_DONE;

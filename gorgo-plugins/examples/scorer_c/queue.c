@@ -1,5 +1,5 @@
 /*
- * The built-in term `queue` once more, in C: uncached prompt tokens of requests without a first token.
+ * The built-in term `queue`, written in C: uncached prompt tokens of requests without a first token.
  *
  *     cc -std=c11 -O2 -shared -fPIC -I gorgo-plugins/include -o libgorgo_scorer_queue_c.so queue.c
  */
@@ -20,7 +20,7 @@ static int32_t fail(gorgo_error *error, int32_t status, const char *text) {
 static int32_t create(const gorgo_setup *setup, void **instance, gorgo_error *error) {
     static char nothing;
     if (setup == NULL || setup->struct_size < sizeof *setup) {
-        return fail(error, GORGO_BAD_INPUT, "the setup is shorter than this plugin knows it");
+        return fail(error, GORGO_BAD_INPUT, "the setup is shorter than this plugin expects");
     }
     *instance = &nothing;
     return GORGO_DONE;
@@ -35,7 +35,7 @@ static int32_t call(const void *instance, const gorgo_request *request, const go
     (void)instance;
     if (request == NULL || columns == NULL || output == NULL || columns->struct_size < sizeof *columns ||
         output->struct_size < sizeof *output || output->count != columns->count) {
-        return fail(error, GORGO_BAD_INPUT, "the columns or the output are not as this plugin knows them");
+        return fail(error, GORGO_BAD_INPUT, "the columns or the output are not as this plugin expects");
     }
     for (size_t row = 0; row < columns->count; row++) {
         output->value[row] = (double)columns->queued_uncached_tokens[row];
@@ -50,7 +50,7 @@ static const gorgo_judge DESCRIPTOR = {
             .struct_size = sizeof(gorgo_judge),
             .name = GORGO_TEXT("queue-c"),
             .version = GORGO_TEXT("1.0"),
-            .summary = GORGO_TEXT("uncached tokens that wait there"),
+            .summary = GORGO_TEXT("uncached tokens that wait at the replica"),
             .unit = GORGO_UNIT_TOKENS,
             .needs = GORGO_NEED_LOAD,
             .flags = GORGO_FLAG_SPREADS,

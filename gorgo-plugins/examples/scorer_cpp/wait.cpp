@@ -1,9 +1,9 @@
-// The wait for the first token, predicted by the learned rates, in C++:
+// Wait for the first token, predicted from the learned rates, in C++:
 //
 //     c++ -std=c++17 -O2 -shared -fPIC -I gorgo-plugins/include -o libgorgo_scorer_wait.so wait.cpp
 //
-// A replica whose rates are not learned yet is unknown, and the policy's `unknown` stands in. The option `headroom` makes
-// the prediction dearer than the mean.
+// The signal of a replica whose rates are not learned yet is unknown, and the policy's `unknown` applies. The option
+// `headroom` multiplies the prediction, which is a mean.
 #include <cmath>
 #include <cstring>
 #include <new>
@@ -31,7 +31,7 @@ bool is(const gorgo_text &text, const char *literal) {
 
 int32_t create(const gorgo_setup *setup, void **instance, gorgo_error *error) {
     if (setup == nullptr || setup->struct_size < sizeof *setup || setup->setting_size != sizeof(gorgo_setting)) {
-        return fail(error, GORGO_BAD_INPUT, "the setup is not as this plugin knows it");
+        return fail(error, GORGO_BAD_INPUT, "the setup is not as this plugin expects");
     }
     double headroom = 1.0;
     for (std::size_t place = 0; place < setup->setting_count; place++) {
@@ -40,7 +40,7 @@ int32_t create(const gorgo_setup *setup, void **instance, gorgo_error *error) {
             headroom = setting.number;
         }
     }
-    // An exception must not leave the function, so memory is asked for without one.
+    // No exception may leave the function, so memory is allocated without one.
     Wait *wait = new (std::nothrow) Wait{headroom};
     if (wait == nullptr) {
         return fail(error, GORGO_ERROR, "no memory");
@@ -58,7 +58,7 @@ int32_t call(const void *instance, const gorgo_request *request, const gorgo_col
     if (instance == nullptr || request == nullptr || columns == nullptr || output == nullptr ||
         request->struct_size < sizeof *request || columns->struct_size < sizeof *columns ||
         output->struct_size < sizeof *output || output->count != columns->count) {
-        return fail(error, GORGO_BAD_INPUT, "the request, the columns or the output are not as this plugin knows them");
+        return fail(error, GORGO_BAD_INPUT, "the request, the columns or the output are not as this plugin expects");
     }
     const Wait &wait = *static_cast<const Wait *>(instance);
     for (std::size_t row = 0; row < columns->count; row++) {
@@ -76,7 +76,7 @@ int32_t call(const void *instance, const gorgo_request *request, const gorgo_col
 const gorgo_option OPTIONS[] = {{
     GORGO_TEXT("headroom"),
     GORGO_TEXT(""),
-    GORGO_TEXT("what the prediction is multiplied by"),
+    GORGO_TEXT("factor on the prediction"),
     GORGO_KIND_NUMBER,
     GORGO_OPTION_TUNABLE,
     1.0,
@@ -90,7 +90,7 @@ const gorgo_judge DESCRIPTOR = {
         sizeof(gorgo_judge),
         GORGO_TEXT("wait"),
         GORGO_TEXT("1.0"),
-        GORGO_TEXT("time to the first token as the learned rates predict it"),
+        GORGO_TEXT("time to first token, predicted from the learned rates"),
         GORGO_UNIT_MILLIS,
         GORGO_NEED_RTT | GORGO_NEED_PREFIX | GORGO_NEED_LOAD | GORGO_NEED_RATES,
         GORGO_FLAG_SPREADS,

@@ -1,4 +1,5 @@
-//! An instance made of a wrong setup is refused with text. The router checks options before; this is the second door.
+//! A setup with wrong settings must neither crash the plugin nor be refused without text. The router checks options
+//! before it calls `create`; this is a second line of defence.
 
 use super::subject::Subject;
 use crate::abi;
@@ -7,7 +8,7 @@ use crate::host::instance::Instance;
 use crate::host::options::{Set, To};
 
 pub(super) fn check(subject: &Subject) -> Result<String, String> {
-    // Text where a number is declared: a plugin may take its default instead, but must live.
+    // Text where a number is declared: a plugin may use its default instead, but must not panic.
     let confused: Vec<Set> = subject
         .about
         .options
@@ -18,6 +19,7 @@ pub(super) fn check(subject: &Subject) -> Result<String, String> {
             Set { key: spec.name.clone(), to }
         })
         .collect();
+    // Then no settings at all, as if the router had not filled in the defaults.
     for settings in [&confused[..], &[]] {
         match Instance::create(&subject.about.name, &subject.functions, &subject.fleet, settings) {
             Ok(_) => {}
@@ -25,10 +27,10 @@ pub(super) fn check(subject: &Subject) -> Result<String, String> {
                 return Err(format!("settings of the wrong type: {cause}"));
             }
             Err(PluginError::Create { cause, .. }) if cause == "an error" => {
-                return Err("it refuses without a word".to_owned());
+                return Err("it refuses settings without an error text".to_owned());
             }
             Err(_) => {}
         }
     }
-    Ok("lives".to_owned())
+    Ok("no panic".to_owned())
 }

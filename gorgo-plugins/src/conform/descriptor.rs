@@ -1,4 +1,4 @@
-//! The descriptor says what people and tuners need.
+//! The descriptor has everything that users and tuners need: version, summary, help of each option, unique names.
 
 use super::subject::Subject;
 

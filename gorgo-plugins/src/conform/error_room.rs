@@ -1,4 +1,4 @@
-//! An error where there is no room for its text: the status alone.
+//! An error without a buffer for its text: only the status is returned.
 
 use super::facts::{invented, request};
 use super::subject::Subject;
@@ -8,11 +8,12 @@ use crate::host::columns::{Room, request as words};
 pub(super) fn check(subject: &Subject) -> Result<String, String> {
     let mut room = Room::default();
     let mut columns = room.columns(&request(), &invented(3), &subject.about.asks);
+    // Too short for any version, so the plugin has an error to report.
     columns.struct_size = 16;
     let mut output = room.output();
     let status = subject.instance.call_without_room(subject.functions.call, &words(&request()), &columns, &mut output);
     if status == status::BAD_INPUT {
-        Ok("lives".to_owned())
+        Ok("status without text".to_owned())
     } else {
         Err(format!("status {status}, not bad input (1)"))
     }

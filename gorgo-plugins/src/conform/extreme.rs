@@ -1,4 +1,4 @@
-//! Nothing known, and everything as large as it can be: an answer, or none, but no number that is not finite.
+//! Nothing known, and everything as large as possible: the plugin must answer with finite numbers or have no opinion.
 
 use gorgo_routing::model::{FACTS, Needs, RequestView};
 
@@ -13,6 +13,7 @@ pub(super) fn check(subject: &Subject) -> Result<String, String> {
     }
     subject.ask(&request(), &unknown).map_err(|cause| format!("nothing known: {cause}"))?;
 
+    // Far beyond real values, yet small enough that products of two of them do not overflow a 64-bit float.
     let mut largest = invented(3);
     for row in 0..3 {
         largest.cached_tokens[row] = u32::MAX;
@@ -34,7 +35,7 @@ pub(super) fn check(subject: &Subject) -> Result<String, String> {
         }
     }
     let view = RequestView { prompt_tokens: u32::MAX, max_tokens: Some(u32::MAX), turn: u64::MAX, ..request() };
-    subject.ask(&view, &largest).map_err(|cause| format!("all as large as can be: {cause}"))?;
+    subject.ask(&view, &largest).map_err(|cause| format!("all facts as large as possible: {cause}"))?;
     let view = RequestView { prompt_tokens: 0, max_tokens: None, body_bytes: 0, turn: 0, ..request() };
     subject.ask(&view, &invented(3)).map_err(|cause| format!("an empty prompt: {cause}"))?;
     Ok("finite numbers".to_owned())

@@ -1,11 +1,11 @@
-//! Facts that the checks invent: different in every row and column, the same each time.
+//! Invented facts for the checks: different in every row and column, the same on every run.
 
 use std::sync::Arc;
 
 use gorgo_routing::model::{Candidates, EngineKind, FACTS, Needs, Replica, ReplicaId, RequestView};
 use gorgo_routing::tune::Requests;
 
-/// The fleet that the checks invent: as many replicas in three regions.
+/// Invented fleet of `replicas` replicas in three regions.
 #[must_use]
 pub fn fleet(replicas: u16) -> Vec<Replica> {
     let regions = ["ap-seoul", "eu-frankfurt", "us-ashburn"];
@@ -20,7 +20,7 @@ pub fn fleet(replicas: u16) -> Vec<Replica> {
     (0..replicas).map(replica).collect()
 }
 
-/// The request that the checks invent.
+/// Invented request.
 #[must_use]
 pub const fn request() -> RequestView {
     RequestView {
@@ -34,14 +34,14 @@ pub const fn request() -> RequestView {
     }
 }
 
-/// Facts of the first `replicas` of the fleet; every seventh number is unknown.
+/// Invented facts of the first `replicas` replicas of the fleet; about every seventh number is unknown.
 #[must_use]
 pub fn invented(replicas: u16) -> Candidates {
     let mut facts = Candidates::default();
     facts.reset(usize::from(replicas), 0);
     let mut drawn = 0x9e37_79b9_7f4a_7c15_u64;
     let mut draw = || {
-        // xorshift: what is wanted is variety, not chance.
+        // xorshift with a fixed seed: the numbers must vary, and be the same on every run.
         drawn ^= drawn << 13;
         drawn ^= drawn >> 7;
         drawn ^= drawn << 17;
@@ -56,6 +56,7 @@ pub fn invented(replicas: u16) -> Candidates {
         facts.region[place] = row % 3;
         facts.available[place] = true;
         facts.cached_tokens[place] = u32::try_from(draw() % 3001).unwrap_or(0);
+        // Sums, so that the columns relate as in a router: all tokens ≥ those without a first token ≥ uncached ones.
         facts.queued_uncached_tokens[place] = draw() % 20_000;
         facts.queued_tokens_first[place] = facts.queued_uncached_tokens[place] + draw() % 9000;
         facts.queued_uncached_tokens_completion[place] = facts.queued_uncached_tokens[place] + draw() % 5000;
@@ -84,7 +85,7 @@ pub fn invented(replicas: u16) -> Candidates {
             *number = known.then(|| share(draw()) * most);
         }
     }
-    // Columns that plugins only know by their names.
+    // Facts without their own column, which plugins request by name.
     for fact in FACTS.iter().filter(|fact| [Needs::SERVICE, Needs::BACKLOG].contains(&fact.needs)) {
         let most = match fact.unit {
             "ms" => 500.0,
@@ -100,7 +101,7 @@ pub fn invented(replicas: u16) -> Candidates {
     facts
 }
 
-/// Requests of an arm, each a little slower than the one before.
+/// Invented requests of an arm, each a little slower than the one before.
 #[must_use]
 pub fn cohort(requests: u16) -> Requests {
     let column = |base: f64, step: f64| (0..requests).map(|place| base + step * f64::from(place)).collect();

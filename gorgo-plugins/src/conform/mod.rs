@@ -1,6 +1,6 @@
-//! The conformance kit: runs a library through what the contract asks of it. One file per check.
+//! The conformance kit: checks a library against the contract. One file per check.
 //!
-//! It runs in a process of its own (`gorgo plugin check` starts one), since a bad plugin may end it.
+//! The checks run in a separate process (`gorgo plugin check` starts one), since a bad plugin may end it.
 
 mod bad_options;
 mod descriptor;
@@ -27,35 +27,35 @@ use crate::abi::OBJECTIVE_SYMBOL;
 use crate::host::library::Image;
 use crate::host::{About, PluginError, options};
 
-/// What one check found.
+/// Result of one check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// As the contract says, and what was seen.
+    /// The plugin conforms to the contract; the text says what was observed.
     Right(String),
-    /// Not as the contract says.
+    /// The plugin violates the contract; the text says how.
     Wrong(String),
 }
 
 /// The checks of one symbol of a library.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
-    /// The symbol.
+    /// The exported symbol.
     pub symbol: &'static str,
-    /// What the plugin says of itself.
+    /// Description in the plugin's descriptor.
     pub about: About,
-    /// Check → what it found.
+    /// Results: name of the check → verdict.
     pub found: Vec<(&'static str, Verdict)>,
 }
 
 impl Report {
-    /// Whether all is as the contract says.
+    /// Returns whether all checks passed.
     #[must_use]
     pub fn is_right(&self) -> bool {
         self.found.iter().all(|(_, verdict)| matches!(verdict, Verdict::Right(_)))
     }
 }
 
-/// A check: its name, and how it is done. It tells what was seen, or what is wrong.
+/// A check: its name and its function, which returns what it observed or what is wrong.
 type Check<S> = (&'static str, fn(&S) -> Result<String, String>);
 
 /// The checks of scorers and constraints, in order.
@@ -76,16 +76,17 @@ const CHECKS: &[Check<Subject>] = &[
 /// The checks of objectives.
 const OBJECTIVE_CHECKS: &[Check<Measured>] = &[("cohorts", objective::check)];
 
-/// Runs all checks on each symbol of the library at `path`, with these options or, where there are none, with defaults
-/// and the least of what must be given. `began` is told each check's name before it runs, so that one that ends the
-/// process is known.
+/// Runs all checks on each symbol of the library at `path`, with these options or, without any, with the defaults and the
+/// smallest valid values of required options. `began` receives each check's name before it runs, so that a check that
+/// ends the process is known.
 ///
 /// # Errors
-/// Why the library cannot be loaded, or would not take the options.
+/// Says why the library cannot be loaded, or why it refuses the options.
 pub fn check(path: &Path, given: Option<&Value>, mut began: impl FnMut(&str)) -> Result<Vec<Report>, PluginError> {
     began("load");
     let library = Image::read(path, None)?.bind()?;
     let symbols = library.symbols();
+    // `inspect` returns the error of a library that exports nothing.
     if symbols.is_empty() {
         crate::host::inspect(path)?;
     }
@@ -109,13 +110,14 @@ pub fn check(path: &Path, given: Option<&Value>, mut began: impl FnMut(&str)) ->
 
 fn all<S>(checks: &[Check<S>], subject: &S, began: &mut impl FnMut(&str)) -> Vec<(&'static str, Verdict)> {
     let run = |(name, check): &Check<S>| {
+        // Before the check: if it ends the process, its name is the last line of the output.
         began(name);
         (*name, check(subject).map_or_else(Verdict::Wrong, Verdict::Right))
     };
     checks.iter().map(run).collect()
 }
 
-/// The settings to check with.
+/// Returns the settings to check with.
 fn settings(about: &About, given: Option<&Value>) -> Result<Vec<options::Set>, PluginError> {
     let least: Vec<(String, Value)> = about
         .options

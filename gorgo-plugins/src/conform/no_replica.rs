@@ -1,4 +1,4 @@
-//! No candidate at all: nothing to say, and nothing to stumble over.
+//! No candidates at all: the call must succeed.
 
 use super::facts::{invented, request};
 use super::subject::Subject;

@@ -1,4 +1,4 @@
-//! An objective: cohorts of no request, one, many, and of unknown numbers give a finite number or a reason.
+//! An objective: cohorts of no request, one, many, and of unknown numbers must yield a finite number or an error.
 
 use super::subject::Measured;
 use crate::abi::Cohort;
@@ -20,17 +20,18 @@ pub(super) fn check(subject: &Measured) -> Result<String, String> {
         failed: 1,
     };
     let ask = |cohort: &Cohort| subject.instance.measure(subject.measure, cohort);
-    // These may be without a number; they must not end the process.
+    // These may have no number, but must not end the process.
     let _ = (ask(&cohort(&ttft_ms, 0)), ask(&cohort(&unknown, 3)));
     ask(&cohort(&ttft_ms, 1)).map_err(|cause| format!("one request: {}", cause.text))?;
     let first = ask(&cohort(&ttft_ms, 100)).map_err(|cause| format!("a hundred requests: {}", cause.text))?;
     if ask(&cohort(&ttft_ms, 100)) != Ok(first) {
-        return Err("the second time the number is another".to_owned());
+        return Err("the same cohort gives another number the second time".to_owned());
     }
+    // A plugin must look at `struct_size` before it reads a field.
     let mut short = cohort(&ttft_ms, 100);
     short.struct_size = 16;
     if ask(&short).is_ok() {
-        return Err("a cohort of 16 bytes is taken".to_owned());
+        return Err("a cohort of 16 bytes is accepted".to_owned());
     }
     Ok(format!("{first:.3} {} for 12.5 ms to 1250 ms", subject.about.unit))
 }

@@ -1,4 +1,4 @@
-//! Rows in another order give the same numbers in that order.
+//! Rows in another order must give the same numbers in that order.
 
 use super::facts::{invented, request};
 use super::subject::Subject;

@@ -1,4 +1,4 @@
-//! The same input gives the same output, also from another instance: a decision must be repeatable.
+//! The same input must give the same output, also from another instance: a decision must be repeatable.
 
 use super::facts::{invented, request};
 use super::subject::Subject;
@@ -7,9 +7,10 @@ use crate::host::instance::Instance;
 pub(super) fn check(subject: &Subject) -> Result<String, String> {
     let facts = invented(9);
     let first = subject.ask(&request(), &facts)?;
+    // Another call in between shows whether the plugin carries state from call to call.
     subject.ask(&request(), &invented(4))?;
     if subject.ask(&request(), &facts)? != first {
-        return Err("the second time the numbers are others".to_owned());
+        return Err("the same input gives other numbers the second time".to_owned());
     }
     let instance = Instance::create(&subject.about.name, &subject.functions, &subject.fleet, &subject.settings)
         .map_err(|cause| cause.to_string())?;

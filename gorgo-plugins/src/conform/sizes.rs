@@ -1,4 +1,4 @@
-//! Structs shorter than the plugin knows them are refused as bad input; longer ones, of a later router, are taken.
+//! Structs shorter than the plugin expects must be refused as bad input; longer ones, from a later router, accepted.
 
 use super::facts::{invented, request};
 use super::subject::Subject;
@@ -16,10 +16,11 @@ pub(super) fn check(subject: &Subject) -> Result<String, String> {
     if short != status::BAD_INPUT {
         return Err(format!("columns of 16 bytes: {}, not bad input (1)", described(short, "")));
     }
+    // New columns, since the plugin may have written to the room's output.
     let mut columns = room.columns(&request(), &facts, &subject.about.asks);
     columns.struct_size = whole + 64;
     match subject.raw(&request(), &columns, &mut room) {
-        (status::DONE | status::NO_OPINION, _) => Ok("refused and taken".to_owned()),
+        (status::DONE | status::NO_OPINION, _) => Ok("short refused, long accepted".to_owned()),
         (status, said) => Err(format!("columns that are 64 bytes longer: {}", described(status, &said))),
     }
 }

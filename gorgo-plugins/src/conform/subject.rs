@@ -1,4 +1,4 @@
-//! What is checked: an instance, and how to ask it.
+//! The instance under test, and how it is called.
 
 use gorgo_routing::model::{Candidates, Replica, RequestView};
 
@@ -10,7 +10,7 @@ use crate::host::instance::{Came, Instance, came};
 use crate::host::options::Set;
 use crate::host::{About, PluginError};
 
-/// Replicas of the fleet that instances are made for.
+/// Number of replicas in the fleet that instances are made for.
 pub(super) const FLEET: u16 = 64;
 
 /// A scorer or a constraint.
@@ -23,7 +23,7 @@ pub(super) struct Subject {
     pub(super) instance: Instance,
 }
 
-/// What a plugin answered: `None` where it had no opinion; per row `None` where it is unknown.
+/// Answer of a plugin: `None` if it had no opinion; a row is `None` if it is unknown.
 pub(super) type Answer = Option<Vec<Option<f64>>>;
 
 impl Subject {
@@ -38,7 +38,7 @@ impl Subject {
         Ok(Self { symbol, about, functions, settings, fleet, instance })
     }
 
-    /// Asks; what cannot be used is wrong.
+    /// Calls the plugin; an unusable answer is an error.
     pub(super) fn ask(&self, view: &RequestView, facts: &Candidates) -> Result<Answer, String> {
         let mut room = Room::default();
         let columns = room.columns(view, facts, &self.about.asks);
@@ -53,7 +53,7 @@ impl Subject {
         }
     }
 
-    /// Asks with columns as they are.
+    /// Calls the plugin with these columns, and returns its status and text.
     pub(super) fn raw(&self, view: &RequestView, columns: &abi::Columns, room: &mut Room) -> (i32, String) {
         let (request, mut output) = (request(view), room.output());
         self.instance.call(self.functions.call, &request, columns, &mut output)

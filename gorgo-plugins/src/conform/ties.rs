@@ -1,4 +1,5 @@
-//! Equal replicas get equal numbers, as far as they can be equal: who they are may count, so each is asked alone.
+//! Equal rows must get equal numbers. A plugin may treat replicas differently by name, so the rows are one replica, three
+//! times.
 
 use super::facts::{invented, request};
 use super::subject::Subject;

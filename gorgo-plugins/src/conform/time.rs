@@ -1,4 +1,4 @@
-//! The time of a call with many replicas is within the budget that the router grants by default.
+//! The time of a call with many replicas must be within the router's default budget.
 
 use super::facts::{invented, request};
 use super::subject::{FLEET, Subject};
@@ -6,7 +6,7 @@ use crate::host::clock::thread_ns;
 use crate::host::columns::Room;
 
 const CALLS: u32 = 200;
-/// The default of `budget_us`, µs.
+/// Default of `budget_us`, µs.
 const BUDGET_US: f64 = 200.0;
 
 pub(super) fn check(subject: &Subject) -> Result<String, String> {
@@ -15,12 +15,13 @@ pub(super) fn check(subject: &Subject) -> Result<String, String> {
     if many <= BUDGET_US { Ok(seen) } else { Err(format!("{seen}; the budget is {BUDGET_US} µs")) }
 }
 
-/// Mean over some calls, of which the first, which fills caches, does not count.
+/// Mean time of a call, µs, without the first one, which fills caches.
 fn micros_per_call(subject: &Subject, replicas: u16) -> f64 {
     let facts = invented(replicas);
     let mut room = Room::default();
     let columns = room.columns(&request(), &facts, &subject.about.asks);
     subject.raw(&request(), &columns, &mut room);
+    // The thread's clock, as for the budget: other programs on the machine must not fail the check.
     let began = thread_ns();
     for _ in 0..CALLS {
         subject.raw(&request(), &columns, &mut room);

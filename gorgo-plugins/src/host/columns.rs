@@ -1,4 +1,4 @@
-//! Facts of a decision → the contract's columns: only those that were asked for, in memory that is used again.
+//! Facts of a decision → the contract's columns: only those that were requested, in memory that is reused.
 
 use std::mem;
 
@@ -7,30 +7,30 @@ use gorgo_routing::model::{Candidates, FACTS, FactOf, Needs, RequestView};
 use super::descriptor::AskedFacts;
 use crate::abi;
 
-/// A column of numbers that may be unknown, and where the contract's pointer to it goes.
+/// A column of numbers that may be unknown, and the contract's pointer that must point to it.
 type Wanted<'a> = (&'a [Option<f64>], &'a mut *const f64);
 
-/// Columns whose type differs from the router's, and the answer's.
+/// Memory of one call: columns whose type differs from the router's, and the columns of the answer.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
     replica: Vec<u32>,
     available: Vec<u8>,
     /// Numbers that may be unknown, column after column.
     numbers: Vec<f64>,
-    /// Where the facts that are named lie.
+    /// Pointers to the facts that are requested by name.
     named: Vec<*const f64>,
     pub(crate) value: Vec<f64>,
     pub(crate) known: Vec<u8>,
 }
 
-/// Bytes of a struct of the contract.
+/// Size of a struct of the contract, bytes.
 pub(crate) const fn size<T>() -> u32 {
     #[expect(clippy::cast_possible_truncation, reason = "the contract's structs are far below 4 GiB")]
     let size = mem::size_of::<T>() as u32;
     size
 }
 
-/// The request in the contract's words.
+/// The request as the contract passes it.
 pub(crate) fn request(view: &RequestView) -> abi::Request {
     abi::Request {
         struct_size: size::<abi::Request>(),
@@ -83,18 +83,20 @@ pub(crate) const fn none() -> abi::Columns {
 }
 
 impl Room {
-    /// The columns of `facts` that are asked for. They point into `facts` and into this room, and hold until either
-    /// changes.
+    /// The columns of `facts` that are requested. They point into `facts` and into this room, and are valid until either
+    /// of them changes.
     pub(crate) fn columns(&mut self, view: &RequestView, facts: &Candidates, asks: &AskedFacts) -> abi::Columns {
         let (count, needs) = (facts.len(), asks.groups);
         self.replica.clear();
         self.replica.extend(facts.replica.iter().map(|replica| u32::from(replica.0)));
         self.available.clear();
         self.available.extend(facts.available.iter().map(|available| u8::from(*available)));
+        // NaN and "known": a row that the plugin forgets is then an unusable number and not a valid 0.
         self.value.clear();
         self.value.resize(count, f64::NAN);
         self.known.clear();
         self.known.resize(count, 1);
+        // Columns whose type is the router's own are passed without a copy.
         let mut columns = none();
         columns.present = needs.bits();
         columns.count = count;
@@ -116,6 +118,8 @@ impl Room {
         if needs.contains(Needs::REPORT) {
             columns.inflight_since_report = facts.inflight_since_report.as_ptr();
         }
+        // The router has unknown numbers as `None`, the contract as NaN, so these columns are copied. They are collected
+        // first, so that `numbers` can be reserved at its final size.
         let mut wanted: [Option<Wanted<'_>>; 13] = [const { None }; 13];
         let mut last = 0;
         let mut want = |needed, from, to| {
@@ -138,7 +142,7 @@ impl Room {
         want(Needs::RATES, &facts.decode_ms_per_request, &mut columns.decode_ms_per_request);
         want(Needs::RATES, &facts.intercept_ms, &mut columns.intercept_ms);
         self.numbers.clear();
-        // All at once: a pointer into it must not move when the next column is added.
+        // Reserved all at once: pointers into it are handed out below, and growing would move what they point to.
         self.numbers.reserve((last + asks.named.len()) * count);
         for (from, to) in wanted.into_iter().flatten() {
             let start = self.numbers.len();
@@ -155,7 +159,7 @@ impl Room {
             let start = self.numbers.len();
             let number = |row| (fact.read)(view, facts, row).unwrap_or(f64::NAN);
             match fact.of {
-                // One number for all: read once, for some go through all candidates.
+                // One number for all rows, read once: reading some of them goes through all candidates.
                 FactOf::Request | FactOf::Fleet => self.numbers.resize(start + count, number(0)),
                 FactOf::Candidate | FactOf::Rate => self.numbers.extend((0..count).map(number)),
             }
@@ -167,7 +171,7 @@ impl Room {
         columns
     }
 
-    /// Where the answer goes.
+    /// Buffers for the answer.
     pub(crate) fn output(&mut self) -> abi::Output {
         abi::Output {
             struct_size: size::<abi::Output>(),

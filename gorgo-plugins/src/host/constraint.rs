@@ -7,11 +7,12 @@ use gorgo_routing::model::Needs;
 
 use super::instance::Judging;
 
-/// A constraint that was loaded.
+/// A loaded constraint.
 #[derive(Debug)]
 pub(super) struct PluginConstraint {
     pub(super) judging: Arc<Judging>,
-    /// Whether it excludes everybody where it gives no answer, be it once or because it was taken out.
+    /// True if it excludes every replica when it has no answer, whether once or because it is quarantined
+    /// (`on_fault = "refuse"`).
     pub(super) indispensable: bool,
 }
 
@@ -21,14 +22,14 @@ impl Constraint for PluginConstraint {
     }
 
     fn violation(&self, scope: &Scope<'_>, out: &mut [f64]) {
-        // What is not answered excludes nobody, but where the policy would rather refuse.
+        // Without an answer no replica is excluded, unless the policy prefers to refuse the request.
         let otherwise = if self.indispensable { f64::INFINITY } else { 0.0 };
         for row in scope.rows {
             out[*row] = otherwise;
         }
         self.judging.judge(scope.request, scope.candidates, |values, known| {
             for row in scope.rows {
-                // Written so that what is below 0 is within the limit.
+                // A plugin may return negative numbers for replicas within the limit; a violation is never negative.
                 out[*row] = if known[*row] != 0 && values[*row] > 0.0 { values[*row] } else { 0.0 };
             }
         });

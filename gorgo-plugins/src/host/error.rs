@@ -1,100 +1,100 @@
-//! Why a plugin cannot be had. All of it shows at `check` and at start, none of it while requests are served.
+//! Reasons why a plugin cannot be used. All of them show at `check` and at start, none while requests are served.
 
 use std::io;
 use std::path::PathBuf;
 
 use crate::abi;
 
-/// Why a plugin cannot be had.
+/// Reason why a plugin cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PluginError {
     /// The policy names no file.
-    #[error("`library` is missing: the plugin's file, relative to the configuration file")]
+    #[error("`library` is missing; set it to the plugin's file, relative to the configuration file")]
     NoLibrary,
     /// The file cannot be read.
     #[error("{path}: {cause}", path = .path.display())]
     Read {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         cause: io::Error,
     },
-    /// Anybody could replace it.
+    /// Any user could replace the file.
     #[error("{path}: every user of this machine may write to it; run: chmod o-w {path}", path = .path.display())]
     WorldWritable {
-        /// Which file or folder.
+        /// The file or folder.
         path: PathBuf,
     },
-    /// It is another file than the policy wants.
-    #[error("{path}: its SHA-256 is {found}, the policy wants {pinned}", path = .path.display())]
+    /// The file is not the one that the policy pins.
+    #[error("{path}: its SHA-256 is {found}, but the policy pins {pinned}", path = .path.display())]
     Hash {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Its hash.
+        /// SHA-256 of the file.
         found: String,
-        /// The one in the policy.
+        /// SHA-256 in the policy.
         pinned: String,
     },
-    /// The system's loader refuses it.
+    /// The system's loader refuses the file.
     #[error("{path}: not a library that can be loaded ({cause})", path = .path.display())]
     Load {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What the loader said.
+        /// Error of the loader.
         cause: String,
     },
-    /// A trial in a process of its own did not end well.
-    #[error("{path}: a trial load {what}; it was not loaded here", path = .path.display())]
+    /// A trial load in a separate process failed.
+    #[error("{path}: a trial load in a separate process {what}; the plugin was not loaded", path = .path.display())]
     Trial {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// How the trial ended.
+        /// End of the trial, as a verb.
         what: String,
     },
-    /// It exports nothing of what was asked for.
+    /// The library does not export the requested symbol.
     #[error(
         "{path}: it does not export `{symbol}`; {has}",
         path = .path.display(),
         has = if .has.is_empty() { "nor any other symbol of a plugin".to_owned() } else { format!("it has {}", .has.join(", ")) }
     )]
     Symbol {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What was asked for.
+        /// The requested symbol.
         symbol: &'static str,
-        /// What it has instead.
+        /// Symbols of plugins that it exports.
         has: Vec<&'static str>,
     },
-    /// It was written for another version of the contract.
+    /// The library was built for another version of the contract.
     #[error(
-        "{path}: it was built for version {found} of the plugin contract, this gorgo speaks version {ours}; build it again \
-         with the kit of this gorgo",
+        "{path}: it was built for version {found} of the plugin contract, but this gorgo has version {ours}; rebuild it \
+         with this gorgo's kit",
         path = .path.display(),
         ours = abi::ABI_MAJOR
     )]
     Version {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Its version.
+        /// Version that the library was built for.
         found: u32,
     },
-    /// Its descriptor is not what the contract says.
+    /// The descriptor violates the contract.
     #[error("{path}: its descriptor is wrong: {what}", path = .path.display())]
     Descriptor {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The violation.
         what: String,
     },
-    /// The options are not what it declares.
+    /// The options do not match their declarations.
     #[error("{0}")]
     Options(String),
-    /// It would not make an instance.
+    /// The plugin refused to make an instance.
     #[error("the plugin {plugin} refuses: {cause}")]
     Create {
-        /// Its name.
+        /// Name of the plugin.
         plugin: String,
-        /// What it said.
+        /// Reason that the plugin gave.
         cause: String,
     },
 }

@@ -16,7 +16,7 @@ use super::options::{Set, To};
 use super::watch::{Failure, Watch};
 use crate::abi::{self, CallFn, DestroyFn, ErrorText, Text, status};
 
-/// Room for what a plugin says when it fails, bytes.
+/// Buffer for the text of a failing plugin, bytes.
 const ERROR_ROOM: usize = 512;
 
 /// State of a plugin, freed by it.
@@ -26,14 +26,14 @@ pub(crate) struct Instance {
     destroy: DestroyFn,
 }
 
-// SAFETY: by the contract (rule 7) an instance may be called from several threads at once, and be freed by any.
+// SAFETY: by the contract (rule 7) several threads may call an instance at the same time, and any may free it.
 unsafe impl Send for Instance {}
 // SAFETY: the same.
 unsafe impl Sync for Instance {}
 
 impl Drop for Instance {
     fn drop(&mut self) {
-        // SAFETY: `create` made it, it is freed once, and no call runs: nobody has a reference any more.
+        // SAFETY: `create` made it, it is freed once, and no call runs, since nothing refers to this instance any more.
         unsafe { (self.destroy)(self.state) }
     }
 }
@@ -42,16 +42,16 @@ fn text(text: &str) -> Text {
     Text { ptr: text.as_ptr().cast(), len: text.len() }
 }
 
-/// Calls `function` with room for an error, and gives its status and what it said.
+/// Calls `function` with a buffer for an error, and returns its status and text.
 fn with_error(function: impl FnOnce(*mut ErrorText) -> i32) -> (i32, String) {
-    // Not cleared for each call: only what the plugin says it wrote is read.
+    // Not cleared on each call, to save time: only the bytes that the plugin reports as written are read.
     let mut room = [MaybeUninit::<u8>::uninit(); ERROR_ROOM];
     let mut error = ErrorText { ptr: room.as_mut_ptr().cast(), cap: room.len(), len: 0 };
     let status = function(&raw mut error);
     if status == status::DONE || error.len == 0 || error.len > room.len() {
         return (status, String::new());
     }
-    // SAFETY: by the contract (rule 6) the plugin wrote this many bytes, and there is room for them.
+    // SAFETY: by the contract (rule 6) the plugin wrote this many bytes, and the buffer has room for them.
     let said = unsafe { slice::from_raw_parts(room.as_ptr().cast::<u8>(), error.len) };
     (status, String::from_utf8_lossy(said).into_owned())
 }
@@ -96,7 +96,7 @@ impl Instance {
             setting_count: settings.len(),
         };
         let mut state = ptr::null_mut();
-        // SAFETY: the function is of a library that stays for ever; setup and place live for the call.
+        // SAFETY: the function is of a library that stays loaded forever; setup and pointer live for the call.
         let (status, said) = with_error(|error| unsafe { (functions.create)(&raw const setup, &raw mut state, error) });
         if status != status::DONE {
             return Err(PluginError::Create { plugin: plugin.to_owned(), cause: described(status, &said) });
@@ -104,7 +104,7 @@ impl Instance {
         Ok(Self { state, destroy: functions.destroy })
     }
 
-    /// Calls `function` with what is handed in.
+    /// Calls `function` with these arguments and returns its status and text.
     pub(crate) fn call(
         &self,
         function: CallFn,
@@ -112,12 +112,12 @@ impl Instance {
         columns: &abi::Columns,
         output: &mut abi::Output,
     ) -> (i32, String) {
-        // SAFETY: the function is of the library that made the state; all else lives for the call, and the columns that
-        // are not null have `count` rows.
+        // SAFETY: the function is of the library that made the state; everything else lives for the call, and the columns
+        // that are not null have `count` rows.
         with_error(|error| unsafe { function(self.state, request, columns, output, error) })
     }
 
-    /// The same with no room for an error at all.
+    /// Calls `function` without any buffer for an error.
     #[cfg(feature = "conform")]
     pub(crate) fn call_without_room(
         &self,
@@ -138,7 +138,7 @@ impl Instance {
         let (status, said) = with_error(|error| unsafe { function(self.state, cohort, &raw mut value, error) });
         match status {
             status::DONE if value.is_finite() => Ok(value),
-            status::DONE => Err(Failure { text: format!("its number is {value}"), fatal: false }),
+            status::DONE => Err(Failure { text: format!("its number is {value}, not finite"), fatal: false }),
             status => Err(Failure { text: described(status, &said), fatal: status == status::PANICKED }),
         }
     }
@@ -158,27 +158,28 @@ pub(crate) fn described(code: i32, said: &str) -> String {
     if said.is_empty() { what } else { format!("{what}: {said}") }
 }
 
-/// What came of a call, when it can be used.
+/// Usable result of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Came {
     /// Rows of `value` and `known`.
     Rows,
-    /// It counts for nothing in this decision.
+    /// No opinion: the plugin has no influence on this decision.
     Nothing,
 }
 
-/// An instance that decides, and the watch over it.
+/// An instance that takes part in decisions, and the watch over it.
 #[derive(Debug)]
 pub(super) struct Judging {
     instance: Instance,
     call: CallFn,
     asks: AskedFacts,
-    /// Whether an infinite value is an answer.
+    /// True if infinity is a valid answer: that of a constraint that excludes a replica.
     infinite: bool,
     pub(super) watch: Watch,
 }
 
 thread_local! {
+    // One per thread: threads decide at the same time. Once it has grown, a call neither locks nor allocates.
     static ROOM: RefCell<Room> = RefCell::default();
 }
 
@@ -191,7 +192,7 @@ impl Judging {
         self.asks.needs()
     }
 
-    /// Mean time of `calls` calls, µs, whatever they answer.
+    /// Mean time of `calls` calls, µs, whatever their result.
     pub(super) fn micros_per_call(&self, view: &RequestView, facts: &Candidates, calls: u32) -> f64 {
         let mut room = Room::default();
         let began = monotonic_ns();
@@ -205,7 +206,8 @@ impl Judging {
         spent_us / f64::from(calls.max(1))
     }
 
-    /// Asks the plugin, unless it was taken out, and hands its answer to `read`, all rows or none. Whether there was one.
+    /// Calls the plugin, unless it is quarantined, and passes its answer to `read`: all rows or none. Returns whether there
+    /// was an answer.
     pub(super) fn judge(&self, view: &RequestView, facts: &Candidates, read: impl FnOnce(&[f64], &[u8])) -> bool {
         if self.watch.is_out() {
             return false;
@@ -213,6 +215,7 @@ impl Judging {
         ROOM.with_borrow_mut(|room| {
             let (request, columns) = (request(view), room.columns(view, facts, &self.asks));
             let mut output = room.output();
+            // Only the plugin's own time counts against its budget, not that of preparing columns.
             let began = self.watch.begin();
             let (status, said) = self.instance.call(self.call, &request, &columns, &mut output);
             let came = came(status, &said, &room.value, &room.known, self.infinite);
@@ -226,7 +229,7 @@ impl Judging {
     }
 }
 
-/// Whether an answer can be used: one number that is none voids all of it.
+/// Checks whether an answer is usable: one number that is not finite voids all of it.
 pub(crate) fn came(code: i32, said: &str, value: &[f64], known: &[u8], infinite: bool) -> Result<Came, Failure> {
     match code {
         status::DONE => {
@@ -234,7 +237,10 @@ pub(crate) fn came(code: i32, said: &str, value: &[f64], known: &[u8], infinite:
             let bad = value.iter().zip(known).position(|(value, known)| *known != 0 && !usable(*value));
             match bad {
                 None => Ok(Came::Rows),
-                Some(row) => Err(Failure { text: format!("its number for row {row} is {}", value[row]), fatal: false }),
+                Some(row) => Err(Failure {
+                    text: format!("its number for row {row} is {}, not finite", value[row]),
+                    fatal: false,
+                }),
             }
         }
         status::NO_OPINION => Ok(Came::Nothing),

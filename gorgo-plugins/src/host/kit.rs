@@ -1,6 +1,6 @@
-//! The author's kit as text: what `gorgo plugin new` writes beside a new plugin, so that it builds without a network.
+//! The author's kit as text: files that `gorgo plugin new` writes beside a new plugin, so that it builds offline.
 
-/// File in the crate `gorgo-plugins` → its text.
+/// Files of the crate `gorgo-plugins`: path → text.
 pub const KIT: &[(&str, &str)] = &[
     ("Cargo.toml", MANIFEST),
     ("src/lib.rs", include_str!("../lib.rs")),
@@ -10,8 +10,8 @@ pub const KIT: &[(&str, &str)] = &[
     ("include/gorgo_plugin.h", include_str!("../../include/gorgo_plugin.h")),
 ];
 
-/// The kit's own manifest is the workspace's; this one stands alone. The features are named so that the compiler knows
-/// them; they are not for plugins.
+/// Manifest that needs no workspace, unlike the crate's own. The features are listed so that the compiler does not warn
+/// of unknown ones; plugins do not use them.
 const MANIFEST: &str = r#"[package]
 name = "gorgo-plugins"
 description = "The plugin contract of gorgo and the author's kit."
@@ -25,20 +25,20 @@ host = []
 conform = []
 "#;
 
-/// What a new plugin begins with.
+/// Source that a new plugin starts from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Template {
-    /// What it is, as packages and libraries are named: `scorer`, `constraint`, `objective`.
+    /// Kind, as used in names of packages and libraries: `scorer`, `constraint`, `objective`.
     pub kind: &'static str,
-    /// The text of its one file.
+    /// Text of its only file.
     pub text: &'static str,
-    /// The type in it that gets the new name.
+    /// Type in it that gets the new name.
     pub type_name: &'static str,
-    /// The plugin's name in it.
+    /// Plugin's name in it.
     pub name: &'static str,
 }
 
-/// The beginnings, each the text of a plugin that is compiled and tested here.
+/// Templates of new plugins, each the text of a plugin that is compiled and tested here.
 pub const TEMPLATES: [Template; 3] = [
     Template {
         kind: "scorer",

@@ -1,7 +1,7 @@
-//! A library: its file is checked, read once, hashed, and the very bytes that were hashed are bound.
+//! A library: its file is checked, read once and hashed, and exactly the bytes that were hashed are loaded.
 //!
-//! The bytes are bound from memory, not from the file: overwriting the file in place, as linkers and copies do, does no
-//! harm to the running code, and a new build is another library beside the old one. Nothing is ever unloaded: a
+//! The bytes are loaded from memory, not from the file: overwriting the file in place, as linkers and `cp` do, does not
+//! harm the running code, and a new build becomes another library beside the old one. Nothing is ever unloaded: a
 //! thread-local of an unloaded library would crash its thread later.
 #![expect(unsafe_code, reason = "binding a library, and calling its entries")]
 
@@ -23,7 +23,7 @@ use super::descriptor::{self, About, Functions};
 use super::error::PluginError;
 use crate::abi::{self, CONSTRAINT_SYMBOL, EntryFn, OBJECTIVE_SYMBOL, SCORER_SYMBOL};
 
-/// Larger files are no plugins, bytes.
+/// Largest file that is accepted as a plugin, bytes.
 const LARGEST: u64 = 256 << 20;
 
 /// The bytes of a library's file.
@@ -35,19 +35,19 @@ pub(crate) struct Image {
 }
 
 impl Image {
-    /// Reads the file at `path`. `pinned`: refuses any other than the one of this SHA-256.
+    /// Reads the file at `path`. `pinned`: the SHA-256 that it must have.
     pub(crate) fn read(path: &Path, pinned: Option<&str>) -> Result<Self, PluginError> {
         let failed = |cause| PluginError::Read { path: path.to_owned(), cause };
-        // The file that is checked and the file that is read are the same, whatever happens to its name meanwhile.
+        // Opened once: the file that is checked is the file that is read, whatever happens to its name meanwhile.
         let file = File::open(path).map_err(failed)?;
         let about = file.metadata().map_err(failed)?;
         if !about.is_file() {
-            return Err(failed(io::Error::other("it is not a file")));
+            return Err(failed(io::Error::other("not a regular file")));
         }
         if about.permissions().mode() & 0o002 != 0 {
             return Err(PluginError::WorldWritable { path: path.to_owned() });
         }
-        // Who may write to its folder may put another file into its place; a sticky folder keeps others' files safe.
+        // A user who may write to the folder can replace the file; in a sticky folder only the file's owner can.
         if let Some(folder) = fs::canonicalize(path).map_err(failed)?.parent() {
             let mode = fs::metadata(folder).map_err(failed)?.permissions().mode();
             if mode & 0o002 != 0 && mode & 0o1000 == 0 {
@@ -55,7 +55,10 @@ impl Image {
             }
         }
         if about.len() > LARGEST {
-            return Err(failed(io::Error::other(format!("its {} bytes are too many for a plugin", about.len()))));
+            return Err(failed(io::Error::other(format!(
+                "its {} bytes are more than the 256 MiB that a plugin may have",
+                about.len()
+            ))));
         }
         let mut bytes = Vec::with_capacity(usize::try_from(about.len()).unwrap_or(0));
         file.take(LARGEST).read_to_end(&mut bytes).map_err(failed)?;
@@ -70,15 +73,15 @@ impl Image {
         Ok(Self { path: path.to_owned(), sha256: Arc::from(sha256), bytes })
     }
 
-    /// Binds the library, all its symbols at once: what is missing shows now, not in the middle of a request.
+    /// Loads the library and binds all its symbols at once: a missing one shows now, not during a request.
     pub(crate) fn bind(self) -> Result<Library, PluginError> {
         let refused = |cause: String| PluginError::Load { path: self.path.clone(), cause };
         let name = in_memory(&self.path, &self.bytes).map_err(|cause| refused(cause.to_string()))?;
-        // SAFETY: initialisers of the library run here. They are the operator's choice, made in the policy; a trial in a
-        // process of its own came before where the program asked for it.
+        // SAFETY: initialisers of the library run here. The operator chose it in the policy; a trial in a separate
+        // process came first if the program asked for one.
         let bound = unsafe { Bound::open(Some(&name), RTLD_NOW | RTLD_LOCAL) };
         let bound = bound.map_err(|cause| {
-            // The loader names the memory, which tells nobody anything.
+            // The loader names the file in memory, which means nothing to the user.
             let said = cause.source().map_or_else(|| cause.to_string(), ToString::to_string);
             let shown = name.to_string_lossy();
             refused(said.replace(&format!("{shown}: "), "").replace(&*shown, "the file"))
@@ -87,7 +90,7 @@ impl Image {
     }
 }
 
-/// A name under which the loader finds these bytes. It stays valid for ever: another library must never get it.
+/// Returns a name under which the loader finds these bytes. The name stays valid forever: no other library may get it.
 #[cfg(target_os = "linux")]
 fn in_memory(path: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
@@ -97,22 +100,23 @@ fn in_memory(path: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
     if memory < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a descriptor that was just opened and is nobody else's.
+    // SAFETY: the descriptor was just opened, and nothing else owns it.
     let mut memory = unsafe { File::from_raw_fd(memory) };
     memory.write_all(bytes)?;
     let name = PathBuf::from(format!("/proc/self/fd/{}", memory.as_raw_fd()));
-    // Left open on purpose: the loader knows libraries by name, and a number that is used again would be the old one.
+    // Left open on purpose: the loader knows libraries by name, so with a reused descriptor number it would return the
+    // old library.
     let _ = memory.into_raw_fd();
     Ok(name)
 }
 
-/// Elsewhere the file itself is bound.
+/// Returns the file's own name: elsewhere than on Linux the file itself is loaded.
 #[cfg(not(target_os = "linux"))]
 fn in_memory(path: &Path, _bytes: &[u8]) -> io::Result<PathBuf> {
     path.canonicalize()
 }
 
-/// A bound library. It stays for ever.
+/// A loaded library. It is never unloaded.
 #[derive(Debug)]
 pub(crate) struct Library {
     path: PathBuf,
@@ -121,20 +125,20 @@ pub(crate) struct Library {
 }
 
 impl Library {
-    /// What it exports.
+    /// Symbols of plugins that it exports.
     pub(crate) fn symbols(&self) -> Vec<&'static str> {
         let all = [SCORER_SYMBOL, CONSTRAINT_SYMBOL, OBJECTIVE_SYMBOL];
         all.into_iter().filter(|symbol| self.entry::<()>(symbol).is_some()).collect()
     }
 
-    /// Its term or its constraint, whichever symbol says.
+    /// Returns its term or its constraint, depending on `symbol`.
     pub(crate) fn judge(&self, symbol: &'static str) -> Result<(About, Functions<abi::CallFn>), PluginError> {
         let entry = self.entry::<abi::Judge>(symbol).ok_or_else(|| self.lacks(symbol))?;
-        // SAFETY: by the contract the symbol is a function of this type; its library stays for ever.
+        // SAFETY: by the contract the symbol is a function of this type; its library is never unloaded.
         unsafe { descriptor::judge(entry(), &self.path) }
     }
 
-    /// Its objective.
+    /// Returns its objective.
     pub(crate) fn objective(&self) -> Result<(About, Functions<abi::MeasureFn>), PluginError> {
         let entry = self.entry::<abi::Objective>(OBJECTIVE_SYMBOL).ok_or_else(|| self.lacks(OBJECTIVE_SYMBOL))?;
         // SAFETY: as above.
@@ -146,7 +150,7 @@ impl Library {
     }
 
     fn entry<D>(&self, symbol: &str) -> Option<EntryFn<D>> {
-        // SAFETY: by the contract the symbol is a function of this type; it is only called by who knows `D`.
+        // SAFETY: by the contract the symbol is a function of this type; only callers that know `D` call it.
         unsafe { self.bound.get::<EntryFn<D>>(symbol.as_bytes()) }.ok().map(|found| *found)
     }
 }

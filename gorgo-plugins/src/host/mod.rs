@@ -1,7 +1,8 @@
 //! Loads plugins: file → bytes → library → descriptor → instance → a term, a constraint or an objective of a policy.
 //!
-//! [`Host`] is what the program hands to the router's registry of kinds. All that can be wrong shows while policies are
-//! built; what goes wrong later is counted by `watch`, told as an event, and never ends a request by itself.
+//! [`Host`] is the loader that the program gives to the router's registry of kinds. Faults of files and options show
+//! while policies are built; failures of later calls are counted by `watch`, reported as an event, and never end a
+//! request by themselves.
 
 pub(crate) mod clock;
 pub(crate) mod columns;
@@ -46,7 +47,7 @@ pub struct Host {
     trial: Option<Trial>,
     conduct: Conduct,
     news: Arc<News>,
-    /// By hash: two terms of the same build share it, in this configuration and in the ones before it.
+    /// By hash: terms of the same build share a library, in this configuration and in earlier ones.
     libraries: Arc<Mutex<HashMap<Arc<str>, Arc<Library>>>>,
     loaded: Mutex<Vec<Use>>,
 }
@@ -56,16 +57,16 @@ pub struct Host {
 pub struct Use {
     /// The file.
     pub path: PathBuf,
-    /// Its SHA-256, hexadecimal.
+    /// SHA-256 of the file, hexadecimal.
     pub sha256: Arc<str>,
     /// `term`, `constraint` or `objective`.
     pub family: &'static str,
-    /// What it says of itself.
+    /// Description in the plugin's descriptor.
     pub about: Arc<About>,
     called: Called,
 }
 
-/// What of a plugin is called.
+/// Instance of a plugin that is called.
 #[derive(Debug, Clone)]
 enum Called {
     Judging(Arc<Judging>),
@@ -73,8 +74,8 @@ enum Called {
 }
 
 impl Use {
-    /// Mean time of `calls` calls, µs; they do not count. Terms and constraints judge these facts, an objective measures
-    /// `cohort`.
+    /// Mean time of `calls` calls, µs, which are not counted in [`Use::count`]. Terms and constraints judge these facts,
+    /// an objective measures `cohort`.
     #[must_use]
     pub fn micros_per_call(&self, request: &RequestView, facts: &Candidates, cohort: &Requests, calls: u32) -> f64 {
         match &self.called {
@@ -83,7 +84,7 @@ impl Use {
         }
     }
 
-    /// Its counts.
+    /// Returns how often it was called, failed and was slow.
     #[must_use]
     pub fn count(&self) -> PluginCount {
         match &self.called {
@@ -94,7 +95,7 @@ impl Use {
 }
 
 impl Host {
-    /// Loads plugins relative to the folder `base`. `trial`: who loads each for trial first.
+    /// Makes a loader of plugins relative to the folder `base`. `trial`: the program that loads each for trial first.
     #[must_use]
     pub fn new(base: &Path, trial: Option<Trial>, conduct: Conduct) -> Self {
         Self {
@@ -107,7 +108,7 @@ impl Host {
         }
     }
 
-    /// A host for the same configuration, read again: a build that is loaded already is taken as it is, another one is
+    /// Returns a host for the same configuration after a reload: a build that is already loaded is reused, a new one is
     /// loaded beside it, and none is ever unloaded.
     #[must_use]
     pub fn again(&self) -> Self {
@@ -121,7 +122,7 @@ impl Host {
         }
     }
 
-    /// What was loaded, in the order of the policies.
+    /// Returns the loaded plugins, in the order of the policies.
     #[must_use]
     pub fn loaded(&self) -> Vec<Use> {
         self.loaded.lock().clone()
@@ -129,10 +130,13 @@ impl Host {
 
     fn library(&self, path: &Path, pinned: Option<&str>) -> Result<Arc<Library>, PluginError> {
         let image = Image::read(path, pinned)?;
+        // Held until the library is in the map, so that no build is loaded twice.
         let mut libraries = self.libraries.lock();
+        // By content: a file that was overwritten with the same build is not loaded again.
         if let Some(library) = libraries.get(&image.sha256) {
             return Ok(Arc::clone(library));
         }
+        // Before `bind`, which runs the library's initialisers in this process.
         if let Some(trial) = &self.trial {
             trial.run(path)?;
         }
@@ -141,12 +145,13 @@ impl Host {
         Ok(library)
     }
 
-    /// The objective that a table asks for.
+    /// Loads the objective that a table configures.
     fn measuring(&self, params: &Params) -> Result<(Use, Arc<Measuring>), PluginError> {
         let path = self.base.join(params.text("library").ok_or(PluginError::NoLibrary)?);
         let library = self.library(&path, params.text("sha256"))?;
         let (about, functions) = library.objective()?;
         let settings = options::settings(&about.options, params.table("options"))?;
+        // An objective sees cohorts and never replicas, so its fleet is empty.
         let instance = Instance::create(&about.name, &functions, &[], &settings)?;
         let measuring = Arc::new(Measuring::new(instance, functions.call, self.watch(&about.name, params)));
         let using = Use {
@@ -165,7 +170,7 @@ impl Host {
         Watch::new(Arc::from(plugin), budget_us, self.conduct, Arc::clone(&self.news))
     }
 
-    /// The use that a table asks for; `symbol` says as what.
+    /// Loads the term or the constraint that a table configures; `symbol` says which.
     fn used(
         &self,
         params: &Params,
@@ -178,6 +183,7 @@ impl Host {
         let settings = options::settings(&about.options, params.table("options"))?;
         let instance = Instance::create(&about.name, &functions, fleet, &settings)?;
         let watch = self.watch(&about.name, params);
+        // Infinity is an answer of constraints only: a cost must stay finite to be compared.
         let is_term = symbol == SCORER_SYMBOL;
         let judging = Arc::new(Judging::new(instance, functions.call, about.asks.clone(), !is_term, watch));
         let using = Use {
@@ -230,7 +236,7 @@ impl Loader for Host {
     }
 
     fn counts(&self) -> Vec<PluginCount> {
-        // Two uses of one plugin are one series.
+        // Several uses of one plugin are added up: they would be one series of metrics with the same labels.
         let mut counts: Vec<PluginCount> = Vec::new();
         for count in self.loaded.lock().iter().map(Use::count) {
             match counts.iter_mut().find(|known| known.plugin == count.plugin) {
@@ -248,10 +254,10 @@ impl Loader for Host {
     }
 }
 
-/// Loads a library the way a trial does: binds it, reads all it exports.
+/// Loads a library the way a trial does: binds it and reads all that it exports.
 ///
 /// # Errors
-/// Why it cannot be used.
+/// Says why it cannot be used.
 pub fn inspect(path: &Path) -> Result<Vec<(&'static str, About)>, PluginError> {
     let library = Image::read(path, None)?.bind()?;
     let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! A plugin as an objective: the requests of one arm → one number that an optimizer makes small.
+//! A plugin as an objective: the requests of one arm → one number that an optimizer minimises.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::instance::Instance;
 use super::watch::Watch;
 use crate::abi;
 
-/// An objective that was loaded, and the watch over it.
+/// A loaded objective, and the watch over it.
 pub(super) struct Measuring {
     instance: Instance,
     measure: abi::MeasureFn,
@@ -31,8 +31,9 @@ impl Measuring {
         Self { instance, measure, watch }
     }
 
-    /// The number of these requests, in the plugin's unit; `None`, and a strike, where it gives none.
+    /// Returns the number of these requests, in the plugin's unit; `None`, and a strike, if it has none.
     fn measured(&self, requests: &Requests) -> Option<f64> {
+        // Without a number there is no verdict: a quarantined objective stops tuning, not routing.
         if self.watch.is_out() {
             return None;
         }
@@ -42,11 +43,11 @@ impl Measuring {
         came.ok()
     }
 
-    /// Mean time of `calls` calls on these requests, µs; they do not count.
+    /// Mean time of `calls` calls on these requests, µs, which are not counted.
     pub(super) fn micros_per_call(&self, requests: &Requests, calls: u32) -> f64 {
         let began = monotonic_ns();
         for _ in 0..calls {
-            // Only the time is asked for.
+            // Only the time matters here.
             let _ = self.instance.measure(self.measure, &cohort(requests));
         }
         #[expect(clippy::cast_precision_loss, reason = "a few seconds at most")]
@@ -59,8 +60,8 @@ impl Measuring {
     }
 }
 
-/// The requests as the contract hands them over. The columns of [`Requests::of`] have one length; of others the shortest
-/// counts.
+/// The requests as the contract passes them. All columns of [`Requests::of`] have the same length; if others differ, the
+/// shortest counts, so that no plugin reads past the end of a column.
 fn cohort(requests: &Requests) -> abi::Cohort {
     let columns =
         [&requests.ttft_ms, &requests.e2e_ms, &requests.itl_ms, &requests.prompt_tokens, &requests.completion_tokens];
@@ -88,7 +89,7 @@ impl Objective for PluginObjective {
     }
 
     fn score(&self, _own: &Figures, _reference: &Figures) -> f64 {
-        // It is asked for the requests' number instead.
+        // The number comes from the requests themselves, see `of_requests`.
         f64::NAN
     }
 

@@ -1,4 +1,4 @@
-//! The `options` table of a policy → settings as the contract hands them in, checked against what the plugin declares.
+//! The `options` table of a policy → settings as the contract passes them, checked against the plugin's declarations.
 
 use gorgo_routing::model::Value;
 
@@ -13,7 +13,7 @@ pub(crate) struct Set {
     pub(crate) to: To,
 }
 
-/// What an option is set to.
+/// Value of an option.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum To {
     Number(f64),
@@ -21,12 +21,13 @@ pub(crate) enum To {
     Text(String),
 }
 
-/// The settings in the order of declaration; or all that is wrong, in one text.
+/// Returns the settings in the order of declaration, or all faults in one text.
 pub(crate) fn settings(declared: &[Spec], given: Option<&Value>) -> Result<Vec<Set>, PluginError> {
     let members: &[(String, Value)] = match given {
         Some(Value::Table(members)) => members,
         _ => &[],
     };
+    // All faults are collected, so that a user can correct them in one go.
     let mut wrong = Vec::new();
     for (key, _) in members.iter().filter(|(key, _)| declared.iter().all(|spec| spec.name != *key)) {
         let known: Vec<_> = declared.iter().map(|spec| &*spec.name).collect();
@@ -43,6 +44,7 @@ pub(crate) fn settings(declared: &[Spec], given: Option<&Value>) -> Result<Vec<S
                 }
             }
             None if spec.required() => wrong.push(format!("`options.{}` is missing: {}", spec.name, spec.help)),
+            // Defaults are filled in here, so that plugins in C need not know their own.
             None if spec.default.is_finite() => {
                 let to =
                     if spec.kind == abi::kind::BOOL { To::Bool(spec.default > 0.0) } else { To::Number(spec.default) };
@@ -61,9 +63,14 @@ fn read(spec: &Spec, value: &Value, settings: &mut Vec<Set>) -> Result<(), Strin
             settings.push(Set { key: key(), to: To::Number(within(spec, &spec.name, value)?) });
             return Ok(());
         }
+        // The form in which weights are tuned, `{ init = …, tune = true }`: the fault says what to do instead.
         (abi::kind::NUMBER, Value::Table(members)) if members.iter().any(|(key, _)| key == "tune" || key == "init") => {
-            return Err(format!("`options.{}`: options are not tuned; give a number, and tune the weight", spec.name));
+            return Err(format!(
+                "`options.{}`: options cannot be tuned; set a number here and tune the weight",
+                spec.name
+            ));
         }
+        // The contract has no tables: each member becomes a setting `option.name`.
         (abi::kind::NUMBERS, Value::Table(members)) => {
             for (name, value) in members {
                 let key = format!("{}.{name}", spec.name);
@@ -76,6 +83,7 @@ fn read(spec: &Spec, value: &Value, settings: &mut Vec<Set>) -> Result<(), Strin
             settings.push(Set { key: key(), to: To::Text(text.clone()) });
             return Ok(());
         }
+        // Nor has it lists: each text becomes a setting of the same key.
         (abi::kind::TEXTS, Value::List(list)) if list.iter().all(|entry| entry.text().is_some()) => {
             let texts = list.iter().filter_map(Value::text);
             settings.extend(texts.map(|text| Set { key: key(), to: To::Text(text.to_owned()) }));
@@ -94,7 +102,7 @@ fn read(spec: &Spec, value: &Value, settings: &mut Vec<Set>) -> Result<(), Strin
     Err(format!("`options.{}`: expected {expected}, found {}", spec.name, value.type_name()))
 }
 
-/// The number, if it is in the declared bounds; written so that NaN is not.
+/// Returns the number if it is within the declared bounds; the comparisons are written so that NaN is not.
 fn within(spec: &Spec, key: &str, value: &Value) -> Result<f64, String> {
     match value.number() {
         Some(number) if number >= spec.min && number <= spec.max => Ok(number),
@@ -157,8 +165,8 @@ mod tests {
             ("share", table(vec![("init", Value::Integer(1)), ("tune", Value::Bool(true))])),
         ]);
         let message = settings(&specs(), Some(&given)).unwrap_err().to_string();
-        let expected = "`options.gram` is unknown; known: share, grams, allow, base, strict; `options.share`: options are \
-                        not tuned; give a number, and tune the weight; `options.grams.eu`: NaN is not between 0 and 10; `options.base`: 11 is not \
+        let expected = "`options.gram` is unknown; known: share, grams, allow, base, strict; `options.share`: options \
+                        cannot be tuned; set a number here and tune the weight; `options.grams.eu`: NaN is not between 0 and 10; `options.base`: 11 is not \
                         between 0 and 10; `options.strict`: expected true or false, found a whole number";
         assert_eq!(message, expected);
         assert!(settings(&[], None).unwrap().is_empty());

@@ -7,11 +7,11 @@ use gorgo_routing::score::CostTerm;
 
 use super::instance::Judging;
 
-/// A scorer that was loaded.
+/// A loaded scorer.
 #[derive(Debug)]
 pub(super) struct PluginTerm {
     pub(super) judging: Arc<Judging>,
-    /// Whether no decision is made once it was taken out.
+    /// True if no decision may be made once the plugin is quarantined (`on_fault = "refuse"`).
     pub(super) indispensable: bool,
 }
 

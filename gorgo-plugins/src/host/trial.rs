@@ -1,5 +1,5 @@
-//! A trial load in a process of its own: what ends a process at load (an abort in an initialiser, a crash) ends that
-//! one.
+//! A trial load in a separate process: a library that ends the process as it is loaded (by an abort in an initialiser, or
+//! a crash) ends that one and not the router.
 
 use std::ffi::OsString;
 use std::io::Read;
@@ -11,23 +11,23 @@ use std::time::Duration;
 
 use super::error::PluginError;
 
-/// How often a trial is looked after.
+/// Interval between two looks at a running trial.
 const GLANCE: Duration = Duration::from_millis(5);
-/// Glances after which a trial is given up: 10 s.
+/// Looks after which a trial is given up: 10 s.
 const GLANCES: u32 = 2000;
 
-/// The program that loads a library for trial: run with these arguments and then the file's path, it ends with 0 where
-/// all is well, else it tells why on standard error.
+/// The program that loads a library for trial: run with these arguments followed by the file's path, it exits with 0 if
+/// the library can be loaded; otherwise it prints the reason on standard error.
 #[derive(Debug, Clone)]
 pub struct Trial {
     /// The program.
     pub program: PathBuf,
-    /// Its arguments before the path.
+    /// Arguments before the path.
     pub arguments: Vec<OsString>,
 }
 
 impl Trial {
-    /// Loads `path` in a process of its own.
+    /// Loads `path` in a separate process.
     pub(super) fn run(&self, path: &Path) -> Result<(), PluginError> {
         let failed = |what: String| PluginError::Trial { path: path.to_owned(), what };
         let mut child = Command::new(&self.program)
@@ -46,7 +46,7 @@ impl Trial {
         }
         let mut said = Vec::new();
         if let Some(mut stderr) = child.stderr.take() {
-            // What cannot be read is not worth another error.
+            // The trial has failed anyway; text that cannot be read is not worth another error.
             let _ = stderr.by_ref().take(4096).read_to_end(&mut said);
         }
         let said = String::from_utf8_lossy(&said);
@@ -54,7 +54,7 @@ impl Trial {
     }
 }
 
-/// Waits for the end; `None`: it had to be killed.
+/// Waits for the end of the trial; `None`: it had to be killed.
 fn ended(child: &mut Child) -> std::io::Result<Option<ExitStatus>> {
     for _ in 0..GLANCES {
         if let Some(status) = child.try_wait()? {
@@ -62,6 +62,7 @@ fn ended(child: &mut Child) -> std::io::Result<Option<ExitStatus>> {
         }
         thread::sleep(GLANCE);
     }
+    // The standard library has no wait with a time limit, hence the loop above.
     child.kill()?;
     child.wait()?;
     Ok(None)

@@ -1,9 +1,9 @@
-//! How a plugin behaves: counts, the time budget, quarantine.
+//! Supervision of a plugin: counts, the time budget, quarantine.
 //!
-//! A call over its budget of thread time, or without an answer that can be used, is a strike; five strikes within a
-//! hundred calls take the plugin out for good. The thread's clock is dear to read (a call into the system), so calls are
-//! timed by the cheap clock, which never shows less; only after a call that took too long by that one are the next
-//! hundred measured by the thread's.
+//! A call that exceeds its budget of thread time, or whose answer is unusable, is a strike; five strikes within a hundred
+//! calls quarantine the plugin for good. The thread's clock is expensive to read (a system call), so calls are timed by
+//! the cheap clock, which never shows less; only after a call that took too long by that clock are the next hundred
+//! calls measured by the thread's clock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,12 +13,12 @@ use parking_lot::Mutex;
 
 use super::clock::{monotonic_ns, thread_ns};
 
-/// Strikes that take a plugin out.
+/// Strikes that quarantine a plugin.
 const STRIKES: usize = 5;
-/// Within this many calls.
+/// Number of calls within which they must happen.
 const WITHIN: u64 = 100;
 
-/// Where word is left for operators: fetched by the router now and then.
+/// Messages for operators, which the router fetches now and then.
 #[derive(Debug, Default)]
 pub(super) struct News(Mutex<Vec<String>>);
 
@@ -28,12 +28,12 @@ impl News {
     }
 }
 
-/// Whether bad behaviour has consequences.
+/// Consequences of bad behaviour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Conduct {
-    /// A plugin that fails or is slow too often is taken out.
+    /// A plugin that fails or is slow too often is quarantined.
     Enforced,
-    /// It is only reported: the same seed must give the same result on every machine.
+    /// Such a plugin is only reported: in a simulation the same seed must give the same result on every machine.
     Reported,
 }
 
@@ -48,11 +48,11 @@ pub(super) struct Watch {
     failures: AtomicU64,
     over_budget: AtomicU64,
     total_ns: AtomicU64,
-    /// Calls until which the thread's clock is read.
+    /// Number of the call from which on the thread's clock is no longer read.
     measured_until: AtomicU64,
     told: AtomicBool,
     out: AtomicBool,
-    /// The calls of the last strikes, oldest first.
+    /// Numbers of the calls of the last strikes, oldest first.
     strikes: Mutex<Vec<u64>>,
 }
 
@@ -84,34 +84,40 @@ impl Watch {
         }
     }
 
-    /// Whether it was taken out.
+    /// Returns whether the plugin is quarantined.
     pub(super) fn is_out(&self) -> bool {
         self.out.load(Ordering::Relaxed)
     }
 
     pub(super) fn begin(&self) -> Began {
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
+        // Relaxed is enough: no other memory depends on the counters, and a call more or less that is timed by the
+        // expensive clock does no harm.
         let thread_ns = (call < self.measured_until.load(Ordering::Relaxed)).then(thread_ns);
         Began { call, wall_ns: monotonic_ns(), thread_ns }
     }
 
-    /// The call is over; `failure` says why its answer cannot be used.
+    /// Ends a call; `failure` says why its answer is unusable.
     pub(super) fn end(&self, began: &Began, failure: Option<&Failure>) {
         let wall_ns = monotonic_ns().saturating_sub(began.wall_ns);
         self.total_ns.fetch_add(wall_ns, Ordering::Relaxed);
         if wall_ns > self.budget_ns {
             match began.thread_ns.map(|began| thread_ns().saturating_sub(began)) {
+                // The cheap clock also counts time in which this thread did not run: a suspicion, not yet a strike.
                 None => self.measured_until.store(began.call + 1 + WITHIN, Ordering::Relaxed),
                 Some(spent) if spent > self.budget_ns => {
                     self.over_budget.fetch_add(1, Ordering::Relaxed);
                     let (budget, spent) = (self.budget_ns / 1000, spent / 1000);
-                    self.strike(began.call, || format!("{spent} µs of thread time in a call, over its {budget} µs"));
+                    self.strike(began.call, || {
+                        format!("a call took {spent} µs of thread time; its budget is {budget} µs")
+                    });
                 }
                 Some(_) => {}
             }
         }
         if let Some(failure) = failure {
             self.failures.fetch_add(1, Ordering::Relaxed);
+            // After a panic the state of the instance is undefined: one is enough.
             if failure.fatal {
                 self.take_out(&failure.text);
             } else {
@@ -127,9 +133,10 @@ impl Watch {
         }
         strikes.push(call);
         let full = strikes.len() == STRIKES && call.saturating_sub(strikes[0]) < WITHIN;
+        // Released before the message is made and written, which takes another lock.
         drop(strikes);
         if full {
-            self.take_out(&format!("{STRIKES} of {WITHIN} calls went wrong, the last: {}", why()));
+            self.take_out(&format!("{STRIKES} of {WITHIN} calls failed or were too slow; the last: {}", why()));
         }
     }
 
@@ -138,6 +145,7 @@ impl Watch {
         if taken {
             self.out.store(true, Ordering::Relaxed);
         }
+        // Once: calls that are still running on other threads may come here, too.
         if !self.told.swap(true, Ordering::Relaxed) {
             let what = if taken { "is quarantined" } else { "would be quarantined" };
             self.news.0.lock().push(format!("plugin {} {what}: {why}", self.plugin));
@@ -158,11 +166,11 @@ impl Watch {
     }
 }
 
-/// Why an answer cannot be used.
+/// Reason why an answer is unusable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) text: String,
-    /// Whether the instance must not be called again.
+    /// True if the instance must not be called again.
     pub(crate) fatal: bool,
 }
 
@@ -200,7 +208,7 @@ mod tests {
         assert!(!strict.is_out());
         calls(&strict, 1, Some(&failure(false)));
         assert!(strict.is_out());
-        let news = ["plugin test is quarantined: 5 of 100 calls went wrong, the last: row 0 is NaN"];
+        let news = ["plugin test is quarantined: 5 of 100 calls failed or were too slow; the last: row 0 is NaN"];
         assert_eq!(strict.news.take(), news);
         calls(&strict, 10, Some(&failure(false)));
         assert!(strict.news.take().is_empty(), "told once");

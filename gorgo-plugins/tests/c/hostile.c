@@ -1,4 +1,4 @@
-/* A plugin for tests that is wrong in one way, chosen by what it is compiled with. */
+/* A plugin for tests with one defect, chosen by the definitions that it is compiled with. */
 #include <math.h>
 #include <stdlib.h>
 

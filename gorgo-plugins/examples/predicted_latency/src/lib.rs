@@ -1,6 +1,6 @@
-//! The terms of the built-in policy `predicted-latency` once more, from the facts that any plugin can name: the option
-//! `part` says which one. A test holds them equal to the built-in ones in every bit; `plugin.toml` beside this crate is the
-//! policy, and `expressions.toml` the same without a plugin.
+//! The terms of the built-in policy `predicted-latency`, computed from facts that any plugin can request; the option
+//! `part` selects the term. A test checks that they equal the built-in ones bit for bit. `plugin.toml` beside this crate
+//! is the policy, and `expressions.toml` the same policy without a plugin.
 
 use gorgo_plugins::{Answer, Columns, Declared, OptionDecl, OptionKind, Request, Scorer, Setup, Unit};
 
@@ -42,18 +42,18 @@ impl Declared for PredictedLatency {
         OptionDecl {
             name: "part",
             unit: "",
-            help: "which term: rtt, backlog, compute, stall, answer, tail-start; compute where it is not given",
+            help: "term to compute: rtt, backlog, compute, stall, answer, tail-start; default compute",
             kind: OptionKind::Text,
         },
-        number("batch_ms", "ms", "of stall: fixed time of a prefill batch", 60.0, 10_000.0),
+        number("batch_ms", "ms", "for stall: fixed time of a prefill batch", 60.0, 10_000.0),
         number(
             "crowd_requests",
             "requests",
-            "of stall: mean requests in flight at which the harm counts twice",
+            "for stall: mean requests in flight at which the harm counts twice",
             10.0,
             1e6,
         ),
-        number("initial_ms", "ms", "of tail-start: until enough requests were seen", 1_000.0, 600_000.0),
+        number("initial_ms", "ms", "for tail-start: value until enough requests were seen", 1_000.0, 600_000.0),
     ];
 }
 
@@ -78,12 +78,12 @@ impl Scorer for PredictedLatency {
 
     fn create(setup: &Setup<'_>) -> Result<Self, String> {
         let name = setup.texts("part").next().unwrap_or("compute");
+        // One library for all terms: the policy names this plugin once per term, each time with another `part`.
         let part = PARTS.iter().find(|(known, _)| *known == name).map(|(_, part)| *part);
         let number = |name| setup.number(name).unwrap_or_default();
         Ok(Self {
-            part: part.ok_or_else(|| {
-                format!("no part `{name}`; those there are: {}", PARTS.map(|(known, _)| known).join(", "))
-            })?,
+            part: part
+                .ok_or_else(|| format!("unknown part `{name}`; known: {}", PARTS.map(|(known, _)| known).join(", ")))?,
             batch_ms: number("batch_ms"),
             crowd_requests: number("crowd_requests"),
             initial_ms: number("initial_ms"),
@@ -107,8 +107,11 @@ impl Scorer for PredictedLatency {
             tail_start_ms,
         ] = columns.facts();
         for (row, signal) in out.iter_mut().enumerate() {
+            // Operands in the order of the built-in terms: another order would round differently, and a test compares
+            // all bits.
             let prefill = ms_per_token[row] * uncached_tokens[row];
             *signal = match self.part {
+                // All other facts here are always known, except the start of the tail.
                 Part::Rtt => Some(rtt_ms[row]).filter(|known| !known.is_nan()),
                 Part::Backlog => Some(backlog_ms[row]),
                 Part::Compute => Some(fixed_ms[row] + prefill + ms_per_decoding[row] * decoding[row]),

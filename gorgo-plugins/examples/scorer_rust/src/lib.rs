@@ -1,12 +1,12 @@
 //! A malus for replicas outside the preferred regions, in milliseconds.
 //!
-//! Reads no facts but who the candidates are. A malus that grows with the prompt keeps short requests free to go
+//! Reads no facts, only the ids of the candidates. With a malus that grows with the prompt, short requests can still go
 //! anywhere.
 
 use gorgo_plugins::{Answer, Columns, Declared, Need, OptionDecl, OptionKind, Request, Scorer, Setup, Unit};
 
 struct Prefer {
-    /// By replica id: whether it is in a preferred region.
+    /// True if the replica is in a preferred region, by replica id.
     preferred: Vec<bool>,
     malus_ms: f64,
     malus_ms_per_token: f64,
@@ -17,17 +17,17 @@ impl Declared for Prefer {
     const VERSION: &'static str = env!("CARGO_PKG_VERSION");
     const SUMMARY: &'static str = "a malus for replicas outside the preferred regions";
     const OPTIONS: &'static [OptionDecl] = &[
-        OptionDecl { name: "regions", unit: "", help: "the preferred regions; none: all are", kind: OptionKind::Texts },
+        OptionDecl { name: "regions", unit: "", help: "preferred regions; if empty, all are", kind: OptionKind::Texts },
         OptionDecl {
             name: "malus_ms",
             unit: "ms",
-            help: "of every request that goes elsewhere",
+            help: "malus of a request that goes elsewhere",
             kind: OptionKind::Number { default: Some(100.0), min: 0.0, max: 10_000.0, tunable: true },
         },
         OptionDecl {
             name: "malus_ms_per_token",
             unit: "ms per prompt token",
-            help: "added to it",
+            help: "malus per prompt token, added to `malus_ms`",
             kind: OptionKind::Number { default: Some(0.0), min: 0.0, max: 10.0, tunable: true },
         },
     ];
@@ -40,6 +40,7 @@ impl Scorer for Prefer {
     fn create(setup: &Setup<'_>) -> Result<Self, String> {
         let regions: Vec<&str> = setup.texts("regions").collect();
         let mut preferred = Vec::new();
+        // Names and regions are only passed in here, so what a call needs is looked up now, by replica id.
         for replica in setup.replicas() {
             let place = replica.id as usize;
             preferred.resize(preferred.len().max(place + 1), false);

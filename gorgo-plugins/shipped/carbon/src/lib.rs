@@ -1,8 +1,8 @@
 //! Grams of CO2 that a request causes at each replica.
 //!
-//! Carbon intensity of the region's grid × energy of the request. Without any option of energy the signal is the
-//! intensity itself, g/kWh, which is enough to prefer clean regions; measure your machines for real grams. Intensities
-//! change by the hour: write those of your regions, or of the hour, into the policy.
+//! Carbon intensity of the region's grid × energy of the request. Without energy options the signal is the intensity
+//! itself, g/kWh, which is enough to prefer clean regions; for real grams, measure your machines. Intensities change by
+//! the hour: set averages of your regions, or update them every hour.
 
 use gorgo_plugins::{Answer, Columns, Declared, Need, OptionDecl, OptionKind, Request, Scorer, Setup, Unit};
 
@@ -28,19 +28,19 @@ impl Declared for Carbon {
         OptionDecl {
             name: "other_grams_per_kwh",
             unit: "g/kWh",
-            help: "of regions that are not named; the world's mean by default",
+            help: "carbon intensity of regions that are not listed; the default is the world's mean",
             kind: OptionKind::Number { default: Some(475.0), min: 0.0, max: 2000.0, tunable: false },
         },
         OptionDecl {
             name: "request_wh",
             unit: "Wh",
-            help: "energy of any request; the default makes the signal the intensity itself",
+            help: "energy per request; with the default the signal is the intensity itself",
             kind: OptionKind::Number { default: Some(1000.0), min: 0.0, max: 10_000.0, tunable: false },
         },
         OptionDecl {
             name: "wh_per_1000_tokens",
             unit: "Wh per 1000 uncached prompt tokens",
-            help: "energy of prefill, added to it",
+            help: "energy of prefill, in addition to `request_wh`",
             kind: OptionKind::Number { default: Some(0.0), min: 0.0, max: 1000.0, tunable: false },
         },
     ];
@@ -56,6 +56,7 @@ impl Scorer for Carbon {
         let mut grams_per_kwh = Vec::new();
         for replica in setup.replicas() {
             let place = replica.id as usize;
+            // Ids need not be consecutive; gaps are filled with the default.
             grams_per_kwh.resize(grams_per_kwh.len().max(place + 1), other_grams_per_kwh);
             if let Some((_, grams)) = setup.numbers("grams_per_kwh").find(|(region, _)| *region == replica.region) {
                 grams_per_kwh[place] = grams;
@@ -71,6 +72,7 @@ impl Scorer for Carbon {
 
     fn score(&self, request: &Request, columns: &Columns<'_>, out: &mut [Option<f64>]) -> Result<Answer, String> {
         for ((signal, replica), cached) in out.iter_mut().zip(columns.replica()).zip(columns.cached_tokens()) {
+            // Saturating: the number of prompt tokens is an estimate and may be below the cached tokens.
             let uncached = request.prompt_tokens.saturating_sub(*cached);
             let wh = self.request_wh + self.wh_per_1000_tokens * f64::from(uncached) / 1000.0;
             let grams = self.grams_per_kwh.get(*replica as usize).copied().unwrap_or(self.other_grams_per_kwh);

@@ -1,8 +1,8 @@
 //! Prefill work times batch size: the tokens that a replica would have to prefill, its queue included, times the
-//! requests it would then hold.
+//! requests it would then have in flight.
 //!
-//! Source: LMetric (arXiv 2603.15202). A product needs no weight between its two parts; as a term it is in a unit
-//! of its own, and is best the only one.
+//! Source: LMetric (arXiv 2603.15202). A product needs no weight between its two factors; its unit compares with no
+//! other term's, so it is best used as the only term.
 
 use gorgo_plugins::{Answer, Columns, Declared, Need, Request, Scorer, Setup, Unit};
 
@@ -11,7 +11,7 @@ struct Lmetric;
 impl Declared for Lmetric {
     const NAME: &'static str = "lmetric";
     const VERSION: &'static str = env!("CARGO_PKG_VERSION");
-    const SUMMARY: &'static str = "tokens to prefill times requests there";
+    const SUMMARY: &'static str = "tokens to prefill times requests at the replica";
 }
 
 impl Scorer for Lmetric {
@@ -26,6 +26,7 @@ impl Scorer for Lmetric {
     fn score(&self, request: &Request, columns: &Columns<'_>, out: &mut [Option<f64>]) -> Result<Answer, String> {
         let facts = columns.cached_tokens().iter().zip(columns.queued_uncached_tokens()).zip(columns.inflight());
         for (signal, ((cached, queued), inflight)) in out.iter_mut().zip(facts) {
+            // Saturating: the number of prompt tokens is an estimate and may be below the cached tokens.
             let own = f64::from(request.prompt_tokens.saturating_sub(*cached));
             #[expect(clippy::cast_precision_loss, reason = "queued tokens stay far below 2^53")]
             let tokens = own + *queued as f64;

@@ -1,8 +1,8 @@
-//! What a request costs at each replica, in the currency of the prices.
+//! Price of a request at each replica, in the currency of the prices.
 //!
-//! Uncached prompt tokens at one price, cached ones at another, and the answer at its limit: what is not known before
-//! it ends is taken as the client allows it. Prices are per million tokens, by replica or by region; a replica's own
-//! price wins.
+//! Uncached prompt tokens have one price, cached ones another, generated tokens a third. The length of the answer is
+//! unknown before it ends, so the client's limit on it is used. Prices are per million tokens, by replica or by region;
+//! a replica's own price wins.
 
 use gorgo_plugins::{Answer, Columns, Declared, Need, OptionDecl, OptionKind, Request, Scorer, Setup, Unit};
 
@@ -15,7 +15,7 @@ struct Prices {
 }
 
 struct Price {
-    /// By replica id; `None`: no price is known there.
+    /// By replica id; `None`: the replica's price is unknown.
     prices: Vec<Option<Prices>>,
     output_tokens: f64,
 }
@@ -29,15 +29,15 @@ const fn prices(name: &'static str, help: &'static str) -> OptionDecl {
 impl Declared for Price {
     const NAME: &'static str = "price";
     const VERSION: &'static str = env!("CARGO_PKG_VERSION");
-    const SUMMARY: &'static str = "what the request costs there";
+    const SUMMARY: &'static str = "price of the request at the replica";
     const OPTIONS: &'static [OptionDecl] = &[
-        prices("input", "of prompt tokens, by replica or region"),
-        prices("cached", "of prompt tokens in the cache; those of `input` where absent"),
-        prices("output", "of generated tokens; 0 where absent"),
+        prices("input", "price of prompt tokens, by replica or region"),
+        prices("cached", "price of cached prompt tokens; `input` if absent"),
+        prices("output", "price of generated tokens; 0 if absent"),
         OptionDecl {
             name: "output_tokens",
             unit: "tokens",
-            help: "answer expected where the client states no limit",
+            help: "assumed answer if the client sets no limit",
             kind: OptionKind::Number { default: Some(256.0), min: 0.0, max: 1e6, tunable: false },
         },
     ];
@@ -55,6 +55,7 @@ impl Scorer for Price {
                 let found = find(option, replica.name).or_else(|| find(option, replica.region));
                 found.map(|(_, price)| price)
             };
+            // Without a price of prompt tokens the signal is unknown, not 0: a missing price must not look free.
             let place = replica.id as usize;
             prices.resize(prices.len().max(place + 1), None);
             prices[place] = of("input").map(|input| Prices {
@@ -69,6 +70,7 @@ impl Scorer for Price {
     fn score(&self, request: &Request, columns: &Columns<'_>, out: &mut [Option<f64>]) -> Result<Answer, String> {
         let output = request.max_tokens.map_or(self.output_tokens, f64::from);
         for ((signal, replica), cached) in out.iter_mut().zip(columns.replica()).zip(columns.cached_tokens()) {
+            // The number of prompt tokens is an estimate and may be below the cached tokens.
             let cached = (*cached).min(request.prompt_tokens);
             let uncached = request.prompt_tokens - cached;
             *signal = self.prices.get(*replica as usize).copied().flatten().map(|prices| {

@@ -1,10 +1,10 @@
-//! Only replicas where data may go: regions that are allowed, less those that are denied. Never relaxed: nobody is
-//! better than somebody elsewhere.
+//! Only replicas where data may go: allowed regions except denied ones. Never relaxed: refusing a request is better than
+//! sending its data elsewhere.
 
 use gorgo_plugins::{Answer, Columns, Constraint, Declared, Need, OptionDecl, OptionKind, Request, Setup};
 
 struct Residency {
-    /// By replica id.
+    /// True if data may go there, by replica id.
     allowed: Vec<bool>,
 }
 
@@ -17,7 +17,7 @@ impl Declared for Residency {
     const VERSION: &'static str = env!("CARGO_PKG_VERSION");
     const SUMMARY: &'static str = "only replicas where data may go";
     const OPTIONS: &'static [OptionDecl] = &[
-        regions("allow", "regions that may be used; none: all that are not denied"),
+        regions("allow", "regions that may be used; if empty, all that are not denied"),
         regions("deny", "regions that may not be used"),
     ];
 }
@@ -28,12 +28,12 @@ impl Constraint for Residency {
 
     fn create(setup: &Setup<'_>) -> Result<Self, String> {
         let (allow, deny): (Vec<&str>, Vec<&str>) = (setup.texts("allow").collect(), setup.texts("deny").collect());
-        // A region that is mistyped would let data go, or nobody be left.
+        // A mistyped region in `deny` would let data go there; one in `allow` would leave no replica.
         let mut known: Vec<&str> = setup.replicas().map(|replica| replica.region).collect();
         known.sort_unstable();
         known.dedup();
         if let Some(stranger) = allow.iter().chain(&deny).find(|region| !known.contains(region)) {
-            return Err(format!("no replica is in the region `{stranger}`; those of the fleet: {}", known.join(", ")));
+            return Err(format!("no replica is in region `{stranger}`; regions of the fleet: {}", known.join(", ")));
         }
         let mut allowed = Vec::new();
         for replica in setup.replicas() {
@@ -46,7 +46,7 @@ impl Constraint for Residency {
 
     fn judge(&self, _request: &Request, columns: &Columns<'_>, out: &mut [f64]) -> Result<Answer, String> {
         for (excess, replica) in out.iter_mut().zip(columns.replica()) {
-            // A replica that the fleet did not have when this was made is nowhere.
+            // The region of a replica that joined after this instance was made is unknown, so no data may go there.
             let allowed = self.allowed.get(*replica as usize).copied().unwrap_or(false);
             *excess = if allowed { 0.0 } else { f64::INFINITY };
         }

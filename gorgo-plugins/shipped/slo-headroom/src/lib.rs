@@ -1,5 +1,5 @@
-//! How late a replica's first token would be for what the client asked for with `x-slo-ttft-ms`, in milliseconds; 0
-//! where it would be in time.
+//! Milliseconds by which the predicted first token of a replica would miss the client's limit (`x-slo-ttft-ms`); 0 if it
+//! would be in time.
 //!
 //! The time is predicted from the round trip and the learned rates:
 //!
@@ -7,8 +7,8 @@
 //! rtt + intercept + uncached tokens × prefill rate + queued uncached tokens × queue rate
 //! ```
 //!
-//! Where one of them is not known, so is the signal. A request that asks for nothing is not this term's: it has no
-//! opinion, unless `default_ms` says what such requests want.
+//! If one of them is unknown, so is the signal. On a request without a limit the term has no opinion, unless
+//! `default_ms` sets one.
 
 use gorgo_plugins::{Answer, Columns, Declared, Need, OptionDecl, OptionKind, Request, Scorer, Setup, Unit};
 
@@ -25,13 +25,13 @@ impl Declared for SloHeadroom {
         OptionDecl {
             name: "default_ms",
             unit: "ms",
-            help: "what requests without the header ask for; 0: nothing",
+            help: "limit of requests without the header; 0: no limit",
             kind: OptionKind::Number { default: Some(0.0), min: 0.0, max: 1e6, tunable: false },
         },
         OptionDecl {
             name: "margin",
             unit: "share of the limit",
-            help: "how much earlier the first token is to be, since predictions err",
+            help: "safety margin for errors of the prediction",
             kind: OptionKind::Number { default: Some(0.1), min: 0.0, max: 0.9, tunable: true },
         },
     ];
@@ -60,7 +60,7 @@ impl Scorer for SloHeadroom {
                 + columns.intercept_ms()[row]
                 + uncached * columns.prefill_ms_per_token()[row]
                 + queued * columns.queue_ms_per_token()[row];
-            // What is not known is NaN, and so is what is made of it.
+            // Unknown facts are NaN and make the sum NaN.
             *signal = (!predicted.is_nan()).then(|| (predicted - limit).max(0.0));
         }
         Ok(Answer::Given)

@@ -1,4 +1,4 @@
-//! The share of a cohort's requests that missed a limit on time to first token. Failures are misses.
+//! Share of a cohort's requests that missed a limit on time to first token. Failures count as misses.
 
 use gorgo_plugins::{Cohort, Declared, Objective, OptionDecl, OptionKind, Setup, Unit};
 
@@ -13,7 +13,7 @@ impl Declared for SloMisses {
     const OPTIONS: &'static [OptionDecl] = &[OptionDecl {
         name: "ttft_ms",
         unit: "ms",
-        help: "the limit",
+        help: "limit on the time to first token",
         kind: OptionKind::Number { default: Some(1000.0), min: 1.0, max: 1e6, tunable: false },
     }];
 }
@@ -30,9 +30,10 @@ impl Objective for SloMisses {
         let known = cohort.ttft_ms().iter().filter(|ttft| ttft.is_finite());
         let (all, late) =
             known.fold((0_u64, 0_u64), |(all, late), ttft| (all + 1, late + u64::from(*ttft > self.ttft_ms)));
+        // Failed requests are not in the columns. Without them a policy that fails quickly would look good.
         let (all, missed) = (all + cohort.failed(), late + cohort.failed());
         if all == 0 {
-            Err("no request of the cohort is known to have begun".to_owned())
+            Err("the cohort has neither a request with a known TTFT nor a failed one".to_owned())
         } else {
             Ok(missed as f64 / all as f64)
         }

@@ -1,4 +1,4 @@
-//! A plugin for tests: misbehaves as its option `how` says, from the call `after` on.
+//! A plugin for tests: misbehaves as its option `how` says, after `after` calls.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,7 +13,7 @@ struct Hostile {
 impl Declared for Hostile {
     const NAME: &'static str = "hostile";
     const VERSION: &'static str = env!("CARGO_PKG_VERSION");
-    const SUMMARY: &'static str = "misbehaves as told";
+    const SUMMARY: &'static str = "misbehaves as its options say";
     const OPTIONS: &'static [OptionDecl] = &[
         OptionDecl { name: "how", unit: "", help: "what it does", kind: OptionKind::Text },
         OptionDecl {
