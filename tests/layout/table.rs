@@ -169,7 +169,7 @@ pub(super) const UNSAFE: &[&str] = &[
     // `#[unsafe(no_mangle)]` in the macros that export a plugin.
     "gorgo-plugins/src/sdk.rs",
     "gorgo-plugins/src/host/",
-    "gorgo-core/wire/src/edge/tcp_info.rs",
+    "gorgo-core/wire/src/edge/upstream/tcp_info.rs",
 ];
 
 /// Lines of a file, tests too: above this it holds more than one idea.

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Data;
-use super::attempt::Attempt;
 use super::choose::{Choice, Lease};
+use super::forward::attempt::Attempt;
 use crate::engine::Observed;
 use gorgo_routing::model::{
     ApiPath, At, DecisionId, DecisionRecord, ErrorClass, OutcomeRecord, Prompt, Record, Refusal, ReplicaId, Route,

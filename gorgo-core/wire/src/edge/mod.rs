@@ -9,41 +9,18 @@
 //! one attempt row, and every reservation is given back once: `ledger` and `attempt` are guards that see to it when a
 //! future is dropped, which is what happens when a client leaves.
 
-mod accept;
-mod answers;
-mod asked;
-mod attempt;
-mod body;
+mod abort_signal;
 mod budget;
 mod choose;
-mod client;
-mod connections;
-mod cut;
-mod dial;
-mod driven;
-mod engine_socket;
+mod decision_ids;
 mod forward;
-mod gate;
 mod headers;
-mod held;
-mod ids;
 mod intake;
 mod ledger;
-mod models;
-mod patience;
-mod payload;
-mod pool;
-mod race;
-mod refuse;
+mod listen;
+mod local_reply;
 mod relay;
-mod route;
-mod silence;
-mod slow_start;
-mod socket;
-pub mod tcp_info;
 mod upstream;
-mod waiting;
-mod watch;
 
 use std::fmt;
 use std::sync::Arc;
@@ -54,22 +31,23 @@ use hyper::header::HeaderName;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-pub use accept::serve;
 pub use choose::{Choice, Choose, Entry, Lease, Place, RouterChoice};
-pub use ids::DecisionIds;
+pub use decision_ids::DecisionIds;
+pub use listen::serve;
+pub use upstream::tcp_info;
 pub use upstream::{UpstreamError, UpstreamSetup};
 
 use crate::engine::ejection::Shift;
 use crate::engine::{TellServed, Vitals};
+use abort_signal::Cut;
 use budget::{ByteBudget, RetryBudget};
-use cut::Cut;
+use forward::hedge_delays::Patience;
 use gorgo_observe::FactOutlet;
 use gorgo_routing::config::{Failover, Server};
 use gorgo_routing::model::{Clock, ErrorClass, EventKind, PolicyIndex, ReplicaId};
-use held::Holders;
-use patience::Patience;
-use pool::Keeping;
+use intake::object_owners::Holders;
 use upstream::Upstream;
+use upstream::pool::Keeping;
 
 /// Whether requests are welcome: what `/ready` answers, besides draining. Starts as no; clones share it.
 #[derive(Debug, Clone, Default)]
@@ -278,7 +256,7 @@ fn congestion(name: &str) -> Result<Option<Arc<str>>, UpstreamError> {
     if name.is_empty() {
         return Ok(None);
     }
-    dial::check_congestion(name)
+    upstream::dial::check_congestion(name)
         .map_err(|cause| UpstreamError::Congestion { name: name.to_owned(), cause: cause.to_string() })?;
     Ok(Some(name.into()))
 }

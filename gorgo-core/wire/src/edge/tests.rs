@@ -1,16 +1,16 @@
 //! The data plane against engines that misbehave on command. Loopback only; nothing sleeps: what has to be waited for is
 //! a row, a byte or a close.
 
-mod bench;
+mod admission;
 mod chaos;
 mod ejection;
-mod gate;
-mod input;
+mod fixture;
+mod hedging;
+mod intake;
 mod load;
+mod object_owners;
 mod paths;
 mod pool;
-mod racing;
 mod retries;
 mod shutdown;
-mod stateful;
 mod streaming;

@@ -3,35 +3,20 @@
 //! ([`health`]). What they find leaves by the [`FactOutlet`](gorgo_observe::FactOutlet), for the facts and for the store at
 //! once. The `stream` files and `answer` read what engines answer.
 
-mod answer;
 pub mod client;
-pub mod ejection;
-pub mod examine;
-pub mod health;
 #[cfg(feature = "kv-events")]
 pub mod kv_events;
-pub mod limits;
-pub mod metrics;
-pub mod probe;
-pub mod scrape;
+mod monitor;
 mod served;
-
 mod stream;
-mod stream_events;
-mod stream_gaps;
-mod stream_unpack;
-mod stream_usage;
-pub mod watch;
 
-#[cfg(test)]
-mod mock;
-
-pub use answer::AnswerReader;
 pub use client::{Endpoint, EndpointError};
-pub use health::Vitals;
+pub use monitor::health::Vitals;
+pub use monitor::{Senses, Watched};
+pub use monitor::{ejection, examine, health, limits, metrics, probe, scrape};
 pub use served::{Served, TellServed};
+pub use stream::compressed::PackedReader;
+pub use stream::events::{Dialect, StreamError};
+pub use stream::gaps::Gaps;
+pub use stream::whole_response::AnswerReader;
 pub use stream::{Observed, StreamReader};
-pub use stream_events::{Dialect, StreamError};
-pub use stream_gaps::Gaps;
-pub use stream_unpack::PackedReader;
-pub use watch::{Senses, Watched};

@@ -10,7 +10,7 @@ use rand_chacha::ChaCha8Rng;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
-use super::bench::*;
+use super::fixture::*;
 use gorgo_routing::model::{EngineKind, ErrorClass};
 
 const ENGINES: usize = 6;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use gorgo_routing::model::{ErrorClass, EventKind, Record, ReplicaId};
 
-use super::bench::*;
+use super::fixture::*;
 
 fn events(bench: &Bench) -> Vec<(EventKind, String)> {
     let rows = bench.rows.all().into_iter();

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use gorgo_routing::model::{ApiPath, ErrorClass};
 
-use super::bench::*;
+use super::fixture::*;
 
 #[tokio::test]
 async fn requests_aborted_at_any_moment_leave_no_load_behind() {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::bench::*;
+use super::fixture::*;
 
 fn request(method: &str, path: &str) -> String {
     format!("{method} {path} HTTP/1.1\r\nhost: a\r\n\r\n")

@@ -17,9 +17,9 @@ use tokio::net::TcpListener;
 use tokio::sync::{broadcast, watch};
 use tokio_util::task::TaskTracker;
 
-use super::super::accept::Spawner;
-use super::super::dial::tell_name;
-use super::bench::*;
+use super::super::listen::Spawner;
+use super::super::upstream::dial::tell_name;
+use super::fixture::*;
 use gorgo_routing::config::HttpVersion;
 use gorgo_routing::model::{Connection, ErrorClass, Event, ReplicaId};
 

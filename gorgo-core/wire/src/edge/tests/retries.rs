@@ -2,7 +2,7 @@
 
 use gorgo_routing::model::{Connection, ErrorClass, Record, ReplicaId};
 
-use super::bench::*;
+use super::fixture::*;
 
 #[tokio::test]
 async fn a_refused_connection_goes_elsewhere_with_the_whole_body_beyond_any_budget() {

@@ -1,6 +1,6 @@
 //! Shutdown: streams finish, or end as errors when time is up.
 
-use super::bench::*;
+use super::fixture::*;
 use gorgo_routing::model::ErrorClass;
 
 #[tokio::test]

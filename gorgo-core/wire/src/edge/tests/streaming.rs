@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use gorgo_routing::model::{At, ErrorClass, EventKind, Record, ReplicaId};
 
-use super::bench::*;
+use super::fixture::*;
 
 /// A body that asks for usage itself, so that nothing is added and nothing taken out.
 const ASKING: &str = r#"{"model":"m","stream":true,"stream_options":{"include_usage":true}}"#;

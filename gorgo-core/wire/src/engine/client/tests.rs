@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
-use crate::engine::mock::{Mock, Nobody, Ticks, redirect, reply};
+use crate::engine::monitor::mock::{Mock, Nobody, Ticks, redirect, reply};
 
 const LIMIT: Duration = Duration::from_secs(5);
 const SHORT: Duration = Duration::from_millis(50);

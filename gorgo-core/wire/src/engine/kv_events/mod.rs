@@ -9,20 +9,20 @@
 //! All of it is beside the requests: a publisher that is gone, slow or mad costs knowledge, not service.
 
 pub mod decode;
-mod lessons;
+mod listener;
 #[cfg(test)]
-mod pack;
+mod msgpack_writer;
 mod replay;
 pub mod sequence;
-mod subscriber;
 #[cfg(test)]
 mod tests;
+mod tokenize;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-pub use lessons::{Lessons, Pupil};
-pub use subscriber::{Source, listen_loop};
+pub use listener::{Source, listen_loop};
+pub use tokenize::{Lessons, Pupil};
 
 use gorgo_routing::model::{DecisionId, KvChange, KvCount, Prompt, ReplicaId};
 

@@ -9,10 +9,10 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::timeout;
 use zeromq::{PubSocket, RouterSocket, Socket, SocketRecv, SocketSend, ZmqMessage};
 
-use super::pack::Pack;
+use super::msgpack_writer::Pack;
 use super::*;
 use crate::engine::Served;
-use crate::engine::mock::{Heard, Mock, reply};
+use crate::engine::monitor::mock::{Heard, Mock, reply};
 use gorgo_routing::config::{Index, Probe, Scrape};
 use gorgo_routing::model::arbitrary::fleet;
 use gorgo_routing::model::{EngineKind, EventKind};

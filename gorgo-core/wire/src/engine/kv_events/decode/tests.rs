@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-use super::super::pack::Pack;
+use super::super::msgpack_writer::Pack;
 use super::*;
 
 fn config(cases: u32, seed: u64) -> ProptestConfig {

@@ -1,0 +1,185 @@
+//! A request as engines get it, as often as need be: one attempt sends it and waits for the first byte of its answer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use hyper::http::{request, response};
+use hyper::{HeaderMap, Request, StatusCode};
+use tokio::time::timeout;
+
+use crate::edge::Data;
+use crate::edge::forward::attempt::Attempt;
+use crate::edge::headers::{X_REQUEST_ID, client_key, upstream};
+use crate::edge::intake::object_owners::makes_objects;
+use crate::edge::ledger::Ledger;
+use crate::edge::listen::connection::ClientConnection;
+use crate::edge::relay::Relay;
+use crate::edge::relay::observer::Watch;
+use crate::edge::upstream::body::Payload;
+use crate::edge::upstream::pool::address;
+use crate::engine::{AnswerReader, Dialect, PackedReader, Served, StreamReader};
+use gorgo_routing::model::{ApiPath, DecisionId, ErrorClass, Prompt, ReplicaId};
+
+/// A request that was read and can be sent.
+pub(in crate::edge) struct Asked {
+    pub(in crate::edge) data: Arc<Data>,
+    pub(in crate::edge) head: request::Parts,
+    body: Bytes,
+    pub(in crate::edge) prompt: Arc<Prompt>,
+    pub(in crate::edge) path: ApiPath,
+    id: DecisionId,
+    /// How many attempts there were.
+    numbers: AtomicU16,
+}
+
+/// What came of an attempt.
+pub(in crate::edge) enum Came {
+    /// An answer whose first byte has come (or that has none).
+    Answer(Box<(response::Parts, Relay)>),
+    /// Nothing. `unsent`: surely nothing reached the engine.
+    Nothing { class: ErrorClass, unsent: bool },
+}
+
+impl Asked {
+    pub(in crate::edge) fn new(
+        data: Arc<Data>,
+        ledger: &Ledger,
+        head: request::Parts,
+        body: Bytes,
+        prompt: Arc<Prompt>,
+    ) -> Self {
+        let path = prompt.path;
+        Self { data, head, body, prompt, path, id: ledger.id, numbers: AtomicU16::new(0) }
+    }
+
+    /// The number of a new attempt, from 1.
+    pub(in crate::edge) fn next_number(&self) -> u16 {
+        self.numbers.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Says that an engine answers it, to whoever wants to know.
+    pub(in crate::edge) fn served(&self, by: &Attempt) {
+        if by.status == Some(200)
+            && let Some(tell) = &self.data.served
+        {
+            tell(&Served { replica: by.replica(), decision: self.id, prompt: &self.prompt, body: &self.body });
+        }
+    }
+
+    /// Whether a second replica may be raced: for streams that leave nothing behind at an engine.
+    pub(in crate::edge) fn may_be_raced(&self) -> bool {
+        self.prompt.stream && self.path != ApiPath::Other && !makes_objects(self.path, self.head.uri.path())
+    }
+
+    /// Sends the request and waits for the first byte of its answer, within the first-byte limit.
+    pub(in crate::edge) async fn attempt(&self, attempt: &mut Attempt, client: &ClientConnection) -> Came {
+        let limit = self.data.first_byte_timeout();
+        tokio::select! {
+            came = timeout(limit, self.send(attempt, client)) => came.unwrap_or_else(|_| Came::Nothing {
+                class: ErrorClass::FirstByteTimeout,
+                unsent: false,
+            }),
+            () = self.data.cut.wait() => Came::Nothing { class: ErrorClass::Shutdown, unsent: false },
+        }
+    }
+
+    async fn send(&self, attempt: &mut Attempt, client: &ClientConnection) -> Came {
+        let Some(upstream) = self.data.upstream(attempt.replica()) else {
+            return Came::Nothing { class: ErrorClass::Connect, unsent: true };
+        };
+        let splice = self.prompt.usage_splice.as_ref().filter(|_| upstream.may_take_usage_option());
+        let mut spliced = splice.and_then(|splice| Payload::spliced(&self.body, splice));
+        let mut refused_option = false;
+        loop {
+            let asked_for_usage = spliced.is_some();
+            let payload = spliced.take().unwrap_or_else(|| Payload::whole(self.body.clone()));
+            let Some(request) = self.request(attempt.replica(), payload) else {
+                return Came::Nothing { class: ErrorClass::Connect, unsent: true };
+            };
+            let sent = upstream.pool.send(request, &*self.data.clock, &mut attempt.trip).await;
+            let (response, carrier) = match sent {
+                Ok(sent) => sent,
+                Err(error) => return Came::Nothing { class: error.class, unsent: error.unsent },
+            };
+            let status = response.status();
+            let head = self.data.clock.now();
+            attempt.head = Some(head);
+            self.data.vitals.heard(attempt.replica(), head);
+            if let Some(kernel) = attempt.trip.kernel.take() {
+                self.data.outlet.kernel_rtt(attempt.replica(), head, (kernel.smoothed_ms, kernel.min_ms));
+            }
+            attempt.status = Some(status.as_u16());
+            // A key of the client's own may be what is over its limit; that says nothing of the replica.
+            let of_replica = upstream.endpoint.bearer().is_some() || client_key(&self.head.headers).is_none();
+            if status == StatusCode::SERVICE_UNAVAILABLE || (status == StatusCode::TOO_MANY_REQUESTS && of_replica) {
+                attempt.leave_alone = retry_after(response.headers());
+            }
+            if asked_for_usage && status == StatusCode::BAD_REQUEST && upstream.may_refuse_usage_option() {
+                // Perhaps it does not know the option that we added: once more without it.
+                refused_option = true;
+                attempt.again(ErrorClass::ClientError, self.next_number());
+                continue;
+            }
+            if status.is_success() && (asked_for_usage || refused_option) {
+                upstream.takes_usage_option(asked_for_usage);
+            }
+            let (parts, incoming) = response.into_parts();
+            let watch = self.watch(&parts, asked_for_usage);
+            let close_client = client.closer();
+            let mut relay = Relay::new(&self.data, status.as_u16(), incoming, carrier, watch, close_client);
+            if status.is_success() && makes_objects(self.path, self.head.uri.path()) {
+                relay.seek_id(attempt.replica());
+            }
+            if status == StatusCode::OK
+                && self.path != ApiPath::Other
+                && let Err(class) = relay.first_frame().await
+            {
+                return Came::Nothing { class, unsent: false };
+            }
+            return Came::Answer(Box::new((parts, relay)));
+        }
+    }
+
+    fn request(&self, replica: ReplicaId, payload: Payload) -> Option<Request<Payload>> {
+        let to = self.data.upstream(replica)?;
+        let mut headers = upstream(&self.head.headers, to.endpoint.authority(), to.endpoint.bearer());
+        if !headers.contains_key(&X_REQUEST_ID) {
+            headers.insert(X_REQUEST_ID, HeaderValue::from_str(&format!("gorgo-{}", self.id)).ok()?);
+        }
+        let path = self.head.uri.path_and_query().map_or("/", |path| path.as_str());
+        let uri = address(&to.endpoint, path, &mut headers)?;
+        let mut request = Request::new(payload);
+        *request.method_mut() = self.head.method.clone();
+        *request.uri_mut() = uri;
+        *request.headers_mut() = headers;
+        Some(request)
+    }
+
+    fn watch(&self, parts: &response::Parts, withhold_usage: bool) -> Watch {
+        let content_type = parts.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+        let events = content_type.get(..17).is_some_and(|kind| kind.eq_ignore_ascii_case(b"text/event-stream"));
+        if let Some(encoding) = packed(&parts.headers) {
+            let reader = PackedReader::new(encoding, Dialect::of(self.path)).filter(|_| events);
+            return reader.map_or(Watch::Nothing, |reader| Watch::Packed(Box::new(reader)));
+        }
+        match (events, self.path) {
+            (true, path) => Watch::Stream(Box::new(StreamReader::new(Dialect::of(path), withhold_usage))),
+            (false, ApiPath::Other) => Watch::Nothing,
+            (false, _) => Watch::Answer(AnswerReader::default()),
+        }
+    }
+}
+
+/// How long the engine asks to be left alone; dates are not read.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().filter(|seconds| *seconds > 0)?;
+    Some(Duration::from_secs(seconds))
+}
+
+/// How an answer is packed, although gorgo asked for a plain one.
+fn packed(headers: &HeaderMap) -> Option<&[u8]> {
+    headers.get(CONTENT_ENCODING).map(HeaderValue::as_bytes).filter(|value| !value.eq_ignore_ascii_case(b"identity"))
+}

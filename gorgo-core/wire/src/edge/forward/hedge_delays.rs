@@ -1,0 +1,116 @@
+//! How long a stream's first byte may take before a second replica is raced: `hedge.after` × the 99th percentile
+//! predicted for it, at least `hedge.min_ms`.
+//!
+//! The prediction: the router predicts a mean time to the first token from learned rates; how far reality goes beyond
+//! such predictions is kept as ratios of the last requests of the whole fleet, and their 99th percentile times this
+//! request's prediction is its own. Without a prediction: the 99th percentile of what the replica's last streams
+//! took. Without either: one second. Only streams are raced: when a plain answer may be expected depends on how much
+//! will be generated, which nobody knows.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use gorgo_routing::config::Hedge;
+use gorgo_routing::model::ReplicaId;
+
+/// Samples that are looked back over.
+const WINDOW: usize = 128;
+/// Samples until a percentile is believed: with fewer the 99th is the worst of a handful.
+const ENOUGH: usize = 32;
+/// Where nothing is known, ms.
+const UNKNOWN_MS: f64 = 1_000.0;
+
+/// What first bytes took.
+#[derive(Debug)]
+pub(in crate::edge) struct Patience {
+    hedge: Hedge,
+    /// Per replica, ms.
+    waits: Vec<Mutex<Recent>>,
+    /// Observed ÷ predicted, of all replicas.
+    ratios: Mutex<Recent>,
+}
+
+#[derive(Debug, Default)]
+struct Recent {
+    values: Vec<f64>,
+    next: usize,
+    p99: Option<f64>,
+}
+
+impl Recent {
+    fn push(&mut self, value: f64) {
+        if self.values.len() < WINDOW {
+            self.values.push(value);
+        } else {
+            self.values[self.next] = value;
+        }
+        self.next = (self.next + 1) % WINDOW;
+        let count = self.values.len();
+        self.p99 = (count >= ENOUGH).then(|| {
+            let mut values = self.values.clone();
+            let rank = (count * 99).div_ceil(100);
+            *values.select_nth_unstable_by(rank - 1, f64::total_cmp).1
+        });
+    }
+}
+
+impl Patience {
+    pub(in crate::edge) fn new(hedge: Hedge, replicas: usize) -> Self {
+        Self { hedge, waits: (0..replicas).map(|_| Mutex::default()).collect(), ratios: Mutex::default() }
+    }
+
+    /// A stream's first byte came after so many ms; so many were predicted.
+    pub(in crate::edge) fn learn(&self, replica: ReplicaId, waited_ms: f64, predicted_ms: Option<f64>) {
+        if let Some(waits) = self.waits.get(replica.index()) {
+            waits.lock().push(waited_ms);
+        }
+        if let Some(predicted_ms) = predicted_ms.filter(|ms| *ms > 0.0) {
+            self.ratios.lock().push(waited_ms / predicted_ms);
+        }
+    }
+
+    /// How long to wait for the first byte from this replica before another one is raced.
+    pub(in crate::edge) fn of(&self, replica: ReplicaId, predicted_ms: Option<f64>) -> Duration {
+        let by_ratio = predicted_ms.and_then(|ms| self.ratios.lock().p99.map(|ratio| ratio * ms));
+        let p99_ms = by_ratio.or_else(|| self.waits.get(replica.index()).and_then(|waits| waits.lock().p99));
+        let wait = Duration::try_from_secs_f64(self.hedge.after * p99_ms.unwrap_or(UNKNOWN_MS) / 1e3);
+        wait.unwrap_or(Duration::MAX).max(Duration::from_millis(self.hedge.min_ms))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const R: ReplicaId = ReplicaId(0);
+
+    fn ms(patience: &Patience, predicted: Option<f64>) -> u128 {
+        patience.of(R, predicted).as_millis()
+    }
+
+    #[test]
+    fn unknown_then_the_replicas_own_then_the_prediction() {
+        let patience = Patience::new(Hedge { after: 4.0, min_ms: 500 }, 1);
+        assert_eq!(ms(&patience, Some(50.0)), 4_000);
+        for _ in 0..ENOUGH - 1 {
+            patience.learn(R, 200.0, None);
+        }
+        assert_eq!(ms(&patience, None), 4_000, "too few");
+        patience.learn(R, 300.0, None);
+        assert_eq!(ms(&patience, Some(50.0)), 1_200);
+        for _ in 0..WINDOW {
+            patience.learn(R, 100.0, Some(50.0));
+        }
+        assert_eq!(ms(&patience, Some(1_000.0)), 8_000, "twice its prediction, four times");
+        assert_eq!(ms(&patience, None), 500, "at least min_ms");
+    }
+
+    #[test]
+    fn rubbish_predictions_make_no_panic() {
+        let patience = Patience::new(Hedge { after: 4.0, min_ms: 500 }, 1);
+        (0..ENOUGH).for_each(|_| patience.learn(R, f64::INFINITY, Some(0.0)));
+        assert_eq!(patience.of(R, None), Duration::MAX);
+        assert_eq!(patience.of(ReplicaId(9), None).as_millis(), 4_000);
+    }
+}

@@ -1,0 +1,209 @@
+//! Takes in a client's request body: bounded each and bounded all together, kept as it came.
+//!
+//! A compressed body is unpacked for reading only; what goes to the engine is the client's own bytes.
+
+use std::io::Read;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use flate2::read::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
+use http_body_util::BodyExt;
+use hyper::HeaderMap;
+use hyper::body::{Body, Incoming};
+use hyper::header::{CONTENT_ENCODING, EXPECT};
+use tokio::time::timeout;
+
+use crate::edge::budget::HeldBytes;
+
+/// First room for a body whose first frame was not all of it, bytes. A stated length is believed step by step.
+const FIRST_ROOM: usize = 256 << 10;
+/// How much of a refused body is read and thrown away, so that a client that writes before it reads gets the answer.
+const DRAIN_BYTES: u64 = 256 << 20;
+/// And for how long.
+const DRAIN_TIME: Duration = Duration::from_secs(10);
+/// Unpacking or reading more than this leaves the event loop. Bytes.
+pub(in crate::edge) const LONG_WORK: usize = 1 << 20;
+
+/// Why a body was not taken in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::edge) enum NotTaken {
+    /// Over the limit of one body.
+    TooLarge,
+    /// Over the limit of all bodies together.
+    Overloaded,
+    /// The client left, or sent nothing for the idle limit.
+    ClientGone,
+    /// The transfer itself is malformed.
+    Malformed,
+}
+
+/// Limits of one body.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::edge) struct Limits {
+    pub(in crate::edge) max_bytes: u64,
+    pub(in crate::edge) idle: Duration,
+}
+
+/// Reads the whole body, charging `held` as it comes.
+pub(in crate::edge) async fn take_in(
+    incoming: &mut Incoming,
+    limits: Limits,
+    held: &mut HeldBytes,
+) -> Result<Bytes, NotTaken> {
+    let stated = incoming.size_hint().exact();
+    if stated.is_some_and(|bytes| bytes > limits.max_bytes) {
+        return Err(NotTaken::TooLarge);
+    }
+    let mut first = Bytes::new();
+    let mut joined = BytesMut::new();
+    let mut total = 0_u64;
+    loop {
+        let frame = match timeout(limits.idle, incoming.frame()).await {
+            Err(_) => return Err(NotTaken::ClientGone),
+            Ok(None) => break,
+            Ok(Some(Err(error))) => return Err(failure(&error)),
+            Ok(Some(Ok(frame))) => frame,
+        };
+        let Ok(piece) = frame.into_data() else { continue };
+        let bytes = u64::try_from(piece.len()).unwrap_or(u64::MAX);
+        total = total.saturating_add(bytes);
+        if total > limits.max_bytes {
+            return Err(NotTaken::TooLarge);
+        }
+        if !held.take(bytes) {
+            return Err(NotTaken::Overloaded);
+        }
+        if first.is_empty() && joined.is_empty() {
+            first = piece;
+            continue;
+        }
+        if joined.is_empty() {
+            let stated = stated.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(FIRST_ROOM);
+            joined.reserve(stated.min(FIRST_ROOM).max(first.len() + piece.len()));
+            joined.extend_from_slice(&first);
+            first = Bytes::new();
+        }
+        joined.extend_from_slice(&piece);
+    }
+    Ok(if joined.is_empty() { first } else { joined.freeze() })
+}
+
+fn failure(error: &hyper::Error) -> NotTaken {
+    let malformed = error.is_parse() || error.is_user() || caused_by_bad_input(error);
+    if malformed { NotTaken::Malformed } else { NotTaken::ClientGone }
+}
+
+/// hyper reports a malformed chunk as an I/O error of kind `InvalidData` or `InvalidInput`.
+fn caused_by_bad_input(error: &hyper::Error) -> bool {
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<std::io::Error>());
+    cause
+        .is_some_and(|cause| matches!(cause.kind(), std::io::ErrorKind::InvalidData | std::io::ErrorKind::InvalidInput))
+}
+
+/// Reads on and throws away what a refused client still sends, within limits. A client that waits for a `100 Continue`
+/// is not asked to send at all.
+pub(in crate::edge) async fn drain(mut incoming: Incoming, headers: &HeaderMap) {
+    if headers.contains_key(EXPECT) {
+        return;
+    }
+    let mut rest = DRAIN_BYTES;
+    let discard = async {
+        while let Some(Ok(frame)) = incoming.frame().await {
+            let bytes = frame.data_ref().map_or(0, |piece| u64::try_from(piece.len()).unwrap_or(u64::MAX));
+            rest = rest.saturating_sub(bytes);
+            if rest == 0 {
+                break;
+            }
+        }
+    };
+    // Running out of time is no failure: the answer is sent all the same.
+    let _ = timeout(DRAIN_TIME, discard).await;
+}
+
+/// How a body is packed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::edge) enum Packing {
+    Gzip,
+    Deflate,
+}
+
+impl Packing {
+    /// What `Content-Encoding` says; `Ok(None)` for a plain body, `Err` for what gorgo cannot unpack.
+    pub(in crate::edge) fn of(headers: &HeaderMap) -> Result<Option<Self>, ()> {
+        let mut packing = None;
+        for value in headers.get_all(CONTENT_ENCODING) {
+            for token in value.to_str().map_err(|_| ())?.split(',') {
+                let found = match token.trim().to_ascii_lowercase().as_str() {
+                    "" | "identity" => continue,
+                    "gzip" | "x-gzip" => Self::Gzip,
+                    "deflate" => Self::Deflate,
+                    _ => return Err(()),
+                };
+                if packing.replace(found).is_some() {
+                    return Err(());
+                }
+            }
+        }
+        Ok(packing)
+    }
+
+    /// The plain bytes, at most `max_bytes` of them.
+    pub(in crate::edge) fn unpack(self, packed: &[u8], max_bytes: u64) -> Result<Vec<u8>, NotTaken> {
+        match self {
+            Self::Gzip => bounded(MultiGzDecoder::new(packed), max_bytes),
+            // The name stands for zlib, but some senders mean bare deflate.
+            Self::Deflate => match bounded(ZlibDecoder::new(packed), max_bytes) {
+                Err(NotTaken::Malformed) => bounded(DeflateDecoder::new(packed), max_bytes),
+                done => done,
+            },
+        }
+    }
+}
+
+fn bounded(decoder: impl Read, max_bytes: u64) -> Result<Vec<u8>, NotTaken> {
+    let mut plain = Vec::new();
+    let read = decoder.take(max_bytes.saturating_add(1)).read_to_end(&mut plain).map_err(|_| NotTaken::Malformed)?;
+    if u64::try_from(read).unwrap_or(u64::MAX) > max_bytes { Err(NotTaken::TooLarge) } else { Ok(plain) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use flate2::Compression;
+    use flate2::write::{DeflateEncoder, GzEncoder, ZlibEncoder};
+
+    use super::*;
+
+    #[test]
+    fn packed_bodies_are_unpacked_within_the_limit() {
+        let plain = vec![b'a'; 100_000];
+        let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+        gzip.write_all(&plain).unwrap();
+        let gzip = gzip.finish().unwrap();
+        assert_eq!(Packing::Gzip.unpack(&gzip, 100_000), Ok(plain.clone()));
+        assert_eq!(Packing::Gzip.unpack(&gzip, 99_999), Err(NotTaken::TooLarge));
+        assert_eq!(Packing::Gzip.unpack(b"rubbish", 10), Err(NotTaken::Malformed));
+        let mut zlib = ZlibEncoder::new(Vec::new(), Compression::fast());
+        zlib.write_all(&plain).unwrap();
+        assert_eq!(Packing::Deflate.unpack(&zlib.finish().unwrap(), 100_000), Ok(plain.clone()));
+        let mut bare = DeflateEncoder::new(Vec::new(), Compression::fast());
+        bare.write_all(&plain).unwrap();
+        assert_eq!(Packing::Deflate.unpack(&bare.finish().unwrap(), 100_000), Ok(plain));
+    }
+
+    #[test]
+    fn encodings_are_named() {
+        let of = |value: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(CONTENT_ENCODING, hyper::header::HeaderValue::from_static(value));
+            Packing::of(&headers)
+        };
+        assert_eq!(of("identity"), Ok(None));
+        assert_eq!(of("GZIP"), Ok(Some(Packing::Gzip)));
+        assert_eq!(of("deflate, identity"), Ok(Some(Packing::Deflate)));
+        assert_eq!(of("br"), Err(()));
+        assert_eq!(of("gzip, gzip"), Err(()));
+        assert_eq!(Packing::of(&HeaderMap::new()), Ok(None));
+    }
+}

@@ -1,0 +1,153 @@
+//! Which replica holds a stored object: a response that is to be continued, a file, a batch.
+//!
+//! Ids are learned from the answers that made them, and kept as hashes in two generations: when the young one is full
+//! it becomes the old one, and what was not used since is forgotten. An id that is not known is asked for in turn.
+
+use std::collections::HashMap;
+
+use memchr::memmem;
+use parking_lot::Mutex;
+use xxhash_rust::xxh3::xxh3_64;
+
+use gorgo_routing::model::{ApiPath, ReplicaId};
+
+/// Ids per generation.
+const GENERATION: usize = 50_000;
+/// An answer's id stands within its first bytes, or is not learned.
+const HEAD_BYTES: usize = 4 << 10;
+/// The paths whose objects live in one engine.
+const KEPT: [&str; 3] = ["/v1/responses", "/v1/files", "/v1/batches"];
+
+/// The holders known.
+#[derive(Debug, Default)]
+pub(in crate::edge) struct Holders {
+    generations: Mutex<[HashMap<u64, ReplicaId>; 2]>,
+}
+
+impl Holders {
+    pub(in crate::edge) fn learn(&self, id: &[u8], replica: ReplicaId) {
+        let mut generations = self.generations.lock();
+        if generations[0].len() >= GENERATION {
+            generations.swap(0, 1);
+            generations[0].clear();
+        }
+        generations[0].insert(xxh3_64(id), replica);
+    }
+
+    pub(in crate::edge) fn of(&self, id: &[u8]) -> Option<ReplicaId> {
+        let found = {
+            let generations = self.generations.lock();
+            let key = xxh3_64(id);
+            generations[0].get(&key).or_else(|| generations[1].get(&key)).copied()
+        };
+        if let Some(replica) = found {
+            self.learn(id, replica);
+        }
+        found
+    }
+}
+
+/// The object that a path names, as in `/v1/responses/ID/cancel`.
+pub(in crate::edge) fn named_by_path(path: &str) -> Option<&str> {
+    let rest = KEPT.iter().find_map(|kept| path.strip_prefix(kept)?.strip_prefix('/'))?;
+    rest.split('/').next().filter(|id| !id.is_empty())
+}
+
+/// The object that a body refers to: the response to be continued, the file of a batch.
+pub(in crate::edge) fn named_by_body<'a>(path: &str, body: &'a [u8]) -> Option<&'a [u8]> {
+    let key: &[u8] = match path {
+        "/v1/responses" => b"\"previous_response_id\"",
+        "/v1/batches" => b"\"input_file_id\"",
+        _ => return None,
+    };
+    string_member(body, key)
+}
+
+/// Whether an answer on this path makes an object whose id is worth remembering.
+pub(in crate::edge) fn makes_objects(api: ApiPath, path: &str) -> bool {
+    api == ApiPath::Responses || KEPT.iter().any(|kept| path.starts_with(kept))
+}
+
+/// Finds the id in the head of an answer: the first member `id`, in JSON and in a stream's first event alike.
+#[derive(Debug)]
+pub(in crate::edge) struct IdSeeker {
+    replica: ReplicaId,
+    head: Vec<u8>,
+    over: bool,
+}
+
+impl IdSeeker {
+    /// For an answer of this replica's.
+    pub(in crate::edge) const fn new(replica: ReplicaId) -> Self {
+        Self { replica, head: Vec::new(), over: false }
+    }
+
+    /// Sees the next bytes; the id and its holder, once, when it has passed.
+    pub(in crate::edge) fn push(&mut self, piece: &[u8]) -> Option<(Vec<u8>, ReplicaId)> {
+        if self.over {
+            return None;
+        }
+        let room = HEAD_BYTES - self.head.len();
+        self.head.extend_from_slice(&piece[..piece.len().min(room)]);
+        let id = string_member(&self.head, b"\"id\"").map(<[u8]>::to_vec);
+        if id.is_some() || self.head.len() == HEAD_BYTES {
+            self.over = true;
+            self.head = Vec::new();
+        }
+        id.map(|id| (id, self.replica))
+    }
+}
+
+/// The value of the first member of this name that is a complete string without escapes.
+fn string_member<'a>(json: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
+    let after = json[memmem::find(json, key)? + key.len()..].trim_ascii_start().strip_prefix(b":")?;
+    let value = after.trim_ascii_start().strip_prefix(b"\"")?;
+    let end = memchr::memchr2(b'"', b'\\', value)?;
+    (value[end] == b'"' && end > 0).then(|| &value[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_named_by_paths_and_bodies() {
+        assert_eq!(named_by_path("/v1/responses/resp_1/cancel"), Some("resp_1"));
+        assert_eq!(named_by_path("/v1/files/file-1"), Some("file-1"));
+        for other in ["/v1/responses", "/v1/responses/", "/v1/responsesx/y", "/v1/chat/completions"] {
+            assert_eq!(named_by_path(other), None, "{other}");
+        }
+        let body = br#"{"input":"\"previous_response_id\":\"no\"","previous_response_id" : "resp_1"}"#;
+        assert_eq!(named_by_body("/v1/responses", body), Some(&b"resp_1"[..]));
+        assert_eq!(named_by_body("/v1/responses", br#"{"previous_response_id":null}"#), None);
+        assert_eq!(named_by_body("/v1/chat/completions", body), None);
+    }
+
+    #[test]
+    fn an_id_is_found_across_pieces_once() {
+        let mut seeker = IdSeeker::new(ReplicaId(3));
+        assert_eq!(seeker.push(br#"{"object":"response","i"#), None);
+        assert_eq!(seeker.push(br#"d":"resp_"#), None);
+        assert_eq!(seeker.push(br#"1","output":[{"id":"x"}]}"#), Some((b"resp_1".to_vec(), ReplicaId(3))));
+        assert_eq!(seeker.push(br#""id":"y""#), None);
+        let mut endless = IdSeeker::new(ReplicaId(3));
+        assert_eq!(endless.push(&[b' '; 100_000]), None);
+        assert_eq!(endless.push(br#""id":"y""#), None);
+    }
+
+    #[test]
+    fn holders_are_bounded_and_the_used_stay() {
+        let holders = Holders::default();
+        holders.learn(b"used", ReplicaId(1));
+        holders.learn(b"unused", ReplicaId(2));
+        for index in 0_u32..200_000 {
+            holders.learn(&index.to_le_bytes(), ReplicaId(0));
+            if index % 10_000 == 0 {
+                assert_eq!(holders.of(b"used"), Some(ReplicaId(1)));
+            }
+        }
+        assert_eq!(holders.of(b"unused"), None);
+        let generations = holders.generations.lock();
+        assert!(generations.iter().all(|generation| generation.len() <= GENERATION));
+    }
+}

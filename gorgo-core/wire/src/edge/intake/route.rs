@@ -1,0 +1,63 @@
+//! Which path goes where.
+
+use std::sync::Arc;
+
+use hyper::body::Incoming;
+use hyper::header::{ALLOW, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode};
+
+use crate::edge::Data;
+use crate::edge::forward::forward;
+use crate::edge::intake::models;
+use crate::edge::listen::connection::ClientConnection;
+use crate::edge::local_reply::{error, json_text, wrong_method};
+use crate::edge::relay::AnswerBody;
+use gorgo_routing::model::ApiPath;
+
+/// Answers any request of the data port.
+pub(in crate::edge) async fn answer(
+    data: Arc<Data>,
+    client: ClientConnection,
+    request: Request<Incoming>,
+) -> Response<AnswerBody> {
+    let path = request.uri().path();
+    let method = request.method();
+    match path {
+        "/health" | "/ready" | "/v1/models" if *method == Method::OPTIONS => allowed("GET, HEAD, OPTIONS"),
+        "/health" | "/ready" | "/v1/models" if !matches!(*method, Method::GET | Method::HEAD) => {
+            wrong_method("GET, HEAD, OPTIONS")
+        }
+        "/health" => json_text(StatusCode::OK, r#"{"status":"ok"}"#.to_owned()),
+        "/ready" if data.is_ready() => json_text(StatusCode::OK, r#"{"status":"ready"}"#.to_owned()),
+        "/ready" => error(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "not_ready",
+            "the router is starting or draining, or no replica is available",
+        ),
+        "/v1/models" => models::list(&data, request.headers()).await,
+        _ => match ApiPath::of(path) {
+            ApiPath::Other if *method == Method::CONNECT || path == "*" => wrong_method("GET, HEAD, POST, OPTIONS"),
+            ApiPath::Other => match path.strip_prefix("/v1/models/") {
+                Some(model) if matches!(*method, Method::GET | Method::HEAD) => {
+                    models::one(&data, request.headers(), model).await
+                }
+                _ if !data.server.pass_engine_paths && !path.starts_with("/v1/") => error(
+                    StatusCode::NOT_FOUND,
+                    "unknown_path",
+                    "this path is not passed on (server.pass_engine_paths)",
+                ),
+                _ => forward(data, client, request, ApiPath::Other).await,
+            },
+            _ if *method == Method::OPTIONS => allowed("POST, OPTIONS"),
+            api if *method == Method::POST => forward(data, client, request, api).await,
+            _ => wrong_method("POST, OPTIONS"),
+        },
+    }
+}
+
+fn allowed(methods: &'static str) -> Response<AnswerBody> {
+    let mut response = Response::new(AnswerBody::whole(bytes::Bytes::new()));
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    response.headers_mut().insert(ALLOW, HeaderValue::from_static(methods));
+    response
+}

@@ -1,0 +1,87 @@
+//! What happens when the process may not open another file: a new client is told so, at once.
+//!
+//! Without a file handle nothing can be accepted, and clients would wait in the kernel's queue until they give up. One
+//! handle is held in reserve; given up for a moment, it lets one client in to be refused. Running streams keep theirs.
+
+use std::fs::File;
+use std::io;
+
+use tokio::net::{TcpListener, TcpStream};
+
+/// `EMFILE` of all Unix systems: this process has too many files open. `ENFILE`, of the whole system, is one less.
+const TOO_MANY_OPEN: i32 = 24;
+
+const ANSWER: &str = concat!(
+    "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\nconnection: close\r\n",
+    "content-length: 124\r\n\r\n",
+    r#"{"error":{"message":"too many open connections; try again later","type":"upstream_error","param":null,"code":"overloaded"}}"#,
+    "\n"
+);
+
+/// The handle in reserve.
+#[derive(Debug)]
+pub(in crate::edge) struct Reserve(Option<File>);
+
+impl Reserve {
+    pub(in crate::edge) fn take() -> Self {
+        Self(File::open("/dev/null").ok())
+    }
+
+    /// Takes a handle again where none was free last time.
+    pub(in crate::edge) fn renew(&mut self) {
+        if self.0.is_none() {
+            *self = Self::take();
+        }
+    }
+
+    /// Refuses one client, where that is what this error of `accept` calls for. `false`: it is not, or it cannot be done.
+    pub(in crate::edge) async fn refuse(&mut self, listener: &TcpListener, error: &io::Error) -> bool {
+        let full = error.raw_os_error().is_some_and(|code| code == TOO_MANY_OPEN || code == TOO_MANY_OPEN - 1);
+        if !full || self.0.take().is_none() {
+            return false;
+        }
+        let accepted = listener.accept().await;
+        if let Ok((stream, _)) = &accepted {
+            tell(stream);
+        }
+        let refused = accepted.is_ok();
+        drop(accepted);
+        self.renew();
+        refused
+    }
+}
+
+/// Nothing is waited for: the answer fits into the kernel's buffer, and who is not there any more needs none.
+fn tell(stream: &TcpStream) {
+    // What was asked is taken out, so that closing sends no reset ahead of the answer.
+    let _ = stream.try_read(&mut [0; 16 << 10]);
+    let _ = stream.try_write(ANSWER.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+
+    #[test]
+    fn the_answer_has_the_length_that_it_states() {
+        let (head, body) = ANSWER.split_once("\r\n\r\n").unwrap();
+        assert!(head.ends_with(&format!("content-length: {}", body.len())), "{}", body.len());
+        let body: serde_json::Value = serde_json::from_str(body).unwrap();
+        assert_eq!(body["error"]["code"], "overloaded");
+    }
+
+    #[tokio::test]
+    async fn one_client_is_refused_and_other_errors_are_not_its_business() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut reserve = Reserve::take();
+        assert!(!reserve.refuse(&listener, &io::Error::from_raw_os_error(13)).await);
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        assert!(reserve.refuse(&listener, &io::Error::from_raw_os_error(TOO_MANY_OPEN)).await);
+        let mut text = String::new();
+        client.read_to_string(&mut text).await.unwrap();
+        assert_eq!(text, ANSWER);
+        assert!(reserve.0.is_some(), "it is held again");
+    }
+}

@@ -1,0 +1,416 @@
+//! Step 6 of a request: the response goes back to the client.
+//!
+//! The answer's body on its way to the client: as it comes, byte for byte. What came together goes on together, in one
+//! write; what came alone goes on at once.
+//!
+//! Pulled by hyper, so nothing is read from the engine while the client does not read: a slow client makes the engine's
+//! writes block, not our memory grow. Dropped by hyper when the client is gone, which closes the engine's connection.
+//! An answer that breaks never looks whole: a stream of events gets one error event, then its connection closes; any
+//! other body is aborted.
+
+mod idle_timer;
+pub(super) mod observer;
+
+use std::future::poll_fn;
+use std::io;
+use std::mem;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, Incoming};
+use tokio_util::sync::CancellationToken;
+
+use super::Data;
+use super::forward::attempt::Attempt;
+use super::intake::object_owners::IdSeeker;
+use super::ledger::{Ledger, Outcome};
+use super::local_reply::error_event;
+use super::relay::idle_timer::Silence;
+use super::relay::observer::{Verdict, Watch};
+use super::upstream::pool::Carrier;
+use crate::engine::Observed;
+use gorgo_routing::model::{At, ErrorClass, EventKind, ReplicaId, Usage};
+
+/// Once so many bytes are ready for the client they are written before more are read.
+const READY_BYTES: usize = 64 << 10;
+/// Small pieces that are ready together are joined up to this length.
+const JOINED_BYTES: usize = 16 << 10;
+
+/// A body that gorgo sends to a client.
+pub(super) enum AnswerBody {
+    /// One of gorgo's own.
+    Whole(Bytes),
+    /// An engine's.
+    Relay(Box<Relay>),
+}
+
+impl AnswerBody {
+    pub(super) const fn whole(bytes: Bytes) -> Self {
+        Self::Whole(bytes)
+    }
+}
+
+/// An engine's answer that is being relayed.
+pub(super) struct Relay {
+    data: Arc<Data>,
+    incoming: Incoming,
+    carrier: Option<Carrier>,
+    rows: Option<(Attempt, Ledger)>,
+    status: u16,
+    watch: Watch,
+    /// Looks for the id of an object that the engine now holds.
+    seeker: Option<IdSeeker>,
+    first_byte: Option<At>,
+    /// Pieces ready for the client; `next` is the first of them not handed over.
+    out: Vec<Bytes>,
+    next: usize,
+    /// Bytes in `out` since it was last empty.
+    ready: usize,
+    ending: Option<Ending>,
+    read_to_end: bool,
+    /// Before it is broken off, the client was sent what there was.
+    flushed: bool,
+    failed: bool,
+    silence: Silence,
+    /// Closes the client's connection once the body has ended.
+    close_client: CancellationToken,
+}
+
+/// What is left to do after the last piece.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Ending {
+    error: Option<ErrorClass>,
+    /// Break the transfer off, so that the client sees it.
+    abort: bool,
+}
+
+/// Breaks off a transfer.
+#[derive(Debug, thiserror::Error)]
+#[error("the replica's answer broke off")]
+pub(super) struct BrokenOff;
+
+impl Relay {
+    pub(super) fn new(
+        data: &Arc<Data>,
+        status: u16,
+        incoming: Incoming,
+        carrier: Carrier,
+        watch: Watch,
+        close_client: CancellationToken,
+    ) -> Self {
+        Self {
+            data: Arc::clone(data),
+            incoming,
+            carrier: Some(carrier),
+            rows: None,
+            status,
+            watch,
+            seeker: None,
+            first_byte: None,
+            out: Vec::new(),
+            next: 0,
+            ready: 0,
+            ending: None,
+            read_to_end: false,
+            flushed: false,
+            failed: false,
+            silence: Silence::new(data.idle_timeout(), &data.cut),
+            close_client,
+        }
+    }
+
+    /// Remembers at which replica the object is that this answer makes or shows.
+    pub(super) fn seek_id(&mut self, replica: ReplicaId) {
+        self.seeker = Some(IdSeeker::new(replica));
+    }
+
+    /// Waits for the first frame, before the client was promised anything. `Err`: the answer broke before it began.
+    pub(super) async fn first_frame(&mut self) -> Result<(), ErrorClass> {
+        loop {
+            let frame = poll_fn(|cx| self.poll_incoming(cx)).await;
+            let now = self.data.clock.now();
+            match frame {
+                None => return Err(ErrorClass::UpstreamAborted),
+                Some(Err(_)) => return Err(ErrorClass::UpstreamAborted),
+                Some(Ok(frame)) => {
+                    let Ok(piece) = frame.into_data() else { continue };
+                    if piece.is_empty() {
+                        continue;
+                    }
+                    self.take_in(piece, now);
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn poll_incoming(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let mut incoming = Pin::new(&mut self.incoming);
+        match &mut self.carrier {
+            Some(carrier) => carrier.drive(cx, |cx| incoming.as_mut().poll_frame(cx)),
+            None => incoming.poll_frame(cx),
+        }
+    }
+
+    /// An error event that came before any content: the engine refused, with the status it names.
+    pub(super) fn refused_in_stream(&self) -> Option<u16> {
+        let observed = self.watch.observed()?;
+        let error = observed.error?;
+        if observed.content_events > 0 { None } else { Some(error.code.unwrap_or(500)) }
+    }
+
+    /// Whether the client may get other bytes than the engine sent, so that a stated length would be wrong.
+    pub(super) const fn may_change_length(&self) -> bool {
+        matches!(self.watch, Watch::Stream(_))
+    }
+
+    /// Hands over the rows to be written when the answer ends. From here on the relay answers for both.
+    pub(super) fn start(mut self, attempt: Attempt, ledger: Ledger) -> AnswerBody {
+        self.rows = Some((attempt, ledger));
+        self.tell_first_content();
+        self.give_back_connection();
+        if self.incoming.is_end_stream() && self.ending.is_none() {
+            let now = self.data.clock.now();
+            self.upstream_ended(now);
+        }
+        if let Some(ending) = self.ending
+            && self.out.is_empty()
+        {
+            self.settle(ending.error);
+        }
+        AnswerBody::Relay(Box::new(self))
+    }
+
+    fn take_in(&mut self, piece: Bytes, now: At) {
+        self.first_byte.get_or_insert(now);
+        if let Some((attempt, _)) = &self.rows {
+            self.data.vitals.heard(attempt.replica(), now);
+        }
+        if let Some((id, replica)) = self.seeker.as_mut().and_then(|seeker| seeker.push(&piece)) {
+            self.data.holders.learn(&id, replica);
+        }
+        let before = self.out.len();
+        self.watch.push(piece, now, &mut self.out);
+        self.ready += self.out[before..].iter().map(Bytes::len).sum::<usize>();
+        self.tell_first_content();
+        if self.incoming.is_end_stream() {
+            self.upstream_ended(now);
+        }
+    }
+
+    /// The engine ended its body as HTTP wants it. Whether the answer is whole is another question.
+    fn upstream_ended(&mut self, now: At) {
+        self.read_to_end = true;
+        self.give_back_connection();
+        let status = self.status;
+        let mut error = match status {
+            400..500 => Some(ErrorClass::ClientError),
+            500.. => Some(ErrorClass::UpstreamStatus),
+            _ => None,
+        };
+        let verdict = self.watch.finish(now, &mut self.out);
+        self.tell_first_content();
+        if verdict == Verdict::Error {
+            error = error.or(Some(ErrorClass::UpstreamErrorEvent));
+        }
+        if verdict == Verdict::Truncated && error.is_none() {
+            self.broke(ErrorClass::UpstreamAborted);
+        } else {
+            self.ending = Some(Ending { error, abort: false });
+        }
+    }
+
+    fn tell_first_content(&mut self) {
+        let first_content = self.watch.observed().and_then(|observed| observed.first_content);
+        if let (Some(at), Some((attempt, _))) = (first_content, &mut self.rows) {
+            attempt.first_content(at);
+        }
+    }
+
+    /// Lets another request have the connection, once this answer was read to its end.
+    fn give_back_connection(&mut self) {
+        if let Some((attempt, _)) = &self.rows
+            && self.read_to_end
+            && let Some(carrier) = self.carrier.take()
+            && let Some(upstream) = attempt.upstream()
+        {
+            upstream.pool.give_back(carrier, self.data.clock.now());
+        }
+    }
+
+    /// The answer will not be completed.
+    fn broke(&mut self, class: ErrorClass) {
+        self.carrier = None;
+        let Watch::Stream(reader) = &mut self.watch else {
+            self.ending = Some(Ending { error: Some(class), abort: true });
+            return;
+        };
+        if reader.observed().done {
+            // Everything a client waits for has come; only the transfer's own end is missing.
+            self.ending = Some(Ending { error: None, abort: false });
+            return;
+        }
+        reader.drop_held();
+        if !reader.between_events() {
+            self.out.push(Bytes::from_static(b"\n\n"));
+        }
+        let (code, message) = match class {
+            ErrorClass::IdleTimeout => ("upstream_idle_timeout", "the replica sent nothing for too long"),
+            ErrorClass::Shutdown => ("router_shutdown", "the router shut down before the answer was complete"),
+            _ => ("upstream_aborted", "the replica broke off before the answer was complete"),
+        };
+        self.out.push(error_event(reader.dialect(), code, message));
+        self.close_client.cancel();
+        self.ending = Some(Ending { error: Some(class), abort: false });
+    }
+
+    /// Writes the rows and gives the load back; once.
+    fn settle(&mut self, error: Option<ErrorClass>) {
+        let Some((attempt, ledger)) = self.rows.take() else { return };
+        // Closes the engine's connection where its answer was not read to the end.
+        self.carrier = None;
+        let counted = Observed { usage: self.watch.usage(), ..Observed::default() };
+        let mut observed = self.watch.observed().unwrap_or(&counted).clone();
+        if error.is_none() && self.status == 200 {
+            self.check_cached_tokens(&attempt, &ledger, &mut observed.usage);
+        }
+        attempt.end(error, observed.usage);
+        ledger.end(&Outcome {
+            status: Some(self.status),
+            error,
+            first_byte: self.first_byte,
+            observed: Some(&observed),
+        });
+    }
+
+    fn check_cached_tokens(&self, attempt: &Attempt, ledger: &Ledger, usage: &mut Usage) {
+        let Some(upstream) = attempt.upstream() else { return };
+        if let Some(text) = upstream.check_cached_tokens(usage, ledger.predicted_cached_tokens.unwrap_or(0)) {
+            self.data.outlet.note(EventKind::MissingSignal, attempt.replica(), text);
+        }
+    }
+
+    /// The next piece for the client: small ones that are ready together are joined, which costs less than to frame and
+    /// write each for itself.
+    fn next_piece(&mut self) -> Option<Bytes> {
+        let (first, more) = self.out.get_mut(self.next..)?.split_first_mut()?;
+        let (mut length, mut count) = (first.len(), 1);
+        for piece in &*more {
+            if length + piece.len() > JOINED_BYTES {
+                break;
+            }
+            length += piece.len();
+            count += 1;
+        }
+        let piece = if count == 1 {
+            mem::take(first)
+        } else {
+            let mut joined = Vec::with_capacity(length);
+            for piece in &mut self.out[self.next..self.next + count] {
+                joined.extend_from_slice(&mem::take(piece));
+            }
+            Bytes::from(joined)
+        };
+        self.next += count;
+        if self.next == self.out.len() {
+            self.out.clear();
+            (self.next, self.ready) = (0, 0);
+        }
+        Some(piece)
+    }
+
+    /// Takes in all that has come from the engine, up to [`READY_BYTES`]. Never waits for more where there is something.
+    fn gather(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        // An engine that never pauses must not outrun the end.
+        if self.ending.is_none() && self.data.cut.is_made() {
+            self.broke(ErrorClass::Shutdown);
+        }
+        while self.ending.is_none() && self.ready < READY_BYTES {
+            match self.poll_incoming(cx) {
+                Poll::Ready(Some(Ok(frame))) => {
+                    self.silence.broken();
+                    let now = self.data.clock.now();
+                    // Trailers are of the connection between router and engine.
+                    if let Ok(piece) = frame.into_data() {
+                        self.take_in(piece, now);
+                    }
+                }
+                Poll::Ready(Some(Err(_))) => self.broke(ErrorClass::UpstreamAborted),
+                Poll::Ready(None) => {
+                    let now = self.data.clock.now();
+                    self.upstream_ended(now);
+                }
+                Poll::Pending if !self.out.is_empty() => break,
+                Poll::Pending => {
+                    let class = ready!(self.silence.poll(&*self.data.clock, cx));
+                    self.broke(class);
+                }
+            }
+        }
+        Poll::Ready(())
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+        if self.next == 0 {
+            ready!(self.gather(cx));
+        }
+        if let Some(piece) = self.next_piece() {
+            if let Some(ending) = self.ending
+                && self.out.is_empty()
+            {
+                // hyper need not ask again after the last byte of a stated length.
+                self.settle(ending.error);
+            }
+            return Poll::Ready(Some(Ok(Frame::data(piece))));
+        }
+        let Some(ending) = self.ending else { return Poll::Pending };
+        self.settle(ending.error);
+        if ending.abort && !self.failed {
+            if !mem::replace(&mut self.flushed, true) {
+                // hyper drops what it has not written when a body fails: it writes first where the body has nothing.
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            self.failed = true;
+            return Poll::Ready(Some(Err(BrokenOff)));
+        }
+        Poll::Ready(None)
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        // Still open, so the last piece was not handed over: nobody reads any more.
+        let error = self.ending.and_then(|ending| ending.error).unwrap_or_else(|| self.data.abandoned());
+        self.settle(Some(error));
+    }
+}
+
+impl Body for AnswerBody {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        match self.get_mut() {
+            Self::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Self::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(mem::take(bytes))))),
+            Self::Relay(relay) => relay.poll(cx).map_err(io::Error::other),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Whole(bytes) => bytes.is_empty(),
+            Self::Relay(relay) => relay.out.is_empty() && relay.ending.is_some_and(|ending| !ending.abort),
+        }
+    }
+
+    fn size_hint(&self) -> hyper::body::SizeHint {
+        match self {
+            Self::Whole(bytes) => hyper::body::SizeHint::with_exact(u64::try_from(bytes.len()).unwrap_or(u64::MAX)),
+            Self::Relay(_) => hyper::body::SizeHint::default(),
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Opening a TCP connection to a replica: its name looked up each time, options set before the first packet.
+//!
+//! A name is asked for at each dial, so a replica that moves is found as soon as its connections end. The addresses of a
+//! name are tried in turn; [`crate::edge::upstream::pool`] limits how long all that may take.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+use tokio::net::{TcpSocket, TcpStream, lookup_host};
+
+use gorgo_routing::config::HttpVersion;
+
+/// TCP keep-alive, so that a dead peer is noticed.
+const TCP_KEEPALIVE: Duration = Duration::from_secs(15);
+
+/// Where a replica listens, and how it is talked to.
+#[derive(Debug, Clone)]
+pub(in crate::edge) struct Target {
+    pub(in crate::edge) host: String,
+    pub(in crate::edge) port: u16,
+    pub(in crate::edge) http: HttpVersion,
+    /// Congestion control of its connections; `None`: the system's choice.
+    pub(in crate::edge) congestion: Option<Arc<str>>,
+}
+
+impl Target {
+    /// A new connection.
+    ///
+    /// # Errors
+    /// The name is unknown, or the last of its addresses cannot be reached.
+    pub(in crate::edge) async fn connect(&self) -> io::Result<TcpStream> {
+        #[cfg(test)]
+        if let Some(address) = told(&self.host) {
+            return self.connect_to(std::iter::once(address)).await;
+        }
+        self.connect_to(lookup_host((self.host.as_str(), self.port)).await?).await
+    }
+
+    /// The first of these addresses that answers.
+    async fn connect_to(&self, addresses: impl Iterator<Item = SocketAddr>) -> io::Result<TcpStream> {
+        let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        for address in addresses {
+            let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+            if let Some(name) = &self.congestion {
+                set_congestion(SockRef::from(&socket), name)?;
+            }
+            match socket.connect(address).await {
+                Ok(stream) => return ready(stream),
+                Err(error) => failed = error,
+            }
+        }
+        Err(failed)
+    }
+}
+
+fn ready(stream: TcpStream) -> io::Result<TcpStream> {
+    // Without it the last piece of each request waits for a delayed acknowledgement.
+    stream.set_nodelay(true)?;
+    SockRef::from(&stream)
+        .set_tcp_keepalive(&TcpKeepalive::new().with_time(TCP_KEEPALIVE).with_interval(TCP_KEEPALIVE))?;
+    Ok(stream)
+}
+
+/// Whether this process may choose a congestion control of this name.
+///
+/// # Errors
+/// What the system says against it.
+pub(in crate::edge) fn check_congestion(name: &str) -> io::Result<()> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
+    set_congestion(SockRef::from(&socket), name)
+}
+
+#[cfg(target_os = "linux")]
+fn set_congestion(socket: SockRef<'_>, name: &str) -> io::Result<()> {
+    socket.set_tcp_congestion(name.as_bytes())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn set_congestion(_socket: SockRef<'_>, _name: &str) -> io::Result<()> {
+    Err(io::Error::new(io::ErrorKind::Unsupported, "only Linux lets a program choose it"))
+}
+
+/// Names that tests move about.
+#[cfg(test)]
+static NAMES: parking_lot::Mutex<Vec<(String, SocketAddr)>> = parking_lot::Mutex::new(Vec::new());
+
+#[cfg(test)]
+pub(in crate::edge) fn tell_name(name: &str, address: SocketAddr) {
+    NAMES.lock().push((name.to_owned(), address));
+}
+
+#[cfg(test)]
+fn told(name: &str) -> Option<SocketAddr> {
+    NAMES.lock().iter().rev().find(|(told, _)| told == name).map(|(_, address)| *address)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    fn target(host: &str, port: u16) -> Target {
+        Target { host: host.to_owned(), port, http: HttpVersion::Http1, congestion: None }
+    }
+
+    #[tokio::test]
+    async fn names_are_looked_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let by_name = target("localhost", address.port());
+        assert_eq!(by_name.connect().await.unwrap().peer_addr().unwrap().port(), address.port());
+        // `.invalid` never is a name (RFC 6761).
+        assert!(target("gorgo.invalid", address.port()).connect().await.is_err());
+    }
+
+    #[tokio::test]
+    async fn the_addresses_of_a_name_are_tried_in_turn() {
+        let (first, second) =
+            (TcpListener::bind("127.0.0.1:0").await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap());
+        let (gone, there) = (first.local_addr().unwrap(), second.local_addr().unwrap());
+        drop(first);
+        let found = target("unused", 0).connect_to([gone, there].into_iter()).await.unwrap();
+        assert_eq!(found.peer_addr().unwrap(), there);
+        assert!(found.nodelay().unwrap());
+        assert_eq!(
+            target("unused", 0).connect_to([gone].into_iter()).await.unwrap_err().kind(),
+            io::ErrorKind::ConnectionRefused
+        );
+        assert_eq!(target("unused", 0).connect_to([].into_iter()).await.unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn the_congestion_control_is_the_one_that_was_asked_for() {
+        // Always built in and always allowed.
+        check_congestion("reno").unwrap();
+        assert!(check_congestion("no-such-thing").is_err());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut target = target("127.0.0.1", listener.local_addr().unwrap().port());
+        target.congestion = Some("reno".into());
+        let stream = target.connect().await.unwrap();
+        let name = SockRef::from(&stream).tcp_congestion().unwrap();
+        assert_eq!(String::from_utf8_lossy(&name).trim_end_matches('\0'), "reno");
+    }
+}

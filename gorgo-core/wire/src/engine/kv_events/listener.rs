@@ -1,0 +1,251 @@
+//! Listens to one engine's publisher, for as long as the router runs: connects, takes in batches, asks for missed ones,
+//! and connects again when the connection breaks.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use tokio::time::sleep;
+use zeromq::{Socket, SocketEvent, SocketOptions, SocketRecv, SubSocket, ZmqError, ZmqMessage};
+
+use super::decode::{self, BadFrame, Batch};
+use super::replay;
+use super::sequence::{Act, Seen, Sequence};
+use super::{CacheFacts, Tally};
+use crate::engine::monitor::Senses;
+use gorgo_routing::model::{At, EventKind, KvChange, ReplicaId};
+
+/// Longest time that connecting may take.
+const CONNECT_LIMIT: Duration = Duration::from_secs(2);
+/// Time between two tries to connect.
+const PAUSE: Duration = Duration::from_secs(1);
+/// After so long without a batch the engine is asked whether there was none: the last ones may be lost without a word.
+const SILENCE: Duration = Duration::from_secs(15);
+/// The same complaint is not made more often, ms.
+const COMPLAINTS_EVERY_MS: f64 = 60_000.0;
+
+/// Where a replica's events come from.
+#[derive(Debug, Clone)]
+pub struct Source {
+    /// Whose.
+    pub replica: ReplicaId,
+    /// Its name, for texts.
+    pub name: Arc<str>,
+    /// Address of its publisher; with the host `*`: it connects to the router.
+    pub events: String,
+    /// Where it answers for missed events.
+    pub replay: Option<String>,
+}
+
+/// Listens to a replica until `senses.stop`.
+pub async fn listen_loop(source: Source, facts: Arc<dyn CacheFacts>, senses: Senses, tally: Arc<Tally>) {
+    let stop = senses.stop.clone();
+    let sequence = Sequence::new(source.replay.is_some());
+    let mut ear =
+        Ear { source, facts, senses, tally, sequence, bad: Seldom::default(), lost: Seldom::default(), told: false };
+    loop {
+        let step = async {
+            let ended = ear.listen().await;
+            ear.broke();
+            if let Err(cause) = ended {
+                ear.cannot(&cause);
+            }
+            sleep(PAUSE).await;
+        };
+        tokio::select! {
+            () = step => {}
+            () = stop.cancelled() => return,
+        }
+    }
+}
+
+/// A complaint that is not made each time.
+#[derive(Debug, Default)]
+struct Seldom(Option<At>);
+
+impl Seldom {
+    fn may(&mut self, now: At) -> bool {
+        let may = self.0.is_none_or(|last| now.millis_since(last) >= COMPLAINTS_EVERY_MS);
+        if may {
+            self.0 = Some(now);
+        }
+        may
+    }
+}
+
+struct Ear {
+    source: Source,
+    facts: Arc<dyn CacheFacts>,
+    senses: Senses,
+    tally: Arc<Tally>,
+    sequence: Sequence,
+    bad: Seldom,
+    lost: Seldom,
+    /// Whether it was said that the publisher cannot be had; once, until it can.
+    told: bool,
+}
+
+/// The address to bind to, where the publisher is to connect.
+fn bound(address: &str) -> Option<String> {
+    address.strip_prefix("tcp://*:").map(|port| format!("tcp://0.0.0.0:{port}"))
+}
+
+impl Ear {
+    /// Connects and listens until the connection breaks.
+    async fn listen(&mut self) -> Result<(), ZmqError> {
+        let mut options = SocketOptions::default();
+        options.connect_timeout(CONNECT_LIMIT);
+        let mut socket = SubSocket::with_options(options);
+        let mut monitor = socket.monitor();
+        socket.subscribe("").await?;
+        let bound = bound(&self.source.events);
+        if let Some(address) = &bound {
+            socket.bind(address).await?;
+        } else {
+            socket.connect(&self.source.events).await?;
+            self.connected().await;
+        }
+        loop {
+            tokio::select! {
+                message = socket.recv() => match message {
+                    Ok(message) => self.take(message).await,
+                    Err(_) if bound.is_some() => {}
+                    Err(cause) => return Err(cause),
+                },
+                event = monitor.recv() => match event {
+                    Ok(SocketEvent::Accepted(..)) => self.connected().await,
+                    Ok(SocketEvent::Disconnected(_)) if bound.is_some() => self.broke(),
+                    Ok(SocketEvent::Disconnected(_)) | Err(_) => return Ok(()),
+                    Ok(_) => {}
+                },
+                () = sleep(SILENCE) => {
+                    if let Some(from) = self.sequence.look() {
+                        self.perform(vec![Act::Ask(from)], None).await;
+                    }
+                }
+            }
+        }
+    }
+
+    fn cannot(&mut self, cause: &ZmqError) {
+        if !std::mem::replace(&mut self.told, true) {
+            let Source { replica, name, events, .. } = &self.source;
+            let text = format!(
+                "replica {name}: its cache events cannot be had from {events}: {cause}; it will be tried again"
+            );
+            self.senses.outlet.note(EventKind::MissingSignal, *replica, text);
+        }
+    }
+
+    async fn connected(&mut self) {
+        self.told = false;
+        self.tally.connected.store(true, Relaxed);
+        if let Some(from) = self.sequence.connected() {
+            self.perform(vec![Act::Ask(from)], None).await;
+        }
+    }
+
+    /// Without a replay nobody can say what is missed from now on, or whether it is the same engine that comes back.
+    fn broke(&self) {
+        if self.tally.connected.swap(false, Relaxed) && self.source.replay.is_none() {
+            self.facts.apply(self.source.replica, &[KvChange::Unsure]);
+        }
+    }
+
+    async fn take(&mut self, message: ZmqMessage) {
+        let frames = message.into_vec();
+        let [_, number, payload] = &frames[..] else { return self.bad(BadFrame::Frames(frames.len())) };
+        let number = match decode::number(number).map(u64::try_from) {
+            Ok(Ok(number)) => number,
+            Ok(Err(_)) => return self.bad(BadFrame::Unexpected("a batch's number")),
+            Err(bad) => return self.bad(bad),
+        };
+        match decode::batch(payload) {
+            Ok(batch) => {
+                let seen = Seen { number, made: batch.made };
+                let acts = self.sequence.live(seen);
+                if acts.iter().any(|act| matches!(act, Act::Ask(_) | Act::Unsure)) {
+                    self.tally.gaps.fetch_add(1, Relaxed);
+                }
+                self.perform(acts, Some((seen, batch))).await;
+            }
+            Err(bad) => {
+                self.bad(bad);
+                let acts = self.sequence.unreadable(number);
+                self.perform(acts, None).await;
+            }
+        }
+    }
+
+    fn bad(&mut self, bad: BadFrame) {
+        self.tally.bad_frames.fetch_add(1, Relaxed);
+        if self.bad.may(self.senses.clock.now()) {
+            let text =
+                format!("replica {}: a frame of {} is no cache event: {bad}", self.source.name, self.source.events);
+            self.senses.outlet.note(EventKind::MissingSignal, self.source.replica, text);
+        }
+    }
+
+    /// Does what the sequence says. `live`: the batch that it was said of.
+    async fn perform(&mut self, acts: Vec<Act>, mut live: Option<(Seen, Batch)>) {
+        let mut acts = acts;
+        let mut batches = Vec::new();
+        // A question leads to at most one more, so that this ends whatever the engine answers.
+        for asked in 0..3 {
+            let question = acts.iter().find_map(|act| if let Act::Ask(from) = act { Some(*from) } else { None });
+            let Some(from) = question else {
+                if asked == 0 {
+                    batches.extend(live.take().map(|(_, batch)| batch));
+                }
+                self.obey(&acts, &batches);
+                break;
+            };
+            let Some(address) = &self.source.replay else { break };
+            self.tally.replays.fetch_add(1, Relaxed);
+            let answer = replay::ask(address, from).await;
+            self.tally.bad_frames.fetch_add(answer.bad_frames, Relaxed);
+            acts = self.sequence.replayed(&answer.seen, answer.whole);
+            batches = answer.batches;
+        }
+        if let Some((seen, batch)) = live {
+            let acts = self.sequence.after(seen);
+            self.obey(&acts, &[batch]);
+        }
+    }
+
+    fn obey(&mut self, acts: &[Act], batches: &[Batch]) {
+        let (replica, name) = (self.source.replica, Arc::clone(&self.source.name));
+        for act in acts {
+            match *act {
+                Act::Whole => self.facts.apply(replica, &[KvChange::Whole]),
+                Act::Restarted => {
+                    self.facts.apply(replica, &[KvChange::Restarted]);
+                    let text = format!("replica {name}: its cache events begin anew; its index entries were dropped");
+                    self.senses.outlet.note(EventKind::ReplicaRestarted, replica, text);
+                }
+                Act::Unsure => {
+                    self.facts.apply(replica, &[KvChange::Unsure]);
+                    if self.lost.may(self.senses.clock.now()) {
+                        let remedy = match &self.source.replay {
+                            Some(_) => "the engine has not kept them",
+                            None => "name where it answers for them with kv_replay",
+                        };
+                        let text = format!(
+                            "replica {name}: cache events are missing ({remedy}); what it holds is not known for certain \
+                             until it restarts or clears its cache"
+                        );
+                        self.senses.outlet.note(EventKind::MissingSignal, replica, text);
+                    }
+                }
+                Act::Take(place) => {
+                    let Some(batch) = batches.get(place) else { continue };
+                    self.tally.batches.fetch_add(1, Relaxed);
+                    self.tally.unknown_events.fetch_add(batch.unknown, Relaxed);
+                    self.tally.unheard.store(0, Relaxed);
+                    self.facts.apply(replica, &batch.changes);
+                }
+                Act::Leave | Act::Ask(_) => {}
+            }
+        }
+    }
+}

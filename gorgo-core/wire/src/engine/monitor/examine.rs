@@ -1,0 +1,134 @@
+//! Whether what listens at an address is the engine that it is said to be: asked once, for people, before traffic goes
+//! there. An HTTP server that answers is no engine yet: it must have a list of models, and its metrics must be those of
+//! the engine that the configuration names.
+
+use std::time::Duration;
+
+use hyper::StatusCode;
+use tokio_util::task::TaskTracker;
+
+use crate::engine::client::{Client, GetError};
+use crate::engine::monitor::metrics;
+use crate::engine::monitor::scrape::{MOST_BYTES, model_names};
+use crate::engine::monitor::{Watched, key_complaint};
+use gorgo_routing::model::Clock;
+use gorgo_routing::model::engine::MetricsPage;
+
+/// What was found at an address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Finding {
+    /// An engine, as configured: its models, and what it does not say although it could.
+    Engine {
+        /// Names of its models.
+        models: Vec<String>,
+        /// What is missing, and what would make it.
+        lacks: Option<String>,
+    },
+    /// Something answers, and it is no engine, or wants another key: why.
+    Other(String),
+    /// Nothing answers: why.
+    Silent(String),
+}
+
+/// Asks a replica for its models and its metrics. `limit`: for each connection and each answer. HTTP/2 spawns on `tasks`.
+pub async fn examine(watched: &Watched, limit: Duration, clock: &dyn Clock, tasks: &TaskTracker) -> Finding {
+    let mut client = Client::new(watched.endpoint.clone(), tasks.clone());
+    let path = watched.adapter.models_path;
+    let answer = match client.get_following(path, MOST_BYTES, limit, clock).await {
+        Ok((answer, _)) => answer,
+        Err(cause @ GetError::Broken(_)) => return Finding::Other(format!("it does not speak HTTP: {cause}")),
+        Err(cause) => return Finding::Silent(cause.to_string()),
+    };
+    if let Some(complaint) = key_complaint(watched, path, answer.status) {
+        return Finding::Other(complaint);
+    }
+    let models = answer.status.is_success().then(|| model_names(&answer.body)).flatten();
+    let Some(models) = models else {
+        let said = match answer.status {
+            status if status.is_success() => "with something that is no list of models".to_owned(),
+            status => format!("with {}", status.as_u16()),
+        };
+        return Finding::Other(format!("it answers GET {path} {said}: no engine listens there; is `url` right?"));
+    };
+    let lacks = match &watched.adapter.metrics {
+        Some(page) => missing_metrics(watched, page, &mut client, limit, clock).await,
+        None => None,
+    };
+    Finding::Engine { models: models.iter().map(ToString::to_string).collect(), lacks }
+}
+
+async fn missing_metrics(
+    watched: &Watched,
+    page: &MetricsPage,
+    client: &mut Client,
+    limit: Duration,
+    clock: &dyn Clock,
+) -> Option<String> {
+    let (path, engine) = (page.path, watched.adapter.kind.name());
+    match client.get_following(path, MOST_BYTES, limit, clock).await {
+        Ok((answer, _)) if answer.status.is_success() => metrics::read(&answer.body, page.series)
+            .is_empty()
+            .then(|| format!("GET {path} has no metric of {engine}; is `engine` right?")),
+        Ok((answer, _)) => Some(match page.flag.filter(|_| answer.status != StatusCode::UNAUTHORIZED) {
+            Some(flag) => format!("GET {path} answers {}: start {engine} with {flag}", answer.status.as_u16()),
+            None => format!("GET {path} answers {}, so its metrics are unknown", answer.status.as_u16()),
+        }),
+        Err(cause) => Some(format!("GET {path}: {cause}, so its metrics are unknown")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::monitor::mock::{Mock, Nobody, Ticks, reply};
+    use gorgo_routing::model::EngineKind;
+
+    const MODELS: &str = r#"{"object":"list","data":[{"id":"small"}]}"#;
+
+    async fn found(mock: &Mock, engine: EngineKind) -> Finding {
+        examined(&mock.watched(engine, None)).await
+    }
+
+    async fn examined(watched: &Watched) -> Finding {
+        examine(watched, Duration::from_secs(5), &Ticks::new(), &TaskTracker::new()).await
+    }
+
+    #[tokio::test]
+    async fn an_engine_is_told_from_any_other_server() {
+        let engine = Mock::start(|request| match request.uri().path() {
+            "/v1/models" => reply(200, MODELS),
+            "/metrics" => reply(200, "vllm:num_requests_running 1\n"),
+            _ => reply(404, ""),
+        })
+        .await;
+        let models = vec!["small".to_owned()];
+        assert_eq!(found(&engine, EngineKind::Vllm).await, Finding::Engine { models: models.clone(), lacks: None });
+        let lacks = Some("GET /metrics has no metric of sglang; is `engine` right?".to_owned());
+        assert_eq!(found(&engine, EngineKind::Sglang).await, Finding::Engine { models: models.clone(), lacks });
+
+        let plain = Mock::start(|request| match request.uri().path() {
+            "/v1/models" => reply(200, MODELS),
+            _ => reply(404, ""),
+        })
+        .await;
+        let lacks = Some("GET /metrics answers 404: start sglang with --enable-metrics".to_owned());
+        assert_eq!(found(&plain, EngineKind::Sglang).await, Finding::Engine { models, lacks });
+
+        let files = Mock::start(|_| reply(404, "not found")).await;
+        let said = "it answers GET /v1/models with 404: no engine listens there; is `url` right?";
+        assert_eq!(found(&files, EngineKind::OpenAi).await, Finding::Other(said.to_owned()));
+        for (status, body, part) in [(200, "<html>welcome</html>", "no list of models"), (401, "", "it wants a key")] {
+            let other = Mock::start(move |_| reply(status, body)).await;
+            let Finding::Other(said) = found(&other, EngineKind::OpenAi).await else { panic!("{part}") };
+            assert!(said.contains(part), "{said}");
+        }
+    }
+
+    #[tokio::test]
+    async fn where_nobody_listens_it_is_silent() {
+        let mock = Mock::start(|_| reply(200, "")).await;
+        let watched = Watched { endpoint: Nobody::new().endpoint(), ..mock.watched(EngineKind::Vllm, None) };
+        let found = examined(&watched).await;
+        assert!(matches!(&found, Finding::Silent(cause) if cause.starts_with("cannot connect")), "{found:?}");
+    }
+}

@@ -1,0 +1,286 @@
+//! Whether a replica can be used: a pure state machine over the probe's findings.
+//!
+//! A busy engine is not a dead one. What kills a replica:
+//! - three probes in a row without a connection: refused, or (when nothing came over its open connections either)
+//!   without an answer;
+//! - three answers in a row with a 5xx: the engine calls itself dead;
+//! - silence for 30 s: no probe was answered, and no request in flight brought a byte.
+//!
+//! What brings it back: one answer if it was never up, two in a row after it was down, so that an engine on its knees
+//! does not flap. An engine that refused a connection in between is taken for restarted, its cache for empty.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::engine::monitor::ejection::Ejections;
+use gorgo_routing::model::{At, ReplicaId};
+
+/// Failures in a row that take a replica down.
+const FAILURES_DOWN: u32 = 3;
+/// Good signs in a row that bring back one that was down.
+const SIGNS_UP: u32 = 2;
+/// Silence that takes a replica down, ms.
+const SILENCE_MS: f64 = 30_000.0;
+
+/// When each replica was last heard of by anybody: the data plane tells of every byte that a stream brings, since an
+/// engine that streams lives, whatever its health page does.
+#[derive(Debug)]
+pub struct Vitals {
+    heard: Vec<AtomicU64>,
+    ejections: Ejections,
+}
+
+impl Vitals {
+    /// For a fleet of `replicas`.
+    #[must_use]
+    pub fn new(replicas: usize) -> Self {
+        Self { heard: (0..replicas).map(|_| AtomicU64::new(0)).collect(), ejections: Ejections::new(replicas) }
+    }
+
+    /// Who is held back for how requests ended there.
+    #[must_use]
+    pub const fn ejections(&self) -> &Ejections {
+        &self.ejections
+    }
+
+    /// A byte came from this replica. Cheap: one relaxed store.
+    pub fn heard(&self, replica: ReplicaId, at: At) {
+        if let Some(heard) = self.heard.get(replica.index()) {
+            heard.store(at.0, Ordering::Relaxed);
+        }
+    }
+
+    /// When that was last; the epoch if never.
+    #[must_use]
+    pub fn last(&self, replica: ReplicaId) -> At {
+        At(self.heard.get(replica.index()).map_or(0, |heard| heard.load(Ordering::Relaxed)))
+    }
+}
+
+/// What a probe found, as far as health cares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sign {
+    /// An answer below 500.
+    Answered,
+    /// A 5xx.
+    ServerError,
+    /// Connected, but no answer in time.
+    Late,
+    /// No connection: nobody listens.
+    Refused,
+    /// No connection for another reason.
+    Unreachable,
+}
+
+/// The replica's state changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// It can be used.
+    Up {
+        /// It had refused connections since it was last heard: its cache is empty.
+        restarted: bool,
+    },
+    /// It was up all the time as far as routing goes, but refused connections in between: its cache is empty.
+    Restarted,
+    /// It cannot be used.
+    Down {
+        /// Why, for people.
+        cause: &'static str,
+    },
+}
+
+/// Health of one replica.
+#[derive(Debug, Clone)]
+pub struct Health {
+    state: State,
+    unconnected: u32,
+    server_errors: u32,
+    answered: u32,
+    /// When the failures in a row began.
+    failing_since: Option<At>,
+    ever_answered: bool,
+    refused: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Untried,
+    Up,
+    Down,
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        Self {
+            state: State::Untried,
+            unconnected: 0,
+            server_errors: 0,
+            answered: 0,
+            failing_since: None,
+            ever_answered: false,
+            refused: false,
+        }
+    }
+}
+
+impl Health {
+    /// Takes a probe's finding. `heard`: when the replica was last heard of elsewhere.
+    pub fn sign(&mut self, at: At, sign: Sign, heard: At) -> Option<Change> {
+        self.count(at, sign);
+        if sign == Sign::Answered {
+            return self.good();
+        }
+        let since = self.failing_since.unwrap_or(at);
+        let heard_since = heard > since;
+        let silent_ms = at.millis_since(since.max(heard));
+        let cause = if sign == Sign::Refused && self.unconnected >= FAILURES_DOWN {
+            "connections are refused"
+        } else if self.unconnected >= FAILURES_DOWN && !heard_since {
+            "no connection can be had"
+        } else if self.server_errors >= FAILURES_DOWN {
+            "it answers probes with a server error"
+        } else if silent_ms >= SILENCE_MS {
+            "it answers nothing"
+        } else {
+            return None;
+        };
+        if self.state == State::Down {
+            return None;
+        }
+        self.state = State::Down;
+        Some(Change::Down { cause })
+    }
+
+    fn count(&mut self, at: At, sign: Sign) {
+        let one_more = |count: u32, counts: bool| if counts { count.saturating_add(1) } else { 0 };
+        self.unconnected = one_more(self.unconnected, matches!(sign, Sign::Refused | Sign::Unreachable));
+        self.server_errors = one_more(self.server_errors, sign == Sign::ServerError);
+        self.answered = one_more(self.answered, sign == Sign::Answered);
+        self.refused |= sign == Sign::Refused && self.ever_answered;
+        if sign == Sign::Answered {
+            self.failing_since = None;
+        } else {
+            self.failing_since.get_or_insert(at);
+        }
+    }
+
+    fn good(&mut self) -> Option<Change> {
+        let restarted = std::mem::take(&mut self.refused);
+        self.ever_answered = true;
+        match self.state {
+            // A quick restart shows as a refused probe or two between answers.
+            State::Up => return restarted.then_some(Change::Restarted),
+            State::Down if self.answered < SIGNS_UP => {
+                self.refused = restarted;
+                return None;
+            }
+            State::Untried | State::Down => self.state = State::Up,
+        }
+        Some(Change::Up { restarted })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NEVER: At = At(0);
+
+    fn at(probe: u64) -> At {
+        At(1_000_000_000 + probe * 2_000_000)
+    }
+
+    /// Feeds signs, one each 2 s, and answers with the changes and when they came.
+    fn run(signs: &[Sign], heard: impl Fn(u64) -> At) -> Vec<(u64, Change)> {
+        let mut health = Health::default();
+        (0..).zip(signs).filter_map(|(n, sign)| health.sign(at(n), *sign, heard(n)).map(|change| (n, change))).collect()
+    }
+
+    const UP: Change = Change::Up { restarted: false };
+
+    #[test]
+    fn one_answer_brings_up_the_untried_and_three_refusals_take_it_down() {
+        use Sign::{Answered, Refused};
+        let changes =
+            run(&[Answered, Answered, Refused, Refused, Refused, Refused, Answered, Answered, Answered], |_| NEVER);
+        assert_eq!(
+            changes,
+            [(0, UP), (4, Change::Down { cause: "connections are refused" }), (7, Change::Up { restarted: true })]
+        );
+    }
+
+    #[test]
+    fn a_replica_that_is_absent_from_the_start_goes_down_and_its_first_start_is_no_restart() {
+        use Sign::{Answered, Refused};
+        let changes = run(&[Refused, Refused, Refused, Answered, Answered], |_| NEVER);
+        assert_eq!(changes, [(2, Change::Down { cause: "connections are refused" }), (4, UP)]);
+    }
+
+    #[test]
+    fn a_quick_restart_is_noticed_without_going_down() {
+        use Sign::{Answered, Refused};
+        let changes = run(&[Answered, Refused, Answered, Answered], |_| NEVER);
+        assert_eq!(changes, [(0, UP), (2, Change::Restarted)]);
+    }
+
+    #[test]
+    fn late_answers_alone_do_not_kill_while_streams_flow() {
+        let mut signs = vec![Sign::Answered];
+        signs.extend([Sign::Late; 150]);
+        assert_eq!(run(&signs, at), [(0, UP)]);
+        // nothing flows: silent since the second probe, down 30 s later
+        assert_eq!(run(&signs, |_| NEVER), [(0, UP), (16, Change::Down { cause: "it answers nothing" })]);
+    }
+
+    #[test]
+    fn a_full_backlog_is_not_death_but_a_closed_listener_is() {
+        use Sign::{Answered, Refused, Unreachable};
+        assert_eq!(run(&[Answered, Unreachable, Unreachable, Unreachable, Unreachable], at), [(0, UP)]);
+        let down = Change::Down { cause: "no connection can be had" };
+        assert_eq!(run(&[Answered, Unreachable, Unreachable, Unreachable], |_| NEVER), [(0, UP), (3, down)]);
+        // it drains: its streams go on, new requests have no chance
+        let down = Change::Down { cause: "connections are refused" };
+        assert_eq!(run(&[Answered, Refused, Refused, Refused], at), [(0, UP), (3, down)]);
+    }
+
+    #[test]
+    fn three_server_errors_in_a_row() {
+        use Sign::{Answered, ServerError};
+        let cause = "it answers probes with a server error";
+        let changes = run(&[Answered, ServerError, ServerError, Answered, ServerError, ServerError, ServerError], at);
+        assert_eq!(changes, [(0, UP), (6, Change::Down { cause })]);
+    }
+
+    #[test]
+    fn an_engine_on_its_knees_does_not_flap() {
+        use Sign::{Answered, Refused};
+        let mut signs = vec![Answered, Refused, Refused, Refused];
+        signs.extend([Answered, Refused].repeat(20));
+        assert_eq!(run(&signs, |_| NEVER).len(), 2);
+    }
+
+    #[test]
+    fn a_replica_that_freezes_again_and_again_comes_back_each_time() {
+        let mut signs = vec![Sign::Answered];
+        for _ in 0..5 {
+            signs.extend([Sign::Late; 30]);
+            signs.extend([Sign::Answered; 4]);
+        }
+        let changes = run(&signs, |_| NEVER);
+        let downs = changes.iter().filter(|(_, change)| matches!(change, Change::Down { .. })).count();
+        assert_eq!(downs, 5, "{changes:?}");
+        // Each time within two answers.
+        for (round, (probe, change)) in changes[1..].chunks(2).map(|pair| pair[1]).enumerate() {
+            assert!(matches!(change, Change::Up { .. }), "{changes:?}");
+            let first = 1 + u64::try_from(round).unwrap() * 34 + 30;
+            assert!((first..first + 2).contains(&probe), "{changes:?}");
+        }
+    }
+
+    #[test]
+    fn vitals_of_a_stranger_are_nothing() {
+        let vitals = Vitals::new(1);
+        vitals.heard(ReplicaId(0), at(3));
+        vitals.heard(ReplicaId(9), at(3));
+        assert_eq!((vitals.last(ReplicaId(0)), vitals.last(ReplicaId(9))), (at(3), At(0)));
+    }
+}

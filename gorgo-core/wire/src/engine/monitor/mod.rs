@@ -1,0 +1,151 @@
+//! Asks each replica how it is.
+//!
+//! What the loops are handed: which replica to watch, and where what they see goes.
+
+pub mod ejection;
+pub mod examine;
+pub mod health;
+pub mod limits;
+pub mod metrics;
+pub mod probe;
+pub mod scrape;
+
+#[cfg(test)]
+pub(super) mod mock;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::StatusCode;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::client::Endpoint;
+use super::monitor::health::Vitals;
+use gorgo_observe::FactOutlet;
+use gorgo_routing::model::engine::Adapter;
+use gorgo_routing::model::{Clock, EventKind, ReplicaId};
+
+/// A replica to watch.
+#[derive(Debug, Clone)]
+pub struct Watched {
+    /// Its id.
+    pub replica: ReplicaId,
+    /// Its name, for texts.
+    pub name: Arc<str>,
+    /// Its engine.
+    pub adapter: &'static Adapter,
+    /// Where it listens, with its key.
+    pub endpoint: Endpoint,
+    /// The environment variable that the key was to come from, for texts.
+    pub api_key_env: Option<String>,
+    /// Whether its models are to be learned: none are configured.
+    pub learn_models: bool,
+}
+
+/// Where time comes from and where findings go. Cloned for each loop.
+#[derive(Clone)]
+pub struct Senses {
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// Where findings leave.
+    pub outlet: FactOutlet,
+    /// Signs of life, also from the data plane.
+    pub vitals: Arc<Vitals>,
+    /// Counts what is spawned (HTTP/2 connections), so that a shutdown can wait for it.
+    pub tasks: TaskTracker,
+    /// Ends the loops.
+    pub stop: CancellationToken,
+    /// Seed of the schedule's jitter.
+    pub seed: u64,
+}
+
+impl std::fmt::Debug for Senses {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Senses").field("seed", &self.seed).finish_non_exhaustive()
+    }
+}
+
+/// Intervals with ± 10 % jitter, so that the probes of a fleet, and of several routers, do not march in step.
+#[derive(Debug)]
+pub(super) struct Schedule {
+    interval: Duration,
+    random: ChaCha8Rng,
+}
+
+impl Schedule {
+    /// `salt` tells the loops of one replica apart.
+    pub(super) fn new(interval_ms: u64, seed: u64, replica: ReplicaId, salt: u64) -> Self {
+        let seed = seed ^ (u64::from(replica.0) << 8) ^ salt;
+        Self { interval: Duration::from_millis(interval_ms), random: ChaCha8Rng::seed_from_u64(seed) }
+    }
+
+    pub(super) fn next(&mut self) -> Duration {
+        self.interval.mul_f64(self.random.random_range(0.9..=1.1))
+    }
+}
+
+/// Says each complaint once, until it changes or ends.
+#[derive(Debug, Default)]
+pub(super) struct Complaint {
+    last: Option<String>,
+}
+
+impl Complaint {
+    /// `None`: all is well.
+    pub(super) fn say(&mut self, text: Option<String>, watched: &Watched, senses: &Senses) {
+        if self.last != text {
+            if let Some(text) = &text {
+                senses.outlet.note(EventKind::MissingSignal, watched.replica, text.clone());
+            }
+            self.last = text;
+        }
+    }
+}
+
+/// What is wrong with the key, where that is what the status says.
+pub(super) fn key_complaint(watched: &Watched, path: &str, status: StatusCode) -> Option<String> {
+    if status != StatusCode::UNAUTHORIZED && status != StatusCode::FORBIDDEN {
+        return None;
+    }
+    let (name, status) = (&watched.name, status.as_u16());
+    let remedy = match (&watched.api_key_env, watched.endpoint.bearer().is_some()) {
+        (Some(variable), true) => format!("the key in {variable} is not accepted"),
+        (Some(variable), false) => format!("{variable} (api_key_env) holds no key"),
+        (None, _) => "it wants a key; name the variable that holds it with api_key_env".to_owned(),
+    };
+    Some(format!("replica {name} answers {status} to GET {path}: {remedy}"))
+}
+
+/// What answers does not have a page that the engine always has. It counts as alive all the same: a proxy before the
+/// engine may hide the page.
+pub(super) fn stranger_complaint(watched: &Watched, path: &str, status: StatusCode) -> Option<String> {
+    (status == StatusCode::NOT_FOUND).then(|| {
+        let (name, engine) = (&watched.name, watched.adapter.kind.name());
+        format!(
+            "replica {name} answers 404 to GET {path}, which every {engine} has: if no engine listens there, mend `url`; \
+             `gorgo doctor` asks more"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jitter_is_ten_percent_and_repeats() {
+        let intervals = |seed| -> Vec<Duration> {
+            let mut schedule = Schedule::new(2_000, seed, ReplicaId(1), 0);
+            (0..200).map(|_| schedule.next()).collect()
+        };
+        let once = intervals(7);
+        assert_eq!(once, intervals(7));
+        assert_ne!(once, intervals(8));
+        let (least, most) = (once.iter().min().unwrap(), once.iter().max().unwrap());
+        assert!(*least >= Duration::from_millis(1_800) && *least < Duration::from_millis(1_850), "{least:?}");
+        assert!(*most <= Duration::from_millis(2_200) && *most > Duration::from_millis(2_150), "{most:?}");
+    }
+}

@@ -1,0 +1,303 @@
+//! The scrape: how busy an engine says it is, its KV capacity, which models it serves, whether it restarted. One loop
+//! per replica, on a connection of its own beside the probe's: a metrics page of 50 KB would lie in the way of one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::engine::client::{Client, GetError};
+use crate::engine::monitor::limits::{self, Limits};
+use crate::engine::monitor::metrics::{self, Page};
+use crate::engine::monitor::{Complaint, Schedule, Senses, Watched, key_complaint};
+use gorgo_routing::config::Scrape;
+use gorgo_routing::model::engine::{CapacityPage, LimitsPage, MetricsPage};
+use gorgo_routing::model::{At, EngineReport};
+
+/// Longest page that is read, bytes: vLLM's are 54 KB.
+pub(in crate::engine) const MOST_BYTES: usize = 8 << 20;
+/// Age at which the model list is asked for again, ms.
+const MODELS_EVERY_MS: f64 = 60_000.0;
+/// Least time a page has to come, ms: an engine in the middle of a step answers late.
+const LEAST_LIMIT_MS: u64 = 2_000;
+/// A counter below this share of its last value has begun anew. Not simply "below": a page that misses one of several
+/// label sets would cost a whole prefix index.
+const BEGAN_ANEW: f64 = 0.5;
+/// Start times closer than this are the same start, seconds.
+const SAME_START_SECS: f64 = 1.0;
+
+/// Scrapes a replica until `senses.stop`; returns only then, so a task that ends before is a defect to be reported.
+pub async fn scrape_loop(watched: Watched, senses: Senses, config: Scrape) {
+    let mut schedule = Schedule::new(config.interval_ms, senses.seed, watched.replica, 2);
+    let limit = Duration::from_millis(config.interval_ms.max(LEAST_LIMIT_MS));
+    let mut scraper = Scraper::new(watched, limit, &senses);
+    loop {
+        let pause = tokio::time::sleep(schedule.next());
+        let step = async {
+            scraper.step(&senses).await;
+            pause.await;
+        };
+        tokio::select! {
+            () = step => {}
+            () = senses.stop.cancelled() => return,
+        }
+    }
+}
+
+/// A replica's scrape: what it saw last, to see what changed.
+#[derive(Debug)]
+pub struct Scraper {
+    watched: Watched,
+    client: Client,
+    limit: Duration,
+    /// Where a redirect led, so that it is followed once and not each time.
+    moved: Option<String>,
+    last: Option<(At, Page)>,
+    models_at: Option<At>,
+    capacity_known: bool,
+    /// `None` until it was asked since the engine started.
+    limits: Option<Limits>,
+    failed: bool,
+    page_complaint: Complaint,
+    models_complaint: Complaint,
+}
+
+impl Scraper {
+    /// Nothing is sent yet. `limit`: a page that has not come by then is given up.
+    #[must_use]
+    pub fn new(watched: Watched, limit: Duration, senses: &Senses) -> Self {
+        Self {
+            client: Client::new(watched.endpoint.clone(), senses.tasks.clone()),
+            capacity_known: watched.adapter.capacity.is_none(),
+            watched,
+            limit,
+            moved: None,
+            last: None,
+            models_at: None,
+            limits: None,
+            failed: false,
+            page_complaint: Complaint::default(),
+            models_complaint: Complaint::default(),
+        }
+    }
+
+    /// Reads the metrics page if the engine has one, and the models if they are due; tells what it found.
+    pub async fn step(&mut self, senses: &Senses) {
+        let asked = self.watched.adapter.limits.as_ref().filter(|_| self.limits.is_none());
+        if let Some(page) = asked {
+            self.limits(page, senses).await;
+        }
+        if let Some(page) = &self.watched.adapter.metrics {
+            self.page(page, senses).await;
+        }
+        if asked.is_some() && self.last.is_none() {
+            self.say_limits(senses);
+        }
+        let due = self.models_at.is_none_or(|at| senses.clock.now().millis_since(at) >= MODELS_EVERY_MS);
+        if due && self.watched.learn_models {
+            self.models(senses).await;
+        }
+        if let Some(page) = self.watched.adapter.capacity.as_ref().filter(|_| !self.capacity_known) {
+            self.capacity(page, senses).await;
+        }
+    }
+
+    async fn page(&mut self, page: &MetricsPage, senses: &Senses) {
+        let path = self.moved.clone().unwrap_or_else(|| page.path.to_owned());
+        let got = self.client.get_following(&path, MOST_BYTES, self.limit, &*senses.clock).await;
+        let at = senses.clock.now();
+        let replica = self.watched.replica;
+        let (read, complaint) = match got {
+            Ok((answer, moved)) if answer.status.is_success() => {
+                self.moved = moved.or_else(|| self.moved.take());
+                senses.vitals.heard(replica, at);
+                let read = metrics::read(&answer.body, page.series);
+                let empty = read.is_empty().then(|| {
+                    let (name, engine) = (&self.watched.name, self.watched.adapter.kind.name());
+                    format!("replica {name}: GET {path} has no metric of {engine}; is `engine` right?")
+                });
+                (Some(read), empty)
+            }
+            Ok((answer, _)) => {
+                self.moved = None;
+                (None, Some(self.refused_page(page, &path, answer.status)))
+            }
+            // An engine that is late or gone is the probe's to tell; the readings grow old by themselves.
+            Err(_) => (None, None),
+        };
+        if read.is_some() || complaint.is_some() {
+            self.page_complaint.say(complaint, &self.watched, senses);
+        }
+        self.failed_or_back(read.is_none());
+        let report = read.filter(|read| !read.is_empty()).map(|read| self.take(at, read, senses));
+        senses.outlet.scraped(replica, at, report);
+    }
+
+    fn refused_page(&self, page: &MetricsPage, path: &str, status: hyper::StatusCode) -> String {
+        let (name, engine) = (&self.watched.name, self.watched.adapter.kind.name());
+        key_complaint(&self.watched, path, status).unwrap_or_else(|| {
+            let remedy = match page.flag {
+                Some(flag) if status == hyper::StatusCode::NOT_FOUND || status.as_u16() == 501 => {
+                    format!(": start {engine} with {flag}")
+                }
+                _ => String::new(),
+            };
+            let status = status.as_u16();
+            format!("replica {name} answers {status} to GET {path}, so its metrics are unknown{remedy}")
+        })
+    }
+
+    /// An engine that comes back may serve other models.
+    fn failed_or_back(&mut self, failed: bool) {
+        if self.failed && !failed {
+            self.models_at = None;
+            self.limits = None;
+        }
+        self.failed = failed;
+    }
+
+    /// The report of a page, completed by what the pages before it said.
+    fn take(&mut self, at: At, mut page: Page, senses: &Senses) -> EngineReport {
+        let replica = self.watched.replica;
+        if let Some((last_at, last)) = &self.last {
+            if began_anew(last, &page) {
+                let name = &self.watched.name;
+                let text = format!("replica {name}: its counters or its start time say that the engine restarted");
+                senses.outlet.restarted(replica, text);
+                self.models_at = None;
+                self.limits = None;
+            } else if let (None, Some(before), Some(now)) =
+                (page.report.throughput, last.generated_tokens_total, page.generated_tokens_total)
+                && at > *last_at
+            {
+                page.report.throughput = Some((now - before).max(0.0) / at.since(*last_at).as_secs_f64());
+            }
+        }
+        let limits = self.limits.unwrap_or_default();
+        (page.report.decode_batch, page.report.max_running) = (limits.decode_batch, limits.max_running);
+        page.report.prompt_tokens_total = page.prompt_tokens_total;
+        let report = page.report;
+        self.capacity_known |= report.kv_capacity_tokens.is_some();
+        self.last = Some((at, page));
+        report
+    }
+
+    async fn models(&mut self, senses: &Senses) {
+        let path = self.watched.adapter.models_path;
+        let got = self.get(path, senses).await;
+        let (models, complaint) = match got {
+            Ok((status, body)) if status.is_success() => match model_names(&body) {
+                Some(models) => (Some(models), None),
+                None => (
+                    None,
+                    Some(format!(
+                        "replica {}: GET {path} is no list of models: what listens there is no engine; is `url` right?",
+                        self.watched.name
+                    )),
+                ),
+            },
+            Ok((status, _)) => {
+                let text = key_complaint(&self.watched, path, status).unwrap_or_else(|| {
+                    let (name, status) = (&self.watched.name, status.as_u16());
+                    format!("replica {name} answers {status} to GET {path}: name its models with `models`; if no engine listens there, mend `url`")
+                });
+                (None, Some(text))
+            }
+            Err(_) => return,
+        };
+        self.models_complaint.say(complaint, &self.watched, senses);
+        if let Some(models) = models {
+            let at = senses.clock.now();
+            self.models_at = Some(at);
+            senses.vitals.heard(self.watched.replica, at);
+            senses.outlet.lists_models(self.watched.replica, models);
+        }
+    }
+
+    /// The metrics page did not tell the capacity, or is switched off.
+    async fn capacity(&mut self, page: &CapacityPage, senses: &Senses) {
+        let Ok((status, body)) = self.get(page.path, senses).await else { return };
+        // Whatever it says, it would say again.
+        self.capacity_known = true;
+        if let Some(tokens) = status.is_success().then(|| whole_member(&body, page.member)).flatten() {
+            let report = match &mut self.last {
+                Some((_, last)) => {
+                    last.report.kv_capacity_tokens = Some(tokens);
+                    last.report
+                }
+                None => EngineReport { kv_capacity_tokens: Some(tokens), ..EngineReport::default() },
+            };
+            let at = senses.clock.now();
+            senses.outlet.described(self.watched.replica, at, report);
+        }
+    }
+
+    /// How many requests the engine decodes cheaply, and runs.
+    async fn limits(&mut self, page: &LimitsPage, senses: &Senses) {
+        let Ok((status, body)) = self.get(page.path, senses).await else { return };
+        // Whatever it says, it would say again until it restarts.
+        self.limits = Some(if status.is_success() { limits::read(page, &body) } else { Limits::default() });
+    }
+
+    /// There is no metrics page to say it with.
+    fn say_limits(&self, senses: &Senses) {
+        if let Some(limits) = self.limits.filter(|limits| *limits != Limits::default()) {
+            let Limits { decode_batch, max_running } = limits;
+            let report = EngineReport { decode_batch, max_running, ..EngineReport::default() };
+            let at = senses.clock.now();
+            senses.outlet.described(self.watched.replica, at, report);
+        }
+    }
+
+    async fn get(&mut self, path: &str, senses: &Senses) -> Result<(hyper::StatusCode, bytes::Bytes), GetError> {
+        let (answer, _) = self.client.get_following(path, MOST_BYTES, self.limit, &*senses.clock).await?;
+        Ok((answer.status, answer.body))
+    }
+}
+
+fn began_anew(last: &Page, page: &Page) -> bool {
+    let counter = match (last.prompt_tokens_total, page.prompt_tokens_total) {
+        (Some(before), Some(now)) => now < before * BEGAN_ANEW,
+        // SGLang shows the counter only after its first request.
+        (Some(before), None) => before > 0.0,
+        (None, _) => false,
+    };
+    let started = matches!(
+        (last.report.started_secs, page.report.started_secs),
+        (Some(before), Some(now)) if (now - before).abs() > SAME_START_SECS
+    );
+    counter || started
+}
+
+#[derive(Deserialize)]
+struct ModelList {
+    data: Vec<Model>,
+}
+
+#[derive(Deserialize)]
+struct Model {
+    id: String,
+}
+
+pub(in crate::engine) fn model_names(body: &[u8]) -> Option<Vec<Arc<str>>> {
+    let list: ModelList = serde_json::from_slice(body).ok()?;
+    Some(list.data.into_iter().map(|model| model.id.into()).collect())
+}
+
+/// The first whole number that is the value of a member of that name, however deep.
+fn whole_member(body: &[u8], member: &str) -> Option<u64> {
+    fn find(value: &serde_json::Value, member: &str) -> Option<u64> {
+        match value {
+            serde_json::Value::Object(members) => members
+                .get(member)
+                .and_then(serde_json::Value::as_u64)
+                .or_else(|| members.values().find_map(|value| find(value, member))),
+            serde_json::Value::Array(values) => values.iter().find_map(|value| find(value, member)),
+            _ => None,
+        }
+    }
+    find(&serde_json::from_slice(body).ok()?, member)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,260 @@
+//! Reads what engines respond.
+//!
+//! Reads an engine's server-sent events as they pass, and passes the bytes on.
+//!
+//! Every byte goes on as it came, with one exception: when gorgo asked the engine for usage and the client did not, the
+//! event that carries nothing but usage is taken out. For that alone bytes are held back, at most those of one
+//! event that is not decided yet; the event is let go as soon as a complete line shows that it is another one.
+//!
+//! Pure: bytes and moments in, bytes and observations out. [`gorgo_routing::parse::sse`] finds the events.
+
+pub(super) mod compressed;
+pub(super) mod events;
+pub(super) mod gaps;
+mod usage;
+pub(super) mod whole_response;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::stream::events::{Dialect, Seen, StreamError, look, may_be_usage};
+use super::stream::gaps::Gaps;
+use super::stream::usage::merge;
+use gorgo_routing::model::{At, Usage};
+use gorgo_routing::parse::sse::{SseEvent, SseReader, SseSink};
+
+/// An event longer than this is not read any more, and nothing after it; its bytes still pass. Bytes.
+const MAX_EVENT: usize = 8 << 20;
+
+/// What was seen of a stream so far.
+#[derive(Debug, Clone, Default)]
+pub struct Observed {
+    /// First generated content of any kind; a role or an empty delta is none.
+    pub first_content: Option<At>,
+    /// Last generated content.
+    pub last_content: Option<At>,
+    /// Events with generated content.
+    pub content_events: u64,
+    /// Gaps between them.
+    pub gaps: Gaps,
+    /// What the engine counted.
+    pub usage: Usage,
+    /// The stream's end marker came (`[DONE]`, `message_stop`, `response.completed`).
+    pub done: bool,
+    /// Generation said that it ended (a finish reason).
+    pub finished: bool,
+    /// The first error event.
+    pub error: Option<StreamError>,
+    /// An event was too long to read; nothing after it was observed.
+    pub unread: bool,
+}
+
+impl Observed {
+    /// Mean time between tokens: (last − first content) / (tokens − 1); `None` for fewer than two tokens, and where the
+    /// engine did not count them.
+    #[must_use]
+    pub fn mean_gap(&self) -> Option<Duration> {
+        let between = self.usage.completion_tokens?.checked_sub(1).filter(|count| *count > 0)?;
+        Some(self.last_content?.since(self.first_content?) / between)
+    }
+
+    fn take(&mut self, seen: &Seen, at: At) {
+        if seen.content {
+            if let Some(last) = self.last_content {
+                self.gaps.push(at.since(last));
+            }
+            self.first_content.get_or_insert(at);
+            self.last_content = Some(at);
+            self.content_events += 1;
+        }
+        if let Some(usage) = seen.usage {
+            merge(&mut self.usage, usage);
+        }
+        self.done |= seen.done;
+        self.finished |= seen.finished;
+        self.error = self.error.or(seen.error);
+    }
+}
+
+/// Whether the bytes of the event being read wait for a decision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hold {
+    /// Between events, or nothing is ever held.
+    Idle,
+    /// This event may be the one to take out.
+    Undecided,
+    /// This event passes.
+    Passing,
+}
+
+/// An incremental reader of one stream.
+#[derive(Debug)]
+pub struct StreamReader {
+    events: SseReader,
+    view: StreamView,
+}
+
+/// What is known of the stream, and what is held back of it.
+#[derive(Debug)]
+struct StreamView {
+    dialect: Option<Dialect>,
+    withhold_usage: bool,
+    observed: Observed,
+    /// The last line ended an event that was taken out.
+    took_out: bool,
+    hold: Hold,
+    held: Vec<Bytes>,
+}
+
+impl StreamReader {
+    /// A reader at the head of a stream. `withhold_usage`: take out the event that carries nothing but usage.
+    #[must_use]
+    pub fn new(dialect: Option<Dialect>, withhold_usage: bool) -> Self {
+        let view = StreamView {
+            dialect,
+            withhold_usage,
+            observed: Observed::default(),
+            took_out: false,
+            hold: Hold::Idle,
+            held: Vec::new(),
+        };
+        Self { events: SseReader::default(), view }
+    }
+
+    /// What was seen so far.
+    #[must_use]
+    pub const fn observed(&self) -> &Observed {
+        &self.view.observed
+    }
+
+    /// The shape of the events.
+    #[must_use]
+    pub const fn dialect(&self) -> Option<Dialect> {
+        self.view.dialect
+    }
+
+    /// Whether the bytes passed on so far end between two events, so that another event may follow.
+    #[must_use]
+    pub fn between_events(&self) -> bool {
+        self.view.hold == Hold::Undecided || (self.events.is_between_events() && !self.view.observed.unread)
+    }
+
+    /// Reads the next bytes, received `at`. What may go on to the client is appended to `out`, without copying.
+    pub fn push(&mut self, chunk: &Bytes, at: At, out: &mut Vec<Bytes>) {
+        if chunk.is_empty() {
+            return;
+        }
+        if self.view.observed.unread {
+            out.push(chunk.clone());
+            return;
+        }
+        let mut pass = Pass { view: &mut self.view, chunk, at, out, from: 0, hold_from: 0 };
+        self.events.push(chunk, &mut pass);
+        if self.events.kept_bytes() > MAX_EVENT {
+            pass.view.observed.unread = true;
+            self.events.forget();
+            pass.release();
+        }
+        if pass.view.hold == Hold::Undecided {
+            pass.emit(pass.hold_from);
+            pass.view.held.push(chunk.slice(pass.hold_from..));
+        } else {
+            pass.emit(chunk.len());
+        }
+    }
+
+    /// The stream ended: reads what stands after its last line end, and lets go what is still held.
+    pub fn finish(&mut self, at: At, out: &mut Vec<Bytes>) {
+        if self.view.observed.unread {
+            return;
+        }
+        let chunk = Bytes::new();
+        self.events.finish(&mut Pass { view: &mut self.view, chunk: &chunk, at, out, from: 0, hold_from: 0 });
+    }
+
+    /// Drops what is held: the stream broke inside an event.
+    pub fn drop_held(&mut self) {
+        self.view.held.clear();
+    }
+}
+
+/// One chunk on its way through: the part of it that was not passed on, held or taken out yet.
+struct Pass<'a> {
+    view: &'a mut StreamView,
+    chunk: &'a Bytes,
+    at: At,
+    out: &'a mut Vec<Bytes>,
+    from: usize,
+    /// Where in the chunk the held bytes begin; 0 where they began in an earlier one.
+    hold_from: usize,
+}
+
+impl Pass<'_> {
+    fn emit(&mut self, to: usize) {
+        if to > self.from {
+            self.out.push(self.chunk.slice(self.from..to));
+            self.from = to;
+        }
+    }
+
+    fn release(&mut self) {
+        if self.view.hold == Hold::Undecided {
+            self.view.hold = Hold::Passing;
+            self.out.append(&mut self.view.held);
+        }
+    }
+}
+
+impl SseSink for Pass<'_> {
+    fn line_feed_belongs_to_last(&mut self) {
+        if self.view.took_out {
+            self.from = 1;
+        }
+    }
+
+    fn line_ends(&mut self) {
+        self.view.took_out = false;
+    }
+
+    fn line_begins(&mut self, first_byte: u8, position: usize) {
+        if self.view.withhold_usage && self.view.hold == Hold::Idle && first_byte != b':' {
+            self.view.hold = Hold::Undecided;
+            self.hold_from = position;
+        }
+    }
+
+    /// Lets an event go whose first data line is complete and is not usage. Only a JSON text spread over several data
+    /// lines stays undecided until the event ends.
+    fn line_read(&mut self, event: &SseEvent<'_>) {
+        if self.view.hold != Hold::Undecided || event.data_lines != 1 {
+            return;
+        }
+        let data = event.data.trim_ascii();
+        let complete = !data.starts_with(b"{") || data.ends_with(b"}");
+        if complete && !may_be_usage(data) {
+            self.release();
+        }
+    }
+
+    fn event_ends(&mut self, event: &SseEvent<'_>, next: usize) {
+        let mut take_out = false;
+        if event.data_lines > 0 {
+            let seen = look(self.view.dialect, event.name, event.data);
+            self.view.observed.take(&seen, self.at);
+            take_out = seen.only_usage;
+        }
+        if self.view.hold == Hold::Undecided && take_out {
+            self.emit(self.hold_from);
+            self.from = next;
+            self.view.held.clear();
+            self.view.took_out = true;
+        } else {
+            self.release();
+        }
+        self.view.hold = Hold::Idle;
+    }
+}
+
+#[cfg(test)]
+mod tests;

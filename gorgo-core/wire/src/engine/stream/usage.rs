@@ -1,0 +1,133 @@
+//! Token counts as engines report them: OpenAI, Anthropic, the Responses API and SGLang's `meta_info`.
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use gorgo_routing::model::Usage;
+
+/// The members of an event or an answer that gorgo reads; everything else is skipped, not built.
+#[derive(Debug, Deserialize)]
+pub(in crate::engine) struct Envelope<'a> {
+    #[serde(default)]
+    usage: Option<Value>,
+    #[serde(default)]
+    meta_info: Option<Value>,
+    /// Responses API: the whole response, with its usage inside.
+    #[serde(default, borrow)]
+    response: Option<&'a RawValue>,
+    /// Anthropic: the message of `message_start`.
+    #[serde(default, borrow)]
+    message: Option<&'a RawValue>,
+    #[serde(default)]
+    choices: Option<Vec<IgnoredAny>>,
+    #[serde(default)]
+    pub(in crate::engine) error: Option<Value>,
+    #[serde(default)]
+    pub(in crate::engine) code: Option<Value>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Inner {
+    #[serde(default)]
+    usage: Option<Value>,
+    #[serde(default)]
+    error: Option<Value>,
+}
+
+impl<'a> Envelope<'a> {
+    pub(in crate::engine) fn parse(json: &'a [u8]) -> Option<Self> {
+        serde_json::from_slice(json).ok()
+    }
+
+    /// The counts, wherever they stand.
+    pub(in crate::engine) fn usage(&self) -> Usage {
+        let mut usage = Usage::default();
+        for nested in [self.response, self.message].into_iter().flatten() {
+            if let Ok(Inner { usage: Some(value), .. }) = serde_json::from_str(nested.get()) {
+                merge(&mut usage, counts(&value));
+            }
+        }
+        for value in [&self.usage, &self.meta_info].into_iter().flatten() {
+            merge(&mut usage, counts(value));
+        }
+        usage
+    }
+
+    /// Whether it says nothing but usage: the extra chunk of `stream_options.include_usage`.
+    pub(in crate::engine) fn only_usage(&self) -> bool {
+        self.usage.as_ref().is_some_and(Value::is_object) && self.choices.as_ref().is_none_or(Vec::is_empty)
+    }
+
+    /// The error of a failed response, where the event carries one.
+    pub(in crate::engine) fn nested_error(&self) -> Option<Value> {
+        let inner: Inner = serde_json::from_str(self.response?.get()).ok()?;
+        inner.error
+    }
+}
+
+/// Takes over what `later` knows. A later zero does not undo a prompt count: Anthropic's closing event may omit it.
+pub(in crate::engine) fn merge(usage: &mut Usage, later: Usage) {
+    if later.prompt_tokens.is_some_and(|tokens| tokens > 0 || usage.prompt_tokens.is_none()) {
+        usage.prompt_tokens = later.prompt_tokens;
+    }
+    if later.cached_tokens.is_some() {
+        usage.cached_tokens = later.cached_tokens;
+    }
+    if later.completion_tokens.is_some() {
+        usage.completion_tokens = later.completion_tokens;
+    }
+}
+
+/// Reads one usage object of any dialect.
+pub(in crate::engine) fn counts(usage: &Value) -> Usage {
+    let count = |name: &str| usage.get(name).and_then(tokens);
+    let detail = |name: &str| usage.get(name).and_then(|details| details.get("cached_tokens")).and_then(tokens);
+    let (written, read) = (count("cache_creation_input_tokens"), count("cache_read_input_tokens"));
+    // Anthropic counts cached tokens apart from `input_tokens`; everybody else counts them in.
+    let apart = written.unwrap_or(0).saturating_add(read.unwrap_or(0));
+    Usage {
+        prompt_tokens: count("prompt_tokens")
+            .or_else(|| count("input_tokens").map(|tokens| tokens.saturating_add(apart))),
+        cached_tokens: detail("prompt_tokens_details")
+            .or_else(|| detail("input_tokens_details"))
+            .or_else(|| count("cached_tokens"))
+            .or(read),
+        completion_tokens: count("completion_tokens").or_else(|| count("output_tokens")),
+    }
+}
+
+fn tokens(value: &Value) -> Option<u32> {
+    value.as_u64().map(|tokens| u32::try_from(tokens).unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(json: &str) -> (Option<u32>, Option<u32>, Option<u32>) {
+        let usage = Envelope::parse(json.as_bytes()).unwrap().usage();
+        (usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens)
+    }
+
+    #[test]
+    fn each_dialect_is_read() {
+        let openai =
+            r#"{"usage":{"prompt_tokens":9,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":4}}}"#;
+        assert_eq!(read(openai), (Some(9), Some(4), Some(3)));
+        let silent = r#"{"usage":{"prompt_tokens":9,"completion_tokens":3,"prompt_tokens_details":null}}"#;
+        assert_eq!(read(silent), (Some(9), None, Some(3)));
+        let responses =
+            r#"{"response":{"usage":{"input_tokens":9,"output_tokens":3,"input_tokens_details":{"cached_tokens":4}}}}"#;
+        assert_eq!(read(responses), (Some(9), Some(4), Some(3)));
+        let anthropic = r#"{"message":{"usage":{"input_tokens":5,"cache_read_input_tokens":4,"output_tokens":1}}}"#;
+        assert_eq!(read(anthropic), (Some(9), Some(4), Some(1)));
+        let sglang = r#"{"text":"x","meta_info":{"prompt_tokens":9,"completion_tokens":3,"cached_tokens":4}}"#;
+        assert_eq!(read(sglang), (Some(9), Some(4), Some(3)));
+        assert_eq!(
+            read(r#"{"usage":{"prompt_tokens":-1,"completion_tokens":1.5},"response":"text"}"#),
+            (None, None, None)
+        );
+    }
+}

@@ -1,0 +1,112 @@
+//! Reads the token counts of an answer that is not a stream, without holding it back.
+//!
+//! The last [`TAIL`] bytes are kept (as slices of what passed, not copies) and searched at the end: engines write
+//! `usage` last, and an answer up to that size is kept whole.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use memchr::memmem;
+use serde_json::Value;
+
+use crate::engine::stream::usage::{counts, merge};
+use gorgo_routing::model::Usage;
+
+/// Bytes of an answer that are kept to be searched.
+const TAIL: usize = 1 << 20;
+
+/// An incremental reader of one answer.
+#[derive(Debug, Default)]
+pub struct AnswerReader {
+    kept: VecDeque<Bytes>,
+    bytes: usize,
+}
+
+impl AnswerReader {
+    /// Sees the next bytes pass.
+    pub fn push(&mut self, chunk: &Bytes) {
+        self.bytes += chunk.len();
+        self.kept.push_back(chunk.clone());
+        while let Some(oldest) = self.kept.front()
+            && self.bytes - oldest.len() >= TAIL
+        {
+            self.bytes -= oldest.len();
+            self.kept.pop_front();
+        }
+    }
+
+    /// The counts, once the answer is complete.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        let joined: Vec<u8>;
+        let text: &[u8] = if self.kept.len() == 1 {
+            &self.kept[0]
+        } else {
+            joined = self.kept.iter().flat_map(|chunk| chunk.iter().copied()).collect();
+            &joined
+        };
+        let mut usage = Usage::default();
+        for key in [&b"\"meta_info\""[..], b"\"usage\""] {
+            if let Some(object) = last_object(text, key) {
+                merge(&mut usage, counts(&object));
+            }
+        }
+        usage
+    }
+}
+
+/// The object that is the value of the last member of this name.
+fn last_object(text: &[u8], key: &[u8]) -> Option<Value> {
+    let mut end = text.len();
+    loop {
+        let at = memmem::rfind(&text[..end], key)?;
+        let value = text[at + key.len()..].trim_ascii_start().strip_prefix(b":").map(<[u8]>::trim_ascii_start);
+        if let Some(value) = value.filter(|value| value.starts_with(b"{"))
+            && let Some(Ok(object)) = serde_json::Deserializer::from_slice(value).into_iter::<Value>().next()
+        {
+            return Some(object);
+        }
+        end = at;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(chunks: &[&[u8]]) -> Usage {
+        let mut reader = AnswerReader::default();
+        for chunk in chunks {
+            reader.push(&Bytes::copy_from_slice(chunk));
+        }
+        reader.usage()
+    }
+
+    #[test]
+    fn usage_is_found_across_chunks() {
+        let usage = read(&[
+            br#"{"choices":[{"message":{"content":"say \"usage\":{"}}],"us"#,
+            br#"age":{"prompt_tokens":7,"completion_tokens":2}}"#,
+        ]);
+        assert_eq!((usage.prompt_tokens, usage.completion_tokens), (Some(7), Some(2)));
+    }
+
+    #[test]
+    fn only_the_tail_of_a_long_answer_is_kept() {
+        let mut reader = AnswerReader::default();
+        for _ in 0..100 {
+            reader.push(&Bytes::from(vec![b' '; 100_000]));
+        }
+        reader.push(&Bytes::from_static(br#""usage":{"prompt_tokens":7}}"#));
+        assert!(reader.bytes <= TAIL + 100_000);
+        assert_eq!(reader.usage().prompt_tokens, Some(7));
+    }
+
+    #[test]
+    fn rubbish_has_no_usage() {
+        assert_eq!(read(&[br#"{"usage":{"prompt_tokens":"#]), Usage::default());
+        assert_eq!(read(&[br#"{"usage":null}"#]), Usage::default());
+        assert_eq!(read(&[b"\"usage\""]), Usage::default());
+        assert_eq!(read(&[]), Usage::default());
+    }
+}
