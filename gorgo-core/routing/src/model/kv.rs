@@ -1,4 +1,5 @@
-//! What engines say of their KV caches, and what came of listening. Blocks are of tokens here, and named by the engine.
+//! Contents of the engines' KV caches as they report them, and statistics of those reports. Blocks are token blocks here,
+//! named by the engine.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ pub enum KvChange {
     Unsure,
 }
 
-/// Blocks that an engine holds now: one after the other in one prompt.
+/// Blocks that an engine has cached now: one after the other in one prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KvStored {
     /// The engine's names of the blocks. Signed ones keep their bits.
@@ -30,11 +31,11 @@ pub struct KvStored {
     pub tokens: Vec<u32>,
     /// Tokens in one block.
     pub block_tokens: u32,
-    /// Per block, what besides its tokens tells it from others (an adapter, a salt, a picture), as a digest; empty: nothing.
+    /// Per block, a digest of what besides its tokens distinguishes it (an adapter, a salt, a picture); empty: nothing.
     pub apart: Vec<u64>,
 }
 
-/// What was heard of one replica's cache since the start.
+/// Statistics of one replica's cache events since the start.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct KvCount {
     /// Its name.
