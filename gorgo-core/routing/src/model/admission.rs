@@ -5,7 +5,7 @@ use super::{DecisionId, ReplicaId};
 /// Settings of a policy's admission gate, from `[policy.NAME.admission]`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AdmissionRule {
-    /// Most requests of a replica in flight; `None`: what its engine decodes cheaply, where that is known.
+    /// Limit on a replica's requests in flight; `None`: the batch that its engine decodes cheaply, where that is known.
     pub max_in_flight: Option<u32>,
     /// Limit on the requests that wait for one replica; further ones are refused.
     pub max_queued: u32,

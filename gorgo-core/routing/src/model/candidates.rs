@@ -217,7 +217,7 @@ macro_rules! candidates {
             $($(#[doc = $fleet_doc])+ pub $fleet: $fleet_type,)*
             /// Per share window that the policy reads: the window's amount per replica, in the window's own unit.
             pub windows: Vec<Vec<f64>>,
-            /// Per share window: how many decisions are in it.
+            /// Per share window: number of decisions in it.
             pub window_decisions: Vec<u64>,
         }
 

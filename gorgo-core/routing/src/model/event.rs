@@ -44,13 +44,13 @@ pub enum Event {
     },
     /// The kernel's estimate for a live upstream connection (`TCP_INFO`).
     KernelRtt {
-        /// Of which replica.
+        /// Observed replica.
         replica: ReplicaId,
         /// When.
         at: At,
         /// Smoothed round trip, ms.
         smoothed_ms: f64,
-        /// Least round trip the kernel saw on it, ms.
+        /// Least round trip that the kernel saw on the connection, ms.
         min_ms: f64,
     },
     /// A metrics page was read.

@@ -254,7 +254,8 @@ pub struct FactReader {
 }
 
 impl FactReader {
-    /// Of an expression that reads these slots and compares these facts of [`TEXT_FACTS`] with these texts.
+    /// Makes the reader for an expression that reads these slots and compares these facts of [`TEXT_FACTS`] with these
+    /// texts.
     ///
     /// # Errors
     /// A text that no replica of the fleet has.

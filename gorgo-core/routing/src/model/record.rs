@@ -55,9 +55,9 @@ impl Record {
             Self::Candidates { rows, .. } => candidate_rows(rows),
             Self::Weights(weights) => weights.values.len(),
             Self::Generation(generation) => 1 + generation.scores.len(),
+            // The end of an alarm updates the row that its beginning inserted.
             Self::Alarm(alarm) => usize::from(!alarm.over),
             _ => 1,
-        // The end of an alarm updates the row that its beginning inserted.
         };
         u64::try_from(rows).unwrap_or(u64::MAX)
     }
@@ -67,7 +67,7 @@ fn candidate_rows(candidates: &[CandidateRecord]) -> usize {
     candidates.iter().map(|candidate| 1 + candidate.signals_milli.len().saturating_sub(TERM_SLOTS)).sum()
 }
 
-/// Term slots in a row of `candidates`; each term beyond has a row of its own, in `candidate_terms`.
+/// Term slots in a row of `candidates`; each further term has its own row in `candidate_terms`.
 pub const TERM_SLOTS: usize = 8;
 
 /// A row of `decisions` and its rows of `candidates` (attempt 1) and `shadows`.

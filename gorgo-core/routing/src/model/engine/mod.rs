@@ -96,7 +96,7 @@ impl EngineKind {
 }
 
 impl Adapter {
-    /// For people: this replica does not say how many prompt tokens were cached, and what would make it.
+    /// Message for an operator: this replica does not report its cached tokens, and which flag would make it.
     #[must_use]
     pub fn missing_cached_tokens(&self, replica: &str) -> String {
         let engine = self.name;
