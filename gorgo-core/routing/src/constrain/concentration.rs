@@ -61,8 +61,8 @@ impl Concentration {
             && share * (replicas as f64) < 1.0
         {
             return Err(format!(
-                "`max_share` {share} × {replicas} replicas is below 1, so the replicas together could not take all of the work; at least \
-                 {:.3} is needed",
+                "`max_share` {share} × {replicas} replicas is below 1, so together they could not take all of the work; at \
+                 least {:.3} is needed",
                 (1_000.0 / replicas as f64).ceil() / 1_000.0
             ));
         }

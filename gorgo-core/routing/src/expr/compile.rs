@@ -85,6 +85,7 @@ impl<'t> Compiler<'t> {
         result: Option<&str>,
     ) -> Result<(Vec<Step>, Vec<TextComparison>), ExprError> {
         let lexer = Lexer::new(text);
+        // Bounds the number of steps too, so that positions fit 16 bits.
         if text.len() > MAX_TEXT_BYTES {
             return Err(lexer.error(0, format!("{} bytes; at most {MAX_TEXT_BYTES} are allowed", text.len())));
         }
@@ -106,6 +107,7 @@ impl<'t> Compiler<'t> {
         if it.token != Token::End {
             return Err(it.unexpected("an operator or the end"));
         }
+        // A free number fits any unit; only a plain contradiction is an error.
         if let Some(unit) = result
             && whole.dimension.together(Dimension::parse(unit)).is_none()
         {
@@ -159,6 +161,7 @@ impl<'t> Compiler<'t> {
             }
         }
         self.depth = before + 1;
+        // Checked even if one branch was dropped: a mistake must not hide behind a constant.
         let dimension = self.together(then, alternative, "chooses between")?;
         Ok(Part { dimension, ..condition })
     }
@@ -293,6 +296,7 @@ impl<'t> Compiler<'t> {
             let message = "comparisons do not chain; write a < b && b < c";
             return Err(self.lexer.error(self.at, message));
         }
+        // Only checked: the result is a truth value whatever the unit of the operands.
         self.together(left, right, "compares")?;
         self.binary(left, right, binary, at)?;
         Ok(Part { dimension: Dimension::Truth, ..left })
@@ -573,6 +577,7 @@ impl<'t> Compiler<'t> {
         {
             return self.lexer.error(self.at, *advice);
         }
+        // Otherwise the text itself is shown, as it was written.
         let found = self.token.shown(self.lexer.since(self.at));
         self.lexer.error(self.at, format!("expected {expected}, found {found}"))
     }
