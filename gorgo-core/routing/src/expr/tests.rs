@@ -654,8 +654,8 @@ fn texts_are_compared_and_nothing_else_is_done_with_them() {
         ("region == eu", "column 11: expected a text, such as region == \"…\", found the name `eu`"),
         ("region == 1", "column 11: expected a text"),
         ("region == 'eu", "column 11: this text has no end; a ' is missing"),
-        ("region == 'eu' == 1", "column 16: a comparison of texts stands alone"),
-        ("region == 'eu' * 2", "column 16: a comparison of texts stands alone"),
+        ("region == 'eu' == 1", "column 16: put the comparison of texts in brackets"),
+        ("region == 'eu' * 2", "column 16: put the comparison of texts in brackets"),
         ("rtt_ms == 'eu'", "column 11: expected a number, a name, a function or `(`, found the text \"eu\""),
         ("'eu' == region", "column 1: expected a number"),
     ] {

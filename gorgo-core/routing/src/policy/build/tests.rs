@@ -127,7 +127,7 @@ fn all_faults_come_at_once_each_with_its_path() {
     policy.gorgo.term[0].statistic: unknown value "p99"; did you mean `p95`?
     policy.gorgo.term[1].weight.tuned: unknown key; did you mean `tune`?
     policy.gorgo.term[1].weight.init: 9.0 is above `max`, 2.0
-    policy.gorgo.term[1].kind: a term "rtt" stands above already; give one of them another `name`
+    policy.gorgo.term[1].kind: a term "rtt" is defined above; give one of them another `name`
     policy.gorgo.term[2].kind: unknown term "latncy"; did you mean `latency`?
     policy.gorgo.term[3]: `kind` is missing; known: rtt, network, prefill, queue, inflight, running, waiting, kv-usage, kv-tokens, throughput, latency, backlog, compute, stall, answer, tail-start, drain, kv-pressure, min-max, miss-share, batch-work, constant, hash, turn, expression
     policy.gorgo.term[4].unknown: expected "worst" or a number in the term's unit, at most 1e12
@@ -176,7 +176,7 @@ fn weights_say_what_is_wrong_with_them() {
     ), @r#"
     policy.gorgo.term[0].weight: expected a number or a table, found a string
     policy.gorgo.term[1].weight.ms_per_unit: give `init` or `ms_per_unit`, not both
-    policy.gorgo.term[1].weight.ms_per_unit: the signal is in ms already; say `init`
+    policy.gorgo.term[1].weight.ms_per_unit: the signal is already in ms; use `init`
     policy.gorgo.term[2].weight.min: 2.0 is above `max`, 1.0
     policy.gorgo.term[3].weight.rate: unknown rate "prefil"; did you mean `prefill`?
     policy.gorgo.term[3].weight.tune: a weight that is tuned needs `min`
@@ -274,7 +274,7 @@ fn shapes_are_checked_too() {
         "#
     ), @r#"
     policy.flat: expected a table, found a whole number
-    policy.empty: no [[…term]] and a picker that reads costs; give it a term, or `picker = "random"`
+    policy.empty: there is no [[…term]] but the picker reads costs; add a term, or set `picker = "random"`
     policy.shapes.unit: expected a string, found a whole number
     policy.shapes.exploration: expected a number, found a string
     policy.shapes.shadow: expected an array of strings, found a string

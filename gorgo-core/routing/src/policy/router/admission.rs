@@ -228,7 +228,7 @@ impl State {
                 candidates.available[row] &= !self.gate.is_closed(rule, candidates.replica[row]);
             }
         }
-        // A request that was called for a replica stays with it while it is available: moving again could go on without end.
+        // After its last allowed move a request stays with the replica that called it, while that is available.
         let settled = before.and_then(Withdrawn::settled).filter(|replica| candidates.available[replica.index()]);
         if let Some(settled) = settled {
             for row in 0..candidates.len() {

@@ -92,5 +92,5 @@ fn what_only_a_restart_can_change_is_refused() {
     let other = "the default is `one` and was `gorgo` (`gorgo ctl pin one` needs no restart): restart for that";
     assert_eq!(refused(TWO, "one"), other);
     let window = format!("{TWO}\n[policy.two.constraint.concentration]\nmax_share = 0.9\nwindow_secs = 17\n");
-    assert_eq!(refused(&window, "gorgo"), "windows of concentration constraints changed: restart for that");
+    assert_eq!(refused(&window, "gorgo"), "windows of share constraints changed: restart gorgo to apply that");
 }
