@@ -1,6 +1,5 @@
 //! Consistent hashing with bounded loads: no replica may have more than `factor` × its even part of all requests in
-//! flight,
-//! the new one counted.
+//! flight, the new one counted.
 //!
 //! Reads `inflight`. With a `hash` term the key's home takes the request, and where that is full the next in the key's
 //! order. Sources: Mirrokni, Thorup and Zadimoghaddam, 2016; SMG `prefix_hash`, factor 1.25.

@@ -1,13 +1,11 @@
 //! Sticks to the cache: while loads are balanced and a replica has enough of the prompt cached, only the one with the
-//! most
-//! may be picked; else only the one with fewest requests in flight (or, with `fallback = "any"` and balanced loads,
-//! any).
+//! most may be picked; else only the one with fewest requests in flight (or, with `fallback = "any"` and balanced
+//! loads, any).
 //!
 //! Reads `cached_tokens`, `inflight`. It yields to every other constraint: where the replica with the longest match is
-//! excluded
-//! by another one, costs decide among the rest. Sources: SMG `cache_aware` (`min_match` 0.5, `max_difference` 32,
-//! `max_ratio`
-//! 1.1). With `above_mean` and `compare = "match"` it serves as a guard against overload, as in `predicted-latency`.
+//! excluded by another one, costs decide among the rest. Sources: SMG `cache_aware` (`min_match` 0.5, `max_difference`
+//! 32, `max_ratio` 1.1). With `above_mean` and `compare = "match"` it serves as a guard against overload, as in
+//! `predicted-latency`.
 
 use super::{Constraint, ConstraintKind, Scope};
 use crate::model::{Needs, Param, ParamType, Params};

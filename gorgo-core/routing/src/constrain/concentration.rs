@@ -2,8 +2,7 @@
 //!
 //! Reads a share window (`feature::share`). Source: GORGO paper, reward hacking: with a queue weight near 0 everything
 //! went to the nearest replica, whose TTFT looked best while its decoding slowed to a crawl. The share is that before
-//! this
-//! request, so one request's tokens can exceed the limit. A fleet of one replica is never limited.
+//! this request, so one request's tokens can exceed the limit. A fleet of one replica is never limited.
 
 use super::{Constraint, ConstraintKind, Scope, capacity_share::capacity_shares, window};
 use crate::model::{Needs, Param, ParamType, Params, Replica, ShareWindow};

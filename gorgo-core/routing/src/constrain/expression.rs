@@ -1,13 +1,9 @@
 //! Only replicas for which an expression over the facts of request and candidate is not 0.
 //!
 //! Reads the facts that the texts name ([`FACTS`](crate::model::FACTS)). Where a fact that `allow` needs is unknown, or
-//! its
-//! result is not a number,
-//! `unknown` decides: by default the replica is allowed, since a missing report would otherwise exclude the whole
-//! fleet.
-//! With `relax` the excluded ones come back when no replica would be left: those with the least `violation` first, or
-//! all
-//! of them if it is not given. The language: `expr/README.md`.
+//! its result is not a number, `unknown` decides: by default the replica is allowed, since a missing report would
+//! otherwise exclude the whole fleet. With `relax` the excluded ones come back when no replica would be left: those
+//! with the least `violation` first, or all of them if it is not given. The language: `expr/README.md`.
 
 use super::{Constraint, ConstraintKind, Scope};
 use crate::expr::{Expression, Stack};

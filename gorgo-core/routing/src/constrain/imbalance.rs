@@ -1,11 +1,9 @@
 //! Keeps the load of replicas together, by one of three measures.
 //!
 //! Reads `inflight` and the engine's running requests, whichever is more; or only the latter, as old as the report is;
-//! or
-//! the load of `least-load`: running + waiting requests + KV tokens in use + this router's queued prompt tokens.
-//! Sources: the
-//! `prefix-cache` baseline
-//! (`max_difference` 8, then `max_sigmas` 2) and `pack-load` (`max_mad` 2), both of the GORGO reference code.
+//! or the load of `least-load`: running + waiting requests + KV tokens in use + this router's queued prompt tokens.
+//! Sources: the `prefix-cache` baseline (`max_difference` 8, then `max_sigmas` 2) and `pack-load` (`max_mad` 2), both
+//! of the GORGO reference code.
 
 use super::{Constraint, ConstraintKind, Scope};
 use crate::model::{Candidates, Needs, Param, ParamType, Params};

@@ -1,8 +1,7 @@
 //! Limits the requests in flight per replica.
 //!
 //! Reads `inflight` (`feature::load`) and the engine's running requests, whichever is more, so that requests of other
-//! routers
-//! count too.
+//! routers count too.
 
 use super::{Constraint, ConstraintKind, Scope};
 use crate::model::{Needs, Param, ParamType, Params};

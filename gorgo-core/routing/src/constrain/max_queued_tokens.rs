@@ -1,8 +1,7 @@
 //! Limits the queued prompt tokens per replica.
 //!
 //! Reads `queued_*` (`feature::load`). A replica below the limit takes the next request however long it is, so that a
-//! prompt
-//! longer than the limit can be served.
+//! prompt longer than the limit can be served.
 
 use super::{Constraint, ConstraintKind, Scope};
 use crate::model::{Needs, Param, ParamType, Params};

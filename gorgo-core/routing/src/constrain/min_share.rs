@@ -2,8 +2,7 @@
 //! picked.
 //!
 //! Reads a share window (`feature::share`). This keeps facts about every replica fresh, and gives a new replica its
-//! part
-//! although it has no prefixes cached.
+//! part although it has no prefixes cached.
 
 use super::{Constraint, ConstraintKind, Scope, window};
 use crate::model::{Needs, Param, ParamType, Params, Replica, ShareWindow};

@@ -65,8 +65,7 @@ pub struct Scope<'a> {
     /// The facts.
     pub candidates: &'a Candidates,
     /// The rows to judge: all for a hard constraint; for the others, those that no hard one excluded. Their order does
-    /// not
-    /// matter.
+    /// not matter.
     pub rows: &'a [usize],
     /// Position of this constraint's window among the candidates' share windows; 0 if it has none.
     pub window: usize,

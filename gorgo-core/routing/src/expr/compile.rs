@@ -13,10 +13,8 @@
 //! ```
 //!
 //! Long sums are loops here and short programs; nested parts are bounded by [`MAX_NESTING`], so that no text can
-//! exhaust the
-//! stack of the thread that compiles it. Parts without names are replaced by their value at once, and a choice with
-//! such a
-//! condition by the branch that is taken; both branches are checked all the same.
+//! exhaust the stack of the thread that compiles it. Parts without names are replaced by their value at once, and a
+//! choice with such a condition by the branch that is taken; both branches are checked all the same.
 
 use super::dimension::Dimension;
 use super::error::suggestion;

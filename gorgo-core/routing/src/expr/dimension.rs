@@ -1,10 +1,8 @@
 //! Units of the parts of an expression, as far as they follow from the units of the names.
 //!
 //! A number written in the text may mean anything: `50` is milliseconds where milliseconds are added, and a factor of
-//! 50
-//! may convert anything into anything. So units are known only for parts made of names, and only plain contradictions
-//! are
-//! refused: milliseconds plus tokens, or tokens where the policy says ms.
+//! 50 may convert anything into anything. So units are known only for parts made of names, and only plain
+//! contradictions are refused: milliseconds plus tokens, or tokens where the policy says ms.
 
 use std::{fmt, iter};
 

@@ -9,9 +9,8 @@
 //! operators, at most. `README.md` beside this file is the user's guide.
 //!
 //! Every value is an `f64`. **Unknown** and **no value** are different: a name whose value is unknown ends the
-//! evaluation
-//! where its value is needed (not in a branch of `?:`, `&&`, `||` that is not taken); arithmetic without a result (`0 / 0`) is
-//! NaN, and anything computed from NaN is NaN, comparisons too.
+//! evaluation where its value is needed (not in a branch of `?:`, `&&`, `||` that is not taken); arithmetic without a
+//! result (`0 / 0`) is NaN, and anything computed from NaN is NaN, comparisons too.
 
 mod compile;
 mod dimension;
@@ -31,8 +30,7 @@ pub const MAX_TEXT_BYTES: usize = 4_096;
 pub const MAX_NESTING: usize = 64;
 
 /// Names for objectives: statistics of one arm's requests. Times are in ms; `…_ref` is the same statistic of the
-/// incumbent's
-/// own requests under the same traffic.
+/// incumbent's own requests under the same traffic.
 pub const OBJECTIVE_NAMES: &[&str] = &[
     "ttft_mean",
     "ttft_p50",
@@ -91,9 +89,8 @@ impl Expression {
     }
 
     /// The same, with the units of the names (`ms`, `tokens`, `ms/token`, `tokens/s`, `share`, `1`), in their order,
-    /// and
-    /// the unit that the result must have: plain contradictions are errors. Units that are missing or unknown
-    /// fit everywhere.
+    /// and the unit that the result must have: plain contradictions are errors. Units that are missing or unknown fit
+    /// everywhere.
     ///
     /// # Errors
     /// The first mistake, with its column and what was expected.
@@ -124,8 +121,7 @@ impl Expression {
     }
 
     /// The value, given that of each name in the order of the names; NaN for an unknown one. The result is NaN if a
-    /// value
-    /// that was needed is unknown or missing, or if the arithmetic has no result; it may be infinite.
+    /// value that was needed is unknown or missing, or if the arithmetic has no result; it may be infinite.
     #[must_use]
     pub fn eval(&self, values: &[f64], stack: &mut Stack) -> f64 {
         let known = |slot| values.get(usize::from(slot)).copied().filter(|value| !value.is_nan());

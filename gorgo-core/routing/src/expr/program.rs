@@ -2,8 +2,7 @@
 //!
 //! Each step's arithmetic is defined only here: constants are folded with the very functions that evaluate.
 //! If a part has no value (`0 / 0`, `ln(-1)`), nothing computed from it has one: comparisons, `min` and `max` pass NaN
-//! on,
-//! where plain IEEE arithmetic would lose it.
+//! on, where plain IEEE arithmetic would lose it.
 
 /// Most numbers that an expression may hold at once. A power of two: indices are masked instead of checked.
 pub(super) const MAX_STACK: usize = 32;
@@ -127,8 +126,7 @@ pub(super) enum Step {
 #[inline]
 pub(super) fn run(steps: &[Step], Stack(stack): &mut Stack, mut value: impl FnMut(u16) -> Option<f64>) -> Option<f64> {
     // The top is kept in a register; `below` is the number of values under it on the stack. The first push saves a top
-    // that
-    // was never pushed, which no step reads again.
+    // that was never pushed, which no step reads again.
     let (mut top, mut below) = (0.0, 0_usize);
     let mut next = 0;
     while let Some(step) = steps.get(next) {

@@ -1,17 +1,11 @@
 //! `[policy.NAME.admission]`: a request waits at the router while its chosen replica has as many in flight as its
-//! engine
-//! decodes cheaply.
+//! engine decodes cheaply.
 //!
 //! The gate is not a constraint, since it excludes no candidate: the policy chooses as usual, and the request waits for
-//! the
-//! replica
-//! that was chosen. `feature::admission` decides which requests wait, in which order, and when; here are the settings.
-//! The
-//! defaults come from simulations: the limit is sharp
-//! above the engine's graph batch and soft below it, so it is the batch less two; the largest cost gap goes first, with
-//! ageing
-//! 0.5; prompts
-//! with more than 0.1 s of prefill wait while their replica has a backlog of more than 0.4 s.
+//! the replica that was chosen. `feature::admission` decides which requests wait, in which order, and when; here are
+//! the settings. The defaults come from simulations: the limit is sharp above the engine's graph batch and soft below
+//! it, so it is the batch less two; the largest cost gap goes first, with ageing 0.5; prompts with more than 0.1 s of
+//! prefill wait while their replica has a backlog of more than 0.4 s.
 
 use crate::model::{AdmissionRule, KindDoc, Needs, Param, ParamType, Params};
 

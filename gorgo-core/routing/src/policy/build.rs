@@ -1,6 +1,5 @@
 //! Tables of configuration → policies. Checks continue after the first fault, so that all are reported at once, each
-//! with
-//! the path of its key.
+//! with the path of its key.
 
 mod admission;
 mod constraint;
@@ -59,8 +58,7 @@ pub fn build(registry: &Registry, tables: &[(String, Value)], default: &str, fle
         let mut one = One { registry, fleet, path: format!("policy.{name}"), faults: &mut found };
         list.extend(one.policy(id, name, table, &names, &mut windows).map(Arc::new));
         // Warnings about presets are dropped: a baseline may be unwise on purpose. Warnings of a constraint or the gate
-        // of the
-        // serving policy are kept, because they depend on this fleet.
+        // of the serving policy are kept, because they depend on this fleet.
         if index >= tables.len() {
             let of_fleet =
                 |path: &str| *name == default && (path.contains(".constraint.") || path.ends_with(".admission"));
@@ -265,8 +263,7 @@ impl One<'_> {
     }
 
     /// Reports a kind's refusal of its parameters, at the parameter that it begins with if the table has it. A
-    /// parameter
-    /// that is missing because it was wrong is not also reported as missing.
+    /// parameter that is missing because it was wrong is not also reported as missing.
     fn refused(&mut self, path: &str, members: &[(String, Value)], message: &str) {
         let missing = message.strip_prefix('`').and_then(|rest| rest.strip_suffix("` is missing"));
         if missing.is_some_and(|name| self.faults.list.iter().any(|fault| fault.path == format!("{path}.{name}"))) {

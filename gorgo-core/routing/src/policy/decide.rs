@@ -58,8 +58,7 @@ pub struct Choice {
 }
 
 /// Decides which replica serves a request. `None`: every candidate is excluded by a hard constraint, or a plugin that
-/// the
-/// policy must not do without is not available.
+/// the policy must not do without is not available.
 #[must_use]
 pub fn decide(
     policy: &Policy,

@@ -1,7 +1,5 @@
 //! The kind `plugin`: terms, constraints and objectives that are not compiled in. The loader is passed to the registry;
-//! this
-//! module does not know how it
-//! works.
+//! this module does not know how it works.
 
 use std::fmt::Debug;
 use std::sync::Arc;

@@ -155,8 +155,7 @@ pub struct Term {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Unknown {
     /// The most expensive known signal among the available candidates: the largest, or under a negative weight the
-    /// smallest.
-    /// 0 where none is known.
+    /// smallest. 0 where none is known.
     Worst,
     /// This number, in the unit of the stored signal.
     Value(f64),

@@ -8,9 +8,7 @@
 //! ```
 //!
 //! Selecting and reserving under the same lock is what lets the requests of a burst see each other. `edge` drives this
-//! on the
-//! wall clock,
-//! `sim` on a virtual one; nothing here reads a clock, and the same calls give the same decisions.
+//! on the wall clock, `sim` on a virtual one; nothing here reads a clock, and the same calls give the same decisions.
 
 mod admission;
 mod network;
@@ -209,8 +207,7 @@ impl Router {
     }
 
     /// Selects and reserves in one step, without waiting: replicas whose gate is closed are passed over.
-    /// [`Router::enter`] is
-    /// the function that may answer that the request has to wait.
+    /// [`Router::enter`] is the function that may answer that the request has to wait.
     ///
     /// # Errors
     /// The reason why no replica could be chosen; nothing is reserved then. A policy that does not exist has no
@@ -409,8 +406,7 @@ impl Router {
     }
 
     /// Leading blocks that the engine reports as cached; `held`, the assumed number, if it reports none. Also with
-    /// pictures,
-    /// whose tokens cannot be derived from the bytes.
+    /// pictures, whose tokens cannot be derived from the bytes.
     fn confirmed_blocks(&self, prompt: &Prompt, ending: &Ending, held: u32) -> u32 {
         let (Some(counted), Some(cached)) = (ending.usage.prompt_tokens, ending.usage.cached_tokens) else {
             return held;
@@ -458,8 +454,7 @@ impl Router {
     }
 
     /// Installs new weights for a policy; the next decision uses them. Returns `false`, without a change, unless they
-    /// are
-    /// one finite number per term of a policy that exists.
+    /// are one finite number per term of a policy that exists.
     pub fn install(&self, policy: PolicyIndex, weights: Arc<Weights>) -> bool {
         let ruling = self.ruling.load();
         let fits = ruling.policies.get(policy).is_some_and(|policy| policy.terms.len() == weights.values.len())
@@ -495,8 +490,8 @@ impl Router {
     }
 
     /// Takes a replica out for new requests, or lets it back; requests that run there continue, and those that wait for
-    /// it at the
-    /// gate are decided again. Returns true if this is a change. A replica that is not in the fleet never changes.
+    /// it at the gate are decided again. Returns true if this is a change. A replica that is not in the fleet never
+    /// changes.
     pub fn set_draining(&self, replica: ReplicaId, draining: bool) -> bool {
         if replica.index() >= self.fleet.len() {
             return false;

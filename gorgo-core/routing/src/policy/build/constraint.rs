@@ -1,6 +1,5 @@
 //! `[policy.NAME.constraint.KIND]` tables → constraints. A table with another name states its `kind`, so that there can
-//! be
-//! several of one kind: expressions, plugins.
+//! be several of one kind: expressions, plugins.
 
 use std::sync::Arc;
 

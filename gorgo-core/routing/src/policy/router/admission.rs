@@ -17,8 +17,8 @@ use crate::policy::Policy;
 use crate::tune::Assigned;
 
 /// Fixed GPU time by which a prefill stalls the requests that decode, ms; and the price of a ms of their time. Used for
-/// the
-/// cost gap that orders the queue, whatever policy chooses; the values are those of the term `stall` in simulations.
+/// the cost gap that orders the queue, whatever policy chooses; the values are those of the term `stall` in
+/// simulations.
 const STALL_MS: f64 = 60.0;
 const STALL_PRICE: f64 = 0.5;
 
@@ -125,8 +125,7 @@ impl Router {
     }
 
     /// Decides again for a request that waited and was called, or whose time to look again has come, by the policy at
-    /// the
-    /// index that it was held by; the context's policy is ignored.
+    /// the index that it was held by; the context's policy is ignored.
     ///
     /// # Errors
     /// As [`Router::enter`]; the request no longer waits then.
@@ -198,7 +197,7 @@ impl Router {
         }
     }
 
-    /// Calls the next request in place of one that waited and is not placed.
+    /// Calls the next request after one that waited could not be placed.
     pub(super) fn unplaced(
         &self,
         mut state: MutexGuard<'_, State>,

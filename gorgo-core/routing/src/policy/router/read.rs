@@ -20,8 +20,7 @@ enum Session {
 
 impl Router {
     /// Parses a request body once and extracts the values that routing needs. `session` is the session header's value,
-    /// `key` the
-    /// client's API key; only hashes of them are kept. Takes no lock.
+    /// `key` the client's API key; only hashes of them are kept. Takes no lock.
     ///
     /// # Errors
     /// [`ReadError::Malformed`] if the body is not what the path needs.

@@ -1,6 +1,5 @@
 //! Cache contents that engines report, and the tokens of prompts → the index. Separate from decisions: it has its own
-//! lock,
-//! which no decision takes.
+//! lock, which no decision takes.
 
 use super::Router;
 use crate::feature::residency::{Edit, Lesson};
@@ -46,8 +45,7 @@ impl Router {
     }
 
     /// Corrects what the index believes of a mapped prompt, at every replica whose engine reports its cache. Blocks
-    /// used
-    /// after the moment `since` stay: their report may still be on its way.
+    /// used after the moment `since` stay: their report may still be on its way.
     pub fn settle_cached(&self, prompt: &Prompt, decision: DecisionId, since: u64) {
         let residency = self.residency.lock();
         for told in residency.settle(&prompt.chain) {

@@ -2,10 +2,8 @@
 //! decision keeps the set that it began with to its end, and the next one gets the new set.
 //!
 //! Policies are identified by their position in the list. An unchanged one stays the same object, with its weights and
-//! its
-//! tuner; one that changed, or whose plugin was rebuilt, gets a new number, so that the rows before and after can be
-//! told
-//! apart. What is known of replicas, caches and rates belongs to the router and stays.
+//! its tuner; one that changed, or whose plugin was rebuilt, gets a new number, so that the rows before and after can
+//! be told apart. What is known of replicas, caches and rates belongs to the router and stays.
 
 use std::sync::Arc;
 

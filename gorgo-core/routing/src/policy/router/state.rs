@@ -116,10 +116,8 @@ impl State {
     }
 
     /// Fills the candidates' columns except those of the index and the connections. All of them, whatever the policy
-    /// and
-    /// its shadows read: the store's rows, the reservation and the gate need most of them, and checking which of the
-    /// rest are
-    /// needed would take as long as filling them.
+    /// and its shadows read: the store's rows, the reservation and the gate need most of them, and checking which of
+    /// the rest are needed would take as long as filling them.
     pub(super) fn fill(
         &mut self,
         model: Option<&str>,

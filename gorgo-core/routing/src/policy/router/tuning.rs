@@ -12,7 +12,7 @@ use crate::tune::{Assigned, Stamp};
 
 impl Ruling {
     /// The weights of a decision, and its position in a trial. A retry uses the weights of the first
-    /// attempt and has no position of its own.
+    /// attempt and has no position in it.
     pub(super) fn assigned(&self, prompt: &Prompt, context: &DecisionContext<'_>) -> Assigned {
         let DecisionContext { policy, id, seed, at, exclude } = *context;
         let in_force = || Assigned { weights: self.weights[policy.index()].load_full(), stamp: None };

@@ -1,7 +1,6 @@
 //! State of a router that is worth keeping over a restart: the prefix index, and the rates learned of each replica.
-//! Exported
-//! for the store, and restored into a new router before its first decision; or later, since nothing here waits for
-//! a decision or delays one for long.
+//! Exported for the store, and restored into a new router before its first decision; or later, since nothing here waits
+//! for a decision or delays one for long.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -82,8 +81,7 @@ impl Router {
     }
 
     /// Continues from the state that an earlier run learned about a replica. Returns the refused parts, each with its
-    /// reason;
-    /// the others are used.
+    /// reason; the others are used.
     pub fn go_on_from(&self, replica: ReplicaId, text: &str) -> Vec<Refused> {
         let learned: Learned = match serde_json::from_str(text) {
             Ok(learned) => learned,

@@ -4,11 +4,8 @@
 //!
 //! T, the predicted time to first token, is the sum of all terms that are not named below; T0 is the signal of the term
 //! named by `start`, else of the policy's one term of kind `tail-start`, and w is its weight. Terms of kind `stall` and
-//! `answer`,
-//! and those listed in
-//! `outside`, are the rest: prices that have no tail. Everything is computed from signals and weights as stored, so
-//! that a
-//! stored decision can be repeated.
+//! `answer`, and those listed in `outside`, are the rest: prices that have no tail. Everything is computed from signals
+//! and weights as stored, so that a stored decision can be repeated.
 
 use crate::model::{Param, ParamType, Params};
 use crate::score::{Cost, CostKind, Slot};

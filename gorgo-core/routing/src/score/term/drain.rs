@@ -3,9 +3,7 @@
 //!
 //! Reads `queued_uncached_tokens`, `engine_throughput`. Source: SMG, `least_load`: queued tokens ÷ throughput, where an
 //! engine that reports nothing counts as 2,000 tokens/s. The gauge counts generated tokens while the queue has prompt
-//! tokens,
-//! so the
-//! time is nominal; the baseline is defined that way.
+//! tokens, so the time is nominal; the baseline is defined that way.
 
 use crate::model::{Candidates, Needs, Param, ParamType, RequestView, Unit};
 use crate::score::{CostTerm, TermKind};

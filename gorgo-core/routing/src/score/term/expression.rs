@@ -3,8 +3,7 @@
 //!
 //! Reads the facts that the text names ([`FACTS`](crate::model::FACTS)). Where a fact that is needed is unknown,
 //! so is the signal, and the term's `unknown` rule applies; a result that is not finite is returned as it is, and
-//! voided by
-//! `policy::decide` like any other. The language: `expr/README.md`.
+//! voided by `policy::decide` like any other. The language: `expr/README.md`.
 
 use crate::expr::{Expression, Stack};
 use crate::model::{

@@ -1,6 +1,5 @@
 //! Affinity: a replica's position in the rendezvous order of a key. 0 is the key's home, 1 the replica that takes over
-//! when
-//! the home is gone, and so on.
+//! when the home is gone, and so on.
 //!
 //! Reads `name_hash` and the request's `session_hash` or `head_hash`. Highest-random-weight hashing (Thaler and
 //! Ravishankar, 1998): when a replica leaves, only its own keys move; when one joins, it takes its fair part of each

@@ -1,8 +1,7 @@
 //! A load relative to the others': `(x − least) / (most − least)`, 0 where all are equal.
 //!
 //! Reads the fact that `of` names. Normalised scores make unlike loads addable without units, and a difference of one
-//! request
-//! counts as much as one of a hundred. Source: llm-d / Gateway API Inference Extension, `queue-scorer`.
+//! request counts as much as one of a hundred. Source: llm-d / Gateway API Inference Extension, `queue-scorer`.
 
 use crate::model::{Candidates, Needs, Param, ParamType, RequestView, Unit};
 use crate::score::{CostTerm, TermKind};

@@ -4,9 +4,7 @@
 //! `E = D·(θ1·u + φ) + n̂·b·D`, times `1 + (D̄ / crowd)²`: all requests in flight there (D) stop while the prompt is
 //! computed (and for φ, the fixed part of a prefill batch), and each token of the n̂ that will follow slows them by b.
 //! The fuller the fleet (D̄, mean in flight), the more it counts. The term's weight is the price μ of a ms of others.
-//! Reads
-//! `inflight`, `service_*`,
-//! `likely_uncached_tokens`, `itl_ms_per_request`, `answer_tokens`.
+//! Reads `inflight`, `service_*`, `likely_uncached_tokens`, `itl_ms_per_request`, `answer_tokens`.
 
 use crate::model::{Candidates, Needs, Param, ParamType, RequestView, Unit};
 use crate::score::{CostTerm, TermKind};

@@ -1,8 +1,7 @@
 //! Turns: distance of each available replica from the one whose turn it is. The lowest distance is round-robin.
 //!
 //! Reads the request's `turn` and the available replicas. Turns go by replica id, so that the order of rows does not
-//! matter; a
-//! replica that is not available has no turn, and its neighbours do not get twice as many requests.
+//! matter; a replica that is not available has no turn, and its neighbours do not get twice as many requests.
 
 use crate::model::{Candidates, Needs, RequestView, Unit};
 use crate::score::{CostTerm, TermKind};
