@@ -191,7 +191,7 @@ pub struct ShadowRecord {
     pub cost_milli: i64,
 }
 
-/// Whether an attempt's connection to the replica was new.
+/// Kind of an attempt's connection to the replica: new or reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Connection {
     /// Dialled for this request.

@@ -34,7 +34,7 @@ pub trait CostTerm: Debug + Send + Sync {
     fn signal(&self, request: &RequestView, candidates: &Candidates, out: &mut [Option<f64>]);
 
     /// The same, for a term that may have no signal at all in a decision, such as a plugin that failed: `false` then.
-    /// It has no effect on that decision, and is stored as void.
+    /// Such a term has no effect on that decision, and is stored as void.
     fn gives(&self, request: &RequestView, candidates: &Candidates, out: &mut [Option<f64>]) -> bool {
         self.signal(request, candidates, out);
         true
