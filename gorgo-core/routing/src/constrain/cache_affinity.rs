@@ -91,6 +91,7 @@ impl Constraint for CacheAffinity {
         let (cached, inflight) = (&scope.candidates.cached_tokens, &scope.candidates.inflight);
         let loads = || scope.rows.iter().map(|row| inflight[*row]);
         let mean = loads().map(f64::from).sum::<f64>() / scope.rows.len().max(1) as f64;
+        // Below this load the policy's own costs are trusted.
         if self.above_mean > 0.0 && mean <= self.above_mean {
             for row in scope.rows {
                 out[*row] = 0.0;
@@ -110,6 +111,7 @@ impl Constraint for CacheAffinity {
         let balanced = compared - lowest <= self.max_difference || compared <= self.max_ratio * lowest;
         let matched = f64::from(longest) > self.min_match * f64::from(scope.request.prompt_tokens);
         for row in scope.rows {
+            // Out of balance, load decides even if the prompt is cached.
             let kept = match (balanced, matched) {
                 (true, true) => cached[*row] == longest,
                 (true, false) => self.any || inflight[*row] == least,

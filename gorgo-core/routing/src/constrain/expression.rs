@@ -76,6 +76,7 @@ impl Allow {
         let allow = compiled("allow").ok_or("`allow` is missing")??;
         let violation = compiled("violation").transpose()?;
         let relax = params.bool("relax");
+        // A constant rule excludes all or none, which is never meant.
         if let Some(always) = allow.expression.constant() {
             let does = if always == 0.0 { "excludes every replica" } else { "excludes none" };
             return Err(format!("`allow`: column 1: this is always {always} and {does}; name a fact"));
@@ -98,6 +99,7 @@ impl Constraint for Allow {
     }
 
     fn violation(&self, scope: &Scope<'_>, out: &mut [f64]) {
+        // On the stack of the thread: no allocation per decision.
         let mut stack = Stack::default();
         let facts = self.allow.facts.of(scope.request, scope.candidates);
         let over = self.violation.as_ref().map(|text| (text, text.facts.of(scope.request, scope.candidates)));

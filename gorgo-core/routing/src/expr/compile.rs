@@ -330,6 +330,7 @@ impl<'t> Compiler<'t> {
             let at = self.at;
             self.advance()?;
             let right = self.prefix()?;
+            // A division subtracts the exponents of the units.
             let sign = if binary == Binary::Multiply { 1 } else { -1 };
             self.binary(left, right, binary, at)?;
             left.dimension = left.dimension.times(right.dimension, sign);
@@ -419,6 +420,7 @@ impl<'t> Compiler<'t> {
             given += 1;
             // Arguments are combined as they are read, so that a call needs no argument count at run time.
             let Some(first) = whole else {
+                // A mistake in the result is shown at the function's name, not at its first argument.
                 whole = Some(Part { at, ..argument });
                 continue;
             };
@@ -429,6 +431,7 @@ impl<'t> Compiler<'t> {
                 _ => continue,
             };
             if name == "clamp" {
+                // Remembered to compare both bounds once they are known.
                 bounds[given - 2] = self.constant(argument);
             }
             let dimension = self.together(first, argument, "compares")?;
@@ -458,6 +461,7 @@ impl<'t> Compiler<'t> {
             _ => return Ok(whole),
         };
         self.unary(whole, unary, at)?;
+        // `ln`, `exp` and `sqrt` have no unit that could be checked.
         Ok(if unary == Unary::Abs { whole } else { Part { dimension: Dimension::Free, ..whole } })
     }
 
@@ -526,6 +530,7 @@ impl<'t> Compiler<'t> {
 
     /// The position of the next step, as the target of a jump.
     fn place(&mut self) -> u16 {
+        // A jump that lands here forbids merging this step with the one before.
         self.joint = self.steps.len();
         to_u16(self.joint)
     }

@@ -58,6 +58,7 @@ impl<'t> Lexer<'t> {
 
     /// The next token and the byte it begins at.
     pub(super) fn next(&mut self) -> Result<(usize, Token<'t>), ExprError> {
+        // Only ASCII blanks: an invisible Unicode blank is reported as an unknown character.
         let rest = self.text[self.next..].trim_start_matches([' ', '\t', '\r', '\n']);
         let at = self.text.len() - rest.len();
         let Some(first) = rest.bytes().next() else {

@@ -143,6 +143,7 @@ impl Expression {
             _ => None,
         };
         let mut slots: Vec<usize> = self.steps.iter().filter_map(slot).collect();
+        // A name may be used several times.
         slots.sort_unstable();
         slots.dedup();
         slots

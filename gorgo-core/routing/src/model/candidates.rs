@@ -289,6 +289,7 @@ macro_rules! candidates {
 }
 
 fn fill<T: Clone>(column: &mut Vec<T>, rows: usize, value: T) {
+    // Clearing keeps the allocation, and `resize` then overwrites every row.
     column.clear();
     column.resize(rows, value);
 }
@@ -407,7 +408,9 @@ impl Candidates {
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "requests in flight stay far below 2^53")]
     pub fn mean_inflight(&self) -> f64 {
+        // Only replicas that can take requests: the load of the others would distort the mean.
         let available = self.inflight.iter().zip(&self.available).filter(|(_, available)| **available);
+        // Summed as integers, so that the order of the rows cannot change the result.
         let (requests, replicas) =
             available.fold((0_u64, 0_u64), |(sum, count), (inflight, _)| (sum + u64::from(*inflight), count + 1));
         requests as f64 / replicas.max(1) as f64

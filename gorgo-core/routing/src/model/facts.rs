@@ -265,6 +265,7 @@ impl FactReader {
         fleet: &[Replica],
     ) -> Result<Self, String> {
         let named = || slots.iter().filter_map(|slot| FACTS.get(*slot).map(|fact| (*slot, fact)));
+        // Slots beyond the table are text comparisons: they need no facts of the decision.
         let of_fleet = named().filter(|(_, fact)| fact.of == FactOf::Fleet);
         Ok(Self {
             needs: named().fold(Needs::NONE, |needs, (_, fact)| needs.and(fact.needs)),
@@ -290,6 +291,7 @@ impl FactReader {
     /// The facts of one decision.
     #[must_use]
     pub fn of<'a>(&'a self, request: &'a RequestView, candidates: &'a Candidates) -> DecisionFacts<'a> {
+        // On the stack: an expression cannot name more fleet facts than there are.
         let mut fleet = [None; FLEET_FACTS.len()];
         for (place, slot) in self.fleet.iter().enumerate() {
             fleet[place] = (FACTS[*slot].read)(request, candidates, 0);
@@ -330,11 +332,13 @@ impl DecisionFacts<'_> {
 /// By replica id, 1 where the fact is this text, else 0.
 fn compared(fact: &TextFact, text: &str, fleet: &[Replica]) -> Result<Vec<f64>, String> {
     if fleet.iter().all(|replica| (fact.read)(replica) != text) {
+        // A text that no replica has is most likely a misspelling: the comparison would never hold.
         let mut known: Vec<_> = fleet.iter().map(fact.read).collect();
         known.sort_unstable();
         known.dedup();
         return Err(format!("no enabled replica has the {} \"{text}\"; known: {}", fact.name, known.join(", ")));
     }
+    // By replica id, not by row: candidates come in any order.
     let mut holds = vec![0.0; fleet.iter().map(|replica| replica.id.index() + 1).max().unwrap_or(0)];
     for replica in fleet {
         holds[replica.id.index()] = f64::from(u8::from((fact.read)(replica) == text));

@@ -53,7 +53,9 @@ pub fn build(registry: &Registry, tables: &[(String, Value)], default: &str, fle
     let mut windows = Vec::new();
     let mut list = Vec::with_capacity(sources.len());
     for (index, (name, table)) in sources.iter().enumerate() {
+        // The first builds of a process have their index as their number.
         let id = PolicyBuildId(u16::try_from(index).unwrap_or(u16::MAX));
+        // Collected separately, because the warnings of presets are filtered below.
         let mut found = Faults::default();
         let mut one = One { registry, fleet, path: format!("policy.{name}"), faults: &mut found };
         list.extend(one.policy(id, name, table, &names, &mut windows).map(Arc::new));
@@ -67,6 +69,7 @@ pub fn build(registry: &Registry, tables: &[(String, Value)], default: &str, fle
         faults.extend(found);
     }
     let default_id = names.iter().position(|name| *name == default);
+    // Reported even if a policy is faulty: both mistakes are shown at once.
     if default_id.is_none() {
         let near = suggestion(default, names.iter().copied());
         faults.fault("default_policy", format!("unknown policy \"{default}\"; {near}"));
@@ -116,6 +119,7 @@ impl One<'_> {
         let terms = self.terms(table.get("term"));
         let constraints = self.constraints(table.get("constraint"), windows);
         let admission = self.admission(table.get("admission"));
+        // Cloned, because `chosen` borrows the builder mutably to report faults.
         let cost_kinds = self.registry.costs.clone();
         let cost = self.chosen("cost", table.get("cost"), "sum", &cost_kinds);
         let picker_kinds = self.registry.pickers.clone();

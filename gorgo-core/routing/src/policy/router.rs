@@ -226,6 +226,7 @@ impl Router {
     /// Decides for a request that comes for the first time, or again after an attempt that failed.
     fn enter_as(&self, turn: Turn, prompt: &Prompt, context: &DecisionContext<'_>) -> Result<Entered, DecideError> {
         let DecisionContext { policy, at, .. } = *context;
+        // One set of policies for the whole decision, even if a reload replaces it meanwhile.
         let ruling = self.ruling.load();
         if ruling.policies.get(policy).is_none() {
             return Err(DecideError::NoReplica);
@@ -278,6 +279,7 @@ impl Router {
         if let Some(rule) = &rule {
             state.read_gate(rule, &turn, before.as_ref(), &mut work.candidates);
         }
+        // A repeated decision keeps its turn, so that waiting does not shift the round-robin order.
         request.turn = first_turn.unwrap_or_else(|| state.turn(place));
         let Some(choice) = evaluate(policy, weights, &request, &work.candidates, seed, &mut work.scratch) else {
             return Err(self.unplaced(state, at, before, DecideError::NoReplica));
@@ -286,6 +288,7 @@ impl Router {
         if first_turn.is_none() {
             state.next_turn(place);
         }
+        // The facts include requests that wait at the gate; the engine does not see these, so they are taken off later.
         let mut ahead = Ahead::default();
         let pass = if let Some(rule) = &rule {
             ahead = state.gate.ahead(work.candidates.replica[choice.row], before.as_ref());
@@ -327,6 +330,7 @@ impl Router {
         let replica = self.fleet[choice.row].id;
         let prefix = self.index.insert(&prompt.chain, replica, id, at);
         let decision = written(policy, weights, &work.candidates, seed, choice, &work.scratch);
+        // Written after the lock is released: the row needs allocations that other decisions should not wait for.
         let mut record = Box::new(DecisionRecord {
             decision: id,
             received: at,
@@ -411,9 +415,11 @@ impl Router {
         let (Some(counted), Some(cached)) = (ending.usage.prompt_tokens, ending.usage.cached_tokens) else {
             return held;
         };
+        // Also avoids a division by zero.
         if counted == 0 || prompt.picture_bytes > 0 {
             return held;
         }
+        // Tokens to bytes by the engine's own count, in 128 bits so that the product cannot overflow.
         let bytes = u128::from(prompt.prompt_bytes) * u128::from(cached) / u128::from(counted);
         u32::try_from(bytes / self.block_bytes as u128).unwrap_or(u32::MAX)
     }
@@ -449,6 +455,7 @@ impl Router {
         #[expect(clippy::cast_precision_loss, reason = "blocks are small")]
         let block_tokens = self.tokens.tokens_per_byte(model.unwrap_or_default()) * self.block_bytes as f64;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates; never negative")]
+        // Guards against a rate near 0, which would make the number of blocks unbounded.
         let blocks = (capacity_tokens / block_tokens.max(1e-3)) as u64;
         self.index.set_capacity(replica, blocks.max(1));
     }
@@ -457,6 +464,7 @@ impl Router {
     /// are one finite number per term of a policy that exists.
     pub fn install(&self, policy: PolicyIndex, weights: Arc<Weights>) -> bool {
         let ruling = self.ruling.load();
+        // Weights of another number of terms, or not finite ones, would make every cost meaningless.
         let fits = ruling.policies.get(policy).is_some_and(|policy| policy.terms.len() == weights.values.len())
             && weights.values.iter().all(|weight| weight.is_finite());
         if fits {

@@ -92,6 +92,7 @@ impl Weight {
     }
 
     fn check_bounds(&self, key: &str, path: &str, faults: &mut Faults) {
+        // Only the first contradiction is reported: the others follow from it.
         if self.min > self.max {
             faults.fault(format!("{path}.min"), format!("{:?} is above `max`, {:?}", self.min, self.max));
         } else if self.init < self.min {
@@ -103,6 +104,7 @@ impl Weight {
         if self.tune && self.min == -LIMIT {
             faults.fault(format!("{path}.tune"), "a weight that is tuned needs `min`");
         } else if self.tune && self.min <= 0.0 {
+            // The search space is logarithmic, so 0 cannot be one of its bounds.
             let message = format!("{:?} is not above 0: a weight that is tuned is searched in logarithms", self.min);
             faults.fault(format!("{path}.min"), message);
         }

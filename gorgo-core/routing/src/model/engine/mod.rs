@@ -101,6 +101,7 @@ impl Adapter {
     pub fn missing_cached_tokens(&self, replica: &str) -> String {
         let engine = self.name;
         match self.cached_tokens_flag {
+            // Naming the flag lets an operator act at once.
             Some(flag) => format!("replica {replica} reports no cached tokens: start {engine} with {flag}"),
             None => format!(
                 "replica {replica} reports no cached tokens, and no flag of {engine} is known that would make it; \

@@ -49,6 +49,7 @@ impl One<'_> {
                 return Vec::new();
             }
         };
+        // Names identify terms in rows and options, so they must be unique.
         let mut used = HashSet::new();
         let mut terms = Vec::new();
         for (index, entry) in list.iter().enumerate() {
@@ -178,6 +179,7 @@ impl One<'_> {
 
     fn warn_of_mixed_units(&mut self, terms: &[Built]) {
         let unit_of = |built: &Built| if in_ms(&built.term) { Unit::Millis } else { built.term.unit };
+        // A sum of one unit needs no statement, whatever the unit is.
         if terms.windows(2).all(|two| unit_of(&two[0]) == unit_of(&two[1])) {
             return;
         }
@@ -192,6 +194,7 @@ impl One<'_> {
 
     fn check_millis(&mut self, terms: &[Built]) {
         for Built { place, term, .. } in terms.iter().filter(|built| !in_ms(&built.term)) {
+            // Only rates that fit the unit are suggested.
             let rates = match term.unit {
                 Unit::Tokens => "`rate = \"prefill\"` or `rate = \"queue\"`, or ",
                 Unit::Requests => "`rate = \"decode\"`, or ",

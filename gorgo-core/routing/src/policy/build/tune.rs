@@ -80,6 +80,7 @@ impl One<'_> {
     /// The plan of a policy whose tune table is enabled.
     pub(super) fn plan(&mut self, id: PolicyBuildId, policy: &Value, terms: &[Built]) -> Option<Plan> {
         let table = policy.get("tune")?;
+        // The same builder with a longer path, so that faults name their key below `tune`.
         let mut inner = One {
             registry: self.registry,
             fleet: self.fleet,
@@ -108,6 +109,7 @@ impl One<'_> {
         };
         let assignment = self.assignment(table.get("assignment"));
         let blocks = self.blocks(table.get("blocks"));
+        // Everything is read even if tuning is disabled, so that mistakes are found before it is enabled.
         let guard = self.sub_table("guard", table.get("guard"), GUARD);
         let guard = Guard {
             max_e2e_p95_ratio: guard.number("max_e2e_p95_ratio").unwrap_or(1.10),
@@ -232,6 +234,7 @@ impl One<'_> {
 
     fn blocks(&mut self, value: Option<&Value>) -> Blocks {
         let read = self.sub_table("blocks", value, BLOCKS);
+        // A value that was refused is replaced by its default, so that the checks below still find other faults.
         let usual = Blocks::default();
         let whole = |name, usual| read.integer(name).and_then(|whole| u32::try_from(whole).ok()).unwrap_or(usual);
         let blocks = Blocks {
@@ -276,6 +279,7 @@ impl One<'_> {
 
     /// Reports a statistic that no trial has enough samples for: it would never lead to a verdict.
     fn check_samples(&mut self, plan: &Plan) {
+        // Counted requests of one arm in the longest possible trial.
         let most = u64::from(plan.blocks.counted()) * u64::from(plan.blocks.max_pairs);
         let least = plan.least_samples();
         if least > most {

@@ -156,6 +156,7 @@ impl Router {
         let Held { ticket, assigned, place, policy, .. } = held;
         let mut state = self.state.lock();
         // Its place is free, so the next request at that replica may go.
+        // Under the lock, so that no call can arrive for a request that is leaving.
         let before = state.gate.withdraw(ticket);
         state.call(at, before.replica());
         self.tell_called(state);
@@ -169,6 +170,7 @@ impl Router {
     /// under, so that no call arrives for a request that left; it must not call the router. Only the first listener is
     /// used.
     pub fn on_call(&self, called: impl Fn(u64) + Send + Sync + 'static) {
+        // A second listener is ignored: each call must have exactly one receiver.
         let _ = self.listener.set(Listener(Box::new(called)));
     }
 
@@ -228,6 +230,7 @@ impl State {
             }
         }
         // After its last allowed move a request stays with the replica that called it, while that is available.
+        // If that replica is gone, the request may go anywhere again.
         let settled = before.and_then(Withdrawn::settled).filter(|replica| candidates.available[replica.index()]);
         if let Some(settled) = settled {
             for row in 0..candidates.len() {

@@ -98,6 +98,7 @@ fn tuner(policy: &Policy, weights: Weights, fleet: &[Replica]) -> Option<Arc<Mut
 fn difference(old: &Policies, new: &Policies) -> Option<String> {
     let only_in = |one: &Policies, other: &Policies| {
         let names: Vec<&str> = one.list.iter().map(|policy| &*policy.name).collect();
+        // Rows and options refer to positions, so names cannot come and go while the router runs.
         let gone = names.into_iter().filter(|name| other.named(name).is_none());
         gone.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
     };
@@ -130,6 +131,7 @@ fn is_same(old: &Policy, new: &Policy) -> bool {
 /// Weights that a policy continues with: the tuned ones if its terms and their bounds are unchanged;
 /// else the configured ones.
 fn heritage(old: &Policy, found: &Weights, new: &Policy) -> Weights {
+    // Tuned weights only make sense for the same terms within the same bounds.
     let alike = old.terms.len() == new.terms.len()
         && old.terms.iter().zip(&new.terms).all(|(old, new)| old.name == new.name && old.weight == new.weight);
     if alike { Weights { generation: Generation(0), values: found.values.clone() } } else { new.weights() }
@@ -164,6 +166,7 @@ impl Router {
                 *policy = Arc::clone(before);
                 continue;
             }
+            // The number is assigned here, so nobody else may hold the policy yet.
             let Some(new) = Arc::get_mut(policy) else {
                 return Err("a policy that is already in use cannot take over".to_owned());
             };

@@ -145,6 +145,7 @@ impl State {
     /// Charges the request to the chosen row.
     pub(super) fn reserve(&mut self, dispatch: &Dispatch, request: &RequestView, facts: &Candidates) -> Reserved {
         let Dispatch { row, at, streams, ahead } = *dispatch;
+        // Rates learn from the load that the engine saw, without the requests that waited at the gate.
         let replica = facts.replica[row];
         let uncached_tokens = facts.uncached_tokens(request, row);
         let rate_facts = facts.rtt_ms[row].map(|rtt_ms| RateFacts {
@@ -174,6 +175,7 @@ impl State {
     /// The prefill of a request is done.
     pub(super) fn first_token(&mut self, reserved: &mut Reserved, at: At) {
         self.load.first_token(&mut reserved.load);
+        // Only the first content ends the prefill; later calls change nothing.
         if reserved.first_token.is_none() {
             reserved.first_token = Some(at);
             self.backlog.first_token(at, &reserved.line, reserved.rtt_ms);
@@ -204,6 +206,7 @@ impl State {
             }
             self.rates.learn(replica, &Sample { facts, ttft_ms });
             if reserved.backlog_ms < UNHURRIED_BACKLOG_MS {
+                // These rates have no queue: such a request met almost none.
                 facts.queued_uncached_tokens = 0;
                 self.service.learn(replica, &Sample { facts, ttft_ms });
             }
@@ -225,6 +228,7 @@ impl State {
         self.fleet.apply(event);
         let restarted = self.reports.apply(event).map(|Restarted(replica)| replica);
         match event {
+            // Announced by the engine's own events; otherwise inferred from its report.
             Event::Restarted { replica } => Some(*replica),
             _ => restarted,
         }

@@ -72,6 +72,7 @@ impl TailAware {
         if let Some(slot) = slots.iter().find(|slot| !slot.millis) {
             return Err(format!("the term \"{}\" is not in ms: `tail-aware` needs all terms in ms", slot.name));
         }
+        // An explicit name wins over the kind, so that an expression can provide the start.
         let starts = |slot: &Slot<'_>| start.map_or(slot.kind == "tail-start", |name| slot.name == name);
         let part = |slot: &Slot<'_>| match slot.kind {
             _ if starts(slot) => Part::TailStart,
@@ -81,6 +82,7 @@ impl TailAware {
         // The start comes first: a term of kind `stall` may be named as the start.
         let parts: Vec<Part> = slots.iter().map(part).collect();
         let start = parts.iter().position(|part| *part == Part::TailStart);
+        // Two starts would make the choice of T0 depend on the order of terms.
         match (start, parts.iter().filter(|part| **part == Part::TailStart).count()) {
             (Some(start), 1) => Ok(Self { curve: params.number("curve").unwrap_or(f64::INFINITY), parts, start }),
             (_, count) => Err(format!("`tail-aware` needs one term of kind \"tail-start\", found {count}")),
@@ -88,6 +90,7 @@ impl TailAware {
     }
 
     fn sum(&self, part: Part, weighted: &[f64]) -> f64 {
+        // Added in term order, so that a repeated decision is equal bit for bit.
         let of_part = self.parts.iter().zip(weighted).filter(|(own, _)| **own == part);
         of_part.fold(0.0, |total, (_, cost)| total + cost)
     }
