@@ -228,7 +228,7 @@ impl State {
         self.fleet.apply(event);
         let restarted = self.reports.apply(event).map(|Restarted(replica)| replica);
         match event {
-            // Announced by the engine's own events; otherwise inferred from its report.
+            // The event itself says so; otherwise the restart is inferred from the engine's report.
             Event::Restarted { replica } => Some(*replica),
             _ => restarted,
         }
