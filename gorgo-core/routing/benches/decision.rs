@@ -1,5 +1,5 @@
 //! One decision's stages, for a chat of about 70 KB (18,000 tokens): read, canonical + chain, look-up, insert; and the
-//! yardstick, a full serde_json parse plus one xxh3 pass over the same bytes.
+//! reference, a full serde_json parse plus one xxh3 pass over the same bytes.
 //!
 //! `cargo bench -p gorgo-routing --bench decision`
 #![expect(clippy::unwrap_used, reason = "a benchmark may stop")]
@@ -21,7 +21,7 @@ fn main() {
     divan::main();
 }
 
-/// A chat of 24 turns whose text has the usual share of line ends and quotes; `turn` makes its last message its own.
+/// A chat of 24 turns whose text has the usual share of line ends and quotes; `turn` makes its last message unique.
 fn body(turn: u64) -> Vec<u8> {
     let sentence = "The router reads a prompt once, hashes its blocks and asks which replica \"still\" holds them. ";
     let mut messages = vec![serde_json::json!({"role": "system", "content": sentence.repeat(60)})];
@@ -46,7 +46,7 @@ fn chain(body: &[u8]) -> Chain {
     chainer.finish()
 }
 
-/// An index in which every replica holds a tenth of 2,000 other chats' blocks, and all hold this one's beginning.
+/// An index in which every replica has a tenth of 2,000 other chats' blocks, and all have the beginning of this chat.
 fn warm(replicas: usize, chain: &[u64]) -> PrefixIndex {
     let index = PrefixIndex::new(replicas, 512 << 20);
     for other in 0..2000_u16 {
@@ -94,7 +94,7 @@ fn stage_3_look_up(bencher: Bencher<'_, '_>, replicas: usize) {
     bencher.bench_local(|| index.lookup(black_box(&chain), &mut out));
 }
 
-/// All replicas hold all of it: the most a look-up can cost.
+/// All replicas have the whole chat: the most expensive look-up.
 #[divan::bench(args = REPLICAS)]
 fn stage_3_look_up_held_by_all(bencher: Bencher<'_, '_>, replicas: usize) {
     let chain = chain(&body(1)).blocks;
@@ -106,7 +106,7 @@ fn stage_3_look_up_held_by_all(bencher: Bencher<'_, '_>, replicas: usize) {
     bencher.bench_local(|| index.lookup(black_box(&chain), &mut out));
 }
 
-/// The next turn of a chat that the replica holds.
+/// The next turn of a chat that the replica has cached.
 #[divan::bench(args = REPLICAS)]
 fn stage_4_insert_again(bencher: Bencher<'_, '_>, replicas: usize) {
     let chain = chain(&body(1)).blocks;
@@ -114,7 +114,7 @@ fn stage_4_insert_again(bencher: Bencher<'_, '_>, replicas: usize) {
     bencher.bench_local(|| index.insert(black_box(&chain), ReplicaId(1), DecisionId(1), At(5000)));
 }
 
-/// A chat that nobody holds, at a replica that is full: as many blocks go as come.
+/// A chat that no replica has cached, at a full replica: every new block evicts another.
 #[divan::bench(args = REPLICAS)]
 fn stage_4_insert_new_at_a_full_replica(bencher: Bencher<'_, '_>, replicas: usize) {
     let index = PrefixIndex::new(replicas, 512 << 20);
@@ -128,8 +128,8 @@ fn stage_4_insert_new_at_a_full_replica(bencher: Bencher<'_, '_>, replicas: usiz
         .bench_local_refs(|chain| index.insert(chain, ReplicaId(1), DecisionId(1), At(5000)));
 }
 
-/// The whole of it: request bytes → replica, through the router, with its row for the store; and the end of the request,
-/// which gives the load back. The preset `gorgo`, under some load.
+/// The complete path: request bytes → replica, through the router, with its row for the store; and the end of the request,
+/// which releases the load. The preset `gorgo`, under some load.
 #[divan::bench(args = REPLICAS)]
 fn whole_request_bytes_to_replica(bencher: Bencher<'_, '_>, replicas: usize) {
     let fleet: Vec<Replica> = (0..u16::try_from(replicas).unwrap())
@@ -207,7 +207,7 @@ fn whole_with_content_parts(bencher: Bencher<'_, '_>) {
     bencher.bench(|| chain(black_box(&body)));
 }
 
-/// 70 KB of `\uXXXX`: what a client sends that escapes all but ASCII.
+/// 70 KB of `\uXXXX`: the body of a client that escapes everything but ASCII.
 #[divan::bench]
 fn whole_with_unicode_escapes(bencher: Bencher<'_, '_>) {
     let text = "\\u4f60".repeat(70_000 / 6);

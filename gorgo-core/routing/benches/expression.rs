@@ -1,4 +1,4 @@
-//! A built-in term and the same as an expression, side by side: one decision of a policy with that term alone, and the
+//! A built-in term and the equivalent expression, side by side: one decision of a policy with that term alone, and the
 //! evaluation by itself, per candidate.
 //!
 //! `cargo bench -p gorgo-routing --bench expression`
@@ -95,13 +95,13 @@ fn decision_2_expression_prefill(bencher: Bencher<'_, '_>, replicas: u16) {
     decision(bencher, replicas, "kind = \"expression\"\nunit = \"tokens\"\nsignal = \"uncached_tokens\"");
 }
 
-/// The one of the documentation, at 3 and 64 replicas.
+/// The expression of the documentation, at 3 and 64 replicas.
 #[divan::bench(args = REPLICAS)]
 fn decision_3_expression_of_the_guide(bencher: Bencher<'_, '_>, replicas: u16) {
     decision(bencher, replicas, &format!("kind = \"expression\"\nunit = \"ms\"\nsignal = \"{}\"", TEXTS[2]));
 }
 
-/// The long one.
+/// The long expression.
 #[divan::bench(args = REPLICAS)]
 fn decision_4_expression_of_many_facts(bencher: Bencher<'_, '_>, replicas: u16) {
     decision(bencher, replicas, &format!("kind = \"expression\"\nunit = \"ms\"\nsignal = \"{}\"", TEXTS[3]));

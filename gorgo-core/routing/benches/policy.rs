@@ -1,4 +1,4 @@
-//! One decision of the presets `gorgo` and `predicted-latency` on facts that are there already: score, constrain, pick; the whole of it, and one
+//! One decision of the presets `gorgo` and `predicted-latency` on given facts: score, constrain, pick; the decision alone, and one
 //! through the router with its facts, reservation, index and row.
 //!
 //! `cargo bench -p gorgo-routing --bench policy`
@@ -75,7 +75,7 @@ fn score_constrain_pick<const OURS: bool>(bencher: Bencher<'_, '_>, replicas: u1
     });
 }
 
-/// Reading apart: a prompt of about 70 KB that is read already.
+/// Without parsing: a prompt of about 70 KB that was parsed before.
 #[divan::bench(args = REPLICAS)]
 fn router_decide_and_finish(bencher: Bencher<'_, '_>, replicas: u16) {
     let policies = policies(replicas);

@@ -1,4 +1,4 @@
-//! The pure policy core: everything from a configuration and a request's bytes to the replica that serves it.
+//! The pure policy core: everything from a configuration and a request's bytes to the choice of a replica.
 //!
 //! ```text
 //! request → parse → feature → score → constrain → pick

@@ -1,5 +1,5 @@
-//! Consistent hashing with bounded loads: nobody may have more than `factor` × their even part of all requests in flight,
-//! the new one counted.
+//! Consistent hashing with bounded loads: no replica may have more than `factor` × its even part of all requests in
+//! flight, the new one counted.
 //!
 //! Reads `inflight`. With a `hash` term the key's home takes the request, and where that is full the next in the key's
 //! order. Sources: Mirrokni, Thorup and Zadimoghaddam, 2016; SMG `prefix_hash`, factor 1.25.
@@ -9,13 +9,13 @@ use crate::model::{Needs, Param, ParamType};
 
 pub(super) const KIND: ConstraintKind = ConstraintKind {
     kind: "bounded-load",
-    summary: "at most so many times the even part of all requests in flight",
+    summary: "at most `factor` times the even part of all requests in flight",
     hard: false,
     params: &[Param {
         name: "factor",
         ty: ParamType::Number { default: Some(1.25), min: 1.0, max: 1e6 },
         unit: "× (requests + 1) ÷ replicas",
-        help: "full above this",
+        help: "a replica is full above this",
     }],
     build: |params, _| Ok(Box::new(BoundedLoad { factor: params.number("factor").unwrap_or(1.25) })),
 };

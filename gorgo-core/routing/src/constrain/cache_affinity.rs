@@ -1,9 +1,11 @@
-//! Sticks to the cache: while loads are balanced and somebody holds enough of the prompt, only who holds most of it may
-//! be picked; else only who has fewest requests in flight (or, with `fallback = "any"` and balanced loads, anybody).
+//! Sticks to the cache: while loads are balanced and a replica has enough of the prompt cached, only the one with the
+//! most may be picked; else only the one with fewest requests in flight (or, with `fallback = "any"` and balanced
+//! loads, any).
 //!
-//! Reads `cached_tokens`, `inflight`. It yields to every other constraint: where the holder is ruled out for another
-//! reason, costs decide among the others. Sources: SMG `cache_aware` (`min_match` 0.5, `max_difference` 32, `max_ratio`
-//! 1.1); as a guard against overload, with `above_mean` 14 and `compare = "match"`: design study, section 3.
+//! Reads `cached_tokens`, `inflight`. It yields to every other constraint: where the replica with the longest match is
+//! excluded by another one, costs decide among the rest. Sources: SMG `cache_aware` (`min_match` 0.5, `max_difference`
+//! 32, `max_ratio` 1.1). With `above_mean` and `compare = "match"` it serves as a guard against overload, as in
+//! `predicted-latency`.
 
 use super::{Constraint, ConstraintKind, Scope};
 use crate::model::{Needs, Param, ParamType, Params};
@@ -17,7 +19,7 @@ pub(super) const KIND: ConstraintKind = ConstraintKind {
             name: "min_match",
             ty: ParamType::Number { default: Some(0.5), min: 0.0, max: 1.0 },
             unit: "share of the prompt",
-            help: "a match of no more than this is none",
+            help: "matches up to this share are ignored",
         },
         Param {
             name: "max_difference",
@@ -35,19 +37,19 @@ pub(super) const KIND: ConstraintKind = ConstraintKind {
             name: "compare",
             ty: ParamType::Text { default: Some("fleet"), choices: &["fleet", "match"] },
             unit: "",
-            help: "whose load is compared with the least: the most loaded replica's, or that of who holds the match",
+            help: "load that is compared with the least: the most loaded replica's, or that of the replica with the match",
         },
         Param {
             name: "fallback",
             ty: ParamType::Text { default: Some("least-loaded"), choices: &["least-loaded", "any"] },
             unit: "",
-            help: "who may be picked where there is no match: only the least loaded, or anybody",
+            help: "without a match: only the least loaded replica may be picked, or any",
         },
         Param {
             name: "above_mean",
             ty: ParamType::Number { default: Some(0.0), min: 0.0, max: 1e6 },
             unit: "requests in flight per replica",
-            help: "nobody is ruled out up to this mean; 0: always in force",
+            help: "no replica is excluded up to this mean; 0: always in force",
         },
     ],
     build: |params, _| Ok(Box::new(CacheAffinity::new(params))),
@@ -89,6 +91,7 @@ impl Constraint for CacheAffinity {
         let (cached, inflight) = (&scope.candidates.cached_tokens, &scope.candidates.inflight);
         let loads = || scope.rows.iter().map(|row| inflight[*row]);
         let mean = loads().map(f64::from).sum::<f64>() / scope.rows.len().max(1) as f64;
+        // Below this load the policy's own costs are trusted.
         if self.above_mean > 0.0 && mean <= self.above_mean {
             for row in scope.rows {
                 out[*row] = 0.0;
@@ -97,15 +100,18 @@ impl Constraint for CacheAffinity {
         }
         let longest = scope.rows.iter().map(|row| cached[*row]).max().unwrap_or(0);
         let least = loads().min().unwrap_or(0);
+        // With several holders of the longest match, the least loaded one decides: it is the one that could take the request.
         let compared = if self.of_match {
             scope.rows.iter().filter(|row| cached[**row] == longest).map(|row| inflight[*row]).min()
         } else {
             loads().max()
         };
         let (compared, lowest) = (f64::from(compared.unwrap_or(0)), f64::from(least));
+        // Out of balance only if both limits are exceeded: on an idle fleet any ratio is large, on a full one any difference.
         let balanced = compared - lowest <= self.max_difference || compared <= self.max_ratio * lowest;
         let matched = f64::from(longest) > self.min_match * f64::from(scope.request.prompt_tokens);
         for row in scope.rows {
+            // Out of balance, load decides even if the prompt is cached.
             let kept = match (balanced, matched) {
                 (true, true) => cached[*row] == longest,
                 (true, false) => self.any || inflight[*row] == least,

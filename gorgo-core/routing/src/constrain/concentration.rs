@@ -1,8 +1,8 @@
 //! No replica gets more than a share of the work of the recent past.
 //!
 //! Reads a share window (`feature::share`). Source: GORGO paper, reward hacking: with a queue weight near 0 everything
-//! went to the nearest replica, whose TTFT looked best while its decode drowned. The share is that before this request,
-//! so the limit can be passed by one request's tokens. One replica alone is never limited.
+//! went to the nearest replica, whose TTFT looked best while its decoding slowed to a crawl. The share is that before
+//! this request, so one request's tokens can exceed the limit. A fleet of one replica is never limited.
 
 use super::{Constraint, ConstraintKind, Scope, capacity_share::capacity_shares, window};
 use crate::model::{Needs, Param, ParamType, Params, Replica, ShareWindow};
@@ -60,8 +60,8 @@ impl Concentration {
             && share * (replicas as f64) < 1.0
         {
             return Err(format!(
-                "`max_share` {share} × {replicas} replicas is below 1, so nobody could take all of the work; at least \
-                 {:.3} is needed",
+                "`max_share` {share} × {replicas} replicas is below 1, so together they could not take all of the work; at \
+                 least {:.3} is needed",
                 (1_000.0 / replicas as f64).ceil() / 1_000.0
             ));
         }
@@ -83,6 +83,7 @@ impl Constraint for Concentration {
     }
 
     fn violation(&self, scope: &Scope<'_>, out: &mut [f64]) {
+        // A single candidate has all of the work by definition.
         let known = window::amounts(scope, self.min_requests).filter(|_| scope.candidates.len() > 1);
         let capacity_share = capacity_shares(&scope.candidates.capacity_tokens);
         for row in scope.rows {

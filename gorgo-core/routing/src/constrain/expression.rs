@@ -1,9 +1,9 @@
 //! Only replicas for which an expression over the facts of request and candidate is not 0.
 //!
-//! Reads the facts that the texts name ([`FACTS`](crate::model::FACTS)). Where one that `allow` needs is unknown, or its result is no number,
-//! `unknown` decides: by default the replica is allowed, since a missing report would else rule out the whole fleet.
-//! With `relax` the excluded ones come back when nobody would be left: those first for which `violation` is least, all
-//! of them where it is not written. The language: `expr/README.md`.
+//! Reads the facts that the texts name ([`FACTS`](crate::model::FACTS)). Where a fact that `allow` needs is unknown, or
+//! its result is not a number, `unknown` decides: by default the replica is allowed, since a missing report would
+//! otherwise exclude the whole fleet. With `relax` the excluded ones come back when no replica would be left: those
+//! with the least `violation` first, or all of them if it is not given. The language: `expr/README.md`.
 
 use super::{Constraint, ConstraintKind, Scope};
 use crate::expr::{Expression, Stack};
@@ -24,25 +24,25 @@ pub(super) const KIND: ConstraintKind = ConstraintKind {
             name: "unknown",
             ty: ParamType::Text { default: Some("allow"), choices: &["allow", "exclude"] },
             unit: "",
-            help: "what becomes of a replica for which a fact that `allow` needs is unknown",
+            help: "allow or exclude a replica for which a fact that `allow` needs is unknown",
         },
         Param {
             name: "relax",
             ty: ParamType::Bool { default: true },
             unit: "",
-            help: "let them back in when nobody would be left; false: never",
+            help: "let excluded replicas back in when none would be left; false: never",
         },
         Param {
             name: "violation",
             ty: ParamType::Text { default: None, choices: &[] },
             unit: "",
-            help: "an expression above 0: how far an excluded replica is over, the least comes back first; 1 where absent or unknown",
+            help: "an expression above 0: how far an excluded replica is over its limit; the least comes back first; 1 where absent or unknown",
         },
     ],
     build: |params, fleet| Ok(Box::new(Allow::new(params, fleet)?)),
 };
 
-/// How far over its limit an excluded replica is where nothing better is known: twice.
+/// Assumed violation of an excluded replica where nothing better is known: twice its limit.
 const OVER: f64 = 1.0;
 
 /// An expression and the facts that it reads.
@@ -76,12 +76,13 @@ impl Allow {
         let allow = compiled("allow").ok_or("`allow` is missing")??;
         let violation = compiled("violation").transpose()?;
         let relax = params.bool("relax");
+        // A constant rule excludes all or none, which is never meant.
         if let Some(always) = allow.expression.constant() {
-            let does = if always == 0.0 { "excludes every replica" } else { "excludes nobody" };
+            let does = if always == 0.0 { "excludes every replica" } else { "excludes none" };
             return Err(format!("`allow`: column 1: this is always {always} and {does}; name a fact"));
         }
         if violation.is_some() && !relax {
-            return Err("`violation`: without `relax` nobody asks how far over a replica is".to_owned());
+            return Err("`violation`: has no effect with `relax = false`; remove one of them".to_owned());
         }
         Ok(Self { allow, violation, unknown_allowed: params.text("unknown") != Some("exclude"), relax })
     }
@@ -98,11 +99,13 @@ impl Constraint for Allow {
     }
 
     fn violation(&self, scope: &Scope<'_>, out: &mut [f64]) {
+        // On the stack of the thread: no allocation per decision.
         let mut stack = Stack::default();
         let facts = self.allow.facts.of(scope.request, scope.candidates);
         let over = self.violation.as_ref().map(|text| (text, text.facts.of(scope.request, scope.candidates)));
         for row in scope.rows {
             let allow = self.allow.expression.eval_with(&mut stack, |slot| facts.read(slot, *row));
+            // NaN is neither 0 nor another number, so it counts as unknown.
             let allow = allow.filter(|result| !result.is_nan());
             let allowed = allow.map_or(self.unknown_allowed, |result| result != 0.0);
             out[*row] = if allowed {
@@ -113,6 +116,7 @@ impl Constraint for Allow {
                 let violation = over
                     .as_ref()
                     .and_then(|(text, facts)| text.expression.eval_with(&mut stack, |slot| facts.read(slot, *row)));
+                // A violation that is not a positive number would let the replica pass as within the limit.
                 violation.filter(|over| over.is_finite() && *over > 0.0).unwrap_or(OVER)
             };
         }

@@ -1,15 +1,16 @@
 //! Keeps the load of replicas together, by one of three measures.
 //!
-//! Reads `inflight` and the engine's running requests, whichever is more; or only the latter, as old as the report is; or
-//! the load of `least-load`: running + waiting requests + KV tokens in use + this router's queued prompt tokens. Sources: the `prefix-cache` baseline
-//! (`max_difference` 8, then `max_sigmas` 2) and `pack-load` (`max_mad` 2), both of the GORGO study.
+//! Reads `inflight` and the engine's running requests, whichever is more; or only the latter, as old as the report is;
+//! or the load of `least-load`: running + waiting requests + KV tokens in use + this router's queued prompt tokens.
+//! Sources: the `prefix-cache` baseline (`max_difference` 8, then `max_sigmas` 2) and `pack-load` (`max_mad` 2), both
+//! of the GORGO reference code.
 
 use super::{Constraint, ConstraintKind, Scope};
 use crate::model::{Candidates, Needs, Param, ParamType, Params};
 
 pub(super) const KIND: ConstraintKind = ConstraintKind {
     kind: "imbalance",
-    summary: "keeps replicas out that carry much more than the others",
+    summary: "excludes replicas that carry much more load than the others",
     hard: false,
     params: &[
         Param {
@@ -22,13 +23,13 @@ pub(super) const KIND: ConstraintKind = ConstraintKind {
             name: "max_sigmas",
             ty: ParamType::Number { default: None, min: 0.0, max: 100.0 },
             unit: "standard deviations",
-            help: "out above mean + this many sample standard deviations",
+            help: "exclude above mean + this many sample standard deviations",
         },
         Param {
             name: "max_mad",
             ty: ParamType::Number { default: None, min: 0.0, max: 100.0 },
             unit: "median absolute deviations",
-            help: "out above median + this many median absolute deviations",
+            help: "exclude above median + this many median absolute deviations",
         },
         Param {
             name: "of",
@@ -40,7 +41,7 @@ pub(super) const KIND: ConstraintKind = ConstraintKind {
     build: |params, _| Ok(Box::new(Imbalance::new(params)?)),
 };
 
-/// Floating-point slack of the limits, as in the study's code.
+/// Floating-point slack of the limits, as in the GORGO reference code.
 const SLACK: f64 = 1e-6;
 
 #[derive(Debug)]
@@ -89,7 +90,7 @@ impl Imbalance {
             }
             Of::Load => {}
         }
-        // A stale report is not an idle engine: what is unknown counts as the largest known.
+        // A stale report does not mean an idle engine: an unknown value counts as the largest known one.
         let parts: [&dyn Fn(usize) -> Option<f64>; 3] =
             [&|row| candidates.running_now(row), &|row| candidates.engine_waiting[row], &|row| {
                 candidates.kv_used_tokens[row]
@@ -112,6 +113,7 @@ impl Imbalance {
         if let (Some(difference), Some(least), Some(most)) = (self.difference, sorted.first(), sorted.last())
             && most - least > difference
         {
+            // Only the least loaded remain.
             limit = limit.min(*least);
         }
         if let Some(sigmas) = self.sigmas {
@@ -128,7 +130,7 @@ impl Imbalance {
     }
 }
 
-/// Mean and sample standard deviation; summed in ascending order, so that the order of rows means nothing.
+/// Mean and sample standard deviation; summed in ascending order, so that the order of rows does not matter.
 #[expect(clippy::cast_precision_loss, reason = "a fleet has at most 65,536 replicas")]
 fn mean_and_deviation(sorted: &[f64]) -> (f64, f64) {
     let count = sorted.len() as f64;
@@ -137,7 +139,7 @@ fn mean_and_deviation(sorted: &[f64]) -> (f64, f64) {
     (mean, if sorted.len() > 1 { (squares / (count - 1.0)).sqrt() } else { 0.0 })
 }
 
-/// The middle of ascending numbers, or the mean of the middle two; 0 of none.
+/// The middle of ascending numbers, or the mean of the middle two; 0 if there are none.
 fn median(sorted: &[f64]) -> f64 {
     match (sorted.len(), sorted.len() / 2) {
         (0, _) => 0.0,
@@ -155,7 +157,7 @@ impl Constraint for Imbalance {
         let loads = self.loads(scope.candidates, scope.rows);
         let limit = self.limit(&loads);
         for (row, load) in scope.rows.iter().zip(loads) {
-            // + 1 keeps the ratio finite for a limit of 0 requests and orders as the loads do.
+            // + 1 keeps the ratio finite for a limit of 0 requests and preserves the order of the loads.
             out[*row] = if load > limit { (load + 1.0) / (limit + 1.0) - 1.0 } else { 0.0 };
         }
     }

@@ -1,20 +1,20 @@
-//! At most so many requests in flight per replica.
+//! Limits the requests in flight per replica.
 //!
-//! Reads `inflight` (`feature::load`) and the engine's running requests, whichever is more, so that what other routers
-//! sent counts too.
+//! Reads `inflight` (`feature::load`) and the engine's running requests, whichever is more, so that requests of other
+//! routers count too.
 
 use super::{Constraint, ConstraintKind, Scope};
 use crate::model::{Needs, Param, ParamType, Params};
 
 pub(super) const KIND: ConstraintKind = ConstraintKind {
     kind: "max-inflight",
-    summary: "at most so many requests in flight per replica",
+    summary: "at most `max_requests` requests in flight per replica",
     hard: false,
     params: &[Param {
         name: "max_requests",
         ty: ParamType::Integer { default: None, min: 1, max: 1_000_000 },
         unit: "requests",
-        help: "full from this many on; required",
+        help: "a replica with this many is full; required",
     }],
     build: |params, _| Ok(Box::new(MaxInflight::new(params)?)),
 };
@@ -42,7 +42,7 @@ impl Constraint for MaxInflight {
         for row in scope.rows {
             let own = f64::from(scope.candidates.inflight[*row]);
             let requests = own.max(scope.candidates.running_now(*row).unwrap_or(0.0));
-            // With one more it would be over: (requests + 1) / limit − 1.
+            // With one more it would be over the limit: (requests + 1) / limit − 1.
             out[*row] = ((requests + 1.0) / self.limit - 1.0).max(0.0);
         }
     }

@@ -1,21 +1,21 @@
-//! At most so many queued prompt tokens per replica.
+//! Limits the queued prompt tokens per replica.
 //!
-//! Reads `queued_*` (`feature::load`). A replica below the limit takes the next request however long it is, so a prompt
-//! longer than the limit finds a place.
+//! Reads `queued_*` (`feature::load`). A replica below the limit takes the next request however long it is, so that a
+//! prompt longer than the limit can be served.
 
 use super::{Constraint, ConstraintKind, Scope};
 use crate::model::{Needs, Param, ParamType, Params};
 
 pub(super) const KIND: ConstraintKind = ConstraintKind {
     kind: "max-queued-tokens",
-    summary: "at most so many queued prompt tokens per replica",
+    summary: "at most `max_tokens` queued prompt tokens per replica",
     hard: false,
     params: &[
         Param {
             name: "max_tokens",
             ty: ParamType::Integer { default: None, min: 1, max: 1_000_000_000 },
             unit: "tokens",
-            help: "full from this many on; required",
+            help: "a replica with this many is full; required",
         },
         Param {
             name: "counts",
@@ -52,7 +52,7 @@ impl Constraint for MaxQueuedTokens {
         let candidates = scope.candidates;
         let column = if self.uncached { &candidates.queued_uncached_tokens } else { &candidates.queued_tokens_first };
         for row in scope.rows {
-            // With one more it would be over, as for requests.
+            // With one more token it would be over the limit, as in `max-inflight`.
             out[*row] = ((column[*row] as f64 + 1.0) / self.limit - 1.0).max(0.0);
         }
     }

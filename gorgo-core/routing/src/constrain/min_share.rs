@@ -1,8 +1,8 @@
-//! Every replica gets at least a share of the work of the recent past: while some are below it, only these may be
+//! Gives every replica at least a share of the work of the recent past: while some are below it, only these may be
 //! picked.
 //!
-//! Reads a share window (`feature::share`). It keeps facts about every replica fresh, and gives a newcomer its part
-//! although it has no prefixes cached.
+//! Reads a share window (`feature::share`). This keeps facts about every replica fresh, and gives a new replica its
+//! part although it has no prefixes cached.
 
 use super::{Constraint, ConstraintKind, Scope, window};
 use crate::model::{Needs, Param, ParamType, Params, Replica, ShareWindow};
@@ -68,11 +68,12 @@ impl Constraint for MinShare {
             return;
         };
         let starved = |row: usize| amounts[row] / total < self.least;
+        // No replica is starved, so none has to wait.
         if !scope.rows.iter().any(|row| starved(*row)) {
             return;
         }
         for row in scope.rows.iter().filter(|row| !starved(**row)) {
-            // At exactly the least share it is not starved, so it has to wait too: just above 0.
+            // At exactly the least share a replica is not starved, so it has to wait too: just above 0.
             out[*row] = (amounts[*row] / total / self.least - 1.0).max(f64::MIN_POSITIVE);
         }
     }

@@ -1,7 +1,7 @@
-//! Ring 1: who may not be picked, and by how much they are over the limit.
+//! Ring 1: candidates that may not be picked, and how far they are over the limit.
 //!
-//! A *hard* constraint (health, regions) rules a replica out for good. The others yield when nobody would be left:
-//! `policy::decide` then lets those back in that are least over their limits, and the exclusions stay recorded.
+//! A *hard* constraint (health, regions) always excludes. The others yield when no candidate would be left:
+//! `policy::decide` then lets back in those that are least over their limits, and the exclusions stay recorded.
 
 mod bounded_load;
 mod cache_affinity;
@@ -34,7 +34,7 @@ pub const CONSTRAINTS: &[&ConstraintKind] = &[
     &cache_affinity::KIND,
 ];
 
-/// The kind that every policy has first, written or not.
+/// The kind that every policy has first, configured or not.
 pub const HEALTH: &ConstraintKind = &health::KIND;
 
 /// One constraint of a policy. Built once, called once per decision for all candidates together.
@@ -47,7 +47,7 @@ pub trait Constraint: Debug + Send + Sync {
         None
     }
 
-    /// Whether this one is never relaxed; `None`: as its kind says.
+    /// Returns true if this one is never relaxed; `None`: as its kind declares.
     fn hard(&self) -> Option<bool> {
         None
     }
@@ -57,30 +57,30 @@ pub trait Constraint: Debug + Send + Sync {
     fn violation(&self, scope: &Scope<'_>, out: &mut [f64]);
 }
 
-/// What a constraint sees.
+/// Input of a constraint.
 #[derive(Debug, Clone, Copy)]
 pub struct Scope<'a> {
     /// The request.
     pub request: &'a RequestView,
     /// The facts.
     pub candidates: &'a Candidates,
-    /// The rows to judge: all for a hard constraint, for the others those that no hard one ruled out. Order means
-    /// nothing.
+    /// The rows to judge: all for a hard constraint; for the others, those that no hard one excluded. Their order does
+    /// not matter.
     pub rows: &'a [usize],
-    /// Which of the candidates' share windows is this constraint's; 0 where it asked for none.
+    /// Position of this constraint's window among the candidates' share windows; 0 if it has none.
     pub window: usize,
 }
 
 /// A kind of constraint: its row in [`CONSTRAINTS`].
 #[derive(Debug, Clone, Copy)]
 pub struct ConstraintKind {
-    /// Its name in configuration files, kebab-case.
+    /// Name in configuration files, kebab-case.
     pub kind: &'static str,
-    /// What it is, one line.
+    /// One-line description.
     pub summary: &'static str,
-    /// Whether it is never relaxed.
+    /// True if it is never relaxed.
     pub hard: bool,
-    /// Its parameters.
+    /// Parameters.
     pub params: &'static [Param],
     /// Makes the constraint for a fleet.
     pub build: fn(&Params, &[Replica]) -> BuiltConstraint,

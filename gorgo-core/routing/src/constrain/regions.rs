@@ -1,4 +1,4 @@
-//! Only replicas of some regions: data residency. Never relaxed.
+//! Allows only replicas of some regions: data residency. Never relaxed.
 
 use super::{Constraint, ConstraintKind, Scope};
 use crate::model::{Needs, Param, ParamType, Params, Replica};
@@ -48,7 +48,7 @@ impl Constraint for Regions {
     fn violation(&self, scope: &Scope<'_>, out: &mut [f64]) {
         for row in scope.rows {
             let replica = scope.candidates.replica[*row];
-            // A replica that the fleet did not have when the policy was built is in no allowed region.
+            // A replica that was not in the fleet when the policy was built is in no allowed region.
             let allowed = self.allowed.get(replica.index()).copied().unwrap_or(false);
             out[*row] = if allowed { 0.0 } else { f64::INFINITY };
         }

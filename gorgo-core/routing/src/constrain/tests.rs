@@ -162,7 +162,7 @@ fn what_can_never_be_met_is_refused_with_what_could() {
     let share = |value| vec![("max_share", Value::Float(value))];
     assert_eq!(
         refused("concentration", share(0.3), 3),
-        "`max_share` 0.3 × 3 replicas is below 1, so nobody could take all of the work; at least 0.334 is needed"
+        "`max_share` 0.3 × 3 replicas is below 1, so together they could not take all of the work; at least 0.334 is needed"
     );
     assert!(build("concentration", share(0.334), 3).is_ok());
     assert!(build("concentration", share(0.3), 1).is_ok(), "one replica is never limited");
@@ -276,7 +276,7 @@ fn an_expression_that_says_nothing_is_refused() {
     assert_eq!(refused(vec![]), "`allow` is missing");
     assert_eq!(
         refused(vec![("allow", text("1 + 1"))]),
-        "`allow`: column 1: this is always 2 and excludes nobody; name a fact"
+        "`allow`: column 1: this is always 2 and excludes none; name a fact"
     );
     assert_eq!(
         refused(vec![("allow", text("inflight < 3")), ("violation", text("inflight -"))]),
@@ -284,6 +284,6 @@ fn an_expression_that_says_nothing_is_refused() {
     );
     assert_eq!(
         refused(vec![("allow", text("inflight < 3")), ("violation", text("inflight"))]),
-        "`violation`: without `relax` nobody asks how far over a replica is"
+        "`violation`: has no effect with `relax = false`; remove one of them"
     );
 }

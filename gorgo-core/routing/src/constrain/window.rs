@@ -3,13 +3,13 @@
 use super::Scope;
 use crate::model::{Param, ParamType, Params, ShareOf, ShareWindow, WindowLength};
 
-/// What a share is of.
+/// Quantity that a share is computed over.
 pub(super) const fn of(default: &'static str) -> Param {
     Param {
         name: "of",
         ty: ParamType::Text { default: Some(default), choices: &["uncached-tokens", "prompt-tokens", "requests"] },
         unit: "",
-        help: "what the share is a share of",
+        help: "quantity that the share is computed over",
     }
 }
 
@@ -29,12 +29,12 @@ pub(super) const DECISIONS: Param = Param {
     help: "how far back the share looks, instead of `window_secs`",
 };
 
-/// Below how many decisions a share says nothing.
+/// Number of decisions below which a share means nothing.
 pub(super) const MIN_REQUESTS: Param = Param {
     name: "min_requests",
     ty: ParamType::Integer { default: Some(20), min: 0, max: 1_000_000 },
     unit: "requests",
-    help: "silent while fewer are in the window",
+    help: "no effect while fewer are in the window",
 };
 
 /// The window that the parameters ask for.
@@ -52,7 +52,7 @@ pub(super) fn read(params: &Params) -> Result<ShareWindow, String> {
     Ok(ShareWindow { of, length })
 }
 
-/// The window's amounts and their sum over the fleet, unless too little was routed to say anything.
+/// The window's amounts and their sum over the fleet; `None` if too little was routed for a share to mean anything.
 pub(super) fn amounts<'a>(scope: &Scope<'a>, min_requests: u64) -> Option<(&'a [f64], f64)> {
     let candidates = scope.candidates;
     let amounts = candidates.windows.get(scope.window)?;

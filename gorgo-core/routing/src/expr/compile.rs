@@ -1,4 +1,4 @@
-//! Text → steps, in one pass: a parser by precedence that writes each part as it has read it.
+//! Text → steps, in one pass: a precedence parser that emits the steps of each part as soon as it has read it.
 //!
 //! ```text
 //! choice     = or [ "?" choice ":" choice ]
@@ -12,9 +12,9 @@
 //! primary    = number | name | function "(" choice { "," choice } ")" | "(" choice ")"
 //! ```
 //!
-//! Long sums are loops here and short programs; what nests is bounded by [`MAX_NESTING`], so no text can exhaust the
-//! stack of the thread that reads it. Parts without names become their value at once, and a choice whose condition is
-//! such a part becomes the way that is taken; both ways are checked all the same.
+//! Long sums are loops here and short programs; nested parts are bounded by [`MAX_NESTING`], so that no text can
+//! exhaust the stack of the thread that compiles it. Parts without names are replaced by their value at once, and a
+//! choice with such a condition by the branch that is taken; both branches are checked all the same.
 
 use super::dimension::Dimension;
 use super::error::suggestion;
@@ -22,7 +22,7 @@ use super::lexer::{Lexer, Token};
 use super::program::{Binary, MAX_STACK, Step, Unary};
 use super::{ExprError, MAX_NESTING, MAX_TEXT_BYTES, TextComparison};
 
-/// Functions, with how many arguments they take at least and at most.
+/// Functions, with the least and the largest number of their arguments.
 pub(super) const FUNCTIONS: [(&str, usize, usize); 7] = [
     ("min", 2, usize::MAX),
     ("max", 2, usize::MAX),
@@ -33,7 +33,7 @@ pub(super) const FUNCTIONS: [(&str, usize, usize); 7] = [
     ("sqrt", 1, 1),
 ];
 
-/// Words of other languages and what stands for them here.
+/// Words of other languages, and the advice to give.
 const STRANGERS: [(&str, &str); 7] = [
     ("and", "`and` is written `&&`"),
     ("or", "`or` is written `||`"),
@@ -44,7 +44,7 @@ const STRANGERS: [(&str, &str); 7] = [
     ("pow", "there is no `pow`; write a product, or exp and ln"),
 ];
 
-/// A part that was read and written.
+/// A part that was read and emitted.
 #[derive(Debug, Clone, Copy)]
 struct Part {
     /// The step it begins at.
@@ -54,22 +54,22 @@ struct Part {
     dimension: Dimension,
 }
 
-/// A text as it is read.
+/// State of a compilation.
 pub(super) struct Compiler<'t> {
     lexer: Lexer<'t>,
     at: usize,
     token: Token<'t>,
     names: &'t [&'t str],
-    /// Of the names; where there are fewer, the others' are not known.
+    /// Units of the names; if there are fewer, the units of the remaining names are unknown.
     units: &'t [&'t str],
-    /// Names whose values are texts.
+    /// Names with text values.
     texts: &'t [&'t str],
     steps: Vec<Step>,
     comparisons: Vec<TextComparison>,
-    /// How many numbers are on the stack once the steps so far have run.
+    /// Numbers on the stack once the steps so far have run.
     depth: usize,
     nesting: usize,
-    /// The last step that a jump leads to: what stands before it is not all that comes there.
+    /// The last step that a jump leads to: the steps before it are not the only way to get there.
     joint: usize,
 }
 
@@ -83,6 +83,7 @@ impl<'t> Compiler<'t> {
         result: Option<&str>,
     ) -> Result<(Vec<Step>, Vec<TextComparison>), ExprError> {
         let lexer = Lexer::new(text);
+        // Bounds the number of steps too, so that positions fit 16 bits.
         if text.len() > MAX_TEXT_BYTES {
             return Err(lexer.error(0, format!("{} bytes; at most {MAX_TEXT_BYTES} are allowed", text.len())));
         }
@@ -104,6 +105,7 @@ impl<'t> Compiler<'t> {
         if it.token != Token::End {
             return Err(it.unexpected("an operator or the end"));
         }
+        // A free number fits any unit; only a plain contradiction is an error.
         if let Some(unit) = result
             && whole.dimension.together(Dimension::parse(unit)).is_none()
         {
@@ -121,16 +123,18 @@ impl<'t> Compiler<'t> {
         Ok(whole)
     }
 
-    /// The two ways behind a condition. Where that is a number already, the way that is not taken is read, checked and
-    /// dropped.
+    /// The two branches after a condition. If the condition is a constant, the branch that is not taken is parsed, checked
+    /// and dropped.
     fn ways(&mut self, condition: Part) -> Result<Part, ExprError> {
         self.advance()?;
         let known = self.constant(condition).map(|value| value != 0.0);
+        // A constant condition leaves no step; otherwise a placeholder is emitted, patched once both ends are known.
         let branch = self.steps.len();
         match known {
             Some(_) => self.steps.truncate(condition.start),
             None => self.steps.push(Step::Branch { otherwise: 0, end: 0 }),
         }
+        // At run time the branch step takes the condition off the stack.
         self.depth -= 1;
         let before = self.depth;
         let then = self.choice()?;
@@ -139,10 +143,12 @@ impl<'t> Compiler<'t> {
             Some(false) => self.steps.truncate(condition.start),
             None => self.steps.push(Step::Jump { end: 0 }),
         }
+        // Each branch starts from the same depth, because only one of them runs.
         self.depth = before;
         let otherwise = self.place();
         self.expect(":")?;
         let alternative = self.choice()?;
+        // The branch that is not taken has been checked; now its steps can go.
         match known {
             Some(true) => self.steps.truncate(usize::from(otherwise)),
             Some(false) => {}
@@ -153,6 +159,7 @@ impl<'t> Compiler<'t> {
             }
         }
         self.depth = before + 1;
+        // Checked even if one branch was dropped: a mistake must not hide behind a constant.
         let dimension = self.together(then, alternative, "chooses between")?;
         Ok(Part { dimension, ..condition })
     }
@@ -173,7 +180,7 @@ impl<'t> Compiler<'t> {
         Ok(left)
     }
 
-    /// `left && right`, or with `decides` `left || right`: the truth of the left that decides alone.
+    /// `left && right`, or `left || right` if `decides`: the truth value of the left operand that settles the result alone.
     fn logical(
         &mut self,
         left: Part,
@@ -183,6 +190,7 @@ impl<'t> Compiler<'t> {
         self.advance()?;
         let known = self.constant(left).map(|value| value != 0.0);
         let jump = self.steps.len();
+        // As in `ways`: the jump is a placeholder until the end of the right operand is known.
         match known {
             Some(_) => self.steps.truncate(left.start),
             None => self.steps.push(Step::Jump { end: 0 }),
@@ -190,6 +198,7 @@ impl<'t> Compiler<'t> {
         self.depth -= 1;
         let before = self.depth;
         let right = operand(self)?;
+        // The result must be 1 or 0 even if the right operand is another number.
         self.unary(right, Unary::Truth, right.at)?;
         match known {
             Some(known) if known == decides => {
@@ -220,7 +229,7 @@ impl<'t> Compiler<'t> {
         self.comparing(Self::comparison, equality)
     }
 
-    /// `region == "eu"`: a slot of its own, for what is 1 or 0 of a replica in every decision.
+    /// `region == "eu"`: gets its own slot, because for a replica it is 1 or 0 in every decision.
     fn text_comparison(
         &mut self,
         place: usize,
@@ -229,16 +238,19 @@ impl<'t> Compiler<'t> {
     ) -> Result<Part, ExprError> {
         let (at, start) = (self.at, self.steps.len());
         self.advance()?;
+        // Only a comparison can follow: the language has no other use for a text.
         let Some(operator) = self.operator(equality) else { return Err(self.bare_text(at, name)) };
         self.advance()?;
         let Token::Text(text) = self.token else {
             return Err(self.unexpected(&format!("a text, such as {name} == \"…\"")));
         };
         self.advance()?;
+        // The result is 1 or 0, so a further comparison or arithmetic is almost certainly a mistake.
         if let Token::Symbol("==" | "!=" | "<" | "<=" | ">" | ">=" | "+" | "-" | "*" | "/") = self.token {
-            let message = format!("a comparison of texts stands alone; write ({name} == \"…\") in brackets");
+            let message = format!("put the comparison of texts in brackets: ({name} == \"…\")");
             return Err(self.lexer.error(self.at, message));
         }
+        // Equal comparisons share a slot.
         let known = self.comparisons.iter().position(|known| known.name == place && known.text == text);
         let comparison = known.unwrap_or_else(|| {
             self.comparisons.push(TextComparison { name: place, text: text.to_owned() });
@@ -277,10 +289,12 @@ impl<'t> Compiler<'t> {
         let at = self.at;
         self.advance()?;
         let right = operand(self)?;
+        // `a < b < c` would compare 1 or 0 with c, which is never what was meant.
         if self.operator(operator).is_some() {
             let message = "comparisons do not chain; write a < b && b < c";
             return Err(self.lexer.error(self.at, message));
         }
+        // Only checked: the result is a truth value whatever the unit of the operands.
         self.together(left, right, "compares")?;
         self.binary(left, right, binary, at)?;
         Ok(Part { dimension: Dimension::Truth, ..left })
@@ -316,6 +330,7 @@ impl<'t> Compiler<'t> {
             let at = self.at;
             self.advance()?;
             let right = self.prefix()?;
+            // A division subtracts the exponents of the units.
             let sign = if binary == Binary::Multiply { 1 } else { -1 };
             self.binary(left, right, binary, at)?;
             left.dimension = left.dimension.times(right.dimension, sign);
@@ -329,6 +344,7 @@ impl<'t> Compiler<'t> {
             Token::Symbol("!") => (Unary::Not, self.at),
             _ => return self.primary(),
         };
+        // A row of prefix operators recurses like brackets do, so it counts as nesting.
         self.nest()?;
         self.advance()?;
         let part = Part { at, ..self.prefix()? };
@@ -402,17 +418,20 @@ impl<'t> Compiler<'t> {
             }
             let argument = self.choice()?;
             given += 1;
+            // Arguments are combined as they are read, so that a call needs no argument count at run time.
             let Some(first) = whole else {
+                // A mistake in the result is shown at the function's name, not at its first argument.
                 whole = Some(Part { at, ..argument });
                 continue;
             };
             let binary = match (name, given) {
                 ("clamp", 2) | ("max", _) => Binary::Max,
                 ("clamp", 3) | ("min", _) => Binary::Min,
-                // One too many: what is said of it below comes first.
+                // One argument too many: the error below reports it.
                 _ => continue,
             };
             if name == "clamp" {
+                // Remembered to compare both bounds once they are known.
                 bounds[given - 2] = self.constant(argument);
             }
             let dimension = self.together(first, argument, "compares")?;
@@ -427,6 +446,7 @@ impl<'t> Compiler<'t> {
             };
             return Err(self.lexer.error(at, format!("`{name}` takes {count}, found {given}")));
         };
+        // With constant bounds the wrong way round the result would always be the upper one.
         if let [Some(low), Some(high)] = bounds
             && low > high
         {
@@ -441,14 +461,16 @@ impl<'t> Compiler<'t> {
             _ => return Ok(whole),
         };
         self.unary(whole, unary, at)?;
+        // `ln`, `exp` and `sqrt` have no unit that could be checked.
         Ok(if unary == Unary::Abs { whole } else { Part { dimension: Dimension::Free, ..whole } })
     }
 
-    /// What the last part becomes. `at`: the byte that a fault of it is shown at.
+    /// Applies an operator to the last part. `at`: the byte at which an error is reported.
     fn unary(&mut self, part: Part, unary: Unary, at: usize) -> Result<(), ExprError> {
         if let Some(value) = self.constant(part) {
             return self.fold(part, unary.of(value), at);
         }
+        // A comparison already leaves 1 or 0, so the conversion can be saved, unless a jump lands here with another number.
         let done = unary == Unary::Truth && self.joint != self.steps.len() && self.steps.last().is_some_and(is_truth);
         if !done {
             self.steps.push(Step::Unary(unary));
@@ -456,9 +478,10 @@ impl<'t> Compiler<'t> {
         Ok(())
     }
 
-    /// What the last two parts become.
+    /// Applies an operator to the last two parts.
     fn binary(&mut self, left: Part, right: Part, binary: Binary, at: usize) -> Result<(), ExprError> {
         self.depth -= 1;
+        // The most common operands, a literal or a name on the right, are merged into one step: half the dispatches.
         let single = self.steps.len() == right.start + 1;
         let first = if right.start == left.start + 1 { self.steps.get(left.start).copied() } else { None };
         let last = if single { self.steps.last().copied() } else { None };
@@ -475,7 +498,7 @@ impl<'t> Compiler<'t> {
         Ok(())
     }
 
-    /// The value that a part of numbers alone was found to have, in its place.
+    /// Replaces a constant part by its value.
     fn fold(&mut self, part: Part, value: f64, at: usize) -> Result<(), ExprError> {
         if !value.is_finite() {
             let what = if value.is_nan() { "this has no value" } else { "this is infinite" };
@@ -486,7 +509,7 @@ impl<'t> Compiler<'t> {
         Ok(())
     }
 
-    /// The number that the last part is, if it is one.
+    /// The value of the last part, if it is a constant.
     fn constant(&self, part: Part) -> Option<f64> {
         match self.steps.get(part.start..) {
             Some([Step::Number(number)]) => Some(*number),
@@ -497,7 +520,7 @@ impl<'t> Compiler<'t> {
     fn push(&mut self, step: Step) -> Result<(), ExprError> {
         if self.depth == MAX_STACK {
             let message =
-                format!("more than {MAX_STACK} numbers are held at once here; calculate some of them earlier");
+                format!("this needs more than {MAX_STACK} intermediate results at once; compute some of them earlier");
             return Err(self.lexer.error(self.at, message));
         }
         self.steps.push(step);
@@ -505,8 +528,9 @@ impl<'t> Compiler<'t> {
         Ok(())
     }
 
-    /// The next step's place, as a jump's goal.
+    /// The position of the next step, as the target of a jump.
     fn place(&mut self) -> u16 {
+        // A jump that lands here forbids merging this step with the one before.
         self.joint = self.steps.len();
         to_u16(self.joint)
     }
@@ -519,18 +543,18 @@ impl<'t> Compiler<'t> {
         Ok(())
     }
 
-    /// The unit of two parts that must have the same.
+    /// The common unit of two parts, which must have the same.
     fn together(&self, left: Part, right: Part, does: &str) -> Result<Dimension, ExprError> {
         left.dimension.together(right.dimension).ok_or_else(|| {
             let message = format!(
-                "{does} {} and {}; multiply one of them by a rate, or by a number to say what it is worth",
+                "{does} {} and {}; multiply one of them by a rate, or by a number that converts it",
                 left.dimension, right.dimension
             );
             self.lexer.error(right.at, message)
         })
     }
 
-    /// The operator that stands here, if it is one of these.
+    /// The operator at the current token, if it is one of these.
     fn operator(&self, known: fn(&str) -> Option<Binary>) -> Option<Binary> {
         match self.token {
             Token::Symbol(symbol) => known(symbol),
@@ -556,12 +580,13 @@ impl<'t> Compiler<'t> {
         {
             return self.lexer.error(self.at, *advice);
         }
+        // Otherwise the text itself is shown, as it was written.
         let found = self.token.shown(self.lexer.since(self.at));
         self.lexer.error(self.at, format!("expected {expected}, found {found}"))
     }
 }
 
-/// Whether a step leaves 1 or 0.
+/// Returns true if a step leaves 1 or 0.
 const fn is_truth(step: &Step) -> bool {
     match step {
         Step::Unary(unary) => matches!(unary, Unary::Not | Unary::Truth),
@@ -578,7 +603,7 @@ const fn is_truth(step: &Step) -> bool {
     }
 }
 
-/// Steps are fewer than the text has bytes ([`MAX_TEXT_BYTES`]), and lists of names are far shorter than that.
+/// Steps are fewer than the bytes of the text ([`MAX_TEXT_BYTES`]), and lists of names are far shorter than that.
 fn to_u16(place: usize) -> u16 {
     u16::try_from(place).unwrap_or(u16::MAX)
 }

@@ -1,28 +1,29 @@
-//! Units of what an expression calculates with, as far as they can be known without being told.
+//! Units of the parts of an expression, as far as they follow from the units of the names.
 //!
-//! A number written in the text may mean anything: `50` is milliseconds where milliseconds are added, and a factor of 50
-//! turns anything into anything. So units are known only of what is made of names, and only plain contradictions are
-//! refused: milliseconds plus tokens, or tokens where the policy says ms.
+//! A number written in the text may mean anything: `50` is milliseconds where milliseconds are added, and a factor of
+//! 50 may convert anything into anything. So units are known only for parts made of names, and only plain
+//! contradictions are refused: milliseconds plus tokens, or tokens where the policy says ms.
 
 use std::{fmt, iter};
 
-/// Base units, as they are written below and above the line.
+/// Base units, as they are written in a numerator and in a denominator.
 const BASES: [(&str, &str); 5] =
     [("ms", "ms"), ("s", "s"), ("token", "tokens"), ("request", "requests"), ("byte", "bytes")];
 
 /// The unit of a part of an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dimension {
-    /// A number of the text, or what was multiplied by one: fits everywhere.
+    /// A number of the text, or a product with one: fits everywhere.
     Free,
-    /// 1 or 0 from a comparison: fits everywhere, and leaves what it is multiplied by as it is.
+    /// 1 or 0 from a comparison: fits everywhere, and leaves the unit of the other factor unchanged.
     Truth,
     /// The product of the base units with these exponents.
     Of([i8; BASES.len()]),
 }
 
 impl Dimension {
-    /// Of `ms`, `tokens`, `ms/token`, `ms/token/request`, `tokens/s`, `share`, `1`. What is not known fits everywhere.
+    /// Parses `ms`, `tokens`, `ms/token`, `ms/token/request`, `tokens/s`, `share`, `1`. An unknown unit fits
+    /// everywhere.
     pub(super) fn parse(unit: &str) -> Self {
         let mut exponents = [0; BASES.len()];
         for (part, step) in unit.split('/').zip(iter::once(1_i8).chain(iter::repeat(-1))) {
@@ -35,7 +36,7 @@ impl Dimension {
         Self::Of(exponents)
     }
 
-    /// Of a sum, a comparison, or two ways of one choice. `None`: they do not go together.
+    /// Unit of a sum, a comparison, or a choice between two branches. `None`: the units contradict each other.
     pub(super) fn together(self, other: Self) -> Option<Self> {
         match (self, other) {
             (Self::Of(a), Self::Of(b)) => (a == b).then_some(self),
@@ -46,7 +47,7 @@ impl Dimension {
         }
     }
 
-    /// Of a product (`sign` 1) or a quotient (−1).
+    /// Unit of a product (`sign` 1) or a quotient (−1).
     pub(super) fn times(self, other: Self, sign: i8) -> Self {
         match (self, other) {
             (Self::Free, _) | (_, Self::Free) => Self::Free,

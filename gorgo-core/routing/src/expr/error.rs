@@ -1,15 +1,16 @@
-//! What is wrong with an expression, and where.
+//! Mistakes in an expression, with their location.
 
 use std::fmt;
 
-/// Why a text is no expression. Shown as `column 12: unknown name …`; in a text of several lines as `line 2, column 3: …`.
+/// Why a text is not an expression. Shown as `column 12: unknown name …`; in a text of several lines as `line 2, column
+/// 3: …`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExprError {
     /// The line within the text, from 1.
     pub line: usize,
     /// The column within that line, from 1, in characters.
     pub column: usize,
-    /// What is wrong and what was expected; lower case, no full stop.
+    /// The mistake and what was expected; lower case, no full stop.
     pub message: String,
     several_lines: bool,
 }
@@ -39,11 +40,12 @@ impl fmt::Display for ExprError {
 
 impl std::error::Error for ExprError {}
 
-/// The text after an unknown name: the nearest known one, else all that are known.
+/// The advice after an unknown name: the nearest known one, else all known names.
 pub(super) fn suggestion(name: &str, known: &[&str]) -> String {
     let folded: Vec<char> = name.to_ascii_lowercase().chars().take(64).collect();
+    // A quarter of the letters may differ: short names need a close match, long ones may have several slips.
     let reach = 2.max(folded.len() / 4);
-    // The end was left out.
+    // The name may be an abbreviation: its end was left out.
     let begun: String = folded.iter().collect();
     if let Some(whole) = known.iter().find(|other| begun.len() > 2 && other.starts_with(&begun)) {
         return format!("did you mean `{whole}`?");
@@ -55,7 +57,7 @@ pub(super) fn suggestion(name: &str, known: &[&str]) -> String {
     }
 }
 
-/// How many letters must be put in, taken out, replaced or swapped with their neighbour (each pair once).
+/// Number of letters to insert, delete, replace or swap with their neighbour (each pair once).
 fn distance(name: &[char], other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
     let mut before: Vec<usize> = Vec::new();

@@ -2,7 +2,7 @@
 
 use super::ExprError;
 
-/// One word of the language.
+/// One token of the language.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Token<'t> {
     /// A finite number.
@@ -18,7 +18,7 @@ pub(super) enum Token<'t> {
 }
 
 impl Token<'_> {
-    /// How messages call it.
+    /// Name of the token in messages.
     pub(super) fn shown(&self, text: &str) -> String {
         match self {
             Self::Number(_) => format!("the number {text}"),
@@ -30,11 +30,11 @@ impl Token<'_> {
     }
 }
 
-/// Longest first, so that `<=` is not `<` and a stray `=`.
+/// Longest first, so that `<=` is not read as `<` and a stray `=`.
 const SYMBOLS: [&str; 18] =
     ["<=", ">=", "==", "!=", "&&", "||", "+", "-", "*", "/", "<", ">", "!", "?", ":", "(", ")", ","];
 
-/// What people write who come from other languages, and what to write here.
+/// Symbols of other languages, and the advice to give.
 const STRANGERS: [(&str, &str); 6] = [
     ("=", "`=` is not an operator; compare with `==`"),
     ("&", "`&` is not an operator; write `&&`"),
@@ -58,6 +58,7 @@ impl<'t> Lexer<'t> {
 
     /// The next token and the byte it begins at.
     pub(super) fn next(&mut self) -> Result<(usize, Token<'t>), ExprError> {
+        // Only ASCII blanks: an invisible Unicode blank is reported as an unknown character.
         let rest = self.text[self.next..].trim_start_matches([' ', '\t', '\r', '\n']);
         let at = self.text.len() - rest.len();
         let Some(first) = rest.bytes().next() else {
@@ -75,6 +76,7 @@ impl<'t> Lexer<'t> {
         if first == b'"' || first == b'\'' {
             return self.quoted(at, char::from(first));
         }
+        // The order of `SYMBOLS` matters: the first match is the longest.
         if let Some(symbol) = SYMBOLS.iter().find(|symbol| rest.starts_with(**symbol)) {
             self.next = at + symbol.len();
             return Ok((at, Token::Symbol(symbol)));
@@ -86,18 +88,19 @@ impl<'t> Lexer<'t> {
         Err(self.error(at, message))
     }
 
-    /// `"eu"`, `'eu'`: all up to the same quote, on one line. There are no escapes.
+    /// `"eu"`, `'eu'`: everything up to the same quote, on one line. There are no escapes.
     fn quoted(&mut self, at: usize, quote: char) -> Result<(usize, Token<'t>), ExprError> {
         let inside = &self.text[at + 1..];
         let length = inside.find([quote, '\n']).filter(|end| inside[*end..].starts_with(quote));
         let Some(length) = length else {
-            return Err(self.error(at, format!("this text has no end; a {quote} is missing")));
+            return Err(self.error(at, format!("this text is not terminated; a {quote} is missing")));
         };
         self.next = at + length + 2;
         Ok((at, Token::Text(&inside[..length])))
     }
 
-    /// `12`, `1_000`, `0.5`, `1e-3`: underscores between digits, as in TOML; a point and an exponent have digits behind.
+    /// `12`, `1_000`, `0.5`, `1e-3`: underscores between digits, as in TOML; digits must follow a point and an
+    /// exponent.
     fn number(&mut self, at: usize) -> Result<(usize, Token<'t>), ExprError> {
         let mut end = self.digits(at)?;
         if self.byte(end) == Some(b'.') {
@@ -107,6 +110,7 @@ impl<'t> Lexer<'t> {
             let signed = matches!(self.byte(end + 1), Some(b'+' | b'-'));
             end = self.digits(end + 1 + usize::from(signed))?;
         }
+        // `12abc` and `1.2.3` are mistakes, not two tokens side by side.
         if self.byte(end).is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_' || byte == b'.') {
             return Err(self.error(end, "a number ends here; an operator is missing, or its spelling is wrong"));
         }
@@ -128,6 +132,7 @@ impl<'t> Lexer<'t> {
             while self.byte(end).is_some_and(|byte| byte.is_ascii_digit()) {
                 end += 1;
             }
+            // An underscore must be followed by a digit, so the loop checks for one again.
             if self.byte(end) != Some(b'_') {
                 return Ok(end);
             }
@@ -139,7 +144,7 @@ impl<'t> Lexer<'t> {
         self.text.as_bytes().get(at).copied()
     }
 
-    /// The text from one byte to where the last token ended.
+    /// The text from a byte to the end of the last token.
     pub(super) fn since(&self, at: usize) -> &'t str {
         self.text.get(at..self.next).unwrap_or_default()
     }

@@ -8,9 +8,9 @@
 //! length, nesting and memory are bounded. There are no loops, so an evaluation takes as many steps as the text has
 //! operators, at most. `README.md` beside this file is the user's guide.
 //!
-//! Every value is an `f64`. **Unknown** and **nothing** are two things: a name whose value is unknown ends the evaluation
-//! where its value is needed (not in a way of `?:`, `&&`, `||` that is not taken); arithmetic without a result (`0 / 0`) is
-//! NaN, and whatever uses NaN is NaN, comparisons too.
+//! Every value is an `f64`. **Unknown** and **no value** are different: a name whose value is unknown ends the
+//! evaluation where its value is needed (not in a branch of `?:`, `&&`, `||` that is not taken); arithmetic without a
+//! result (`0 / 0`) is NaN, and anything computed from NaN is NaN, comparisons too.
 
 mod compile;
 mod dimension;
@@ -26,11 +26,11 @@ use program::Step;
 /// Longest text, bytes.
 pub const MAX_TEXT_BYTES: usize = 4_096;
 
-/// How deep brackets, prefixes and choices may nest.
+/// Limit on the nesting of brackets, prefixes and choices.
 pub const MAX_NESTING: usize = 64;
 
-/// What objectives may name: statistics of one arm's requests. Times are in ms; `…_ref` is the same of the incumbent's
-/// own requests under the same traffic.
+/// Names for objectives: statistics of one arm's requests. Times are in ms; `…_ref` is the same statistic of the
+/// incumbent's own requests under the same traffic.
 pub const OBJECTIVE_NAMES: &[&str] = &[
     "ttft_mean",
     "ttft_p50",
@@ -63,46 +63,46 @@ pub const OBJECTIVE_NAMES: &[&str] = &[
     "e2e_geometric_ref",
 ];
 
-/// An expression that was read, checked and compiled.
+/// An expression that was parsed, checked and compiled.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Expression {
     steps: Vec<Step>,
     comparisons: Vec<TextComparison>,
 }
 
-/// A name whose value is a text, compared with a text of the expression: a slot of its own, 1 or 0.
+/// A name with a text value, compared with a text of the expression: a separate slot, 1 or 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TextComparison {
-    /// The name's place in the list of those whose values are texts.
+    /// The name's position in the list of names with text values.
     pub name: usize,
     /// The text that it is compared with.
     pub text: String,
 }
 
 impl Expression {
-    /// Reads a text whose names are these; a name's slot is its place in the list.
+    /// Compiles a text with these names; a name's slot is its position in the list.
     ///
     /// # Errors
-    /// What is wrong first, with its column and what was expected.
+    /// The first mistake, with its column and what was expected.
     pub fn compile(text: &str, names: &[&str]) -> Result<Self, ExprError> {
         Self::compile_in(text, names, &[], None)
     }
 
-    /// The same, with the units of the names (`ms`, `tokens`, `ms/token`, `tokens/s`, `share`, `1`), in their order, and
-    /// the unit the result must be in: what plainly contradicts them is an error. Units that are not given, or not known,
-    /// fit everywhere.
+    /// The same, with the units of the names (`ms`, `tokens`, `ms/token`, `tokens/s`, `share`, `1`), in their order,
+    /// and the unit that the result must have: plain contradictions are errors. Units that are missing or unknown fit
+    /// everywhere.
     ///
     /// # Errors
-    /// What is wrong first, with its column and what was expected.
+    /// The first mistake, with its column and what was expected.
     pub fn compile_in(text: &str, names: &[&str], units: &[&str], result: Option<&str>) -> Result<Self, ExprError> {
         Self::compile_with_texts(text, names, units, &[], result)
     }
 
-    /// The same with names whose values are texts. They can only be compared, with a text and by `==` or `!=`; each text
-    /// that one is compared with is a slot behind those of `names`, in the order of [`Expression::comparisons`].
+    /// The same with names that have text values. They can only be compared with a text, by `==` or `!=`; each text
+    /// that one is compared with is a slot after those of `names`, in the order of [`Expression::comparisons`].
     ///
     /// # Errors
-    /// What is wrong first, with its column and what was expected.
+    /// The first mistake, with its column and what was expected.
     pub fn compile_with_texts(
         text: &str,
         names: &[&str],
@@ -114,28 +114,28 @@ impl Expression {
         Ok(Self { steps, comparisons })
     }
 
-    /// Which texts are compared with which names; their slots are behind those of the names.
+    /// Comparisons of names with texts; their slots follow those of the names.
     #[must_use]
     pub fn comparisons(&self) -> &[TextComparison] {
         &self.comparisons
     }
 
-    /// The value, given that of each name, in the order of the names; NaN for one that is unknown. NaN where a value that
-    /// was needed is unknown or missing, or where the arithmetic has no result; it may be infinite.
+    /// The value, given that of each name in the order of the names; NaN for an unknown one. The result is NaN if a
+    /// value that was needed is unknown or missing, or if the arithmetic has no result; it may be infinite.
     #[must_use]
     pub fn eval(&self, values: &[f64], stack: &mut Stack) -> f64 {
         let known = |slot| values.get(usize::from(slot)).copied().filter(|value| !value.is_nan());
         program::run(&self.steps, stack, known).unwrap_or(f64::NAN)
     }
 
-    /// The value, with the names' values asked for one by one as they are needed, by slot. `None` where one of those is
-    /// unknown; what the arithmetic gives may be infinite or NaN.
+    /// The value, with the names' values requested by slot as they are needed. `None` if one of them is
+    /// unknown; the result may be infinite or NaN.
     #[inline]
     pub fn eval_with(&self, stack: &mut Stack, value: impl FnMut(u16) -> Option<f64>) -> Option<f64> {
         program::run(&self.steps, stack, value)
     }
 
-    /// The slots of the names that can make a difference, ascending, each once.
+    /// The slots of the names that can make a difference, ascending, without duplicates.
     #[must_use]
     pub fn slots(&self) -> Vec<usize> {
         let slot = |step: &Step| match step {
@@ -143,12 +143,13 @@ impl Expression {
             _ => None,
         };
         let mut slots: Vec<usize> = self.steps.iter().filter_map(slot).collect();
+        // A name may be used several times.
         slots.sort_unstable();
         slots.dedup();
         slots
     }
 
-    /// The number that it always is, if it reads no names.
+    /// The value of an expression that reads no names.
     #[must_use]
     pub fn constant(&self) -> Option<f64> {
         match self.steps[..] {

@@ -1,15 +1,15 @@
-//! What an expression is compiled to, and how it runs: a flat list of steps over a small stack.
+//! Compiled form of an expression and its evaluation: a flat list of steps over a small stack.
 //!
-//! Each step's arithmetic stands once, here: constants are folded with the very functions that evaluate.
-//! What has no value (`0 / 0`, `ln(-1)`) makes all that uses it have no value: comparisons, `min` and `max` pass NaN on,
-//! where plain IEEE arithmetic would lose it.
+//! Each step's arithmetic is defined only here: constants are folded with the very functions that evaluate.
+//! If a part has no value (`0 / 0`, `ln(-1)`), nothing computed from it has one: comparisons, `min` and `max` pass NaN
+//! on, where plain IEEE arithmetic would lose it.
 
-/// Most numbers that an expression may hold at once. A power of two: indices are masked, never checked.
+/// Most numbers that an expression may hold at once. A power of two: indices are masked instead of checked.
 pub(super) const MAX_STACK: usize = 32;
 
 const MASK: usize = MAX_STACK - 1;
 
-/// Where expressions are evaluated; one can be used again and again, by any expression.
+/// Evaluation stack; it can be reused any number of times, by any expression.
 #[derive(Debug, Clone, Copy)]
 pub struct Stack([f64; MAX_STACK]);
 
@@ -19,7 +19,7 @@ impl Default for Stack {
     }
 }
 
-/// What becomes of one number.
+/// Operator of one operand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unary {
     Negate,
@@ -32,7 +32,7 @@ pub(super) enum Unary {
     Sqrt,
 }
 
-/// What becomes of two.
+/// Operator of two operands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Binary {
     Add,
@@ -85,13 +85,13 @@ impl Binary {
     }
 }
 
-/// 1 or 0; nothing where either operand is nothing.
+/// 1 or 0; NaN if either operand is NaN.
 #[inline]
 fn truth(is: bool, a: f64, b: f64) -> f64 {
     if a.is_nan() || b.is_nan() { f64::NAN } else { f64::from(u8::from(is)) }
 }
 
-/// The second where it is the one wanted or nothing, else the first.
+/// The second if it is preferred or NaN, else the first.
 #[inline]
 fn chosen(second: bool, a: f64, b: f64) -> f64 {
     if second || b.is_nan() { b } else { a }
@@ -102,7 +102,7 @@ fn chosen(second: bool, a: f64, b: f64) -> f64 {
 pub(super) enum Step {
     /// Puts a number on the stack.
     Number(f64),
-    /// Puts the value in that slot on the stack; one that is unknown ends the evaluation.
+    /// Puts the value in that slot on the stack; an unknown one ends the evaluation.
     Value(u16),
     /// Replaces the top.
     Unary(Unary),
@@ -112,21 +112,21 @@ pub(super) enum Step {
     WithNumber(Binary, f64),
     /// The top with a value: two steps in one.
     WithValue(Binary, u16),
-    /// The left of `&&`: 0 is the result and NaN is, else the right one follows.
+    /// The left operand of `&&`: if it is 0 or NaN it is the result, else the right one follows.
     And { end: u16 },
-    /// The left of `||`: what is not 0 makes 1 the result, else the right one follows.
+    /// The left operand of `||`: anything but 0 makes 1 the result, else the right one follows.
     Or { end: u16 },
     /// The condition of `?:`.
     Branch { otherwise: u16, end: u16 },
-    /// Goes on elsewhere.
+    /// Continues at another step.
     Jump { end: u16 },
 }
 
 /// Runs the steps. `None`: a value that was needed is unknown.
 #[inline]
 pub(super) fn run(steps: &[Step], Stack(stack): &mut Stack, mut value: impl FnMut(u16) -> Option<f64>) -> Option<f64> {
-    // The top lies in a register; `below` is how many lie under it on the stack. The first push puts down a top that
-    // was never pushed, which nothing takes up again.
+    // The top is kept in a register; `below` is the number of values under it on the stack. The first push saves a top
+    // that was never pushed, which no step reads again.
     let (mut top, mut below) = (0.0, 0_usize);
     let mut next = 0;
     while let Some(step) = steps.get(next) {
@@ -169,6 +169,7 @@ pub(super) fn run(steps: &[Step], Stack(stack): &mut Stack, mut value: impl FnMu
                 }
             }
             Step::Branch { otherwise, end } => {
+                // A condition without a value makes the whole choice NaN: the condition itself is left as the result.
                 if top.is_nan() {
                     next = usize::from(end);
                 } else {

@@ -473,7 +473,7 @@ fn texts_are_bounded() {
     assert_eq!(compile(&"1?".repeat(2_000)), Err("column 129: nested more than 64 deep".to_owned()));
     let held = |levels| format!("{}1{}", "rtt_ms-(".repeat(levels), ")".repeat(levels));
     assert_eq!(compile(&held(31)), Ok(()));
-    assert!(compile(&held(33)).unwrap_err().contains("more than 32 numbers are held at once"));
+    assert!(compile(&held(33)).unwrap_err().contains("more than 32 intermediate results at once"));
     // At the bound the value is still right, for the stack holds all of it: 20 − (20 − (… − (20 − 1))).
     assert_eq!(of(&held(31)), 19.0);
 }
@@ -653,9 +653,9 @@ fn texts_are_compared_and_nothing_else_is_done_with_them() {
         ("region < 'eu'", "column 1: `region` is a text; compare it"),
         ("region == eu", "column 11: expected a text, such as region == \"…\", found the name `eu`"),
         ("region == 1", "column 11: expected a text"),
-        ("region == 'eu", "column 11: this text has no end; a ' is missing"),
-        ("region == 'eu' == 1", "column 16: a comparison of texts stands alone"),
-        ("region == 'eu' * 2", "column 16: a comparison of texts stands alone"),
+        ("region == 'eu", "column 11: this text is not terminated; a ' is missing"),
+        ("region == 'eu' == 1", "column 16: put the comparison of texts in brackets"),
+        ("region == 'eu' * 2", "column 16: put the comparison of texts in brackets"),
         ("rtt_ms == 'eu'", "column 11: expected a number, a name, a function or `(`, found the text \"eu\""),
         ("'eu' == region", "column 1: expected a number"),
     ] {

@@ -5,28 +5,28 @@ use super::{DecisionId, ReplicaId};
 /// Settings of a policy's admission gate, from `[policy.NAME.admission]`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AdmissionRule {
-    /// Most requests of a replica in flight; `None`: what its engine decodes cheaply, where that is known.
+    /// Limit on a replica's requests in flight; `None`: the batch that its engine decodes cheaply, where that is known.
     pub max_in_flight: Option<u32>,
-    /// Most requests that wait for one replica; more are shed.
+    /// Limit on the requests that wait for one replica; further ones are refused.
     pub max_queued: u32,
-    /// Whether prompts with much to prefill wait while the replica still has much to prefill.
+    /// True: prompts with a long prefill wait while the replica still has a long prefill backlog.
     pub hold_cold: bool,
-    /// Much for a prompt: more prefill than this, ms.
+    /// Prefill time above which a prompt counts as long, ms.
     pub cold_ms: f64,
-    /// Much for a replica: a predicted backlog above this, ms.
+    /// Predicted backlog above which a replica counts as busy, ms.
     pub backlog_ms: f64,
-    /// What a ms of waiting counts against a ms of cost gap, in the order of those who wait.
+    /// Ms of cost gap that one ms of waiting is worth when the queue is ordered.
     pub ageing: f64,
 }
 
 /// How a wait at the gate ended. A closed list, stored in `holds.ended`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum HoldEnd {
-    /// It was sent on.
+    /// The request was sent on.
     Dispatched,
-    /// Its client left.
+    /// The client left.
     ClientGone,
-    /// It was refused: nobody was left to send it to, or the queues of those who were are full.
+    /// The request was refused: no replica was left for it, or the queues of all that were left are full.
     Refused,
     /// The router shut down.
     Shutdown,
@@ -51,15 +51,15 @@ impl HoldEnd {
 /// A row of `holds`: an attempt that waited at the gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HoldRecord {
-    /// Of which decision.
+    /// Decision that the attempt belongs to.
     pub decision: DecisionId,
     /// 1 for the first attempt.
     pub attempt: u16,
-    /// For whom it waited; the last one, where it was decided anew for another.
+    /// Replica it waited for; the last one, if the decision was repeated and chose another.
     pub replica: ReplicaId,
-    /// How often it was decided anew for another replica.
+    /// Number of repeated decisions that chose another replica.
     pub moves: u16,
-    /// How long, µs.
+    /// Length of the wait, µs.
     pub held_us: i64,
     /// How it ended.
     pub ended: HoldEnd,

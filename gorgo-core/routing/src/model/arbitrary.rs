@@ -9,7 +9,7 @@ use proptest::test_runner::RngSeed;
 
 use super::{Candidates, EngineKind, Replica, ReplicaId, RequestView};
 
-/// The same cases every time; a failing one is printed and becomes a test of its own.
+/// The same cases every time; a failing one is printed and becomes a separate test.
 pub fn fixed(cases: u32) -> ProptestConfig {
     ProptestConfig { cases, rng_seed: RngSeed::Fixed(7), failure_persistence: None, ..ProptestConfig::default() }
 }

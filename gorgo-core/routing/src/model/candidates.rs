@@ -5,7 +5,7 @@
 
 use super::{Fact, FactOf, ReplicaId, RequestView};
 
-/// Where a round-trip figure comes from.
+/// Source of a round-trip figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum RttSource {
     /// Nothing measured yet.
@@ -32,7 +32,7 @@ impl RttSource {
     }
 }
 
-/// What a share is a share of.
+/// Quantity that a share is computed over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ShareOf {
     /// Prompt tokens that were not cached.
@@ -55,18 +55,18 @@ pub enum WindowLength {
 /// A sliding window of routed work that a constraint asks for.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ShareWindow {
-    /// What is counted.
+    /// Quantity that is counted.
     pub of: ShareOf,
-    /// Over what.
+    /// Length of the window.
     pub length: WindowLength,
 }
 
 /// Groups of facts that a term, a constraint or a policy reads, as a bit set.
 ///
-/// Nothing is computed because of it but the round trips of [`Needs::NETWORK`], for which the connections must be asked:
-/// the rows of a decision hold most of the other facts whichever policy decides, so all of them are filled in each time.
-/// The set says what a plugin is handed, whether an expression's signal can rise with load, and what a term that is shown
-/// less would miss.
+/// Only the round trips of [`Needs::NETWORK`] are computed on demand, because the connections must be queried for them:
+/// the rows of a decision need most of the other facts whichever policy decides, so all of them are filled in each time.
+/// The set says which facts a plugin receives, whether an expression's signal can rise with load, and what a term would
+/// miss if it were shown fewer facts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Needs(u32);
 
@@ -75,17 +75,17 @@ impl Needs {
     pub const NONE: Self = Self(0);
     /// Round trips.
     pub const RTT: Self = Self(1);
-    /// What is cached: the walk of the prefix index.
+    /// Cached tokens: the walk of the prefix index.
     pub const PREFIX: Self = Self(1 << 1);
     /// This router's requests and the tokens of their prompts.
     pub const LOAD: Self = Self(1 << 2);
-    /// What the engine reports.
+    /// Figures that the engine reports.
     pub const REPORT: Self = Self(1 << 3);
     /// Rates learned from all requests.
     pub const RATES: Self = Self(1 << 4);
     /// TTFT as observed.
     pub const LATENCY: Self = Self(1 << 5);
-    /// What service takes, learned from requests that waited for nobody; answers; the tail of recent TTFT.
+    /// Service times learned from requests that met no backlog; answers; the tail of recent TTFT.
     pub const SERVICE: Self = Self(1 << 6);
     /// Round trips that a request needs on the connection that it would get.
     pub const NETWORK: Self = Self(1 << 7);
@@ -113,7 +113,7 @@ impl Needs {
         Self(self.0 | other.0)
     }
 
-    /// Whether all of `other` is in this set.
+    /// Returns true if all of `other` is in this set.
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
@@ -122,13 +122,13 @@ impl Needs {
 
 /// A value of a column, as a number.
 trait Cell: Copy {
-    /// Stands where nothing was filled in.
+    /// Value where nothing was filled in.
     const EMPTY: Self;
 
     /// The number; `None`: unknown.
     fn number(self) -> Option<f64>;
 
-    /// The value for a number; 0 where it is unknown or the column cannot hold it and knows no *unknown*.
+    /// The value for a number; 0 where it is unknown, or where the column cannot hold it and has no value for *unknown*.
     fn of(number: Option<f64>) -> Self;
 
     /// The column itself, where its values are plain numbers.
@@ -215,13 +215,13 @@ macro_rules! candidates {
             $($(#[doc = $doc])+ pub $other: Vec<$other_type>,)*
             $(#[doc = concat!($help, "; ", $unit)] pub $fact: Vec<$fact_type>,)*
             $($(#[doc = $fleet_doc])+ pub $fleet: $fleet_type,)*
-            /// Per share window that the policy asked for: the window's amount per replica, in the window's own unit.
+            /// Per share window that the policy reads: the window's amount per replica, in the window's own unit.
             pub windows: Vec<Vec<f64>>,
-            /// Per share window: how many decisions are in it.
+            /// Per share window: number of decisions in it.
             pub window_decisions: Vec<u64>,
         }
 
-        /// The facts that are columns of their own, in table order.
+        /// The facts that are separate columns, in table order.
         pub(super) const COLUMN_FACTS: &[Fact] = &[$(
             Fact {
                 name: stringify!($fact),
@@ -240,6 +240,7 @@ macro_rules! candidates {
                 $(fill(&mut self.$other, rows, $empty);)*
                 $(fill(&mut self.$fact, rows, <$fact_type>::EMPTY);)*
                 $(self.$fleet = $fleet_empty;)*
+                // Resized, not replaced: the inner vectors keep their allocations, so that the hot path allocates nothing.
                 self.windows.resize_with(share_windows, Vec::new);
                 for window in &mut self.windows {
                     fill(window, rows, 0.0);
@@ -247,7 +248,7 @@ macro_rules! candidates {
                 fill(&mut self.window_decisions, share_windows, 0);
             }
 
-            /// Takes over all that `from` knows of the replica in its row `source`, as row `target`.
+            /// Copies all that `from` knows of the replica in its row `source` to row `target`.
             pub fn copy_row(&mut self, target: usize, from: &Self, source: usize) {
                 $(self.$other[target] = from.$other[source];)*
                 $(self.$fact[target] = from.$fact[source];)*
@@ -256,13 +257,13 @@ macro_rules! candidates {
                 }
             }
 
-            /// Takes over all that `from` knows of the fleet as a whole.
+            /// Copies all that `from` knows of the fleet as a whole.
             pub fn copy_fleet(&mut self, from: &Self) {
                 $(self.$fleet = from.$fleet;)*
                 self.window_decisions.clone_from(&from.window_decisions);
             }
 
-            /// Writes the column that is the fact of this name; `false` where no column is. For those who invent facts.
+            /// Writes the column that is the fact of this name; `false` if there is no such column. For generated facts in tests.
             pub fn invent(&mut self, fact: &str, row: usize, number: Option<f64>) -> bool {
                 match fact {
                     $(stringify!($fact) => self.$fact[row] = Cell::of(number),)*
@@ -271,13 +272,14 @@ macro_rules! candidates {
                 true
             }
 
-            /// Forgets the facts of all groups but these, as if nobody had filled them in.
+            /// Clears the facts of all groups but these, as if they had never been filled in.
             #[cfg(test)]
             pub(crate) fn forget_all_but(&mut self, needs: Needs) {
                 let rows = self.len();
                 $(if !needs.contains(Needs::$needs) {
                     fill(&mut self.$fact, rows, <$fact_type>::EMPTY);
                 })*
+                // Fleet-wide facts are all learned from served requests, so they form one group with the service facts.
                 if !needs.contains(Needs::SERVICE) {
                     $(self.$fleet = $fleet_empty;)*
                 }
@@ -287,13 +289,14 @@ macro_rules! candidates {
 }
 
 fn fill<T: Clone>(column: &mut Vec<T>, rows: usize, value: T) {
+    // Clearing keeps the allocation, and `resize` then overwrites every row.
     column.clear();
     column.resize(rows, value);
 }
 
 candidates! {
-    // A line here is a column, and a fact for expressions and plugins: its type, its group, what it is of, its unit, and
-    // what it is.
+    // Each line is a column, and a fact for expressions and plugins: its type, group, scope, unit, and
+    // help text.
     facts {
         rtt_ms: Option<f64>, RTT, Candidate, "ms", "smoothed round trip on a warm connection; unknown until measured";
         rtt_p95_ms: Option<f64>, RTT, Candidate, "ms", "95th percentile of recent round trips; unknown until measured";
@@ -343,17 +346,17 @@ candidates! {
         itl_ms_per_request: f64, SERVICE, Rate, "ms/token/request", "learned growth of it with each request in flight there";
     }
     others {
-        /// Who. All other columns have this length.
+        /// Replica of each row. All other columns have this length.
         replica: ReplicaId = ReplicaId(0);
-        /// A stable hash of each replica's name, for rendezvous hashing: independent of order and of who else is there.
+        /// A stable hash of each replica's name, for rendezvous hashing: independent of order and of the rest of the fleet.
         name_hash: u64 = 0;
         /// The replica's region, as an index into the fleet's region list.
         region: u16 = 0;
-        /// May it be used at all (healthy, enabled, serves the model).
+        /// True if the replica may be used at all (healthy, enabled, serves the model).
         available: bool = true;
-        /// Round trips that this request needs on the connection that it would get, at least 1; `None` where nobody tells.
+        /// Round trips that this request needs on the connection it would get, at least 1; `None` if that is not known.
         network_trips: Option<f64> = None;
-        /// Where `rtt_ms` comes from.
+        /// Source of `rtt_ms`.
         rtt_source: RttSource = RttSource::Unknown;
         /// KV capacity in tokens, 0 when unknown (`max_ratio` of the concentration constraint).
         capacity_tokens: u64 = 0;
@@ -361,19 +364,19 @@ candidates! {
     fleet {
         /// Mean length of recent answers, tokens; of the whole fleet.
         answer_tokens: f64 = 0.0;
-        /// Where the tail of recent TTFT begins, ms; of the whole fleet. `None` until enough were seen.
+        /// Quantile of recent TTFT at which the tail begins, ms; of the whole fleet. `None` until enough were seen.
         tail_start_ms: Option<f64> = None;
     }
 }
 
 impl Candidates {
-    /// How many candidates there are.
+    /// Number of candidates.
     #[must_use]
     pub fn len(&self) -> usize {
         self.replica.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no candidates.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.replica.is_empty()
@@ -390,10 +393,11 @@ impl Candidates {
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "requests in flight stay far below 2^53")]
     pub fn running_now(&self, row: usize) -> Option<f64> {
+        // More may have ended since the report than it counted as running, so the sum is kept at 0 or above.
         self.engine_running[row].map(|running| (running + self.inflight_since_report[row] as f64).max(0.0))
     }
 
-    /// Running requests at row `row`: as the engine last said, however many came and went since then, if `as_reported`;
+    /// Running requests at row `row`: as the engine last reported them, without later changes, if `as_reported`;
     /// else [`Candidates::running_now`].
     #[must_use]
     pub fn running(&self, row: usize, as_reported: bool) -> Option<f64> {
@@ -404,7 +408,9 @@ impl Candidates {
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "requests in flight stay far below 2^53")]
     pub fn mean_inflight(&self) -> f64 {
+        // Only replicas that can take requests: the load of the others would distort the mean.
         let available = self.inflight.iter().zip(&self.available).filter(|(_, available)| **available);
+        // Summed as integers, so that the order of the rows cannot change the result.
         let (requests, replicas) =
             available.fold((0_u64, 0_u64), |(sum, count), (inflight, _)| (sum + u64::from(*inflight), count + 1));
         requests as f64 / replicas.max(1) as f64

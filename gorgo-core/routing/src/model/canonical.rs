@@ -1,9 +1,9 @@
-//! The one stream of bytes that stands for a prompt: made by `parse`, hashed by `feature::prefix`.
+//! Canonical byte stream of a prompt: made by `parse`, hashed by `feature::prefix`.
 
-/// Takes a canonical prompt piece by piece, so that nobody builds a copy of it.
+/// Takes a canonical prompt piece by piece, so that no copy of it has to be built.
 ///
-/// Where a piece ends carries no meaning: the concatenation of the pieces is the prompt. Equal prompts give equal
-/// bytes however their JSON was written, and a prompt that another one continues gives a prefix of its bytes.
+/// Piece boundaries carry no meaning: the concatenation of the pieces is the prompt. Equal prompts give equal
+/// bytes however their JSON was written, and if one prompt continues another, its bytes continue the other's bytes.
 pub trait CanonicalSink {
     /// The next bytes of the prompt.
     fn bytes(&mut self, piece: &[u8]);

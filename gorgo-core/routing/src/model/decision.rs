@@ -1,4 +1,4 @@
-//! A decision: who was chosen, among whom, at what cost, and why not the others.
+//! A decision: the chosen replica, the other candidates, their costs, and why some were excluded.
 
 use std::fmt;
 
@@ -14,18 +14,18 @@ impl fmt::Display for DecisionId {
     }
 }
 
-/// One candidate of an optimizer, counted from 0 (the weights as configured).
+/// Number of a proposal of an optimizer, counted from 0 (the weights as configured).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Generation(pub u64);
 
-/// Why a replica could not be picked: the constraint's name in the policy.
+/// Why a replica could not be picked: the constraint, by its position in the policy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Exclusion {
     /// Row in the candidates.
     pub row: usize,
     /// Index of the constraint in the policy; its name is what the database stores.
     pub constraint: usize,
-    /// How far beyond the limit, as a ratio above 0; the least violating are let back in when nobody is left.
+    /// Distance beyond the limit, as a ratio above 0; if no candidate is left, those least beyond are let back in.
     /// Infinite: never let back in (an unhealthy replica).
     pub violation: f64,
 }
@@ -47,7 +47,7 @@ pub enum Refusal {
     Draining,
     /// The client left before its request was read.
     ClientGone,
-    /// As many requests wait at the gate of the chosen replica as may: 429.
+    /// The queue at the gate of the chosen replica is full: 429.
     GateFull,
 }
 
@@ -80,23 +80,23 @@ impl Refusal {
     }
 }
 
-/// Why this replica: enough to decide again offline. Rows are in candidate order; `signals` and `costs` are
+/// A decision with enough detail to repeat it offline. Rows are in candidate order; `signals` and `costs` are
 /// row-major, `rows × terms`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decision {
-    /// Who was chosen.
+    /// Chosen replica.
     pub replica: ReplicaId,
-    /// Its row in the candidates.
+    /// Row of that replica in the candidates.
     pub row: usize,
     /// The policy that decided.
     pub policy: PolicyBuildId,
-    /// Which weights.
+    /// Generation of the weights it was made with.
     pub generation: Generation,
     /// The only randomness used. Below 2^53, so that every SQL tool and JSON reader shows it exactly.
     pub seed: u64,
     /// The probability with which this replica was chosen.
     pub propensity: f64,
-    /// How many replicas shared the lowest cost (within the picker's margin).
+    /// Number of replicas that shared the lowest cost (within the picker's margin).
     pub ties: u32,
     /// The signals, each in its term's unit, rounded to thousandths.
     pub signals: Vec<f64>,
@@ -104,8 +104,8 @@ pub struct Decision {
     pub costs: Vec<f64>,
     /// Per row: the total cost.
     pub totals: Vec<f64>,
-    /// The terms that said nothing at all, by slot; their signals and costs are 0.
+    /// Slots of the terms that gave no signal at all; their signals and costs are 0.
     pub void: Vec<usize>,
-    /// Who could not be picked, by which constraint.
+    /// Candidates that could not be picked, each with its constraint.
     pub excluded: Vec<Exclusion>,
 }

@@ -1,4 +1,4 @@
-//! What was seen of the world. Facts change only by these (and by reservations), live, in the simulator and at a
+//! Observations of replicas and requests. Facts change only by these (and by reservations): live, in the simulator and at a
 //! warm restart alike.
 
 use std::sync::Arc;
@@ -20,22 +20,22 @@ pub struct EngineReport {
     pub kv_capacity_tokens: Option<u64>,
     /// Generation throughput, tokens/s.
     pub throughput: Option<f64>,
-    /// Largest batch that it decodes cheaply: the largest with a captured graph, requests.
+    /// Largest batch that the engine decodes cheaply: the largest with a captured graph, requests.
     pub decode_batch: Option<u32>,
-    /// Most requests that it runs at once.
+    /// Most requests that the engine runs at once.
     pub max_running: Option<u32>,
-    /// Changes when the engine restarted (its process start time, seconds), where it says.
+    /// Process start time, seconds, if reported; it changes when the engine restarted.
     pub started_secs: Option<f64>,
-    /// Prompt tokens that it read since it started, where it says: they fall when it restarted.
+    /// Prompt tokens that the engine has read since it started, if reported; a decrease means that it restarted.
     pub prompt_tokens_total: Option<f64>,
 }
 
-/// Something that was seen of a replica.
+/// Observation of a replica.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
     /// A probe came back, or was lost (`rtt_ms: None`, counted as at least the time-out).
     Probe {
-        /// Of which replica.
+        /// Observed replica.
         replica: ReplicaId,
         /// When.
         at: At,
@@ -44,55 +44,55 @@ pub enum Event {
     },
     /// The kernel's estimate for a live upstream connection (`TCP_INFO`).
     KernelRtt {
-        /// Of which replica.
+        /// Observed replica.
         replica: ReplicaId,
         /// When.
         at: At,
         /// Smoothed round trip, ms.
         smoothed_ms: f64,
-        /// Least round trip the kernel saw on it, ms.
+        /// Least round trip that the kernel saw on the connection, ms.
         min_ms: f64,
     },
     /// A metrics page was read.
     Report {
-        /// Of which replica.
+        /// Observed replica.
         replica: ReplicaId,
         /// When.
         at: At,
-        /// What it said.
+        /// Content of the page.
         report: EngineReport,
     },
-    /// The models a replica serves, as it says (`/v1/models`); replaces what was known.
+    /// The models that a replica reports (`/v1/models`); replaces what was known.
     Models {
-        /// Of which replica.
+        /// Replica that serves them.
         replica: ReplicaId,
         /// Their names.
         models: Vec<Arc<str>>,
     },
     /// The replica can be used.
     Up {
-        /// Which.
+        /// Observed replica.
         replica: ReplicaId,
     },
     /// The replica cannot be used.
     Down {
-        /// Which.
+        /// Observed replica.
         replica: ReplicaId,
     },
     /// The engine restarted in place: its cache is empty.
     Restarted {
-        /// Which.
+        /// Observed replica.
         replica: ReplicaId,
     },
 }
 
-/// How a request ended, as far as facts care.
+/// How a request ended, as far as it matters to facts.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Ending {
-    /// What the engine counted, where it said so.
+    /// Tokens that the engine counted, if it reported them.
     pub usage: Usage,
     /// Time from dispatch to the first generated content, ms; `None` where none came.
     pub ttft_ms: Option<f64>,
-    /// Whether it ended well. A failure teaches no rate and confirms no prefix.
+    /// True if the request ended well. A failure teaches no rate and confirms no prefix.
     pub completed: bool,
 }

@@ -1,20 +1,20 @@
-//! The facts that expressions and plugins may name: each with its unit, the group it is of, and how it is read. The one
+//! The facts that expressions and plugins may name: each with its unit, its group, and how it is read. This is the one
 //! list for terms, constraints and plugins; the guide in `expr/README.md` has the same table, written by a test.
 //!
-//! Most facts are columns of their own and stand in the table of `candidates.rs`; here are those of the request, those of
+//! Most facts are columns and are listed in the table of `candidates.rs`; here are those of the request, those of
 //! the fleet as a whole, those made of several columns, and the texts.
 
 use super::candidates::COLUMN_FACTS;
 use super::{Candidates, Needs, Replica, RequestView};
 
-/// What a fact is of.
+/// Scope of a fact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FactOf {
     /// The request: the same for every candidate.
     Request,
     /// The candidate replica.
     Candidate,
-    /// What was learned of the candidate's speed.
+    /// A learned rate of the candidate's speed.
     Rate,
     /// The fleet as a whole: the same for every candidate.
     Fleet,
@@ -23,31 +23,31 @@ pub enum FactOf {
 /// One fact.
 #[derive(Debug, Clone, Copy)]
 pub struct Fact {
-    /// Its name in expressions.
+    /// Name in expressions.
     pub name: &'static str,
-    /// What it is of.
+    /// Scope of the fact.
     pub of: FactOf,
-    /// Its unit: `ms`, `tokens`, `requests`, `bytes`, `share`, `ms/token`, `ms/request`.
+    /// Unit: `ms`, `tokens`, `requests`, `bytes`, `share`, `ms/token`, `ms/request`.
     pub unit: &'static str,
-    /// What it is, one line.
+    /// One-line description.
     pub help: &'static str,
-    /// The group that it is of.
+    /// Group of facts that it belongs to.
     pub needs: Needs,
-    /// Its value for a request at a candidate's row; `None` where it is unknown. The row of a fact of the fleet means
-    /// nothing.
+    /// Reads the value for a request at a candidate's row; `None` if it is unknown. For a fact of the fleet the row has no
+    /// meaning.
     pub read: fn(&RequestView, &Candidates, usize) -> Option<f64>,
-    /// All its values at once, where they lie as plain numbers side by side.
+    /// All values at once, if they are stored side by side as plain numbers.
     pub plain: fn(&Candidates) -> Option<&[f64]>,
 }
 
 /// One fact that is a text: the same for a replica in every decision.
 #[derive(Debug, Clone, Copy)]
 pub struct TextFact {
-    /// Its name in expressions.
+    /// Name in expressions.
     pub name: &'static str,
-    /// What it is, one line.
+    /// One-line description.
     pub help: &'static str,
-    /// Its value for a replica.
+    /// Reads the value for a replica.
     pub read: fn(&Replica) -> &str,
 }
 
@@ -96,7 +96,7 @@ const REQUEST_FACTS: &[Fact] = &[
     }),
 ];
 
-/// Facts made of several columns, and columns that say *unknown* in a way of their own.
+/// Facts made of several columns, and columns that mark *unknown* in their own way.
 const DERIVED_FACTS: &[Fact] = &[
     fact(
         "uncached_tokens",
@@ -167,6 +167,7 @@ const FACT_COUNT: usize = REQUEST_FACTS.len() + COLUMN_FACTS.len() + DERIVED_FAC
 
 /// All facts, in documentation order.
 pub const FACTS: &[Fact] = &{
+    // Joined at compile time, with `while` because `for` is not allowed in a constant; the first fact is only a filler.
     let mut facts = [REQUEST_FACTS[0]; FACT_COUNT];
     let parts = [REQUEST_FACTS, COLUMN_FACTS, DERIVED_FACTS, FLEET_FACTS];
     let (mut place, mut part) = (0, 0);
@@ -241,19 +242,20 @@ fn whole(count: u64) -> f64 {
 
 /// Reads the facts that one expression names, for one fleet.
 ///
-/// A slot is a place in [`FACTS`]; those beyond are the expression's own comparisons of texts, worked out for each replica
-/// once, when the policy is built.
+/// A slot is a position in [`FACTS`]; those beyond it are the expression's own comparisons of texts, computed once for each
+/// replica when the policy is built.
 #[derive(Debug, Clone)]
 pub struct FactReader {
     needs: Needs,
-    /// Facts of the fleet that are named: read once a decision, for some go through all candidates.
+    /// Facts of the fleet that are named: read once per decision, because some go through all candidates.
     fleet: Vec<usize>,
     /// Per comparison of texts, by replica id: 1 where it holds, else 0.
     texts: Vec<Vec<f64>>,
 }
 
 impl FactReader {
-    /// Of an expression that reads these slots and compares these facts of [`TEXT_FACTS`] with these texts.
+    /// Makes the reader for an expression that reads these slots and compares these facts of [`TEXT_FACTS`] with these
+    /// texts.
     ///
     /// # Errors
     /// A text that no replica of the fleet has.
@@ -263,6 +265,7 @@ impl FactReader {
         fleet: &[Replica],
     ) -> Result<Self, String> {
         let named = || slots.iter().filter_map(|slot| FACTS.get(*slot).map(|fact| (*slot, fact)));
+        // Slots beyond the table are text comparisons: they need no facts of the decision.
         let of_fleet = named().filter(|(_, fact)| fact.of == FactOf::Fleet);
         Ok(Self {
             needs: named().fold(Needs::NONE, |needs, (_, fact)| needs.and(fact.needs)),
@@ -279,7 +282,7 @@ impl FactReader {
         self.needs
     }
 
-    /// Whether what is read can rise with the work that a replica was given.
+    /// Returns true if any fact that is read can rise with the work that a replica was given.
     #[must_use]
     pub fn reads_load(&self) -> bool {
         [Needs::LOAD, Needs::REPORT, Needs::BACKLOG].into_iter().any(|group| self.needs.contains(group))
@@ -288,6 +291,7 @@ impl FactReader {
     /// The facts of one decision.
     #[must_use]
     pub fn of<'a>(&'a self, request: &'a RequestView, candidates: &'a Candidates) -> DecisionFacts<'a> {
+        // On the stack: an expression cannot name more fleet facts than there are.
         let mut fleet = [None; FLEET_FACTS.len()];
         for (place, slot) in self.fleet.iter().enumerate() {
             fleet[place] = (FACTS[*slot].read)(request, candidates, 0);
@@ -317,6 +321,7 @@ impl DecisionFacts<'_> {
             return self.reader.texts.get(slot - FACTS.len())?.get(replica.index()).copied();
         };
         if fact.of == FactOf::Fleet {
+            // Values of fleet facts were read once in `of`, in the order of `fleet`.
             let place = self.reader.fleet.iter().position(|known| *known == slot)?;
             return self.fleet[place];
         }
@@ -327,11 +332,13 @@ impl DecisionFacts<'_> {
 /// By replica id, 1 where the fact is this text, else 0.
 fn compared(fact: &TextFact, text: &str, fleet: &[Replica]) -> Result<Vec<f64>, String> {
     if fleet.iter().all(|replica| (fact.read)(replica) != text) {
+        // A text that no replica has is most likely a misspelling: the comparison would never hold.
         let mut known: Vec<_> = fleet.iter().map(fact.read).collect();
         known.sort_unstable();
         known.dedup();
         return Err(format!("no enabled replica has the {} \"{text}\"; known: {}", fact.name, known.join(", ")));
     }
+    // By replica id, not by row: candidates come in any order.
     let mut holds = vec![0.0; fleet.iter().map(|replica| replica.id.index() + 1).max().unwrap_or(0)];
     for replica in fleet {
         holds[replica.id.index()] = f64::from(u8::from((fact.read)(replica) == text));

@@ -1,11 +1,11 @@
-//! What is wrong with a configuration: all of it, each with its place.
+//! Findings about a configuration: all of them, each with its location.
 
-/// Whether a finding stops the program.
+/// Severity of a finding: whether it stops the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Severity {
-    /// It must be mended.
+    /// An error that must be fixed.
     Fault,
-    /// Legal but foolish.
+    /// Legal but unwise.
     Warning,
 }
 
@@ -14,13 +14,13 @@ pub enum Severity {
 pub struct Fault {
     /// The key's path.
     pub path: String,
-    /// What is wrong, what is allowed; lower case, no full stop.
+    /// Message: the mistake and what is allowed; lower case, no full stop.
     pub message: String,
     /// Fault or warning.
     pub severity: Severity,
 }
 
-/// All findings so far. Checks go on after the first.
+/// All findings so far. Checks continue after the first one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Faults {
     /// In the order found; reports sort them by line.
@@ -38,13 +38,13 @@ impl Faults {
         self.list.push(Fault { path: path.into(), message: message.into(), severity: Severity::Warning });
     }
 
-    /// Whether anything must be mended.
+    /// Returns true if there is an error that must be fixed.
     #[must_use]
     pub fn any(&self) -> bool {
         self.list.iter().any(|fault| fault.severity == Severity::Fault)
     }
 
-    /// Takes over another list.
+    /// Appends the findings of another list.
     pub fn extend(&mut self, other: Self) {
         self.list.extend(other.list);
     }

@@ -1,25 +1,26 @@
-//! What engines say of their KV caches, and what came of listening. Blocks are of tokens here, and named by the engine.
+//! Contents of the engines' KV caches as they report them, and statistics of those reports. Blocks are token blocks here,
+//! named by the engine.
 
 use std::sync::Arc;
 
 /// A change of an engine's cache, in the order in which they happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KvChange {
-    /// Blocks are held.
+    /// Blocks were stored.
     Stored(KvStored),
-    /// Blocks are not held any more; the engine's names.
+    /// Blocks were removed; the engine's names.
     Removed(Vec<u64>),
-    /// Nothing is held any more.
+    /// The cache was emptied.
     Cleared,
-    /// The engine restarted: nothing is held, and what follows is all of its life.
+    /// The engine restarted: the cache is empty, and what follows is its complete history.
     Restarted,
-    /// Nothing was known before, and what follows is all of the engine's life.
+    /// Nothing was known before, and what follows is the engine's complete history.
     Whole,
-    /// Changes were lost: what was known may be wrong, and what follows is not all.
+    /// Changes were lost: the known state may be wrong, and what follows is incomplete.
     Unsure,
 }
 
-/// Blocks that an engine holds now: one after the other in one prompt.
+/// Blocks that an engine has cached now: one after the other in one prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KvStored {
     /// The engine's names of the blocks. Signed ones keep their bits.
@@ -30,32 +31,32 @@ pub struct KvStored {
     pub tokens: Vec<u32>,
     /// Tokens in one block.
     pub block_tokens: u32,
-    /// Per block, what besides its tokens tells it from others (an adapter, a salt, a picture), as a digest; empty: nothing.
+    /// Per block, a digest of what besides its tokens distinguishes it (an adapter, a salt, a picture); empty: nothing.
     pub apart: Vec<u64>,
 }
 
-/// What was heard of one replica's cache since the start.
+/// Statistics of one replica's cache events since the start.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct KvCount {
-    /// Its name.
+    /// Name of the replica.
     pub replica: Arc<str>,
-    /// Whether the publisher is connected.
+    /// True if the publisher is connected.
     pub connected: bool,
-    /// Whether all that the engine holds is known.
+    /// True if the cache contents are known completely.
     pub exact: bool,
     /// Batches of events taken in.
     pub batches: u64,
-    /// Times that batches were missing.
+    /// Number of times that batches were missing.
     pub gaps: u64,
-    /// Times that the engine was asked for what was missing.
+    /// Number of times that missing batches were requested from the engine.
     pub replays: u64,
     /// Frames that could not be read.
     pub bad_frames: u64,
     /// Events of a kind that is not known.
     pub unknown_events: u64,
-    /// Prompts whose tokens the engine told.
+    /// Prompts whose tokens the engine returned.
     pub mapped: u64,
-    /// Prompts whose tokens it did not tell, or was not asked for: too many waited.
+    /// Prompts whose tokens it did not return, or that it was not asked for because too many waited.
     pub unmapped: u64,
     /// Requests that it answered since the last batch.
     pub unheard: u64,

@@ -28,7 +28,7 @@ pub enum ParamType {
     Text {
         /// Used when absent.
         default: Option<&'static str>,
-        /// What is allowed; empty: any text.
+        /// Allowed values; empty: any text.
         choices: &'static [&'static str],
     },
     /// True or false.
@@ -51,7 +51,7 @@ pub struct Param {
     pub ty: ParamType,
     /// Unit for people; empty where there is none.
     pub unit: &'static str,
-    /// What it does, one line.
+    /// One-line description of its effect.
     pub help: &'static str,
 }
 
@@ -60,13 +60,13 @@ pub struct Param {
 pub struct KindDoc {
     /// `term`, `cost`, `constraint`, `picker`, `objective`, `optimizer`, `engine`.
     pub family: &'static str,
-    /// Its name.
+    /// Name of the kind.
     pub kind: &'static str,
-    /// Unit of what it gives; empty where it gives nothing with a unit.
+    /// Unit of the result; empty where it has none.
     pub unit: &'static str,
-    /// What it is, one line.
+    /// One-line description.
     pub summary: &'static str,
-    /// Its parameters.
+    /// Parameters of the kind.
     pub params: &'static [Param],
 }
 

@@ -1,20 +1,20 @@
-//! What became of plugins: counts for metrics and for people.
+//! Statistics of plugins, for metrics and for operators.
 
 use std::sync::Arc;
 
-/// What one plugin did since it was loaded.
+/// Statistics of one plugin since it was loaded.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PluginCount {
     /// The name that the plugin gives itself.
     pub plugin: Arc<str>,
     /// Calls.
     pub calls: u64,
-    /// Calls whose answer could not be used: an error, a number that is not finite.
+    /// Calls whose answer could not be used: an error, or a number that is not finite.
     pub failures: u64,
-    /// Calls over the time budget, of those that were measured.
+    /// Calls over the time budget, among those that were measured.
     pub over_budget: u64,
     /// Time spent in calls, seconds.
     pub seconds: f64,
-    /// Whether it was taken out.
+    /// True if it was quarantined.
     pub quarantined: bool,
 }

@@ -1,17 +1,17 @@
-//! A request as read: what routing needs of it, and where to splice. Owns no text of the prompt.
+//! A parsed request: the values that routing needs, and where to splice. Owns no text of the prompt.
 
 use std::sync::Arc;
 
 use super::ApiPath;
 
-/// A request that was read once. Made by `parse` and `feature::prefix`, consumed by decisions and by `edge`.
+/// A request that was parsed once. Made by `parse` and `feature::prefix`, consumed by decisions and by `edge`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Prompt {
-    /// The API it came in by.
+    /// API that the request came in by.
     pub path: ApiPath,
-    /// The model it names; `None` where it names none.
+    /// Model that the request names; `None` if it names none.
     pub model: Option<Arc<str>>,
-    /// Whether the client asked for a stream.
+    /// True if the client asked for a stream.
     pub stream: bool,
     /// Chained hashes of the prompt's full blocks, first block first; equal prefixes have equal heads.
     pub chain: Vec<u64>,
@@ -29,32 +29,32 @@ pub struct Prompt {
     pub session_hash: u64,
     /// Hash of the prompt's first 256 tokens.
     pub head_hash: u64,
-    /// Whether an adapter or a salt keeps its cache entries apart from those of the same text without.
+    /// True if an adapter or a salt separates its cache entries from those of the same text without one.
     pub apart: bool,
-    /// The TTFT that the client asked for, ms: a header, which whoever has the head fills in.
+    /// TTFT that the client asked for, ms: from a header, filled in by the caller that has the headers.
     pub slo_ttft_ms: Option<f64>,
-    /// What to add to the body so that the engine reports usage at a stream's end; `None` where nothing is to be added.
+    /// Insertion into the body that makes the engine report usage at a stream's end; `None` where nothing has to be added.
     pub usage_splice: Option<Splice>,
 }
 
-/// Bytes to put into the body before byte `at`; all other bytes stay as they came. The extra usage chunk that this
-/// makes the engine send is withheld from the client.
+/// Bytes to put into the body before byte `at`; all other bytes stay as they came. The extra usage chunk that the
+/// engine then sends is withheld from the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Splice {
     /// Offset in the body.
     pub at: usize,
-    /// How many bytes at `at` the text stands in for: 0 to insert.
+    /// Number of bytes at `at` that the text replaces: 0 to insert.
     pub remove: usize,
-    /// What to insert.
+    /// Text to insert.
     pub text: Vec<u8>,
 }
 
-/// What an engine said it did.
+/// Token counts that an engine reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
     /// Prompt tokens.
     pub prompt_tokens: Option<u32>,
-    /// Of them cached; `None` where the engine does not say.
+    /// Cached tokens among them; `None` if the engine does not report them.
     pub cached_tokens: Option<u32>,
     /// Tokens generated.
     pub completion_tokens: Option<u32>,

@@ -1,18 +1,18 @@
-//! Rows for the store, as messages: what happened, in plain numbers. Sent over a bounded channel to the one
-//! writer; a full channel drops the message and counts it, it never makes a request wait.
+//! Rows for the store, as messages: events in plain numbers. Sent over a bounded channel to the one
+//! writer; when the channel is full the message is dropped and counted: a request never waits for the store.
 
 use std::sync::Arc;
 
 use super::{ApiPath, At, DecisionId, Generation, HoldRecord, PolicyBuildId, Refusal, ReplicaId, RttSource, Unit};
 
-/// One thing that happened.
+/// Something that happened.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Record {
     /// A request was routed or refused, with all its candidates.
     Decision(Box<DecisionRecord>),
-    /// A later attempt of a routed request chose among the replicas that were left.
+    /// A later attempt of a routed request chose among the remaining replicas.
     Candidates {
-        /// Of which decision.
+        /// Decision that it belongs to.
         decision: DecisionId,
         /// 2 for the first retry.
         attempt: u16,
@@ -23,7 +23,7 @@ pub enum Record {
     Hold(HoldRecord),
     /// An attempt ended.
     Attempt(AttemptRecord),
-    /// A request ended, by that way.
+    /// A request ended; with the route it took.
     Outcome(Route, Box<OutcomeRecord>),
     /// A round trip was measured.
     Probe(ProbeRecord),
@@ -35,19 +35,19 @@ pub enum Record {
     Weights(WeightRecord),
     /// A learned rate changed.
     Rate(RateRecord),
-    /// A generation of a tuner began or ended; the later row of a generation completes the earlier one.
+    /// A tuner's generation began or ended; the later row of a generation completes the earlier one.
     Generation(Box<GenerationRecord>),
     /// A tuner's alarm went on or off.
     Alarm(AlarmRecord),
-    /// What a replica's part of the prefix index holds; replaces what was stored of it before.
+    /// Contents of a replica's part of the prefix index; replaces those stored before.
     Index(Box<IndexRecord>),
-    /// What was learned of a replica; replaces what was stored of it before.
+    /// State learned about a replica; replaces the state stored before.
     Learned(LearnedRecord),
 }
 
 impl Record {
-    /// Rows that it becomes, of all tables together. It is counted on the way into the store's queue, so it must cost next
-    /// to nothing; a test of the store holds it equal to what the tables count.
+    /// Number of rows that it becomes, over all tables. Counted on the way into the store's queue, so it must cost next
+    /// to nothing; a test of the store compares it with what the tables count.
     #[must_use]
     pub fn rows(&self) -> u64 {
         let rows = match self {
@@ -55,6 +55,7 @@ impl Record {
             Self::Candidates { rows, .. } => candidate_rows(rows),
             Self::Weights(weights) => weights.values.len(),
             Self::Generation(generation) => 1 + generation.scores.len(),
+            // The end of an alarm updates the row that its beginning inserted.
             Self::Alarm(alarm) => usize::from(!alarm.over),
             _ => 1,
         };
@@ -66,17 +67,17 @@ fn candidate_rows(candidates: &[CandidateRecord]) -> usize {
     candidates.iter().map(|candidate| 1 + candidate.signals_milli.len().saturating_sub(TERM_SLOTS)).sum()
 }
 
-/// Term slots in a row of `candidates`; each term beyond has a row of its own, in `candidate_terms`.
+/// Term slots in a row of `candidates`; each further term has its own row in `candidate_terms`.
 pub const TERM_SLOTS: usize = 8;
 
 /// A row of `decisions` and its rows of `candidates` (attempt 1) and `shadows`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DecisionRecord {
-    /// Its id.
+    /// Id of the decision.
     pub decision: DecisionId,
     /// When the request's head arrived.
     pub received: At,
-    /// By which API.
+    /// API that the request came in by.
     pub path: ApiPath,
     /// The model asked for; `None` where the request names none.
     pub model: Option<Arc<str>>,
@@ -84,19 +85,19 @@ pub struct DecisionRecord {
     pub session_hash: u64,
     /// The policy that decided.
     pub policy: PolicyBuildId,
-    /// Which weights.
+    /// Generation of the weights.
     pub generation: Generation,
-    /// In a tuning experiment: 0 incumbent, 1 candidate.
+    /// In a tuning trial: 0 incumbent, 1 proposal.
     pub arm: Option<u8>,
-    /// Its block, rising over all generations of the policy.
+    /// Trial block, numbered upwards over all generations of the policy.
     pub block: Option<u32>,
-    /// Whether its outcome scores the arm; not after a change of arm, nor outside an experiment.
+    /// True if its outcome scores the arm; false right after a change of arm and outside a trial.
     pub counted: bool,
     /// Seed of the choice.
     pub seed: u64,
-    /// Who was chosen; `None` on a refusal.
+    /// Chosen replica; `None` on a refusal.
     pub replica: Option<ReplicaId>,
-    /// Why nobody was.
+    /// Reason of the refusal.
     pub refusal: Option<Refusal>,
     /// Probability of this choice, 0 to 1.
     pub propensity: f64,
@@ -104,7 +105,7 @@ pub struct DecisionRecord {
     pub ties: u32,
     /// Prompt tokens as estimated.
     pub prompt_tokens: u32,
-    /// The earlier decision that this prompt shares its longest prefix with.
+    /// Earlier decision whose prompt shares the longest prefix with this one.
     pub parent: Option<DecisionId>,
     /// Tokens of that shared prefix.
     pub shared_tokens: u32,
@@ -112,14 +113,14 @@ pub struct DecisionRecord {
     pub body_bytes: u64,
     /// Time spent deciding, µs.
     pub decide_us: u32,
-    /// Kind and unit of the policy's term slots are in `terms`; here only the numbers.
+    /// Candidates with their numbers; kinds and units of the policy's term slots are in `terms`.
     pub candidates: Vec<CandidateRecord>,
-    /// What shadow policies would have chosen.
+    /// Choices that the shadow policies would have made.
     pub shadows: Vec<ShadowRecord>,
 }
 
 impl DecisionRecord {
-    /// The row of a request that was not routed: nothing is known of candidates, and no weights were asked.
+    /// The row of a request that was not routed: it has no candidates, and no weights were used.
     #[must_use]
     pub fn refused(decision: DecisionId, received: At, path: ApiPath, policy: PolicyBuildId, refusal: Refusal) -> Self {
         Self {
@@ -129,6 +130,7 @@ impl DecisionRecord {
             model: None,
             session_hash: 0,
             policy,
+            // Columns that cannot be NULL get neutral values; `refusal` marks the row as one without a choice.
             generation: Generation(0),
             arm: None,
             block: None,
@@ -152,7 +154,7 @@ impl DecisionRecord {
 /// A row of `candidates`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CandidateRecord {
-    /// Who.
+    /// The candidate's replica.
     pub replica: ReplicaId,
     /// Name of the constraint that excluded it.
     pub excluded_by: Option<Arc<str>>,
@@ -160,7 +162,7 @@ pub struct CandidateRecord {
     pub cost_milli: i64,
     /// Round trip used, µs.
     pub rtt_us: Option<i64>,
-    /// Where it came from.
+    /// Source of that round trip.
     pub rtt_source: RttSource,
     /// Tokens believed cached there.
     pub cached_tokens: u32,
@@ -172,7 +174,7 @@ pub struct CandidateRecord {
     pub inflight: u32,
     /// Age of the engine's report, ms.
     pub report_age_ms: Option<i64>,
-    /// One signal per term slot, thousandths of the term's unit; [`super::VOID_MILLI`] of a term that said nothing.
+    /// One signal per term slot, thousandths of the term's unit; [`super::VOID_MILLI`] for a term without a signal.
     pub signals_milli: Vec<i64>,
     /// weight × signal per term slot, thousandths; [`super::VOID_MILLI`] likewise.
     pub costs_milli: Vec<i64>,
@@ -183,18 +185,18 @@ pub struct CandidateRecord {
 pub struct ShadowRecord {
     /// The policy that did not act.
     pub policy: PolicyBuildId,
-    /// Whom it would have chosen.
+    /// Replica that it would have chosen.
     pub replica: ReplicaId,
-    /// At what cost, thousandths of its own unit.
+    /// Cost of that replica, thousandths of the policy's own unit.
     pub cost_milli: i64,
 }
 
-/// Whether an upstream connection was new.
+/// Kind of an attempt's connection to the replica: new or reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Connection {
     /// Dialled for this request.
     Fresh,
-    /// It had carried a request, or was opened ahead.
+    /// The connection had carried a request, or was opened ahead.
     Warm,
 }
 
@@ -215,13 +217,13 @@ impl Connection {
 /// A row of `attempts`. Times are µs after the request's head arrived.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AttemptRecord {
-    /// Of which decision.
+    /// Decision that the attempt belongs to.
     pub decision: DecisionId,
     /// 1 for the first.
     pub attempt: u16,
-    /// At which replica.
+    /// Replica that was tried.
     pub replica: ReplicaId,
-    /// New or kept connection; `None` where none was had.
+    /// New or kept connection; `None` if there was none.
     pub connection: Option<Connection>,
     /// Time spent connecting, µs; 0 on a warm connection.
     pub connect_us: Option<i64>,
@@ -229,15 +231,15 @@ pub struct AttemptRecord {
     pub sent_us: Option<i64>,
     /// When the response's head arrived.
     pub first_byte_us: Option<i64>,
-    /// When it was over.
+    /// When the attempt was over.
     pub ended_us: i64,
     /// Response status.
     pub status: Option<u16>,
-    /// What went wrong.
+    /// Error class of a failed attempt.
     pub error: Option<ErrorClass>,
 }
 
-/// What went wrong with a request or an attempt. A closed list, stored in `outcomes.error` and `attempts.error`.
+/// Class of a request's or an attempt's failure. A closed list, stored in `outcomes.error` and `attempts.error`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorClass {
     /// The request was refused; `decisions.refusal` says why.
@@ -248,7 +250,7 @@ pub enum ErrorClass {
     UpstreamClosed,
     /// No response head within the limit.
     FirstByteTimeout,
-    /// A started response brought nothing for the idle limit.
+    /// A started response sent nothing within the idle limit.
     IdleTimeout,
     /// The replica ended a response before its end.
     UpstreamAborted,
@@ -307,29 +309,29 @@ impl ErrorClass {
     }
 }
 
-/// Which way a request went; the labels of its metrics. The rows of `decisions` and `attempts` hold it already.
+/// Route that a request took; the labels of its metrics. The rows of `decisions` and `attempts` hold it already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route {
-    /// By which API.
+    /// API that the request came in by.
     pub path: ApiPath,
-    /// Who answered last; `None` where nobody was asked.
+    /// Replica that answered last; `None` if none was tried.
     pub replica: Option<ReplicaId>,
 }
 
-/// Upper bounds of the gaps that are counted together, ms; an eighth count is of what lies beyond the last.
+/// Upper bounds of the histogram of gaps, ms; an eighth bucket counts the gaps beyond the last bound.
 pub const ITL_BOUNDS_MS: [u64; 7] = [5, 10, 20, 40, 80, 160, 320];
 
-/// Gaps within each of [`ITL_BOUNDS_MS`], and beyond.
+/// Gaps within each of [`ITL_BOUNDS_MS`], and beyond the last.
 pub type ItlCounts = [u32; 8];
 
 /// A row of `outcomes`. Times are µs after the request's head arrived.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OutcomeRecord {
-    /// Of which decision.
+    /// Decision that the request was routed by.
     pub decision: DecisionId,
     /// Status the client got; `None` where it left before one was sent.
     pub status: Option<u16>,
-    /// What went wrong.
+    /// Error class of a failed request.
     pub error: Option<ErrorClass>,
     /// First generated content; `None` where none came.
     pub ttft_us: Option<i64>,
@@ -358,9 +360,9 @@ pub struct OutcomeRecord {
 /// A row of `probes`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ProbeRecord {
-    /// Which replica.
+    /// Probed replica.
     pub replica: ReplicaId,
-    /// When the answer came or the time-out ran out.
+    /// When the answer came or the time-out expired.
     pub at: At,
     /// Round trip, µs; `None` when lost.
     pub rtt_us: Option<i64>,
@@ -369,11 +371,11 @@ pub struct ProbeRecord {
 /// A row of `scrapes`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ScrapeRecord {
-    /// Which replica.
+    /// Scraped replica.
     pub replica: ReplicaId,
     /// When the page had been read.
     pub at: At,
-    /// Whether it could be read.
+    /// True if the page could be read.
     pub ok: bool,
     /// Running requests.
     pub running: Option<f64>,
@@ -387,7 +389,7 @@ pub struct ScrapeRecord {
     pub throughput: Option<f64>,
 }
 
-/// What kind of event. A closed list, stored in `events.kind`.
+/// Kind of an event. A closed list, stored in `events.kind`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EventKind {
     /// The router started.
@@ -402,15 +404,15 @@ pub enum EventKind {
     ReplicaDown,
     /// An engine restarted in place; its index entries were dropped.
     ReplicaRestarted,
-    /// The configuration was read again: what changed.
+    /// The configuration was read again; the text lists what changed.
     ConfigChange,
-    /// An engine does not report something a policy needs, and which flag would make it.
+    /// An engine does not report something that a policy needs; the text names the flag that makes it.
     MissingSignal,
-    /// A plugin was taken out: it failed or was slow too often.
+    /// A plugin was quarantined: it failed or was slow too often.
     PluginQuarantined,
     /// The gate counted requests at a replica that its engine does not know; they were written off.
     GateResync,
-    /// The configuration was to be read again, and nothing changed: why.
+    /// A reload of the configuration was refused and nothing changed; the text says why.
     ConfigRefused,
     /// An operator took a replica out: it gets nothing new.
     ReplicaDraining,
@@ -456,30 +458,30 @@ impl EventKind {
 /// A row of `events`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EventRecord {
-    /// When.
+    /// Time of the event.
     pub at: At,
-    /// What.
+    /// Kind of the event.
     pub kind: EventKind,
-    /// Of which replica.
+    /// Replica concerned; `None` for the router itself.
     pub replica: Option<ReplicaId>,
-    /// For people; never prompt text or keys.
+    /// Text for operators; never prompt text or keys.
     pub text: String,
 }
 
-/// Rows of `weights`: from `at` on the policy decides with these.
+/// Rows of `weights`: from `at` onwards the policy decides with these.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WeightRecord {
-    /// Which policy.
+    /// Policy that they belong to.
     pub policy: PolicyBuildId,
-    /// From when.
+    /// Time from which they are in force.
     pub at: At,
-    /// Of which generation.
+    /// Generation of the weights.
     pub generation: Generation,
     /// One value per term slot.
     pub values: Vec<f64>,
 }
 
-/// What a learned rate is of. A closed list, stored in `rates.kind`.
+/// Quantity that a learned rate measures. A closed list, stored in `rates.kind`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RateKind {
     /// ms per uncached prompt token.
@@ -517,11 +519,11 @@ impl RateKind {
 /// A row of `rates`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RateRecord {
-    /// Which replica.
+    /// Replica that the rate belongs to.
     pub replica: ReplicaId,
-    /// Of what.
+    /// Kind of the rate.
     pub kind: RateKind,
-    /// When.
+    /// Time of the estimate.
     pub at: At,
     /// The estimate.
     pub value: f64,
@@ -529,14 +531,14 @@ pub struct RateRecord {
     pub low: f64,
     /// Upper end.
     pub high: f64,
-    /// Samples behind it.
+    /// Number of samples behind it.
     pub samples: u64,
 }
 
 /// How a generation ended. A closed list, stored in `generations.verdict`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// The candidate is the incumbent now.
+    /// The proposal is the incumbent now.
     Accepted,
     /// The incumbent stays.
     Rejected,
@@ -559,11 +561,11 @@ impl Verdict {
 /// A row of `generations`, and its rows of `generation_scores`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GenerationRecord {
-    /// Of which policy.
+    /// Policy that is tuned.
     pub policy: PolicyBuildId,
-    /// The candidate.
+    /// The proposal.
     pub generation: Generation,
-    /// The incumbent it was made from and compared with.
+    /// The incumbent that it was derived from and is compared with.
     pub parent: Option<Generation>,
     /// When its trial began.
     pub started: At,
@@ -581,68 +583,68 @@ pub struct GenerationRecord {
     pub verdict: Option<Verdict>,
     /// Why, for people.
     pub reason: Option<String>,
-    /// What was measured.
+    /// Statistics of both arms.
     pub scores: Vec<ScoreRecord>,
 }
 
 /// A row of `generation_scores`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ScoreRecord {
-    /// 0 incumbent, 1 candidate.
+    /// 0 incumbent, 1 proposal.
     pub arm: u8,
-    /// Which statistic.
+    /// Name of the statistic.
     pub statistic: &'static str,
-    /// Its value.
+    /// Value of the statistic.
     pub value: f64,
     /// Lower end of its 95 % interval.
     pub low: Option<f64>,
     /// Upper end.
     pub high: Option<f64>,
-    /// Samples behind it.
+    /// Number of samples behind it.
     pub samples: u64,
 }
 
 /// A row of `alarms`, or the end of one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AlarmRecord {
-    /// When.
+    /// Time of the alarm.
     pub at: At,
-    /// What: `weight-at-bound:TERM`, `term-never-decides:TERM`, `drift`, `reward-hacking`.
+    /// Kind: `weight-at-bound:TERM`, `term-never-decides:TERM`, `drift`, `reward-hacking`.
     pub kind: String,
-    /// The weight, the share of decisions, the step size, how many times as much what became worse is.
+    /// The weight, the share of decisions, the step size, or the factor by which a statistic became worse.
     pub value: Option<f64>,
-    /// Whether the alarm of that kind is over.
+    /// True if the alarm of that kind is over.
     pub over: bool,
 }
 
 /// A row of `index_snapshots`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct IndexRecord {
-    /// Which replica.
+    /// Replica whose blocks they are.
     pub replica: ReplicaId,
-    /// When it was taken.
+    /// Time of the snapshot.
     pub at: At,
-    /// The engine it is of.
+    /// Engine process that it belongs to.
     pub engine: EngineEpoch,
     /// Keyed hashes of its blocks, see `feature::prefix`.
     pub blocks: Vec<u8>,
 }
 
-/// Which life of an engine: what tells later that it did not restart meanwhile.
+/// Identifies one process of an engine, to find out later that it did not restart meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct EngineEpoch {
-    /// When its process started, ms since the epoch, where it says.
+    /// Start of its process, ms since the epoch, if reported.
     pub started_ms: Option<i64>,
-    /// Prompt tokens it had read by then, where it says.
+    /// Prompt tokens it had read by then, if reported.
     pub prompt_tokens: Option<f64>,
 }
 
 /// A row of `learned`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LearnedRecord {
-    /// Of which replica.
+    /// Replica that the state belongs to.
     pub replica: ReplicaId,
-    /// When.
+    /// Time of the state.
     pub at: At,
     /// Rates, hit factors, answer times: JSON.
     pub state: String,

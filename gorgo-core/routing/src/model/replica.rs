@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::EngineKind;
 
-/// A replica's place in the fleet, 0-based and stable for the life of the process.
+/// Index of a replica in the fleet, 0-based and stable for the life of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReplicaId(pub u16);
 
@@ -50,19 +50,19 @@ impl PolicyBuildId {
     }
 }
 
-/// What is known of a replica from configuration, as far as decisions care.
+/// A replica as configured, as far as it matters to decisions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Replica {
-    /// Its place in the fleet.
+    /// Index in the fleet.
     pub id: ReplicaId,
-    /// Its unique name.
+    /// Unique name.
     pub name: Arc<str>,
-    /// Its region.
+    /// Region.
     pub region: Arc<str>,
-    /// Its engine.
+    /// Engine.
     pub engine: EngineKind,
     /// KV cache capacity in tokens, when configured or learned; bounds the prefix index of the replica.
     pub kv_capacity_tokens: Option<u64>,
-    /// Largest batch that its engine decodes cheaply, when configured: the largest with a captured graph.
+    /// Largest batch that the engine decodes cheaply, if configured: the largest with a captured graph.
     pub decode_batch: Option<u32>,
 }

@@ -1,6 +1,6 @@
-//! What a policy may know of a request.
+//! Facts of a request that a policy may read.
 
-/// The API a request came in by. The closed list that the database's `decisions.path` holds.
+/// API that a request came in by. The closed list that the database's `decisions.path` holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ApiPath {
     /// `POST /v1/chat/completions`
@@ -67,6 +67,6 @@ pub struct RequestView {
     pub head_hash: u64,
     /// The TTFT that the client asked for with the header `x-slo-ttft-ms`, ms.
     pub slo_ttft_ms: Option<f64>,
-    /// How many decisions this policy made before this one (`turn`, i.e. round-robin).
+    /// Number of decisions that this policy made before this one (`turn`, i.e. round-robin).
     pub turn: u64,
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-/// What a number means. A term declares one for its signal; weights turn signals into a policy's cost.
+/// Unit of a number. A term declares one for its signal; weights turn signals into a policy's cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Unit {
     /// Milliseconds.
@@ -54,7 +54,7 @@ impl fmt::Display for Unit {
 /// A moment on the router's clock: microseconds since the Unix epoch.
 ///
 /// The clock is read once from the wall at start and runs monotonically from there, so within a run
-/// it never steps back; the simulator's virtual clock starts at any value it likes.
+/// it never steps back; the simulator's virtual clock may start at any value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct At(pub u64);
 
@@ -84,7 +84,7 @@ impl At {
     }
 }
 
-/// Where time comes from: the wall in `serve`, events in the simulator and in tests.
+/// Source of time: the wall clock in `serve`, events in the simulator and in tests.
 pub trait Clock: Send + Sync {
     /// The time now.
     fn now(&self) -> At;
@@ -101,11 +101,11 @@ pub fn to_milli(value: f64) -> i64 {
     if value.is_finite() { (value * 1e3).round().clamp(-MILLI_LIMIT, MILLI_LIMIT) as i64 } else { 0 }
 }
 
-/// Stands in rows for the signal and the cost of a term that said nothing in a decision; NULL in the database.
+/// Marks in rows the signal and the cost of a term that gave none in a decision; NULL in the database.
 pub const VOID_MILLI: i64 = i64::MIN;
 
-/// The number that [`to_milli`] stored. `from_milli(to_milli(x))` is what decisions are made with, so that a
-/// stored decision, decided again from its row, is equal.
+/// The number that [`to_milli`] stored. Decisions are made with `from_milli(to_milli(x))`, so that a
+/// decision repeated from its stored row is equal.
 #[must_use]
 #[expect(clippy::cast_precision_loss, reason = "to_milli keeps to integers that f64 holds exactly")]
 pub fn from_milli(milli: i64) -> f64 {

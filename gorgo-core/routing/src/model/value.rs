@@ -1,4 +1,4 @@
-//! A configuration value without its syntax: what kinds are built from.
+//! A configuration value without its syntax: the input that kinds are built from.
 
 /// A value of a TOML table, after all layers were merged. Tables keep the order of the file.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,7 +18,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// What kind of value this is, for messages.
+    /// Type of this value, for messages.
     #[must_use]
     pub const fn type_name(&self) -> &'static str {
         match self {

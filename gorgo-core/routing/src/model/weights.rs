@@ -5,7 +5,7 @@ use super::Generation;
 /// One policy's weights, in term order, and the generation they belong to. Immutable: a new generation is a new value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Weights {
-    /// Which candidate of the optimizer this is.
+    /// Generation of these weights.
     pub generation: Generation,
     /// One weight per term slot.
     pub values: Vec<f64>,

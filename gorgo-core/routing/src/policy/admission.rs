@@ -1,10 +1,11 @@
-//! `[policy.NAME.admission]`: a request waits at the router while its chosen replica has as many in flight as its engine
-//! decodes cheaply.
+//! `[policy.NAME.admission]`: a request waits at the router while its chosen replica has as many in flight as its
+//! engine decodes cheaply.
 //!
-//! That is no constraint, since it excludes nobody: the policy chooses as ever, and the request waits for the replica
-//! that it chose. `feature::admission` decides who waits, in which order, and when; here are the settings. Source: design study, "Late binding, a decode gate": sharp
-//! above the engine's graph batch, soft below it, so the batch less two; largest cost gap first with ageing 0.5; prompts
-//! with more than 0.1 s of prefill wait while their replica has more than 0.4 s before it.
+//! The gate is not a constraint, since it excludes no candidate: the policy chooses as usual, and the request waits for
+//! the replica that was chosen. `feature::admission` decides which requests wait, in which order, and when; here are
+//! the settings. The defaults come from simulations: the limit is sharp above the engine's graph batch and soft below
+//! it, so it is the batch less two; the largest cost gap goes first, with ageing 0.5; prompts with more than 0.1 s of
+//! prefill wait while their replica has a backlog of more than 0.4 s.
 
 use crate::model::{AdmissionRule, KindDoc, Needs, Param, ParamType, Params};
 
@@ -19,37 +20,37 @@ pub(super) const ADMISSION: KindDoc = KindDoc {
             name: "max_in_flight",
             ty: ParamType::Integer { default: None, min: 1, max: 100_000 },
             unit: "requests",
-            help: "most in flight per replica; absent: its decode batch - 2, and no gate where that is unknown or never exceeded",
+            help: "most in flight per replica; absent: the decode batch - 2, and no gate if the batch is unknown or never exceeded",
         },
         Param {
             name: "max_queued",
             ty: ParamType::Integer { default: Some(256), min: 0, max: 1_000_000 },
             unit: "requests",
-            help: "most that wait for one replica; more get 429 with Retry-After",
+            help: "most requests that wait for one replica; further ones get 429 with Retry-After",
         },
         Param {
             name: "hold_cold",
             ty: ParamType::Bool { default: true },
             unit: "",
-            help: "prompts with much to prefill wait while their replica has much before them, largest cost gap first",
+            help: "let prompts with a long prefill wait while their replica has a long backlog, largest cost gap first",
         },
         Param {
             name: "cold_ms",
             ty: ParamType::Number { default: Some(100.0), min: 0.0, max: 1e6 },
             unit: "ms",
-            help: "much to prefill: more than this",
+            help: "a prefill above this is long",
         },
         Param {
             name: "backlog_ms",
             ty: ParamType::Number { default: Some(400.0), min: 1.0, max: 1e6 },
             unit: "ms",
-            help: "much before them: a predicted backlog above this",
+            help: "a predicted backlog above this is long",
         },
         Param {
             name: "ageing",
             ty: ParamType::Number { default: Some(0.5), min: 0.01, max: 100.0 },
             unit: "",
-            help: "ms of cost gap that a ms of waiting is worth in their order",
+            help: "ms of cost gap that a ms of waiting is worth in the order of the queue",
         },
     ],
 };
@@ -59,7 +60,7 @@ pub(super) fn needs() -> Needs {
     Needs::LOAD.and(Needs::REPORT).and(Needs::RTT).and(Needs::SERVICE)
 }
 
-/// The rule that checked parameters ask for.
+/// The rule that checked parameters describe.
 pub(super) fn rule(params: &Params) -> Result<AdmissionRule, String> {
     let missing = |name: &str| format!("`{name}` is missing");
     let number = |name: &'static str| params.number(name).ok_or_else(|| missing(name));

@@ -1,5 +1,5 @@
-//! Tables of configuration → policies. Checks go on after the first fault, so that all are reported at once, each with
-//! the path of its key.
+//! Tables of configuration → policies. Checks continue after the first fault, so that all are reported at once, each
+//! with the path of its key.
 
 mod admission;
 mod constraint;
@@ -19,10 +19,10 @@ use crate::model::{Faults, Needs, Param, Params, PolicyBuildId, PolicyIndex, Rep
 use crate::pick::PickerKind;
 use crate::score::{CostKind, Slot};
 
-/// What came of the tables.
+/// Result of building the tables.
 #[derive(Debug)]
 pub struct Checked {
-    /// The policies; `None` where anything must be mended.
+    /// The policies; `None` if there is an error that must be fixed.
     pub policies: Option<Policies>,
     /// All findings, warnings too.
     pub faults: Faults,
@@ -37,6 +37,7 @@ const POLICY_KEYS: [&str; 9] =
 pub fn build(registry: &Registry, tables: &[(String, Value)], default: &str, fleet: &[Replica]) -> Checked {
     let mut faults = Faults::default();
     let mut sources: Vec<(&str, Value)> = tables.iter().map(|(name, table)| (&**name, table.clone())).collect();
+    // The file comes first: its policies have the lower positions, and a preset of the same name is replaced.
     for known in PRESETS {
         if sources.iter().all(|(name, _)| *name != known.name) {
             match preset(known.name) {
@@ -52,12 +53,14 @@ pub fn build(registry: &Registry, tables: &[(String, Value)], default: &str, fle
     let mut windows = Vec::new();
     let mut list = Vec::with_capacity(sources.len());
     for (index, (name, table)) in sources.iter().enumerate() {
+        // The first builds of a process have their index as their number.
         let id = PolicyBuildId(u16::try_from(index).unwrap_or(u16::MAX));
+        // Collected separately, because the warnings of presets are filtered below.
         let mut found = Faults::default();
         let mut one = One { registry, fleet, path: format!("policy.{name}"), faults: &mut found };
         list.extend(one.policy(id, name, table, &names, &mut windows).map(Arc::new));
-        // Presets are what they are: a baseline may be foolish on purpose. What a constraint or the gate of the one that
-        // serves says of this fleet is another matter.
+        // Warnings about presets are dropped: a baseline may be unwise on purpose. Warnings of a constraint or the gate
+        // of the serving policy are kept, because they depend on this fleet.
         if index >= tables.len() {
             let of_fleet =
                 |path: &str| *name == default && (path.contains(".constraint.") || path.ends_with(".admission"));
@@ -66,6 +69,7 @@ pub fn build(registry: &Registry, tables: &[(String, Value)], default: &str, fle
         faults.extend(found);
     }
     let default_id = names.iter().position(|name| *name == default);
+    // Reported even if a policy is faulty: both mistakes are shown at once.
     if default_id.is_none() {
         let near = suggestion(default, names.iter().copied());
         faults.fault("default_policy", format!("unknown policy \"{default}\"; {near}"));
@@ -115,10 +119,12 @@ impl One<'_> {
         let terms = self.terms(table.get("term"));
         let constraints = self.constraints(table.get("constraint"), windows);
         let admission = self.admission(table.get("admission"));
+        // Cloned, because `chosen` borrows the builder mutably to report faults.
         let cost_kinds = self.registry.costs.clone();
         let cost = self.chosen("cost", table.get("cost"), "sum", &cost_kinds);
         let picker_kinds = self.registry.pickers.clone();
         let picker = self.chosen("picker", table.get("picker"), "lowest", &picker_kinds);
+        // A picker that ignores costs, such as `random`, needs no terms.
         if let Some((_, picker)) = &picker
             && picker.reads_costs
         {
@@ -127,7 +133,7 @@ impl One<'_> {
         let tune = self.plan(id, table, &terms);
         let picker_kind = picker.as_ref().map(|(_, kind)| kind.kind);
         let slots: Vec<Slot<'_>> = terms.iter().map(Built::slot).collect();
-        // A term that was left out for a fault may be just the one that the cost would miss.
+        // A term that was left out because of a fault may be the one that the cost would miss.
         let cost = cost.filter(|_| !self.faults.any());
         let cost = cost.and_then(|(params, kind)| self.made("cost", (kind.build)(&params, &slots)));
         let picker = picker.and_then(|(params, kind)| self.made("picker", (kind.build)(&params)));
@@ -223,6 +229,7 @@ impl One<'_> {
             None => Value::Text(default.to_owned()),
             Some(value) => value.clone(),
         };
+        // The short form is read like a table with `kind` alone, so that both take the same path.
         let (table, short) = match whole {
             Value::Text(_) => (Value::Table(vec![("kind".to_owned(), whole)]), true),
             _ => (whole, false),
@@ -233,7 +240,7 @@ impl One<'_> {
         (self.faults.list.len() == before).then_some((params, kind))
     }
 
-    /// The row that a table's `kind` names. `short`: there is no table in the file, its name alone stands there.
+    /// The row that a table's `kind` names. `short`: the file has no table, only the name.
     fn kind_of<'v, K>(
         &mut self,
         entry: &'v Value,
@@ -259,8 +266,8 @@ impl One<'_> {
         Some((members, found?))
     }
 
-    /// A kind's refusal of its parameters, at the parameter it begins with where that stands in the table. A parameter
-    /// that is missing because it was wrong is not reported as missing as well.
+    /// Reports a kind's refusal of its parameters, at the parameter that it begins with if the table has it. A
+    /// parameter that is missing because it was wrong is not also reported as missing.
     fn refused(&mut self, path: &str, members: &[(String, Value)], message: &str) {
         let missing = message.strip_prefix('`').and_then(|rest| rest.strip_suffix("` is missing"));
         if missing.is_some_and(|name| self.faults.list.iter().any(|fault| fault.path == format!("{path}.{name}"))) {
@@ -278,7 +285,7 @@ impl One<'_> {
     }
 }
 
-/// Kinds that are chosen by name with parameters beside it.
+/// Kinds that are chosen by name, with parameters in the same table.
 trait Named {
     fn name(&self) -> &'static str;
     fn params(&self) -> &'static [Param];

@@ -1,4 +1,4 @@
-//! The one function that routes: score, constrain, pick, on a snapshot of facts.
+//! The function that routes: score, constrain, pick, on a snapshot of facts.
 //!
 //! ```text
 //! facts → signals (unknown filled, rounded to thousandths) ─┐
@@ -19,16 +19,16 @@ use crate::model::{
     CandidateRecord, Candidates, Decision, Exclusion, ReplicaId, RequestView, VOID_MILLI, Weights, from_milli, to_milli,
 };
 
-/// Columns that decisions are worked out in, reused from one to the next.
+/// Working memory of decisions, reused from one to the next.
 #[derive(Debug, Default)]
 pub struct Scratch {
     /// One term's signals.
     column: Vec<Option<f64>>,
     /// One constraint's violations.
     violations: Vec<f64>,
-    /// Rows of the candidates, those that no hard constraint ruled out.
+    /// Rows of the candidates that no hard constraint excluded.
     rows: Vec<usize>,
-    /// Per row, how far it is over its limits in all; 0 where it may be picked.
+    /// Per row, distance beyond its limits in all; 0 where it may be picked.
     over: Vec<f64>,
     /// Row-major, rows × terms.
     pub(super) signals: Vec<f64>,
@@ -36,9 +36,9 @@ pub struct Scratch {
     pub(super) weighted: Vec<f64>,
     /// Per row.
     pub(super) totals: Vec<f64>,
-    /// Slots whose term said nothing; their signals are 0 in all rows.
+    /// Slots of terms without a signal; their signals are 0 in all rows.
     pub(super) void: Vec<usize>,
-    /// Who could not be picked.
+    /// Candidates that could not be picked.
     pub(super) excluded: Vec<Exclusion>,
     /// The rows that may be picked, ascending.
     pub(super) allowed: Vec<usize>,
@@ -46,19 +46,19 @@ pub struct Scratch {
     distribution: Vec<f64>,
 }
 
-/// What was chosen, and how likely that was.
+/// The choice, and its probability.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Choice {
     /// The row that was chosen.
     pub row: usize,
-    /// With which probability.
+    /// Probability with which it was chosen.
     pub propensity: f64,
-    /// How many shared the lowest cost.
+    /// Number of candidates that shared the lowest cost.
     pub ties: u32,
 }
 
-/// Decides who serves a request. `None`: every candidate is ruled out by a hard constraint, or a plugin that the policy
-/// must not do without cannot be had.
+/// Decides which replica serves a request. `None`: every candidate is excluded by a hard constraint, or a plugin that
+/// the policy must not do without is not available.
 #[must_use]
 pub fn decide(
     policy: &Policy,
@@ -72,7 +72,7 @@ pub fn decide(
     Some(written(policy, weights, candidates, seed, choice, scratch))
 }
 
-/// [`decide`] without writing the decision down: that may wait until a lock is released.
+/// [`decide`] without building the [`Decision`], which can wait until a lock is released.
 pub(super) fn evaluate(
     policy: &Policy,
     weights: &Weights,
@@ -82,6 +82,7 @@ pub(super) fn evaluate(
     scratch: &mut Scratch,
 ) -> Option<Choice> {
     score(policy, weights, request, candidates, scratch);
+    // Asked after scoring, because a plugin may be quarantined by the very call that computed its signals.
     if policy.terms.iter().any(|term| term.signal.refuses()) {
         return None;
     }
@@ -132,32 +133,34 @@ fn score(policy: &Policy, weights: &Weights, request: &RequestView, candidates: 
                 *signal = signal.zip(*rate).map(|(signal, rate)| signal * rate);
             }
         }
-        // What is not finite says nothing, like what is unknown.
+        // A value that is not finite carries no information, so it counts as unknown.
         for signal in &mut scratch.column {
             *signal = signal.filter(|signal| signal.is_finite());
         }
         let negative = weights.values.get(slot).is_some_and(|weight| *weight < 0.0);
         let stand_in = stand_in(term, negative, candidates, &scratch.column);
         for (row, signal) in scratch.column.iter().enumerate() {
+            // Rounded as the database rounds: the decision must be repeatable from its stored row.
             scratch.signals[row * slots + slot] = from_milli(to_milli(signal.unwrap_or(stand_in)));
         }
     }
 }
 
-/// What an unknown signal of this term counts as.
+/// Replacement for an unknown signal of this term.
 fn stand_in(term: &Term, negative: bool, candidates: &Candidates, column: &[Option<f64>]) -> f64 {
     match term.unknown {
         Unknown::Value(value) => value,
         Unknown::Worst => {
             let available = column.iter().zip(&candidates.available).filter(|(_, available)| **available);
             let known = available.filter_map(|(signal, _)| *signal);
+            // Under a negative weight the smallest signal is the most expensive one.
             if negative { known.reduce(f64::min) } else { known.reduce(f64::max) }.unwrap_or(0.0)
         }
     }
 }
 
-/// Who may be picked. Hard constraints first; the others judge only who is left by then, each for itself, so that their
-/// order decides nothing but whose name is stored.
+/// The candidates that may be picked. Hard constraints come first; the others judge only the remaining candidates, each
+/// independently, so that their order affects only which name is stored.
 fn constrain(policy: &Policy, request: &RequestView, candidates: &Candidates, scratch: &mut Scratch) {
     let rows = candidates.len();
     let Scratch { violations, rows: left, over, excluded, allowed, .. } = scratch;
@@ -169,6 +172,7 @@ fn constrain(policy: &Policy, request: &RequestView, candidates: &Candidates, sc
     left.extend(0..rows);
     let hard_ones = policy.constraints.iter().filter(|rule| rule.hard).count();
     for (index, rule) in policy.constraints.iter().enumerate() {
+        // Hard constraints are sorted first; from here on their exclusions are final.
         if index == hard_ones {
             left.retain(|row| over[*row].is_finite());
         }
@@ -177,7 +181,7 @@ fn constrain(policy: &Policy, request: &RequestView, candidates: &Candidates, sc
         }
         rule.limit.violation(&Scope { request, candidates, rows: left, window: rule.window }, violations);
         for row in left.iter().copied() {
-            // Written so that NaN, which a constraint must not give, excludes.
+            // Written so that NaN, which no constraint should return, excludes.
             if violations[row] <= 0.0 {
                 continue;
             }
@@ -189,7 +193,7 @@ fn constrain(policy: &Policy, request: &RequestView, candidates: &Candidates, sc
     allow(over, allowed);
 }
 
-/// The rows within all limits; if there are none, those that are least over limits that can be relaxed.
+/// The rows within all limits; if there are none, those least over limits that can be relaxed.
 fn allow(over: &[f64], allowed: &mut Vec<usize>) {
     let least = over.iter().copied().fold(f64::INFINITY, f64::min);
     allowed.clear();
@@ -198,7 +202,7 @@ fn allow(over: &[f64], allowed: &mut Vec<usize>) {
     }
 }
 
-/// From signals and allowed rows to the choice: all that a stored decision needs to be repeated.
+/// From signals and allowed rows to the choice: everything needed to repeat a stored decision.
 fn choose(policy: &Policy, weights: &[f64], seed: u64, scratch: &mut Scratch) -> Option<Choice> {
     let Scratch { signals, weighted, totals, allowed, distribution, over, .. } = scratch;
     let (rows, slots) = (over.len(), policy.terms.len());
@@ -210,6 +214,7 @@ fn choose(policy: &Policy, weights: &[f64], seed: u64, scratch: &mut Scratch) ->
         weighted.extend(signals.iter().zip(weights).map(|(signal, weight)| weight * signal));
         totals.push(policy.cost.total(signals, weights, &weighted[start..]));
     }
+    // Totals of all rows are computed first, because the excluded ones are stored too.
     if allowed.is_empty() {
         return None;
     }
@@ -217,6 +222,7 @@ fn choose(policy: &Policy, weights: &[f64], seed: u64, scratch: &mut Scratch) ->
     distribution.resize(rows, 0.0);
     let ties = policy.picker.distribution(totals, allowed, distribution);
     if policy.exploration > 0.0 {
+        // Mixed into the distribution, not decided by a separate draw: the propensity stays exact and one random number suffices.
         #[expect(clippy::cast_precision_loss, reason = "a fleet has at most 65,536 replicas")]
         let even = policy.exploration / allowed.len() as f64;
         for row in allowed.iter() {
@@ -238,7 +244,7 @@ fn draw(distribution: &[f64], allowed: &[usize], seed: u64) -> Option<usize> {
         left -= distribution[row];
         last = Some(row);
     }
-    // Rounding left a crumb above the sum of all probabilities: it belongs to the last row.
+    // Rounding made the probabilities sum to slightly less than 1: the remainder belongs to the last row.
     last
 }
 
@@ -251,16 +257,16 @@ fn unit_interval(bits: u64) -> f64 {
 /// A stored decision, repeated.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Again {
-    /// Who is chosen.
+    /// Chosen replica.
     pub replica: ReplicaId,
-    /// With which probability.
+    /// Probability with which it is chosen.
     pub propensity: f64,
-    /// How many shared the lowest cost.
+    /// Number of candidates that shared the lowest cost.
     pub ties: u32,
 }
 
 /// Repeats a decision from its stored rows: `rows` are its candidates in the order of the decision (by replica),
-/// `weights` and `seed` those it was made with. `None`: the rows are not this policy's (other slots), or allow nobody.
+/// `weights` and `seed` those it was made with. `None`: the rows belong to another policy (other slots), or allow none.
 #[must_use]
 pub fn again(
     policy: &Policy,
@@ -276,6 +282,7 @@ pub fn again(
     scratch.signals.clear();
     let used = |milli: i64| if milli == VOID_MILLI { 0.0 } else { from_milli(milli) };
     scratch.signals.extend(rows.iter().flat_map(|row| &row.signals_milli).map(|milli| used(*milli)));
+    // `choose` takes the number of rows from `over`; the allowed rows come from the stored exclusions.
     scratch.over.clear();
     scratch.over.resize(rows.len(), 0.0);
     scratch.allowed.clear();

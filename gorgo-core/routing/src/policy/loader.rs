@@ -1,5 +1,5 @@
-//! The kind `plugin`: terms, constraints and objectives that are not compiled in. Who loads them is handed to the registry; nothing
-//! here knows how.
+//! The kind `plugin`: terms, constraints and objectives that are not compiled in. The loader is passed to the registry;
+//! this module does not know how it works.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -9,27 +9,27 @@ use crate::model::{Param, ParamType, Params, PluginCount, Replica, Unit};
 use crate::score::{CostTerm, TermKind};
 use crate::tune::{Objective, ObjectiveKind};
 
-/// Makes terms, constraints and objectives of libraries. Called while policies are built, at `check` and at start.
+/// Makes terms, constraints and objectives from libraries. Called while policies are built, at `check` and at start.
 pub trait Loader: Debug + Send + Sync {
-    /// The term that a table with `kind = "plugin"` asks for.
+    /// The term that a table with `kind = "plugin"` describes.
     ///
     /// # Errors
-    /// What is wrong with the file or with its options, for the reader of the configuration.
+    /// The mistake in the file or in its options, for the reader of the configuration.
     fn term(&self, params: &Params, fleet: &[Replica]) -> Result<LoadedTerm, String>;
 
-    /// The constraint that a table `constraint.plugin` asks for.
+    /// The constraint that a table `constraint.plugin` describes.
     ///
     /// # Errors
     /// As for a term.
     fn constraint(&self, params: &Params, fleet: &[Replica]) -> Result<LoadedConstraint, String>;
 
-    /// The objective that a table `tune.objective` with `kind = "plugin"` asks for.
+    /// The objective that a table `tune.objective` with `kind = "plugin"` describes.
     ///
     /// # Errors
     /// As for a term.
     fn objective(&self, params: &Params) -> Result<LoadedObjective, String>;
 
-    /// What happened to plugins since the last call and an operator should know. Never called while a decision is made.
+    /// Messages about plugins since the last call, for operators. Never called while a decision is made.
     fn take_news(&self) -> Vec<String>;
 
     /// The counts of each plugin that was loaded, since its start.
@@ -39,11 +39,11 @@ pub trait Loader: Debug + Send + Sync {
 /// A term that was loaded.
 #[derive(Debug)]
 pub struct LoadedTerm {
-    /// The plugin's name: the term's where the policy gives it none.
+    /// The plugin's name: the term's name if the policy states none.
     pub name: Arc<str>,
     /// The unit of its signal, as the plugin declares it.
     pub unit: Unit,
-    /// Whether its signal rises with the work a replica was given, as the plugin declares it.
+    /// True if its signal rises with the work a replica was given, as the plugin declares it.
     pub spreads: bool,
     /// SHA-256 of the library, hexadecimal.
     pub sha256: Arc<str>,
@@ -54,9 +54,9 @@ pub struct LoadedTerm {
 /// A constraint that was loaded.
 #[derive(Debug)]
 pub struct LoadedConstraint {
-    /// The plugin's name, which stands for the constraint in the history.
+    /// The plugin's name, which is the constraint's name in the history.
     pub name: Arc<str>,
-    /// Whether it is never relaxed, as the plugin declares it.
+    /// True if it is never relaxed, as the plugin declares it.
     pub hard: bool,
     /// SHA-256 of the library, hexadecimal; `None` for a constraint that is built in.
     pub sha256: Option<Arc<str>>,
@@ -73,7 +73,7 @@ pub struct LoadedObjective {
     pub objective: Box<dyn Objective>,
 }
 
-/// The unit of a kind whose plugin says what it is.
+/// Unit of a kind whose plugin declares the unit.
 pub(super) const DECLARED: &str = "the plugin's";
 
 const LIBRARY: Param = Param {
@@ -87,18 +87,18 @@ const SHA256: Param = Param {
     name: "sha256",
     ty: ParamType::Text { default: None, choices: &[] },
     unit: "",
-    help: "refuses any other file than the one of this hash",
+    help: "SHA-256 of the file; a file with another hash is refused",
 };
 
 const OPTIONS: Param =
-    Param { name: "options", ty: ParamType::Table, unit: "", help: "what the plugin itself declares" };
+    Param { name: "options", ty: ParamType::Table, unit: "", help: "options that the plugin declares" };
 
 const fn budget_us(default: f64, help: &'static str) -> Param {
     let ty = ParamType::Number { default: Some(default), min: 1.0, max: 1e6 };
     Param { name: "budget_us", ty, unit: "µs of thread time a call", help }
 }
 
-/// Keys of plugins that decide.
+/// Keys of plugins that take part in decisions.
 const PARAMS: &[Param] = &[
     LIBRARY,
     SHA256,
@@ -112,15 +112,15 @@ const PARAMS: &[Param] = &[
     OPTIONS,
 ];
 
-/// Keys of plugins that score arms: some calls a block of requests, not one a request.
+/// Keys of plugins that score arms: a few calls per block of requests, not one per request.
 const OBJECTIVE_PARAMS: &[Param] = &[
     LIBRARY,
     SHA256,
-    budget_us(5000.0, "over it in 5 of 100 calls, the plugin is quarantined, and nothing is tuned any more"),
+    budget_us(5000.0, "over it in 5 of 100 calls, the plugin is quarantined and tuning stops"),
     OPTIONS,
 ];
 
-/// The row of plugin terms. [`Loader::term`] stands for its `build`.
+/// The row of plugin terms. [`Loader::term`] replaces its `build`.
 pub(super) static PLUGIN_TERM: TermKind = TermKind {
     kind: "plugin",
     unit: None,
@@ -130,7 +130,7 @@ pub(super) static PLUGIN_TERM: TermKind = TermKind {
     build: |_, _| Err("this program loads no plugins".to_owned()),
 };
 
-/// The row of plugin constraints. [`Loader::constraint`] stands for its `build`.
+/// The row of plugin constraints. [`Loader::constraint`] replaces its `build`.
 pub(super) static PLUGIN_CONSTRAINT: ConstraintKind = ConstraintKind {
     kind: "plugin",
     summary: "a limit from a library that is loaded at start",
@@ -139,7 +139,7 @@ pub(super) static PLUGIN_CONSTRAINT: ConstraintKind = ConstraintKind {
     build: |_, _| Err("this program loads no plugins".to_owned()),
 };
 
-/// The row of plugin objectives. [`Loader::objective`] stands for its `build`.
+/// The row of plugin objectives. [`Loader::objective`] replaces its `build`.
 pub(super) static PLUGIN_OBJECTIVE: ObjectiveKind = ObjectiveKind {
     kind: "plugin",
     unit: DECLARED,

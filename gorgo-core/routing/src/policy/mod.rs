@@ -39,11 +39,11 @@ use crate::tune::Plan;
 pub struct Policies {
     /// By [`PolicyIndex`]. The builds that a process began with have their index as their number.
     pub list: Vec<Arc<Policy>>,
-    /// The one that serves.
+    /// The policy that serves.
     pub default: PolicyIndex,
-    /// The windows of routed work that constraints ask for; a constraint holds its place here.
+    /// The windows of routed work that constraints read; a constraint holds its position here.
     pub windows: Vec<ShareWindow>,
-    /// Whoever loaded the plugins among the kinds: it has their counts and tells what becomes of them.
+    /// Loader of the plugins among the kinds: it has their statistics and their messages.
     pub loader: Option<Arc<dyn Loader>>,
 }
 
@@ -73,25 +73,25 @@ impl Policies {
 pub struct Policy {
     /// Number of this build. A policy that was built again while the process ran has a new one.
     pub id: PolicyBuildId,
-    /// Its name.
+    /// Name.
     pub name: Arc<str>,
-    /// SHA-256 of its table in a canonical writing, hexadecimal.
+    /// SHA-256 of its table in a canonical form, hexadecimal.
     pub sha256: String,
-    /// Its table as TOML text, from which it can be built again.
+    /// Table as TOML text, from which it can be built again.
     pub text: String,
-    /// Its unit.
+    /// Unit of its costs.
     pub unit: PolicyUnit,
-    /// Its terms, in slot order.
+    /// Terms, in slot order.
     pub terms: Vec<Term>,
-    /// Its constraints; health is always the first, hard ones come before the others.
+    /// Constraints; health is always the first, hard ones come before the others.
     pub constraints: Vec<Rule>,
     /// The share of decisions that ignore costs and take any allowed replica, 0 to 1.
     pub exploration: f64,
     /// Policies that are scored on the same facts without acting.
     pub shadows: Vec<PolicyIndex>,
-    /// How its weights are tuned; `None`: they are not.
+    /// Plan of its tuner; `None`: its weights are not tuned.
     pub tune: Option<Plan>,
-    /// The gate that its requests wait at, if it has one.
+    /// The gate at which its requests wait, if it has one.
     pub admission: Option<AdmissionRule>,
     /// The facts that its terms and constraints read.
     pub needs: Needs,
@@ -101,7 +101,7 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// The hashes of the libraries that it is made of: terms, constraints, objective.
+    /// The hashes of the libraries that it uses: terms, constraints, objective.
     pub fn libraries(&self) -> impl Iterator<Item = &Arc<str>> {
         let terms = self.terms.iter().filter_map(|term| term.plugin_sha256.as_ref());
         let constraints = self.constraints.iter().filter_map(|rule| rule.plugin_sha256.as_ref());
@@ -122,12 +122,12 @@ impl Policy {
     }
 }
 
-/// What a policy's costs are in.
+/// Unit of a policy's costs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PolicyUnit {
     /// Not stated.
     Unstated,
-    /// Of mixed units, on purpose.
+    /// Mixed units, on purpose.
     Raw,
     /// Milliseconds, checked.
     Millis,
@@ -136,46 +136,46 @@ pub enum PolicyUnit {
 /// One term of a policy.
 #[derive(Debug)]
 pub struct Term {
-    /// Its name, unique in the policy.
+    /// Name, unique in the policy.
     pub name: Arc<str>,
-    /// Its kind.
+    /// Kind.
     pub kind: &'static str,
     /// The unit of its signal as weighted and stored: `ms` where a rate is applied, else the kind's.
     pub unit: Unit,
-    /// Its weight as configured.
+    /// Weight as configured.
     pub weight: Weight,
-    /// What stands in for an unknown signal.
+    /// Replacement for an unknown signal.
     pub unknown: Unknown,
     /// SHA-256 of the library, hexadecimal, where the term is a plugin.
     pub plugin_sha256: Option<Arc<str>>,
     signal: Box<dyn CostTerm>,
 }
 
-/// What stands in for an unknown signal.
+/// Replacement for an unknown signal.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Unknown {
-    /// The dearest known signal among the available candidates: the largest, or under a negative weight the smallest.
-    /// 0 where none is known.
+    /// The most expensive known signal among the available candidates: the largest, or under a negative weight the
+    /// smallest. 0 where none is known.
     Worst,
-    /// This many, in the unit of the stored signal.
+    /// This number, in the unit of the stored signal.
     Value(f64),
 }
 
 /// One constraint of a policy.
 #[derive(Debug)]
 pub struct Rule {
-    /// Its name, as stored in `candidates.excluded_by`.
+    /// Name, as stored in `candidates.excluded_by`.
     pub name: Arc<str>,
-    /// The same for a candidate that was let back in because nobody was left.
+    /// The same for a candidate that was let back in because none was left.
     pub relaxed_name: Arc<str>,
-    /// Whether it is never relaxed.
+    /// True if it is never relaxed.
     pub hard: bool,
     /// SHA-256 of the library, hexadecimal, where the constraint is a plugin.
     pub plugin_sha256: Option<Arc<str>>,
-    /// The place of its window in [`Policies::windows`]; 0 where it has none.
+    /// Position of its window in [`Policies::windows`]; 0 if it has none.
     pub window: usize,
     limit: Box<dyn Constraint>,
 }
 
-/// What [`Rule::relaxed_name`] begins with.
+/// Prefix of [`Rule::relaxed_name`].
 pub const RELAXED: &str = "relaxed:";

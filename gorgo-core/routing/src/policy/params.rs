@@ -3,7 +3,7 @@
 use super::suggest::suggestion;
 use crate::model::{Faults, Param, ParamType, Params, Value};
 
-/// Reads the members of a kind's table at `path`. `shared`: keys of the table that somebody else reads.
+/// Reads the members of a kind's table at `path`. `shared`: keys of the table that another function reads.
 pub(super) fn read(
     members: &[(String, Value)],
     declared: &[Param],
@@ -34,7 +34,7 @@ pub(super) fn read(
     params
 }
 
-/// What stands for a parameter that is absent.
+/// Value of a parameter that is absent.
 fn default(ty: ParamType) -> Option<Value> {
     match ty {
         ParamType::Number { default, .. } => default.map(Value::Float),
@@ -45,7 +45,7 @@ fn default(ty: ParamType) -> Option<Value> {
     }
 }
 
-/// Whether a value is of the type and in its range; else what is wrong and what is allowed.
+/// Checks that a value is of the type and in its range; the error is the mistake and what is allowed.
 fn check(ty: ParamType, value: &Value) -> Result<(), String> {
     let expected = match (ty, value) {
         (ParamType::Number { min, max, .. }, Value::Integer(_) | Value::Float(_)) => {
@@ -77,7 +77,7 @@ fn check(ty: ParamType, value: &Value) -> Result<(), String> {
     Err(format!("expected {expected}, found {}", value.type_name()))
 }
 
-/// Whether `number` is in `[min, max]`; written so that NaN is not.
+/// Checks that `number` is in `[min, max]`; written so that NaN is not.
 pub(super) fn in_range(number: f64, min: f64, max: f64) -> Result<(), String> {
     if number >= min && number <= max {
         Ok(())
@@ -90,7 +90,7 @@ pub(super) fn in_range(number: f64, min: f64, max: f64) -> Result<(), String> {
     }
 }
 
-/// A number as it would be written in the file: `1.0`, `1e9`.
+/// A number as it is written in the file: `1.0`, `1e9`.
 fn shown(number: f64) -> String {
     if number.abs() >= 1e6 { format!("{number:e}") } else { format!("{number:?}") }
 }

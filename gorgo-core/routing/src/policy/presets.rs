@@ -1,4 +1,5 @@
-//! The baselines and gorgo itself, as texts that could stand in a `policies.toml`. A table of the same name there wins.
+//! The baselines and gorgo itself, as texts that could be part of a `policies.toml`. A table of the same name there
+//! wins.
 
 use crate::config::parse_toml;
 use crate::model::Value;
@@ -6,17 +7,18 @@ use crate::model::Value;
 /// A built-in policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Preset {
-    /// Its name.
+    /// Name.
     pub name: &'static str,
-    /// Its text: one table `[policy.NAME]`.
+    /// Text: one table `[policy.NAME]`.
     pub text: &'static str,
 }
 
 impl Preset {
-    /// What it does, in its text's first sentence.
+    /// Summary: the first sentence of its text.
     #[must_use]
     pub fn summary(&self) -> String {
         let head: Vec<&str> = self.text.lines().map_while(|line| line.strip_prefix('#')).map(str::trim).collect();
+        // The comment is wrapped, so a sentence may continue on the next line.
         let head = head.join(" ");
         head.split_inclusive(". ").next().unwrap_or_default().trim_end().trim_end_matches('.').to_owned()
     }

@@ -1,9 +1,9 @@
-//! Decisions as rows for the store. Written after the lock is released, from the snapshot the decision was made on.
+//! Decisions as rows for the store. Built after the lock is released, from the snapshot the decision was made on.
 
 use super::Policy;
 use crate::model::{CandidateRecord, Candidates, Decision, ReplicaId, VOID_MILLI, to_milli};
 
-/// One row per candidate, but for those in `tried`, which an earlier attempt of the request had already.
+/// One row per candidate, except for those in `tried`, which have a row from an earlier attempt of the request.
 pub(super) fn candidate_rows(
     policy: &Policy,
     facts: &Candidates,
@@ -17,7 +17,8 @@ pub(super) fn candidate_rows(
         excluded[exclusion.row].get_or_insert(exclusion.constraint);
         over[exclusion.row] = over[exclusion.row].max(exclusion.violation);
     }
-    // The chosen row may always be picked, so what it is over by is what was let back in; nothing, if nothing was.
+    // The chosen row may always be picked, so its excess is the one up to which constraints were relaxed; 0 if none
+    // was.
     let relaxed = over[decision.row];
     let mut rows = Vec::with_capacity(facts.len().saturating_sub(tried.len()));
     for row in (0..facts.len()).filter(|row| !tried.contains(&facts.replica[*row])) {
@@ -41,7 +42,7 @@ pub(super) fn candidate_rows(
     rows
 }
 
-/// A row's values by slot; those of terms that said nothing are void.
+/// A row's values by slot; those of terms without a signal are void.
 fn stored(values: &[f64], void: &[usize]) -> Vec<i64> {
     let mut stored: Vec<i64> = values.iter().copied().map(to_milli).collect();
     for slot in void {
@@ -50,7 +51,7 @@ fn stored(values: &[f64], void: &[usize]) -> Vec<i64> {
     stored
 }
 
-/// A whole number of ms; not finite ones, which facts never are, become 0.
+/// A whole number of ms; values that are not finite, which facts never are, become 0.
 fn whole(ms: f64) -> i64 {
     to_milli(ms / 1e3)
 }

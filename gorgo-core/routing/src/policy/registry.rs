@@ -1,4 +1,4 @@
-//! All kinds that a policy can be composed of. The built-in tables; plugins add theirs at start.
+//! All kinds that a policy can be composed of: the built-in tables, and those that plugins add at start.
 
 use std::iter;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub struct Registry {
     pub objectives: Vec<&'static ObjectiveKind>,
     /// Optimizers of tuners.
     pub optimizers: Vec<&'static OptimizerKind>,
-    /// What loads the kind `plugin`; without it there is no such kind.
+    /// Loader of the kind `plugin`; without it there is no such kind.
     pub loader: Option<Arc<dyn Loader>>,
 }
 
@@ -40,7 +40,7 @@ impl Default for Registry {
 }
 
 impl Registry {
-    /// What gorgo brings along.
+    /// The kinds that are compiled in.
     #[must_use]
     pub fn built_in() -> Self {
         Self {

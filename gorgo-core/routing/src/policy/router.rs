@@ -1,4 +1,4 @@
-//! The router itself, without wires: facts, policies, and the one step that selects and reserves.
+//! The router itself, without sockets: facts, policies, and the one step that selects and reserves.
 //!
 //! ```text
 //! read:    body → head, canonical prompt → chain            no lock
@@ -7,8 +7,8 @@
 //! finish:  ┃ release, learn ┃ → confirm or retract in the index
 //! ```
 //!
-//! Selecting and reserving under the same lock is what makes a burst see itself. `edge` drives this on the wall clock,
-//! `sim` on a virtual one; nothing here reads a clock, and the same calls give the same decisions.
+//! Selecting and reserving under the same lock is what lets the requests of a burst see each other. `edge` drives this
+//! on the wall clock, `sim` on a virtual one; nothing here reads a clock, and the same calls give the same decisions.
 
 mod admission;
 mod network;
@@ -47,14 +47,14 @@ use crate::model::{
 };
 use crate::tune::Assigned;
 
-/// What a router is made of.
+/// Parts that a router is made of.
 #[derive(Debug)]
 pub struct RouterSetup {
     /// The fleet; ids are positions.
     pub fleet: Vec<Replica>,
-    /// Per replica the models configured for it; none: learned from what it says.
+    /// Per replica the configured models; empty: learned from the models that it reports.
     pub models: Vec<Vec<Arc<str>>>,
-    /// Secret of the database: hashes that are stored are keyed with it.
+    /// Secret of the database: stored hashes are keyed with it.
     pub secret: u64,
     /// Settings of the prefix index.
     pub index: Index,
@@ -87,16 +87,16 @@ pub enum ReadError {
     Malformed(String),
 }
 
-/// Why nobody was chosen.
+/// Reason why no replica was chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DecideError {
     /// No replica serves the model: 404.
     UnknownModel,
-    /// Replicas serve it, none is available: 503.
+    /// Replicas serve the model, but none is available: 503.
     NoReplica,
-    /// As many wait for the chosen one as may: 429.
+    /// The queue for the chosen replica is full: 429.
     GateFull {
-        /// When those who wait now will have gone, s, by how fast they went lately.
+        /// Seconds until the requests that wait now will have gone, at the rate of recent departures.
         retry_secs: u64,
     },
 }
@@ -113,17 +113,17 @@ impl From<DecideError> for Refusal {
 
 /// Work reserved at a replica. Released exactly once: by [`Router::finish`], which consumes it.
 #[derive(Debug)]
-#[must_use = "a reservation that is dropped without `finish` would count as load for ever"]
+#[must_use = "a reservation that is dropped without `finish` would count as load forever"]
 pub struct Reservation {
     replica: ReplicaId,
     reserved: Reserved,
     prefix: Option<prefix::Ticket>,
-    /// Where the policy has a gate.
+    /// Permit, if the policy has a gate.
     pass: Option<Pass>,
 }
 
 impl Reservation {
-    /// Where.
+    /// Replica at which the work is reserved.
     #[must_use]
     pub const fn replica(&self) -> ReplicaId {
         self.replica
@@ -135,11 +135,11 @@ impl Reservation {
 pub struct Routed {
     /// The decision, as computed.
     pub decision: Decision,
-    /// The row for the store, complete but for `decide_us`, which the caller measures.
+    /// The row for the store, complete except for `decide_us`, which the caller measures.
     pub record: Box<DecisionRecord>,
     /// The load that was reserved in the same step.
     pub reservation: Reservation,
-    /// TTFT predicted for the chosen replica, ms, where its rates are known.
+    /// TTFT predicted for the chosen replica, ms, if its rates are known.
     pub predicted_ttft_ms: Option<f64>,
     /// Tokens believed cached at the chosen replica.
     pub predicted_cached_tokens: u32,
@@ -151,17 +151,17 @@ pub struct Router {
     fleet: Vec<Replica>,
     secret: u64,
     block_bytes: usize,
-    /// What decides; a decision is made with one from its beginning to its end.
+    /// Policies, weights and tuners in force; a decision uses one set of them from its beginning to its end.
     ruling: ArcSwap<Ruling>,
     index: PrefixIndex,
-    /// What engines say they hold; no decision takes this lock.
+    /// Cache contents that engines report; no decision takes this lock.
     residency: Mutex<Residency>,
     tokens: TokenRates,
     state: Mutex<State>,
     workspaces: Workspaces,
-    /// Who is told of those whom the gate calls; where nobody is, they are kept for [`Router::take_called`].
+    /// Receives the numbers of requests that the gate calls; without one they are kept for [`Router::take_called`].
     listener: OnceLock<admission::Listener>,
-    /// What the gate has to tell people.
+    /// Messages of the gate for operators.
     news: Mutex<Vec<(ReplicaId, String)>>,
     connections: OnceLock<Arc<dyn Connections>>,
 }
@@ -206,15 +206,16 @@ impl Router {
         &self.fleet
     }
 
-    /// Selects and reserves in one step, and waits for nobody: replicas whose gate is closed are passed over. [`Router::enter`] is
-    /// the one that may say that it is to wait.
+    /// Selects and reserves in one step, without waiting: replicas whose gate is closed are passed over.
+    /// [`Router::enter`] is the function that may answer that the request has to wait.
     ///
     /// # Errors
-    /// Who could not be chosen, and why; nothing is reserved then. A policy that does not exist has no replica.
+    /// The reason why no replica could be chosen; nothing is reserved then. A policy that does not exist has no
+    /// replica.
     pub fn decide(&self, prompt: &Prompt, context: &DecisionContext<'_>) -> Result<Routed, DecideError> {
         match self.enter_as(Turn::Now, prompt, context)? {
             Entered::Routed(routed) => Ok(*routed),
-            // A cold prompt, there is room but much to prefill: who will not wait goes nowhere.
+            // A cold prompt: there is room, but a long prefill backlog. A request that cannot wait is not placed.
             Entered::Held(held) => {
                 self.leave(held, context.at);
                 Err(DecideError::NoReplica)
@@ -222,9 +223,10 @@ impl Router {
         }
     }
 
-    /// A request that comes for the first time, or again after an attempt that failed.
+    /// Decides for a request that comes for the first time, or again after an attempt that failed.
     fn enter_as(&self, turn: Turn, prompt: &Prompt, context: &DecisionContext<'_>) -> Result<Entered, DecideError> {
         let DecisionContext { policy, at, .. } = *context;
+        // One set of policies for the whole decision, even if a reload replaces it meanwhile.
         let ruling = self.ruling.load();
         if ruling.policies.get(policy).is_none() {
             return Err(DecideError::NoReplica);
@@ -232,6 +234,7 @@ impl Router {
         let assigned = ruling.assigned(prompt, context);
         let stamp = assigned.stamp;
         let entered = self.decide_with(&ruling, prompt, context, assigned, turn);
+        // The tuner counted the request to an arm; without a decision it has to be taken out again.
         if entered.is_err() {
             ruling.withdrawn(policy, stamp, at);
         }
@@ -251,15 +254,18 @@ impl Router {
         let weights = &*assigned.weights;
         let rule = gated(policy, prompt.path);
         let mut work = self.workspaces.take();
+        // The index has its own locks and the walk may be long, so it is done before the lock of the facts is taken.
         let shared = self.index.lookup(&prompt.chain, &mut work.blocks);
         let mut request = self.view(prompt);
         let reach = self.reach(prompt, request.prompt_tokens);
         work.begin(reach);
 
+        // The data plane has its own locks: asked here, never under the router's.
         self.trips(ruling, policy, &request, at, &mut work.trips);
 
         let mut state = self.state.lock();
-        // Whatever comes of it, the place that was set aside for it is the next one's if it does not take it.
+        // Whatever the result, the slot that was reserved for the request goes to the next one if the request does not
+        // use it.
         let (before, first_turn) = turn.begin(&mut state);
         match state.fill(prompt.model.as_deref(), &request, at, &mut work.candidates) {
             Serves::Somebody => {}
@@ -273,17 +279,21 @@ impl Router {
         if let Some(rule) = &rule {
             state.read_gate(rule, &turn, before.as_ref(), &mut work.candidates);
         }
+        // A repeated decision keeps its turn, so that waiting does not shift the round-robin order.
         request.turn = first_turn.unwrap_or_else(|| state.turn(place));
         let Some(choice) = evaluate(policy, weights, &request, &work.candidates, seed, &mut work.scratch) else {
             return Err(self.unplaced(state, at, before, DecideError::NoReplica));
         };
+        // The turn is taken only now, because a request that was not placed must not use one up.
         if first_turn.is_none() {
             state.next_turn(place);
         }
+        // The facts include requests that wait at the gate; the engine does not see these, so they are taken off later.
         let mut ahead = Ahead::default();
         let pass = if let Some(rule) = &rule {
             ahead = state.gate.ahead(work.candidates.replica[choice.row], before.as_ref());
             let wish = wish(&request, &work.candidates, choice.row);
+            // Its old place counts only if the old replica can still be chosen.
             let again = before.map(|before| (before, work.candidates.available[before.replica().index()]));
             match state.gate.admit(rule, at, work.candidates.replica[choice.row], &wish, again) {
                 Admission::Pass(pass) => {
@@ -306,7 +316,9 @@ impl Router {
             None
         };
         let dispatch = Dispatch { row: choice.row, at, streams: prompt.stream, ahead };
+        // Reserved under the same lock that the choice was made under: the next decision already sees this load.
         let reserved = state.reserve(&dispatch, &request, &work.candidates);
+        // Shadows take their turns here, under the lock; they are evaluated after it is released.
         work.shadow_turns.clear();
         for shadow in &policy.shadows {
             work.shadow_turns.push(state.turn(*shadow));
@@ -314,10 +326,11 @@ impl Router {
         }
         self.tell_called(state);
 
-        // From here on the snapshot is this request's own; nobody waits for it.
+        // From here on the snapshot belongs to this request alone; no other decision waits for it.
         let replica = self.fleet[choice.row].id;
         let prefix = self.index.insert(&prompt.chain, replica, id, at);
         let decision = written(policy, weights, &work.candidates, seed, choice, &work.scratch);
+        // Written after the lock is released: the row needs allocations that other decisions should not wait for.
         let mut record = Box::new(DecisionRecord {
             decision: id,
             received: at,
@@ -363,7 +376,7 @@ impl Router {
         self.tell_called(state);
     }
 
-    /// The request ended, well or not; the load is released, the index confirmed or trimmed, the rates taught.
+    /// The request ended, well or not: releases the load, confirms or trims the index, and teaches the rates.
     pub fn finish(&self, reservation: Reservation, prompt: &Prompt, ending: &Ending, at: At) {
         let Reservation { replica, reserved, prefix, pass } = reservation;
         let read_by_engine = reserved.load.prefilled() || ending.completed || ending.ttft_ms.is_some();
@@ -371,6 +384,7 @@ impl Router {
         let ended = Ended { ending, at, old: age(prefix::Ticket::old), near_tail: age(prefix::Ticket::near_tail) };
         let mut state = self.state.lock();
         let step = state.finish(replica, reserved, &ended);
+        // The next request at the gate is called under the lock; the index below has its own locks.
         if let Some(pass) = pass {
             state.gate.release(pass);
             state.call(at, replica);
@@ -380,6 +394,7 @@ impl Router {
             if ending.completed {
                 let blocks = self.confirmed_blocks(prompt, ending, ticket.held());
                 self.index.confirm(&prompt.chain, ticket, blocks);
+            // An aborted prompt that the engine never read is in no cache.
             } else if !read_by_engine {
                 self.index.retract(&prompt.chain, ticket);
             }
@@ -387,28 +402,30 @@ impl Router {
         if let Some(step) = step {
             self.index.scale_capacity(replica, step);
         }
-        // Token ids are exact, and their canonical bytes are no text.
+        // Token ids are exact, and their canonical bytes are not text, so they teach nothing about tokens per byte.
         if let (true, None, Some(counted)) = (ending.completed, prompt.exact_tokens, ending.usage.prompt_tokens) {
             let model = prompt.model.as_deref().unwrap_or_default();
             self.tokens.learn(model, prompt.prompt_bytes, prompt.picture_bytes, counted);
         }
     }
 
-    /// Leading blocks that the engine says it had; `held`, what was believed, where it does not say. With pictures too,
-    /// whose tokens the bytes say nothing about.
+    /// Leading blocks that the engine reports as cached; `held`, the assumed number, if it reports none. Also with
+    /// pictures, whose tokens cannot be derived from the bytes.
     fn confirmed_blocks(&self, prompt: &Prompt, ending: &Ending, held: u32) -> u32 {
         let (Some(counted), Some(cached)) = (ending.usage.prompt_tokens, ending.usage.cached_tokens) else {
             return held;
         };
+        // Also avoids a division by zero.
         if counted == 0 || prompt.picture_bytes > 0 {
             return held;
         }
+        // Tokens to bytes by the engine's own count, in 128 bits so that the product cannot overflow.
         let bytes = u128::from(prompt.prompt_bytes) * u128::from(cached) / u128::from(counted);
         u32::try_from(bytes / self.block_bytes as u128).unwrap_or(u32::MAX)
     }
 
-    /// Takes in what was seen of a replica. Answers with the replica whose engine turns out to have restarted, which
-    /// empties its part of the index; one that is merely down keeps it, since most come back as they were.
+    /// Takes in an observation of a replica. Returns the replica whose engine turns out to have restarted, which
+    /// empties its part of the index; a replica that is merely down keeps it, since most come back unchanged.
     pub fn apply(&self, event: &Event) -> Option<ReplicaId> {
         let mut state = self.state.lock();
         let restarted = state.apply(event);
@@ -423,6 +440,7 @@ impl Router {
         if let Some(resync) = resync {
             self.news.lock().push((resync.replica, admission::told(&resync)));
         }
+        // The index has its own locks; it is updated after the lock of the facts is released.
         if let Some(replica) = restarted {
             self.index.purge(replica);
         }
@@ -437,14 +455,16 @@ impl Router {
         #[expect(clippy::cast_precision_loss, reason = "blocks are small")]
         let block_tokens = self.tokens.tokens_per_byte(model.unwrap_or_default()) * self.block_bytes as f64;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates; never negative")]
+        // Guards against a rate near 0, which would make the number of blocks unbounded.
         let blocks = (capacity_tokens / block_tokens.max(1e-3)) as u64;
         self.index.set_capacity(replica, blocks.max(1));
     }
 
-    /// Installs new weights for a policy; the next decision uses them. `false`, and nothing changes, where they are not
-    /// one finite number per term of a policy that exists.
+    /// Installs new weights for a policy; the next decision uses them. Returns `false`, without a change, unless they
+    /// are one finite number per term of a policy that exists.
     pub fn install(&self, policy: PolicyIndex, weights: Arc<Weights>) -> bool {
         let ruling = self.ruling.load();
+        // Weights of another number of terms, or not finite ones, would make every cost meaningless.
         let fits = ruling.policies.get(policy).is_some_and(|policy| policy.terms.len() == weights.values.len())
             && weights.values.iter().all(|weight| weight.is_finite());
         if fits {
@@ -453,7 +473,7 @@ impl Router {
         fits
     }
 
-    /// The build of a policy that decides now. Rows of requests that were not routed name it.
+    /// The active build of a policy. Rows of requests that were not routed name it.
     #[must_use]
     pub fn active_build(&self, policy: PolicyIndex) -> PolicyBuildId {
         self.ruling.load().policies.get(policy).map_or(PolicyBuildId::UNKNOWN, |policy| policy.id)
@@ -471,20 +491,22 @@ impl Router {
         self.state.lock().load.totals(replica)
     }
 
-    /// Whether a replica can be used.
+    /// State of a replica: whether it can be used.
     #[must_use]
     pub fn replica_state(&self, replica: ReplicaId) -> ReplicaState {
         self.state.lock().fleet.state(replica)
     }
 
-    /// Takes a replica out for new requests, or lets it back; those that run there go on, and those that wait for it at the
-    /// gate are decided anew. Whether that is news. A replica that is not in the fleet never is.
+    /// Takes a replica out for new requests, or lets it back; requests that run there continue, and those that wait for
+    /// it at the gate are decided again. Returns true if this is a change. A replica that is not in the fleet never
+    /// changes.
     pub fn set_draining(&self, replica: ReplicaId, draining: bool) -> bool {
         if replica.index() >= self.fleet.len() {
             return false;
         }
         let mut state = self.state.lock();
         let news = state.fleet.set_draining(replica, draining);
+        // To the gate a draining replica is as good as down: its queue is sent elsewhere.
         if news && draining {
             state.see_gate(&Event::Down { replica });
         }
@@ -492,7 +514,7 @@ impl Router {
         news
     }
 
-    /// Whether an operator took the replica out.
+    /// Returns true if an operator took the replica out.
     #[must_use]
     pub fn is_draining(&self, replica: ReplicaId) -> bool {
         self.state.lock().fleet.is_draining(replica)

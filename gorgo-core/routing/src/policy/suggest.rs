@@ -2,7 +2,7 @@
 
 use crate::config::nearest;
 
-/// The text after an unknown name: the nearest known one, else all.
+/// The advice after an unknown name: the nearest known one, else all known names.
 pub(super) fn suggestion<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
     match nearest(name, known.clone()) {
         Some(nearest) => format!("did you mean `{nearest}`?"),

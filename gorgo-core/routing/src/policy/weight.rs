@@ -17,17 +17,17 @@ const RATES: [RateKind; 3] = [RateKind::Prefill, RateKind::Queue, RateKind::Deco
 /// A term's weight as configured.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Weight {
-    /// Its value until somebody tunes it.
+    /// Value until a tuner changes it.
     pub init: f64,
     /// Smallest allowed.
     pub min: f64,
     /// Largest allowed.
     pub max: f64,
-    /// Whether the optimizer may move it.
+    /// True if the optimizer may move it.
     pub tune: bool,
     /// The learned rate that the signal is multiplied by before it is rounded, stored and weighted.
     pub rate: Option<RateKind>,
-    /// Whether the weight was stated as ms per unit of the signal.
+    /// True if the weight was stated as ms per unit of the signal.
     pub per_unit: bool,
 }
 
@@ -38,7 +38,7 @@ impl Default for Weight {
 }
 
 impl Weight {
-    /// The facts it reads.
+    /// Facts that it reads.
     pub(super) const fn needs(&self) -> Needs {
         if self.rate.is_some() { Needs::RATES } else { Needs::NONE }
     }
@@ -66,6 +66,7 @@ impl Weight {
         let get = |key: &str| members.iter().find(|(name, _)| name == key).map(|(_, value)| value);
         let mut number = |key: &str| get(key).and_then(|value| bounded(Some(value), &format!("{path}.{key}"), faults));
         let (init, per_unit, min, max) = (number("init"), number("ms_per_unit"), number("min"), number("max"));
+        // From the key, not from the number: a faulty price must not look like a missing one.
         self.per_unit = get("ms_per_unit").is_some();
         self.init = init.or(per_unit).unwrap_or(DEFAULT);
         (self.min, self.max) = (min.unwrap_or(-LIMIT), max.unwrap_or(LIMIT));
@@ -77,6 +78,7 @@ impl Weight {
             }
         }
         self.rate = get("rate").and_then(|value| rate(value, unit, &format!("{path}.rate"), faults));
+        // A price in ms, a plain weight and a rate exclude each other: each is a different way to get ms.
         if self.per_unit && get("init").is_some() {
             faults.fault(format!("{path}.ms_per_unit"), "give `init` or `ms_per_unit`, not both");
         }
@@ -84,12 +86,13 @@ impl Weight {
             faults.fault(format!("{path}.ms_per_unit"), "give `rate` or `ms_per_unit`, not both");
         }
         if self.per_unit && unit == Unit::Millis {
-            faults.fault(format!("{path}.ms_per_unit"), "the signal is in ms already; say `init`");
+            faults.fault(format!("{path}.ms_per_unit"), "the signal is already in ms; use `init`");
         }
         self.check_bounds(if self.per_unit { "ms_per_unit" } else { "init" }, path, faults);
     }
 
     fn check_bounds(&self, key: &str, path: &str, faults: &mut Faults) {
+        // Only the first contradiction is reported: the others follow from it.
         if self.min > self.max {
             faults.fault(format!("{path}.min"), format!("{:?} is above `max`, {:?}", self.min, self.max));
         } else if self.init < self.min {
@@ -97,9 +100,11 @@ impl Weight {
         } else if self.init > self.max {
             faults.fault(format!("{path}.{key}"), format!("{:?} is above `max`, {:?}", self.init, self.max));
         }
+        // The defaults are no bounds to search within.
         if self.tune && self.min == -LIMIT {
             faults.fault(format!("{path}.tune"), "a weight that is tuned needs `min`");
         } else if self.tune && self.min <= 0.0 {
+            // The search space is logarithmic, so 0 cannot be one of its bounds.
             let message = format!("{:?} is not above 0: a weight that is tuned is searched in logarithms", self.min);
             faults.fault(format!("{path}.min"), message);
         }
@@ -143,7 +148,7 @@ fn rate(value: &Value, unit: Unit, path: &str, faults: &mut Faults) -> Option<Ra
     Some(rate)
 }
 
-/// What the rate turns into ms.
+/// Unit of the signal that the rate turns into ms.
 const fn signal_unit(rate: RateKind) -> Unit {
     match rate {
         RateKind::Prefill | RateKind::Queue => Unit::Tokens,

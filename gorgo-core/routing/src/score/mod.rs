@@ -1,7 +1,7 @@
-//! Ring 1: what a replica would cost. A *term* reads facts and gives one signal per candidate, in its declared unit;
-//! a *cost* makes one number of a policy's weighted signals.
+//! Ring 1: the cost of a replica. A *term* reads facts and gives one signal per candidate, in its declared unit;
+//! a *cost* makes one number from a policy's weighted signals.
 //!
-//! A term never weighs, rounds, or stands in for what it does not know: `policy::decide` does, the same for all.
+//! A term never weighs, rounds, or replaces unknown facts: `policy::decide` does so, in the same way for all.
 
 pub mod cost;
 pub mod term;
@@ -15,32 +15,33 @@ pub trait CostTerm: Debug + Send + Sync {
     /// The facts that are read; others may be missing from the candidates.
     fn needs(&self) -> Needs;
 
-    /// Whether this one's signal rises with load; `None`: as its kind says.
+    /// Returns true if this one's signal rises with load; `None`: as its kind declares.
     fn spreads(&self) -> Option<bool> {
         None
     }
 
-    /// What speaks against reading its signal in the unit that the policy states, for kinds without a unit of their own.
-    /// The text names the parameter.
+    /// Checks the signal against the unit that the policy states, for kinds without a fixed unit.
+    /// The error names the parameter.
     ///
     /// # Errors
-    /// Where the signal is plainly in another unit.
+    /// The signal is plainly in another unit.
     fn check_unit(&self, _unit: Unit) -> Result<(), String> {
         Ok(())
     }
 
     /// Writes the signal of row *i* to `out[i]`, in the kind's unit; `None` where it is unknown. `out` is as long as
-    /// the candidates and comes full of `None`. Row order means nothing: permuted rows give permuted signals.
+    /// the candidates and full of `None`. Row order does not matter: permuted rows give permuted signals.
     fn signal(&self, request: &RequestView, candidates: &Candidates, out: &mut [Option<f64>]);
 
-    /// The same, for a term that may have nothing to say at all in a decision, as a plugin that failed: `false` then. It
-    /// counts for nothing, and is stored so.
+    /// The same, for a term that may have no signal at all in a decision, such as a plugin that failed: `false` then.
+    /// Such a term has no effect on that decision, and is stored as void.
     fn gives(&self, request: &RequestView, candidates: &Candidates, out: &mut [Option<f64>]) -> bool {
         self.signal(request, candidates, out);
         true
     }
 
-    /// Whether the policy must not decide without this term and it cannot be had now. No built-in term refuses.
+    /// Returns true if the policy must not decide without this term and it is not available now. No built-in term
+    /// refuses.
     fn refuses(&self) -> bool {
         false
     }
@@ -49,15 +50,16 @@ pub trait CostTerm: Debug + Send + Sync {
 /// A kind of term: its row in [`term::TERMS`].
 #[derive(Debug, Clone, Copy)]
 pub struct TermKind {
-    /// Its name in configuration files, kebab-case.
+    /// Name in configuration files, kebab-case.
     pub kind: &'static str,
-    /// The unit of its signal; `None`: the term's `unit` key in the policy says so.
+    /// Unit of its signal; `None`: the term's `unit` key in the policy states it.
     pub unit: Option<Unit>,
-    /// What it is, one line.
+    /// One-line description.
     pub summary: &'static str,
-    /// Whether the signal rises with the work a replica was given, so that it keeps one replica from getting everything.
+    /// True if the signal rises with the work a replica was given, so that it keeps one replica from getting
+    /// everything.
     pub spreads: bool,
-    /// Its parameters, beyond those that all terms have.
+    /// Parameters, beyond those that all terms have.
     pub params: &'static [Param],
     /// Makes the term for a fleet.
     pub build: fn(&Params, &[Replica]) -> BuiltTerm,
@@ -66,7 +68,7 @@ pub struct TermKind {
 /// A term, or what is wrong with its parameters: the text names the parameter and what is allowed.
 pub type BuiltTerm = Result<Box<dyn CostTerm>, String>;
 
-/// How a policy's terms become one number per candidate.
+/// Combines a policy's terms into one number per candidate.
 pub trait Cost: Debug + Send + Sync {
     /// The cost of one candidate from its signals, each in its term's unit, the weights, and both multiplied; all in
     /// term order. Must add in term order: a decision is repeated bit for bit from stored signals.
@@ -76,22 +78,22 @@ pub trait Cost: Debug + Send + Sync {
 /// A policy's term as its cost sees it.
 #[derive(Debug, Clone, Copy)]
 pub struct Slot<'a> {
-    /// Its name in the policy.
+    /// Name in the policy.
     pub name: &'a str,
-    /// Its kind.
+    /// Kind of the term.
     pub kind: &'a str,
-    /// Whether weight × signal is in ms.
+    /// True if weight × signal is in ms.
     pub millis: bool,
 }
 
 /// A kind of cost: its row in [`cost::COSTS`].
 #[derive(Debug, Clone, Copy)]
 pub struct CostKind {
-    /// Its name in configuration files.
+    /// Name in configuration files.
     pub kind: &'static str,
-    /// What it is, one line.
+    /// One-line description.
     pub summary: &'static str,
-    /// Its parameters.
+    /// Parameters.
     pub params: &'static [Param],
     /// Makes the cost of a policy with these terms. The text of an error names the parameter and what is allowed.
     pub build: fn(&Params, &[Slot<'_>]) -> BuiltCost,

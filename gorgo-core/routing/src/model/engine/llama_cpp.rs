@@ -1,7 +1,7 @@
-//! llama.cpp's server. Metrics need `--metrics`; `usage` always tells the cached tokens.
+//! llama.cpp's server. Metrics need `--metrics`; `usage` always contains the cached tokens.
 //!
-//! The probe asks `/health`, which needs no key, is answered beside the slots, and says 503 while a model loads. KV
-//! figures are gone from its page in current builds; older ones are still read.
+//! The probe asks `/health`, which needs no key, is answered without occupying a slot, and returns 503 while a model loads.
+//! Current builds no longer have KV figures on the metrics page; those of older builds are still read.
 
 use super::{Across, Adapter, EngineKind, Field, MetricsPage, Series};
 

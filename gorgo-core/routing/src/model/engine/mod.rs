@@ -1,5 +1,5 @@
-//! Engines: for each kind one file that says what is particular to it (name, paths, metric names, launch flags), as data.
-//! A new engine is such a file and its three lines here. What asks engines by these rows is `wire`'s `engine`.
+//! Engines: one file per kind, which states as data how that engine differs (name, paths, metric names, launch flags).
+//! A new engine is such a file and its three lines here. The code that queries engines by these rows is `wire`'s `engine`.
 //!
 //! All of them take their key as `authorization: Bearer …`, also on health, metrics and model paths.
 
@@ -12,7 +12,7 @@ mod vllm;
 
 pub use page::{Across, CapacityPage, Field, LimitsPage, MetricsPage, Series};
 
-/// Engine of a replica; chooses its adapter, whose place in [`ENGINES`] is the kind's number.
+/// Engine of a replica; selects its adapter, whose position in [`ENGINES`] is the kind's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "each kind is described by its adapter's `summary`")]
 pub enum EngineKind {
@@ -27,7 +27,7 @@ pub enum EngineKind {
 pub const ENGINES: &[&Adapter] =
     &[&sglang::ENGINE, &vllm::ENGINE, &llama_cpp::ENGINE, &openai::ENGINE, &simulated::ENGINE];
 
-/// What is particular to an engine.
+/// Description of one kind of engine.
 #[derive(Debug)]
 pub struct Adapter {
     /// Kind of the engine.
@@ -36,28 +36,28 @@ pub struct Adapter {
     pub name: &'static str,
     /// One line for people.
     pub summary: &'static str,
-    /// A path that is answered at once, without touching the model: its answer time is the round trip. A 5xx there
-    /// means that the engine calls itself dead.
+    /// Path that is answered at once, without touching the model: its answer time is the round trip. A 5xx there
+    /// means that the engine reports itself dead.
     pub probe_path: &'static str,
     /// Path of the list of models.
     pub models_path: &'static str,
-    /// Its metrics page; `None`: it has none, and routing goes by the router's own accounting.
+    /// Metrics page; `None`: the engine has none, and routing relies on the router's own accounting.
     pub metrics: Option<MetricsPage>,
-    /// A page with the KV capacity, for when the metrics page does not tell.
+    /// Page with the KV capacity, for engines whose metrics page lacks it.
     pub capacity: Option<CapacityPage>,
     /// A page with the number of requests that the engine decodes cheaply and runs at once; `None`: there is none.
     pub limits: Option<LimitsPage>,
     /// The engine flag without which `usage` lacks `prompt_tokens_details.cached_tokens`; `None`: no flag is needed
     /// or none is known.
     pub cached_tokens_flag: Option<&'static str>,
-    /// It can publish the events of its KV cache.
+    /// True if the engine can publish the events of its KV cache.
     pub cache_events: bool,
-    /// Launch flags of the settings that `gorgo` advises on; a setting that is not here does not exist, or was not
+    /// Launch flags of the settings that `gorgo` advises on; a setting that is not listed does not exist, or was not
     /// studied.
     pub setting_flags: &'static [(EngineSetting, &'static str)],
 }
 
-/// A setting of engines that is worth more than routing, where it is wrong.
+/// Engine setting that, when wrong, costs more than routing can gain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EngineSetting {
     /// Requests that run at once.
@@ -72,7 +72,7 @@ impl EngineKind {
     /// The row of this engine.
     #[must_use]
     pub fn adapter(self) -> &'static Adapter {
-        // Each kind has its row (tested below); were one missing, nothing beyond the API would be assumed of it.
+        // Every kind has its row (tested below); if one were missing, nothing beyond the API would be assumed of it.
         ENGINES.iter().find(|row| row.kind == self).copied().unwrap_or(&openai::ENGINE)
     }
 
@@ -96,11 +96,12 @@ impl EngineKind {
 }
 
 impl Adapter {
-    /// For people: this replica does not say how many prompt tokens were cached, and what would make it.
+    /// Message for an operator: this replica does not report its cached tokens, and which flag would make it.
     #[must_use]
     pub fn missing_cached_tokens(&self, replica: &str) -> String {
         let engine = self.name;
         match self.cached_tokens_flag {
+            // Naming the flag lets an operator act at once.
             Some(flag) => format!("replica {replica} reports no cached tokens: start {engine} with {flag}"),
             None => format!(
                 "replica {replica} reports no cached tokens, and no flag of {engine} is known that would make it; \

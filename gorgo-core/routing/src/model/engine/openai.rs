@@ -1,4 +1,4 @@
-//! Any OpenAI-compatible server: nothing beyond the API is assumed, so no metrics; the router's own accounting serves.
+//! Any OpenAI-compatible server: nothing beyond the API is assumed, so there are no metrics, only the router's own counts.
 
 use super::{Adapter, EngineKind};
 

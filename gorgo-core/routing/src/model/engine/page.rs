@@ -1,20 +1,20 @@
-//! Pages of an engine, and what to look for on them.
+//! Pages of an engine, and the values that are read from them.
 
 /// A Prometheus page.
 #[derive(Debug)]
 pub struct MetricsPage {
-    /// Its path.
+    /// Path of the page.
     pub path: &'static str,
-    /// What to read of it.
+    /// Series to read, by engine; the groups are searched in this order.
     pub series: &'static [&'static [Series]],
-    /// The engine flag without which the page is missing; `None`: it is always there.
+    /// The engine flag without which the page is missing; `None`: it is always available.
     pub flag: Option<&'static str>,
 }
 
 /// A JSON page with the KV capacity somewhere in it.
 #[derive(Debug)]
 pub struct CapacityPage {
-    /// Its path.
+    /// Path of the page.
     pub path: &'static str,
     /// The member that holds it, tokens.
     pub member: &'static str,
@@ -23,17 +23,17 @@ pub struct CapacityPage {
 /// A JSON page with the engine's settings somewhere in it.
 #[derive(Debug)]
 pub struct LimitsPage {
-    /// Its path.
+    /// Path of the page.
     pub path: &'static str,
-    /// Members that hold the largest batch with a graph, a number or a list of numbers; the first that is there counts.
+    /// Members that hold the largest batch with a graph, a number or a list of numbers; the first one present counts.
     pub batch: &'static [&'static str],
-    /// A member that says `true` where there are no graphs.
+    /// Member that is `true` where there are no graphs.
     pub no_graphs: &'static str,
-    /// Members that hold how many run at once; the first that is there counts.
+    /// Members that hold the number of requests that run at once; the first one present counts.
     pub running: &'static [&'static str],
 }
 
-/// What a series tells.
+/// Meaning of a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Field {
     /// Running requests.
@@ -56,7 +56,7 @@ pub enum Field {
     GeneratedTokensTotal,
 }
 
-/// How label sets of different work become one number.
+/// How the label sets of parallel workers become one number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Across {
     /// Their sum.
@@ -67,12 +67,12 @@ pub enum Across {
     Most,
 }
 
-/// A series to look for. Where several tell the same field, the first that the page has wins.
+/// A series to look for. Where several give the same field, the first that the page has wins.
 #[derive(Debug, Clone, Copy)]
 pub struct Series {
     /// Name on the page.
     pub name: &'static str,
-    /// What it tells.
+    /// Field that it gives.
     pub field: Field,
     /// How its label sets become one number.
     pub across: Across,

@@ -23,7 +23,7 @@ pub(super) const ENGINE: Adapter = Adapter {
     ],
 };
 
-/// Its start arguments, and what became of them.
+/// Page with its launch arguments and the limits that the engine derived from them.
 pub(super) const LIMITS: LimitsPage = LimitsPage {
     path: "/get_server_info",
     batch: &["cuda_graph_max_bs", "cuda_graph_bs"],
@@ -31,7 +31,7 @@ pub(super) const LIMITS: LimitsPage = LimitsPage {
     running: &["effective_max_running_requests_per_dp", "max_running_requests"],
 };
 
-/// Names as of 0.4 to 0.5.23; newer first where two say the same.
+/// Names as of 0.4 to 0.5.23; the newer one first where two mean the same.
 pub(super) const SERIES: &[Series] = &[
     Series::sample("sglang:num_running_reqs", Field::Running, Across::Sum),
     Series::sample("sglang:num_queue_reqs", Field::Waiting, Across::Sum),

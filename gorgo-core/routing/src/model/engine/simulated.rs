@@ -1,5 +1,5 @@
-//! The engine simulated by gorgo itself. It shows the metrics page of SGLang or of vLLM, so both are read, and it
-//! always tells the cached tokens.
+//! The engine simulated by gorgo itself. It shows the metrics page of SGLang or of vLLM, so both are read, and
+//! always reports the cached tokens.
 
 use super::{Adapter, EngineKind, MetricsPage, sglang, vllm};
 

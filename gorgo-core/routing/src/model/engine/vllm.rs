@@ -1,4 +1,4 @@
-//! vLLM. Metrics are always there; cached tokens in `usage` need `--enable-prompt-tokens-details`.
+//! vLLM. Metrics are always available; cached tokens in `usage` need `--enable-prompt-tokens-details`.
 //!
 //! The probe asks `/health`: the API process answers it without waiting for the engine, and with 503 once the engine
 //! has died. Generation throughput is no gauge here; it is taken from the counter between two pages.
@@ -22,7 +22,7 @@ pub(super) const ENGINE: Adapter = Adapter {
     ],
 };
 
-/// Names as of 0.6 to 0.32; newer first where two say the same. `kv_cache_usage_perc` is a share, 0 to 1, of blocks in
+/// Names as of 0.6 to 0.32; the newer one first where two mean the same. `kv_cache_usage_perc` is a share, 0 to 1, of blocks in
 /// use by requests (not of blocks that hold a cached prefix).
 pub(super) const SERIES: &[Series] = &[
     Series::sample("vllm:num_requests_running", Field::Running, Across::Sum),

@@ -6,7 +6,7 @@ use crate::policy::admission::{ADMISSION, rule};
 use crate::policy::params;
 
 impl One<'_> {
-    /// The gate of a policy; `None` where it has none, or one that cannot be built, which is reported.
+    /// The gate of a policy; `None` if it has none, or one that cannot be built, which is reported.
     pub(super) fn admission(&mut self, value: Option<&Value>) -> Option<AdmissionRule> {
         let value = value?;
         let Value::Table(members) = value else {
@@ -31,7 +31,7 @@ impl One<'_> {
         }
     }
 
-    /// A gate does nothing where nobody knows how many requests an engine decodes cheaply.
+    /// Warns that a gate has no effect at replicas for which the batch that the engine decodes cheaply is unknown.
     fn check_gate(&mut self, rule: &AdmissionRule, path: &str) {
         let says = |engine: EngineKind| engine.adapter().limits.is_some();
         let silent: Vec<&str> = self
@@ -44,7 +44,7 @@ impl One<'_> {
             let (names, word) =
                 (silent.join(", "), if silent.len() == 1 { "its engine does" } else { "their engines do" });
             let message = format!(
-                "no gate at {names}: {word} not tell the largest batch with a CUDA graph; set `decode_batch` there, or \
+                "no gate at {names}: {word} not report the largest batch with a CUDA graph; set `decode_batch` there, or \
                  `max_in_flight` here"
             );
             self.faults.warn(path, message);

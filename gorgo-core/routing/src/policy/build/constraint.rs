@@ -1,5 +1,5 @@
-//! `[policy.NAME.constraint.KIND]` tables → constraints. A table with a name of its own says `kind`, so that there can be
-//! several of one kind: expressions, plugins.
+//! `[policy.NAME.constraint.KIND]` tables → constraints. A table with another name states its `kind`, so that there can
+//! be several of one kind: expressions, plugins.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::policy::suggest::suggestion;
 use crate::policy::{RELAXED, Rule, params};
 
 impl One<'_> {
-    /// The constraints of a policy, hard ones first; what cannot be built is left out and reported.
+    /// The constraints of a policy, hard ones first; those that cannot be built are left out and reported.
     pub(super) fn constraints(&mut self, value: Option<&Value>, windows: &mut Vec<ShareWindow>) -> Vec<Rule> {
         let members: &[(String, Value)] = match value {
             None => &[],
@@ -22,6 +22,7 @@ impl One<'_> {
             }
         };
         let mut rules = Vec::new();
+        // Health is always in force, whether the file lists it or not.
         if members.iter().all(|(name, _)| name != HEALTH.kind) {
             rules.extend(self.rule(HEALTH, &[], "", windows));
         }
@@ -33,7 +34,7 @@ impl One<'_> {
             let kind = match stated.map(|stated| stated.text().and_then(known)) {
                 None => known(name).ok_or_else(|| format!("unknown constraint; {}", suggestion(name, names()))),
                 Some(Some(kind)) if known(name).is_none_or(|own| own.kind == kind.kind) => Ok(kind),
-                Some(Some(_)) => Err(format!("`{name}` is a kind itself; call the table something else")),
+                Some(Some(_)) => Err(format!("`{name}` is itself the name of a kind; give the table another name")),
                 Some(None) => {
                     let near = suggestion(stated.and_then(Value::text).unwrap_or_default(), names());
                     Err(format!("unknown `kind` of constraint; {near}"))
@@ -56,14 +57,14 @@ impl One<'_> {
             }
             if rules.iter().any(|known: &Rule| known.name == rule.name) {
                 let message = format!(
-                    "a constraint \"{}\" stands above already; give this table a name of its own and `kind`",
+                    "a constraint \"{}\" is defined above; give this table another name and set `kind`",
                     rule.name
                 );
                 self.faults.fault(path, message);
             }
             rules.push(rule);
         }
-        // Hard ones first, health before all; otherwise as written.
+        // Health first, then the other hard ones; otherwise in file order.
         rules.sort_by_key(|rule| (!rule.hard, *rule.name != *HEALTH.kind));
         rules
     }
@@ -76,10 +77,11 @@ impl One<'_> {
         windows: &mut Vec<ShareWindow>,
     ) -> Option<Rule> {
         let before = self.faults.list.len();
+        // `kind` is a key only of tables that state it, so elsewhere it is reported as unknown.
         let shared: &[&str] = if members.iter().any(|(key, _)| key == "kind") { &["kind"] } else { &[] };
         let params = params::read(members, kind.params, shared, path, self.faults);
         if self.faults.list.len() > before {
-            // What is missing because it was wrong is not reported as missing as well.
+            // A parameter that is missing because it was wrong is not also reported as missing.
             return None;
         }
         let loader = self.registry.loader.as_ref().filter(|_| kind.kind == PLUGIN_CONSTRAINT.kind);
@@ -100,6 +102,7 @@ impl One<'_> {
             }
         };
         let window = limit.window().map_or(0, |window| {
+            // Constraints with equal windows share one, so that routed work is counted once.
             windows.iter().position(|known| *known == window).unwrap_or_else(|| {
                 windows.push(window);
                 windows.len() - 1
@@ -110,7 +113,7 @@ impl One<'_> {
     }
 }
 
-/// What stands in the history for a candidate that was let back in.
+/// Name in the history of a candidate that was let back in.
 fn relaxed(name: &str) -> Arc<str> {
     Arc::from(format!("{RELAXED}{name}"))
 }

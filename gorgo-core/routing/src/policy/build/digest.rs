@@ -1,4 +1,4 @@
-//! A policy's identity by content.
+//! Identity of a policy by its content.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 
 use crate::model::Value;
 
-/// SHA-256 of a table in a writing that does not depend on the order of its keys.
+/// SHA-256 of a table, written in a form that does not depend on the order of its keys.
 pub(super) fn digest(table: &Value) -> String {
     let mut text = String::new();
     canonical(table, &mut text);
@@ -21,6 +21,7 @@ fn canonical(value: &Value, text: &mut String) {
     match value {
         Value::Bool(_) | Value::Integer(_) | Value::Float(_) => {
             let number = value.number().map_or_else(|| format!("{value:?}"), |number| format!("{number:?}"));
+            // Through f64, so that `1` and `1.0`, which build the same policy, have the same digest.
             text.push_str(&number);
         }
         Value::Text(string) => text.push_str(&format!("{string:?}")),
@@ -33,6 +34,7 @@ fn canonical(value: &Value, text: &mut String) {
             text.push(']');
         }
         Value::Table(members) => {
+            // TOML tables have no order, so neither may the digest.
             let mut sorted: Vec<_> = members.iter().collect();
             sorted.sort_by(|(a, _), (b, _)| a.cmp(b));
             text.push('{');

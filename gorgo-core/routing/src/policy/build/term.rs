@@ -1,4 +1,4 @@
-//! `[[policy.NAME.term]]` tables → terms, and what only the terms together show.
+//! `[[policy.NAME.term]]` tables → terms, and checks of all terms together.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -19,27 +19,27 @@ const TERM_KEYS_WITH_UNIT: [&str; 5] = ["kind", "name", "weight", "unknown", "un
 
 /// A term that was built.
 pub(super) struct Built {
-    /// Its place in the file.
+    /// Position in the file.
     place: usize,
-    /// Whether it rises with the work a replica was given.
+    /// True if the signal rises with the work a replica was given.
     spreads: bool,
     pub(super) term: Term,
 }
 
 impl Built {
-    /// Whether it keeps one replica from getting everything.
+    /// Returns true if the term keeps one replica from getting everything.
     fn spreads(&self) -> bool {
         self.term.signal.spreads().unwrap_or(self.spreads) && self.term.weight.init > 0.0
     }
 
-    /// As its policy's cost sees it.
+    /// The term as its policy's cost sees it.
     pub(super) fn slot(&self) -> Slot<'_> {
         Slot { name: &self.term.name, kind: self.term.kind, millis: in_ms(&self.term) }
     }
 }
 
 impl One<'_> {
-    /// The terms of a policy; what cannot be built is left out and reported.
+    /// The terms of a policy; those that cannot be built are left out and reported.
     pub(super) fn terms(&mut self, value: Option<&Value>) -> Vec<Built> {
         let list = match value {
             None => &Vec::new(),
@@ -49,15 +49,16 @@ impl One<'_> {
                 return Vec::new();
             }
         };
+        // Names identify terms in rows and options, so they must be unique.
         let mut used = HashSet::new();
         let mut terms = Vec::new();
         for (index, entry) in list.iter().enumerate() {
             let path = format!("{}.term[{index}]", self.path);
             let Some((term, spreads)) = self.term(entry, &path) else { continue };
             if !used.insert(Arc::clone(&term.name)) {
-                // Where no name is written, the kind is the name, and the kind's key is what stands in the file.
+                // Without a name the kind is the name, so the kind's key is the one to point at.
                 let key = if entry.get("name").is_some() { "name" } else { "kind" };
-                let message = format!("a term \"{}\" stands above already; give one of them another `name`", term.name);
+                let message = format!("a term \"{}\" is defined above; give one of them another `name`", term.name);
                 self.faults.fault(format!("{path}.{key}"), message);
             }
             terms.push(Built { place: index, spreads, term });
@@ -69,6 +70,7 @@ impl One<'_> {
     fn term(&mut self, entry: &Value, path: &str) -> Option<(Term, bool)> {
         let known = self.registry.terms.clone();
         let (members, kind) = self.kind_of(entry, path, "term", false, known.iter().map(|kind| (kind.kind, *kind)))?;
+        // A plugin declares its unit itself; other kinds without a unit need one in the file.
         let unit_is_stated = kind.unit.is_none() && kind.kind != PLUGIN_TERM.kind;
         let shared: &[&str] = if unit_is_stated { &TERM_KEYS_WITH_UNIT } else { &TERM_KEYS };
         let params = params::read(members, kind.params, shared, path, self.faults);
@@ -118,14 +120,16 @@ impl One<'_> {
                 return None;
             }
         };
+        // Only a stated unit can be wrong: the other units belong to the kind or the plugin.
         if let (None, Some(Err(message))) = (kind.unit, unit.map(|unit| signal.check_unit(unit))) {
             self.refused(path, members, &message);
         }
+        // A rate turns the signal into ms before it is stored.
         let unit = if weight.rate.is_some() { Unit::Millis } else { unit? };
         Some((Term { name: name?, kind: kind.kind, unit, weight, unknown, plugin_sha256, signal }, spreads))
     }
 
-    /// The unit of a term whose kind has none of its own.
+    /// The unit of a term whose kind has no fixed unit.
     fn stated_unit(&mut self, value: Option<&Value>, path: &str) -> Option<Unit> {
         let names = || Unit::ALL.into_iter().map(Unit::name);
         let Some(value) = value else {
@@ -141,19 +145,22 @@ impl One<'_> {
         unit
     }
 
-    /// What only the terms together show: units, and whether load is felt at all.
+    /// Checks all terms together: their units, and whether load affects the cost at all.
     pub(super) fn check_terms(&mut self, unit: PolicyUnit, terms: &[Built], constraints: &[Rule]) {
         match unit {
             PolicyUnit::Raw => {}
             PolicyUnit::Unstated => self.warn_of_mixed_units(terms),
             PolicyUnit::Millis => self.check_millis(terms),
         }
-        // What was left out for a fault may be just what would have been missing below.
+        // A term that was left out because of a fault may be the one that would be reported missing below.
         if self.faults.any() {
             return;
         }
         if terms.is_empty() {
-            self.fault("", "no [[…term]] and a picker that reads costs; give it a term, or `picker = \"random\"`");
+            self.fault(
+                "",
+                "there is no [[…term]], but the picker reads costs; add a term, or set `picker = \"random\"`",
+            );
             return;
         }
         let of_kind = |kind| terms.iter().find(|built| built.term.kind == kind).map(|built| &built.term.name);
@@ -164,7 +171,7 @@ impl One<'_> {
         }
         let spreads = terms.iter().any(Built::spreads);
         if !spreads && constraints.iter().all(|rule| rule.hard) {
-            let message = "nothing here rises with load (a queue term's weight is 0 or there is none) and no constraint \
+            let message = "no cost here rises with load (the queue term is missing or has weight 0) and no constraint \
                            limits it: one replica may get everything";
             self.faults.warn(self.path.clone(), message);
         }
@@ -172,12 +179,13 @@ impl One<'_> {
 
     fn warn_of_mixed_units(&mut self, terms: &[Built]) {
         let unit_of = |built: &Built| if in_ms(&built.term) { Unit::Millis } else { built.term.unit };
+        // A sum of one unit needs no statement, whatever the unit is.
         if terms.windows(2).all(|two| unit_of(&two[0]) == unit_of(&two[1])) {
             return;
         }
         let each: Vec<_> = terms.iter().map(|built| format!("{} in {}", built.term.name, unit_of(built))).collect();
         let message = format!(
-            "terms of different units are added up ({}); say unit = \"raw\" if that is on purpose, or unit = \"ms\" and \
+            "terms of different units are added up ({}); set unit = \"raw\" if that is intended, or unit = \"ms\" and \
              give the others rates",
             each.join(", ")
         );
@@ -186,6 +194,7 @@ impl One<'_> {
 
     fn check_millis(&mut self, terms: &[Built]) {
         for Built { place, term, .. } in terms.iter().filter(|built| !in_ms(&built.term)) {
+            // Only rates that fit the unit are suggested.
             let rates = match term.unit {
                 Unit::Tokens => "`rate = \"prefill\"` or `rate = \"queue\"`, or ",
                 Unit::Requests => "`rate = \"decode\"`, or ",
@@ -201,7 +210,7 @@ impl One<'_> {
     }
 }
 
-/// Whether weight × signal is in ms.
+/// Returns true if weight × signal is in ms.
 fn in_ms(term: &Term) -> bool {
     term.unit == Unit::Millis || term.weight.per_unit
 }

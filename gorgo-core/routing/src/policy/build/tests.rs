@@ -127,7 +127,7 @@ fn all_faults_come_at_once_each_with_its_path() {
     policy.gorgo.term[0].statistic: unknown value "p99"; did you mean `p95`?
     policy.gorgo.term[1].weight.tuned: unknown key; did you mean `tune`?
     policy.gorgo.term[1].weight.init: 9.0 is above `max`, 2.0
-    policy.gorgo.term[1].kind: a term "rtt" stands above already; give one of them another `name`
+    policy.gorgo.term[1].kind: a term "rtt" is defined above; give one of them another `name`
     policy.gorgo.term[2].kind: unknown term "latncy"; did you mean `latency`?
     policy.gorgo.term[3]: `kind` is missing; known: rtt, network, prefill, queue, inflight, running, waiting, kv-usage, kv-tokens, throughput, latency, backlog, compute, stall, answer, tail-start, drain, kv-pressure, min-max, miss-share, batch-work, constant, hash, turn, expression
     policy.gorgo.term[4].unknown: expected "worst" or a number in the term's unit, at most 1e12
@@ -176,7 +176,7 @@ fn weights_say_what_is_wrong_with_them() {
     ), @r#"
     policy.gorgo.term[0].weight: expected a number or a table, found a string
     policy.gorgo.term[1].weight.ms_per_unit: give `init` or `ms_per_unit`, not both
-    policy.gorgo.term[1].weight.ms_per_unit: the signal is in ms already; say `init`
+    policy.gorgo.term[1].weight.ms_per_unit: the signal is already in ms; use `init`
     policy.gorgo.term[2].weight.min: 2.0 is above `max`, 1.0
     policy.gorgo.term[3].weight.rate: unknown rate "prefil"; did you mean `prefill`?
     policy.gorgo.term[3].weight.tune: a weight that is tuned needs `min`
@@ -243,8 +243,8 @@ fn what_is_legal_but_foolish_is_a_warning() {
         weight = 0
         "#
     ), @r#"
-    warning: policy.mine: terms of different units are added up (rtt in ms, prefill in tokens, queue in tokens); say unit = "raw" if that is on purpose, or unit = "ms" and give the others rates
-    warning: policy.mine: nothing here rises with load (a queue term's weight is 0 or there is none) and no constraint limits it: one replica may get everything
+    warning: policy.mine: terms of different units are added up (rtt in ms, prefill in tokens, queue in tokens); set unit = "raw" if that is intended, or unit = "ms" and give the others rates
+    warning: policy.mine: no cost here rises with load (the queue term is missing or has weight 0) and no constraint limits it: one replica may get everything
     "#);
     assert_eq!(
         report("[[policy.mine.term]]\nkind = \"rtt\"\n[policy.mine.constraint.concentration]\nmax_share = 0.67"),
@@ -274,7 +274,7 @@ fn shapes_are_checked_too() {
         "#
     ), @r#"
     policy.flat: expected a table, found a whole number
-    policy.empty: no [[…term]] and a picker that reads costs; give it a term, or `picker = "random"`
+    policy.empty: there is no [[…term]], but the picker reads costs; add a term, or set `picker = "random"`
     policy.shapes.unit: expected a string, found a whole number
     policy.shapes.exploration: expected a number, found a string
     policy.shapes.shadow: expected an array of strings, found a string
@@ -420,7 +420,7 @@ fn an_expression_without_load_is_no_counterweight() {
     let of = |signal: &str| {
         report(&format!("[[policy.mine.term]]\nkind = \"expression\"\nunit = \"ms\"\nsignal = \"{signal}\""))
     };
-    assert!(of("rtt_ms").contains("nothing here rises with load"));
+    assert!(of("rtt_ms").contains("no cost here rises with load"));
     assert_eq!(of("rtt_ms + 0.01 * queued_tokens"), "");
 }
 
@@ -476,7 +476,7 @@ fn tune_tables_are_checked_like_the_rest() {
     insta::assert_snapshot!(report(&table("", "1.0")), @"policy.mine.tune: no term of this policy has a weight with `tune = true`");
     insta::assert_snapshot!(report(&table("optimizer = { kind = \"es-1plus1\", sigma = 0.01 }", tuned)), @"policy.mine.tune.optimizer: `sigma_min` 0.02 is above `sigma`, 0.01");
     insta::assert_snapshot!(report(&table("objective = \"ttft-p99\"\nblocks = { max_pairs = 3, min_pairs = 2 }", tuned)), @"policy.mine.tune.blocks: ttft-p99 needs 100 requests per arm, and the blocks give at most 96");
-    insta::assert_snapshot!(report(&table("assignment = \"request\"", tuned)), @r#"warning: policy.mine.tune.assignment: arms that share queues and caches bias a comparison by request: the more selfish one looks better than it is; prefer "switchback""#);
+    insta::assert_snapshot!(report(&table("assignment = \"request\"", tuned)), @r#"warning: policy.mine.tune.assignment: if the arms share queues and caches, a comparison by request is biased: the more selfish arm looks better than it is; prefer "switchback""#);
     assert_eq!(report(&table("", tuned)), "");
     assert_eq!(report(&table("optimizer = \"frozen\"", "1.0")), "");
 }

@@ -1,4 +1,4 @@
-//! `[policy.NAME.tune]` → a plan for the policy's tuner. The weights that say `tune = true` are what it moves.
+//! `[policy.NAME.tune]` → a plan for the policy's tuner, which moves the weights with `tune = true`.
 
 use std::sync::Arc;
 
@@ -34,30 +34,36 @@ const fn number(
 
 /// Parameters of `blocks`.
 const BLOCKS: &[Param] = &[
-    whole("requests", 40, (4, 100_000), "requests", "a block with its shortest wash-out"),
+    whole("requests", 40, (4, 100_000), "requests", "length of a block with its shortest wash-out"),
     whole(
         "washout_requests",
         8,
         (0, 100_000),
         "requests",
-        "after a change of arm, not counted; at least the p95 of E2E long",
+        "requests after a change of arm that are not counted; the wash-out lasts at least the p95 of E2E",
     ),
-    whole("min_pairs", 4, (2, 1_000), "pairs", "before anything is decided"),
-    whole("max_pairs", 16, (2, 1_000), "pairs", "an undecided candidate is rejected then"),
+    whole("min_pairs", 4, (2, 1_000), "pairs", "pairs of blocks before a verdict is possible"),
+    whole("max_pairs", 16, (2, 1_000), "pairs", "pairs after which an undecided proposal is rejected"),
     Param {
         name: "test",
         ty: ParamType::Text { default: Some("group"), choices: &["group", "always-valid"] },
         unit: "",
-        help: "rule of acceptance: `accept_se`, or a test of error `alpha` that may be looked at any time",
+        help: "rule of acceptance: `accept_se`, or a test with error `alpha` that is valid at any time",
     },
-    number("alpha", 0.1, (0.000_1, 0.5), "probability", "of `always-valid`: chance to accept what is no better"),
-    number("accept_se", 2.5, (0.0, 10.0), "standard errors", "accepted when better by more"),
-    number("reject_se", 0.5, (0.0, 10.0), "standard errors", "rejected when worse by more"),
+    number(
+        "alpha",
+        0.1,
+        (0.000_1, 0.5),
+        "probability",
+        "for `always-valid`: probability of accepting a proposal that is no better",
+    ),
+    number("accept_se", 2.5, (0.0, 10.0), "standard errors", "a proposal is accepted if it is better by more"),
+    number("reject_se", 0.5, (0.0, 10.0), "standard errors", "a proposal is rejected if it is worse by more"),
 ];
 
 /// Parameters of `guard`.
 const GUARD: &[Param] = &[
-    number("max_e2e_p95_ratio", 1.10, (1.0, 100.0), "× incumbent's", "largest p95 of end-to-end time of a candidate"),
+    number("max_e2e_p95_ratio", 1.10, (1.0, 100.0), "× incumbent's", "largest p95 of end-to-end time of a proposal"),
     number(
         "max_error_share",
         0.02,
@@ -67,13 +73,14 @@ const GUARD: &[Param] = &[
     ),
 ];
 
-/// An objective, its kind, and the hash of its library where it is a plugin.
+/// An objective, its kind, and the hash of its library if it is a plugin.
 type Chosen = (Arc<dyn Objective>, &'static str, Option<Arc<str>>);
 
 impl One<'_> {
-    /// The plan of a policy with a tune table that is enabled.
+    /// The plan of a policy whose tune table is enabled.
     pub(super) fn plan(&mut self, id: PolicyBuildId, policy: &Value, terms: &[Built]) -> Option<Plan> {
         let table = policy.get("tune")?;
+        // The same builder with a longer path, so that faults name their key below `tune`.
         let mut inner = One {
             registry: self.registry,
             fleet: self.fleet,
@@ -102,11 +109,13 @@ impl One<'_> {
         };
         let assignment = self.assignment(table.get("assignment"));
         let blocks = self.blocks(table.get("blocks"));
+        // Everything is read even if tuning is disabled, so that mistakes are found before it is enabled.
         let guard = self.sub_table("guard", table.get("guard"), GUARD);
         let guard = Guard {
             max_e2e_p95_ratio: guard.number("max_e2e_p95_ratio").unwrap_or(1.10),
             max_error_share: guard.number("max_error_share").unwrap_or(0.02),
         };
+        // The seed is made from the content of the policy, so that the same table is tuned in the same way again.
         let seed = self.seed(table.get("seed"), policy);
         let objectives = self.registry.objectives.clone();
         let objective = self.chosen("objective", table.get("objective"), "ttft-e2e", &objectives);
@@ -127,6 +136,7 @@ impl One<'_> {
                 })
                 .collect(),
         };
+        // `frozen` moves nothing, so it needs no weights to move.
         let frozen = optimizer.as_ref().is_some_and(|(_, kind)| kind.kind == "frozen");
         if space.dimensions.is_empty() && !frozen {
             self.fault("", "no term of this policy has a weight with `tune = true`");
@@ -137,11 +147,11 @@ impl One<'_> {
             self.fault(
                 ".objective",
                 format!(
-                    "the reference's loop scores −p95 of TTFT and nothing else: give \"ttft-p95\" in place of                      \"{objective_kind}\", or leave out `mode`"
+                    "mode = \"reference\" scores only −p95 of TTFT: set \"ttft-p95\" instead of \"{objective_kind}\", or leave out `mode`"
                 ),
             );
         }
-        // What is wrong with a weight is reported there; a box made of it would be wrong too.
+        // A faulty weight is reported where it is set; bounds made from it would be wrong too.
         if self.faults.list.len() > before || self.faults.any() {
             return None;
         }
@@ -157,6 +167,7 @@ impl One<'_> {
             guard,
             seed,
         };
+        // A trial run of the constructor: a plan that cannot start a tuner is reported now, even if tuning is disabled.
         self.check_samples(&plan);
         let weights = terms.iter().map(|built| built.term.weight.init).collect();
         let tuner = plan.tuner(id, Weights { generation: Generation(0), values: weights }, Vec::new());
@@ -164,7 +175,7 @@ impl One<'_> {
         enabled.then_some(plan)
     }
 
-    /// The objective of its table, its kind, and the hash of its library where it is a plugin.
+    /// The objective of its table, its kind, and the hash of its library if it is a plugin.
     fn objective(&mut self, params: &Params, kind: &'static ObjectiveKind, value: Option<&Value>) -> Option<Chosen> {
         let loader = self.registry.loader.as_ref().filter(|_| kind.kind == PLUGIN_OBJECTIVE.kind);
         let built = match loader {
@@ -191,7 +202,7 @@ impl One<'_> {
             None => Assignment::Switchback,
             Some((_, Some(text))) => match Assignment::ALL.into_iter().find(|known| known.name() == text) {
                 Some(Assignment::Request) => {
-                    let message = "arms that share queues and caches bias a comparison by request: the more selfish one \
+                    let message = "if the arms share queues and caches, a comparison by request is biased: the more selfish arm \
                                    looks better than it is; prefer \"switchback\"";
                     self.faults.warn(format!("{}.assignment", self.path), message);
                     Assignment::Request
@@ -223,6 +234,7 @@ impl One<'_> {
 
     fn blocks(&mut self, value: Option<&Value>) -> Blocks {
         let read = self.sub_table("blocks", value, BLOCKS);
+        // A value that was refused is replaced by its default, so that the checks below still find other faults.
         let usual = Blocks::default();
         let whole = |name, usual| read.integer(name).and_then(|whole| u32::try_from(whole).ok()).unwrap_or(usual);
         let blocks = Blocks {
@@ -247,10 +259,12 @@ impl One<'_> {
         blocks
     }
 
-    /// The seed as given, else one of the policy's content: the same table tries the same things in the same order.
+    /// The configured seed, else one made from the policy's content: the same table tries the same proposals in the
+    /// same order.
     fn seed(&mut self, value: Option<&Value>, policy: &Value) -> u64 {
         match value {
             None => u64::from_str_radix(&digest(policy)[..13], 16).unwrap_or(0),
+            // 13 hexadecimal digits are 52 bits, which every JSON reader shows exactly.
             Some(Value::Integer(seed)) if *seed >= 0 => seed.cast_unsigned(),
             Some(Value::Integer(seed)) => {
                 self.fault(".seed", format!("{seed} is below 0"));
@@ -263,8 +277,9 @@ impl One<'_> {
         }
     }
 
-    /// A statistic that no trial has samples enough for would never decide anything.
+    /// Reports a statistic that no trial has enough samples for: it would never lead to a verdict.
     fn check_samples(&mut self, plan: &Plan) {
+        // Counted requests of one arm in the longest possible trial.
         let most = u64::from(plan.blocks.counted()) * u64::from(plan.blocks.max_pairs);
         let least = plan.least_samples();
         if least > most {

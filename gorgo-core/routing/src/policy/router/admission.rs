@@ -1,6 +1,7 @@
 //! Requests that wait at the gate: a request enters, and is routed or held; a held one is called, and enters again.
 //!
-//! The gate itself is `feature::admission`; here it is joined with the facts, under the lock that decisions are made under.
+//! The gate itself is `feature::admission`; here it is combined with the facts, under the lock that decisions are made
+//! under.
 
 use std::fmt;
 
@@ -15,73 +16,74 @@ use crate::model::{
 use crate::policy::Policy;
 use crate::tune::Assigned;
 
-/// Fixed GPU time by which a prefill stalls those who decode, ms; and the price of a ms of theirs. For the cost gap that
-/// orders those who wait, whatever policy chooses. Source: design study, "Late binding": φ and μ.
+/// Fixed GPU time by which a prefill stalls the requests that decode, ms; and the price of a ms of their time. Used for
+/// the cost gap that orders the queue, whatever policy chooses; the values are those of the term `stall` in
+/// simulations.
 const STALL_MS: f64 = 60.0;
 const STALL_PRICE: f64 = 0.5;
 
-/// What became of a request that entered.
+/// Result of entering the gate.
 #[derive(Debug)]
 pub enum Entered {
-    /// It was routed.
+    /// The request was routed.
     Routed(Box<Routed>),
-    /// It waits.
+    /// The request waits.
     Held(Held),
 }
 
-/// A request that waits at the gate. Given to [`Router::enter_again`] or [`Router::leave`].
+/// A request that waits at the gate. Passed to [`Router::enter_again`] or [`Router::leave`].
 #[derive(Debug)]
-#[must_use = "a place in a queue that is dropped blocks those behind it"]
+#[must_use = "a queue position that is dropped blocks the requests behind it"]
 pub struct Held {
     pub(super) ticket: Ticket,
     pub(super) assigned: Assigned,
-    /// The turn of its first decision: deciding anew takes no further turn.
+    /// The turn of its first decision: repeating the decision takes no further turn.
     pub(super) turn: u64,
-    /// Its policy's place in the list.
+    /// Position of its policy in the list.
     pub(super) place: PolicyIndex,
-    /// The policy itself: another may stand at its place by the time it is called.
+    /// The build of that policy: another may be active at its position by the time the request is called.
     pub(super) policy: PolicyBuildId,
 }
 
 impl Held {
-    /// What it is called by; kept when it is held again.
+    /// Number that it is called by; kept when it is held again.
     #[must_use]
     pub const fn number(&self) -> u64 {
         self.ticket.number()
     }
 
-    /// For whom it waits.
+    /// Replica that it waits for.
     #[must_use]
     pub const fn replica(&self) -> ReplicaId {
         self.ticket.replica()
     }
 
-    /// When it is to enter again, called or not.
+    /// Time to enter again, called or not.
     #[must_use]
     pub const fn look(&self) -> At {
         self.ticket.look()
     }
 
-    /// How often it was decided anew for another replica.
+    /// Number of repeated decisions that chose another replica.
     #[must_use]
     pub const fn moves(&self) -> u16 {
         self.ticket.moves()
     }
 }
 
-/// Whether and since when a request waits.
+/// Relation of a request to the queue.
 #[derive(Debug)]
 pub(super) enum Turn {
-    /// It will not wait.
+    /// The request will not wait.
     Now,
-    /// It comes for the first time.
+    /// The request comes for the first time.
     First,
-    /// It waited, and takes this turn of the policy.
+    /// The request waited, and keeps this turn of the policy.
     Again(Option<Ticket>, u64),
 }
 
 impl Turn {
-    /// Takes it out of the queue it stands in. With it comes its turn, where it has one already.
+    /// Takes the request out of its queue. Also returns its turn, if it already has one.
     pub(super) fn begin(&mut self, state: &mut State) -> (Option<Withdrawn>, Option<u64>) {
         match self {
             Self::Now | Self::First => (None, None),
@@ -90,21 +92,21 @@ impl Turn {
     }
 }
 
-/// The gate that a request of this kind waits at: what generates nothing passes.
+/// The gate at which a request of this kind waits: requests that generate nothing pass.
 pub(super) fn gated(policy: &Policy, path: ApiPath) -> Option<AdmissionRule> {
     policy.admission.filter(|_| !matches!(path, ApiPath::Embeddings | ApiPath::Other))
 }
 
-/// A count that was set right, for people.
+/// Message about a corrected count, for operators.
 pub(super) fn told(resync: &Resync) -> String {
     let Resync { written_off, engine_has, .. } = resync;
     format!(
-        "the gate counted {written_off} requests that the engine has not had for 10 s (it says {engine_has}); they were \
+        "the gate counted {written_off} requests that the engine has not had for 10 s (it reports {engine_has}); they were \
          written off"
     )
 }
 
-/// Who is told of those whom the gate calls.
+/// Receives the numbers of requests that the gate calls.
 pub(super) struct Listener(Box<dyn Fn(u64) + Send + Sync>);
 
 impl fmt::Debug for Listener {
@@ -114,19 +116,19 @@ impl fmt::Debug for Listener {
 }
 
 impl Router {
-    /// Selects and reserves in one step, as [`Router::decide`], or says that the request is to wait.
+    /// Selects and reserves in one step, as [`Router::decide`], or answers that the request has to wait.
     ///
     /// # Errors
-    /// Who could not be chosen, and why; also that as many wait for the chosen one as may.
+    /// The reason why no replica could be chosen; also that the queue for the chosen one is full.
     pub fn enter(&self, prompt: &Prompt, context: &DecisionContext<'_>) -> Result<Entered, DecideError> {
         self.enter_as(Turn::First, prompt, context)
     }
 
-    /// A request that waited was called, or its time to look again has come: it is decided anew, by the policy at the
-    /// index that it was held by; the context's policy is not asked.
+    /// Decides again for a request that waited and was called, or whose time to look again has come, by the policy at
+    /// the index that it was held by; the context's policy is ignored.
     ///
     /// # Errors
-    /// As [`Router::enter`]; it waits no longer then.
+    /// As [`Router::enter`]; the request no longer waits then.
     pub fn enter_again(
         &self,
         held: Held,
@@ -137,7 +139,7 @@ impl Router {
         let context = DecisionContext { policy: place, ..*context };
         let ruling = self.ruling.load();
         if ruling.policies.get(place).is_none_or(|now| now.id != policy) {
-            // Another took over while it waited: its weights say nothing to this one, nor to the tuner that was.
+            // Another build took over meanwhile: the old weights fit neither it nor its tuner.
             assigned = ruling.assigned(prompt, &context);
         }
         let stamp = assigned.stamp;
@@ -149,10 +151,12 @@ impl Router {
         entered
     }
 
-    /// A request that waited waits no longer, and goes nowhere.
+    /// Takes a waiting request out of the queue for good.
     pub fn leave(&self, held: Held, at: At) {
         let Held { ticket, assigned, place, policy, .. } = held;
         let mut state = self.state.lock();
+        // Its place is free, so the next request at that replica may go.
+        // Under the lock, so that no call can arrive for a request that is leaving.
         let before = state.gate.withdraw(ticket);
         state.call(at, before.replica());
         self.tell_called(state);
@@ -162,14 +166,15 @@ impl Router {
         }
     }
 
-    /// From now on `called` is told the number of each request that is called, under the lock that decisions are made
-    /// under, so that no call comes for one that left; it must not come back to the router. Only the first caller is
-    /// heard.
+    /// Makes `called` receive the number of each request that is called, under the lock that decisions are made
+    /// under, so that no call arrives for a request that left; it must not call the router. Only the first listener is
+    /// used.
     pub fn on_call(&self, called: impl Fn(u64) + Send + Sync + 'static) {
+        // A second listener is ignored: each call must have exactly one receiver.
         let _ = self.listener.set(Listener(Box::new(called)));
     }
 
-    /// Those who were called since this was asked last, where nobody listens.
+    /// The requests that were called since the last call of this function, if there is no listener.
     #[must_use]
     pub fn take_called(&self) -> Vec<u64> {
         self.state.lock().gate.take_called()
@@ -181,20 +186,20 @@ impl Router {
         self.state.lock().gate.counts(replica).1
     }
 
-    /// What the gate has to tell people since this was asked last.
+    /// Messages of the gate since the last call of this function.
     #[must_use]
     pub fn take_admission_news(&self) -> Vec<(ReplicaId, String)> {
         std::mem::take(&mut *self.news.lock())
     }
 
-    /// Tells those who were called, then lets go of the lock.
+    /// Reports the requests that were called, then releases the lock.
     pub(super) fn tell_called(&self, mut state: MutexGuard<'_, State>) {
         if let Some(Listener(listener)) = self.listener.get() {
             state.gate.take_called().into_iter().for_each(listener);
         }
     }
 
-    /// A request that waited goes nowhere: its place is the next one's.
+    /// Calls the next request after one that waited could not be placed.
     pub(super) fn unplaced(
         &self,
         mut state: MutexGuard<'_, State>,
@@ -209,7 +214,7 @@ impl Router {
 }
 
 impl State {
-    /// Adds to the facts what waits ahead of the request, and takes out replicas that it cannot go to.
+    /// Adds to the facts the work that waits ahead of the request, and marks replicas unavailable that it cannot go to.
     pub(super) fn read_gate(
         &self,
         rule: &AdmissionRule,
@@ -218,11 +223,14 @@ impl State {
         candidates: &mut Candidates,
     ) {
         self.gate.read(before, candidates);
+        // A request that cannot wait must not choose a closed gate.
         if matches!(turn, Turn::Now) {
             for row in 0..candidates.len() {
                 candidates.available[row] &= !self.gate.is_closed(rule, candidates.replica[row]);
             }
         }
+        // After its last allowed move a request stays with the replica that called it, while that is available.
+        // If that replica is gone, the request may go anywhere again.
         let settled = before.and_then(Withdrawn::settled).filter(|replica| candidates.available[replica.index()]);
         if let Some(settled) = settled {
             for row in 0..candidates.len() {
@@ -231,8 +239,9 @@ impl State {
         }
     }
 
-    /// Calls who is next at a replica.
+    /// Calls the next request at a replica.
     pub(super) fn call(&mut self, at: At, replica: ReplicaId) {
+        // Usually no request waits, and the backlog costs more to compute than this check.
         if self.gate.is_waited_for(replica) {
             let rtt_ms = self.rtt.current_ms(at, replica).unwrap_or(0.0);
             let backlog_ms = self.backlog.wait_ms(at, replica, rtt_ms);
@@ -240,16 +249,17 @@ impl State {
         }
     }
 
-    /// Calls who is next where a request was taken out of the queue.
+    /// Calls the next request where one was taken out of the queue.
     pub(super) fn call_next(&mut self, at: At, before: Option<Withdrawn>) {
         if let Some(before) = before {
             self.call(at, before.replica());
         }
     }
 
-    /// Shows an event to the gate.
+    /// Passes an event to the gate.
     pub(super) fn see_gate(&mut self, event: &Event) -> Option<Resync> {
         let resync = self.gate.apply(event);
+        // A report may show that the engine has room.
         if let Event::Report { replica, at, .. } = event {
             self.call(*at, *replica);
         }
@@ -272,7 +282,7 @@ fn work_ms(facts: &Candidates, row: usize) -> f64 {
     facts.service_ms_per_token[row] * facts.likely_uncached_tokens[row]
 }
 
-/// By how much the second-best replica is dearer than the best, ms, by predicted latency; 0 where there is no second.
+/// Cost difference between the second-best and the best replica, ms, by predicted latency; 0 if there is no second.
 fn gap_ms(facts: &Candidates) -> f64 {
     let (mut best, mut second) = (f64::INFINITY, f64::INFINITY);
     for row in (0..facts.len()).filter(|row| facts.available[*row]) {

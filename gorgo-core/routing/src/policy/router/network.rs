@@ -1,4 +1,4 @@
-//! What decisions ask of the data plane's connections, where their policy or a shadow of it charges for them.
+//! Round trips that the data plane's connections need, for decisions whose policy or shadows charge for them.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use crate::model::{At, Connections, Needs, RequestView};
 use crate::policy::Policy;
 
 impl Router {
-    /// Lets decisions ask about the connections to the fleet, from now on and once.
+    /// Lets decisions query the connections to the fleet; only the first call has an effect.
     pub fn ask_connections(&self, connections: Arc<dyn Connections>) {
         self.connections.get_or_init(|| connections);
     }
 
-    /// The round trips that the request needs to each replica, where this decision reads them.
+    /// The round trips that the request needs to each replica, if this decision reads them.
     pub(super) fn trips(
         &self,
         ruling: &Ruling,
@@ -22,6 +22,7 @@ impl Router {
         at: At,
         trips: &mut [Option<f64>],
     ) {
+        // Shadows are evaluated on the same facts, so their needs count too.
         let shadows = policy.shadows.iter().filter_map(|id| ruling.policies.get(*id)).map(|shadow| shadow.needs);
         let read = shadows.fold(policy.needs, Needs::and).contains(Needs::NETWORK);
         match self.connections.get().filter(|_| read) {

@@ -9,7 +9,7 @@ use crate::feature::prefix::{ChainKey, Chainer};
 use crate::model::{ApiPath, Prompt, RequestView};
 use crate::parse;
 
-/// What a session hash is of; mixed into its key, so that a header that says what another client's API key says is
+/// Origin of a session hash; mixed into its key, so that a header with the same text as another client's API key is
 /// another session.
 #[derive(Debug, Clone, Copy)]
 enum Session {
@@ -19,11 +19,11 @@ enum Session {
 }
 
 impl Router {
-    /// Reads a request body once and makes what routing needs of it. `session` is the session header's value, `key` the
-    /// client's API key; only hashes of them are kept. Takes no lock.
+    /// Parses a request body once and extracts the values that routing needs. `session` is the session header's value,
+    /// `key` the client's API key; only hashes of them are kept. Takes no lock.
     ///
     /// # Errors
-    /// [`ReadError::Malformed`] where the body is not what the path needs.
+    /// [`ReadError::Malformed`] if the body is not what the path needs.
     pub fn read(
         &self,
         path: &str,
@@ -47,6 +47,7 @@ impl Router {
         let user = head.user.as_deref().map(str::as_bytes);
         let session_hash = [(Session::Header, session), (Session::User, user), (Session::Key, key)]
             .into_iter()
+            // An empty value would put all clients that send one into the same session.
             .find_map(|(of, text)| Some(self.keyed(of, text.filter(|text| !text.is_empty())?)))
             .unwrap_or(chain.head_hash);
         Ok(Prompt {
@@ -71,7 +72,7 @@ impl Router {
         xxh3_64_with_seed(text, self.secret.wrapping_add(of as u64))
     }
 
-    /// A prompt as terms see it; the turn is the policy's to fill in.
+    /// A prompt as terms see it; the policy's turn is filled in later.
     pub(super) fn view(&self, prompt: &Prompt) -> RequestView {
         let model = prompt.model.as_deref().unwrap_or_default();
         let estimate = || self.tokens.estimate(model, prompt.prompt_bytes, prompt.picture_bytes);
@@ -86,13 +87,13 @@ impl Router {
         }
     }
 
-    /// How far blocks of this prompt reach in tokens.
+    /// Conversion of this prompt's blocks to tokens.
     pub(super) fn reach(&self, prompt: &Prompt, prompt_tokens: u32) -> Reach {
         Reach { prompt_tokens, prompt_bytes: prompt.prompt_bytes.max(1), block_bytes: self.block_bytes as u64 }
     }
 }
 
-/// Blocks → tokens, for one prompt: all its bytes are all its tokens.
+/// Conversion of blocks to tokens for one prompt: all its bytes are all its tokens.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reach {
     prompt_tokens: u32,

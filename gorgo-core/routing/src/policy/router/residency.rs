@@ -1,5 +1,5 @@
-//! What engines say of their caches, and the tokens of prompts → the index. Beside decisions: its lock is its own, and a
-//! decision never takes it.
+//! Cache contents that engines report, and the tokens of prompts → the index. Separate from decisions: it has its own
+//! lock, which no decision takes.
 
 use super::Router;
 use crate::feature::residency::{Edit, Lesson};
@@ -8,7 +8,7 @@ use crate::model::{DecisionId, KvChange, Prompt, ReplicaId};
 impl Router {
     /// Takes in changes of a replica's cache, in order.
     pub fn apply_cache(&self, replica: ReplicaId, changes: &[KvChange]) {
-        // Held while the index is set right, so that what is learned meanwhile does not bring back what a change took away.
+        // Held while the index is updated, so that tokens learned meanwhile do not bring back what a change removed.
         let mut residency = self.residency.lock();
         for change in changes {
             for edit in residency.apply(replica, change) {
@@ -21,19 +21,19 @@ impl Router {
         }
     }
 
-    /// Whether a prompt's blocks are known as blocks of the replica's engine.
+    /// Returns true if a prompt's blocks are known as blocks of the replica's engine.
     #[must_use]
     pub fn is_mapped(&self, replica: ReplicaId, prompt: &Prompt) -> bool {
         self.residency.lock().is_mapped(replica, &prompt.chain, prompt.prompt_bytes)
     }
 
-    /// This moment, for [`Router::settle_cached`].
+    /// The current moment of the index, for [`Router::settle_cached`].
     #[must_use]
     pub fn index_moment(&self) -> u64 {
         self.index.moment()
     }
 
-    /// The tokens that an engine makes of a prompt.
+    /// Learns the tokens that an engine makes of a prompt.
     pub fn learn_tokens(&self, prompt: &Prompt, decision: DecisionId, tokens: &[u32]) {
         self.residency.lock().learn(&Lesson {
             chain: &prompt.chain,
@@ -44,8 +44,8 @@ impl Router {
         });
     }
 
-    /// Sets right what the index believes of a prompt that is mapped, at every replica whose engine tells. What was used
-    /// after the moment `since` stays: it may only be on its way.
+    /// Corrects what the index believes of a mapped prompt, at every replica whose engine reports its cache. Blocks
+    /// used after the moment `since` stay: their report may still be on its way.
     pub fn settle_cached(&self, prompt: &Prompt, decision: DecisionId, since: u64) {
         let residency = self.residency.lock();
         for told in residency.settle(&prompt.chain) {
@@ -54,7 +54,7 @@ impl Router {
         }
     }
 
-    /// Whether all that a replica's engine holds is known.
+    /// Returns true if the cache contents of a replica's engine are known completely.
     #[must_use]
     pub fn is_cache_known(&self, replica: ReplicaId) -> bool {
         self.residency.lock().is_exact(replica)

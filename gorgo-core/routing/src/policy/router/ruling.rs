@@ -1,9 +1,9 @@
-//! What decides, as a whole: the policies, their weights, their tuners. It can be replaced while requests run: a
-//! decision holds the one that it began with to its end, and the next one gets the new one.
+//! Everything that decides: the policies, their weights, their tuners. It can be replaced while requests run: a
+//! decision keeps the set that it began with to its end, and the next one gets the new set.
 //!
-//! Policies are called by their place in the list. One that is as it was stays the very same, with its weights and its
-//! tuner; one that changed, or whose plugin was built anew, gets a new number, so that the rows before and after are told
-//! apart. What is known of replicas, caches and rates belongs to the router and stays.
+//! Policies are identified by their position in the list. An unchanged one stays the same object, with its weights and
+//! its tuner; one that changed, or whose plugin was rebuilt, gets a new number, so that the rows before and after can
+//! be told apart. What is known of replicas, caches and rates belongs to the router and stays.
 
 use std::sync::Arc;
 
@@ -16,15 +16,15 @@ use crate::model::{At, Generation, PolicyBuildId, Record, Replica, RequestView, 
 use crate::policy::{Policies, Policy};
 use crate::tune::Tuner;
 
-/// The policies with what they decide by.
+/// The policies with their weights and tuners.
 #[derive(Debug)]
 pub(super) struct Ruling {
     pub(super) policies: Arc<Policies>,
-    /// By place.
+    /// By position.
     pub(super) weights: Vec<Arc<ArcSwap<Weights>>>,
-    /// By place; `None` where nothing is tuned.
+    /// By position; `None` if the policy is not tuned.
     pub(super) tuners: Vec<Option<Arc<Mutex<Tuner>>>>,
-    /// The number of the next policy that is new.
+    /// The number of the next new policy build.
     next: u16,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Ruling {
 #[derive(Debug)]
 pub struct Succession {
     ruling: Ruling,
-    /// Places whose policy is new.
+    /// Positions whose policy is new.
     places: Vec<usize>,
 }
 
@@ -54,8 +54,8 @@ impl Ruling {
         }
     }
 
-    /// What the policy's shadows would have chosen on the same snapshot, each by a chance of its own: with the serving policy's
-    /// draw, whether both chose the same would depend on what was drawn, and no weighting by propensity could mend it.
+    /// Choices of the policy's shadows on the same snapshot, each with its own random number: with the serving policy's
+    /// draw, whether both agree would depend on what was drawn, and no weighting by propensity could correct that.
     pub(super) fn shadows(
         &self,
         policy: &Policy,
@@ -68,7 +68,8 @@ impl Ruling {
             let Some(shadow) = self.policies.get(*id) else { continue };
             let weights = self.weights[id.index()].load();
             let request = RequestView { turn: work.shadow_turns[place], ..*request };
-            // The multiplier is 2^64 divided by the golden ratio.
+            // The multiplier is 2^64 divided by the golden ratio: it spreads neighbouring ids over all bits of the
+            // seed.
             let own = seed ^ (u64::from(shadow.id.0) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             let choice = evaluate(shadow, &weights, &request, &work.candidates, own, &mut work.scratch);
             if let Some(Choice { row, .. }) = choice {
@@ -83,7 +84,7 @@ impl Ruling {
     }
 }
 
-/// A tuner where there is a plan, which was checked by building a tuner of it. It begins with these weights.
+/// A tuner if there is a plan, which was checked by building a tuner from it. It begins with these weights.
 fn tuner(policy: &Policy, weights: Weights, fleet: &[Replica]) -> Option<Arc<Mutex<Tuner>>> {
     let mut plan = policy.tune.clone()?;
     for dimension in &mut plan.space.dimensions {
@@ -93,60 +94,63 @@ fn tuner(policy: &Policy, weights: Weights, fleet: &[Replica]) -> Option<Arc<Mut
     plan.tuner(policy.id, weights, names).ok().map(|tuner| Arc::new(Mutex::new(tuner)))
 }
 
-/// What differs in the names and places of policies, or in which one is the default, for people.
+/// Differences in the names and positions of policies, or in the default, for operators.
 fn difference(old: &Policies, new: &Policies) -> Option<String> {
     let only_in = |one: &Policies, other: &Policies| {
         let names: Vec<&str> = one.list.iter().map(|policy| &*policy.name).collect();
+        // Rows and options refer to positions, so names cannot come and go while the router runs.
         let gone = names.into_iter().filter(|name| other.named(name).is_none());
         gone.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
     };
     let (came, went) = (only_in(new, old), only_in(old, new));
     let mut said = Vec::new();
     if !came.is_empty() {
-        said.push(format!("policies that were not there: {came}"));
+        said.push(format!("new policies: {came}"));
     }
     if !went.is_empty() {
-        said.push(format!("policies that are gone: {went}"));
+        said.push(format!("removed policies: {went}"));
     }
     let name = |policies: &Policies| policies.get(policies.default).map(|policy| Arc::clone(&policy.name));
     if let (Some(was), Some(is)) = (name(old), name(new))
         && was != is
     {
-        said.push(format!("the default is `{is}` and was `{was}` (`gorgo ctl pin {is}` needs no restart)"));
+        said.push(format!("the default changed from `{was}` to `{is}` (`gorgo ctl pin {is}` needs no restart)"));
     }
     if said.is_empty() {
         let moved = old.list.iter().zip(&new.list).find(|(old, new)| old.name != new.name)?;
-        said.push(format!("policies changed places, first `{}` and `{}`", moved.0.name, moved.1.name));
+        said.push(format!("policies changed their order, first `{}` and `{}`", moved.0.name, moved.1.name));
     }
     Some(said.join("; "))
 }
 
-/// Whether nothing of a policy is new: neither its text nor a library.
+/// Returns true if nothing of a policy is new: neither its text nor a library.
 fn is_same(old: &Policy, new: &Policy) -> bool {
     old.sha256 == new.sha256 && old.libraries().eq(new.libraries())
 }
 
-/// The weights that a policy goes on with: those that were found, where its terms and their bounds are as they were;
-/// else those that are configured.
+/// Weights that a policy continues with: the tuned ones if its terms and their bounds are unchanged;
+/// else the configured ones.
 fn heritage(old: &Policy, found: &Weights, new: &Policy) -> Weights {
+    // Tuned weights only make sense for the same terms within the same bounds.
     let alike = old.terms.len() == new.terms.len()
         && old.terms.iter().zip(&new.terms).all(|(old, new)| old.name == new.name && old.weight == new.weight);
     if alike { Weights { generation: Generation(0), values: found.values.clone() } } else { new.weights() }
 }
 
 impl Router {
-    /// Makes policies ready that were built again for the same fleet. Nothing has changed yet. `None`: all are as they
-    /// were.
+    /// Prepares policies that were built again for the same fleet. Nothing changes yet. `None`: all are
+    /// unchanged.
     ///
     /// # Errors
-    /// What only a restart can change.
+    /// A change that needs a restart.
     pub fn succession(&self, mut policies: Policies) -> Result<Option<Succession>, String> {
         let old = self.ruling.load_full();
         if let Some(difference) = difference(&old.policies, &policies) {
-            return Err(format!("{difference}: restart for that"));
+            return Err(format!("{difference}: restart gorgo to apply that"));
         }
+        // Counters of the old windows cannot be converted to the new ones.
         if old.policies.windows != policies.windows {
-            return Err("windows of concentration constraints changed: restart for that".to_owned());
+            return Err("windows of share constraints changed: restart gorgo to apply that".to_owned());
         }
         let mut ruling = Ruling {
             policies: Arc::clone(&old.policies),
@@ -157,15 +161,17 @@ impl Router {
         let mut places = Vec::new();
         for (place, policy) in policies.list.iter_mut().enumerate() {
             let before = &old.policies.list[place];
+            // Kept as the same object, so that its number, weights and tuner stay valid.
             if is_same(before, policy) {
                 *policy = Arc::clone(before);
                 continue;
             }
+            // The number is assigned here, so nobody else may hold the policy yet.
             let Some(new) = Arc::get_mut(policy) else {
-                return Err("a policy that is in use already cannot take over".to_owned());
+                return Err("a policy that is already in use cannot take over".to_owned());
             };
             new.id = PolicyBuildId(ruling.next);
-            ruling.next = ruling.next.checked_add(1).ok_or("too many policies in one run: restart")?;
+            ruling.next = ruling.next.checked_add(1).ok_or("too many policy builds in one run: restart gorgo")?;
             let weights = heritage(before, &old.weights[place].load(), new);
             ruling.tuners[place] = tuner(new, weights.clone(), &self.fleet);
             ruling.weights[place] = Arc::new(ArcSwap::from_pointee(weights));
@@ -175,14 +181,16 @@ impl Router {
         Ok((!places.is_empty()).then_some(Succession { ruling, places }))
     }
 
-    /// From the next decision on these policies decide. Gives what the tuners that go have to write down.
+    /// Makes these policies decide from the next decision onwards. Returns the last records of the tuners that they
+    /// replace.
     pub fn take_over(&self, succession: Succession, at: At) -> Vec<Record> {
         let Succession { ruling, places } = succession;
         let old = self.ruling.swap(Arc::new(ruling));
         let mut records = Vec::new();
+        // After the swap, so that no new decision is assigned to a tuner that has stopped.
         for tuner in places.into_iter().filter_map(|place| old.tuners[place].as_ref()) {
             let mut tuner = tuner.lock();
-            tuner.disturbed("the policy was loaded anew", at);
+            tuner.disturbed("the policy was reloaded", at);
             records.append(&mut tuner.records());
         }
         records

@@ -22,8 +22,8 @@ use crate::policy::Policies;
 /// Age at which an observed TTFT counts half, ms: long enough for a dozen requests at one a second.
 const LATENCY_HALF_LIFE_MS: f64 = 10_000.0;
 
-/// A request that met more backlog than this teaches nothing of what service takes, ms: it would be taken for slowness,
-/// and the slow replica be given less to learn from. Source: design study, section 3, "Learning".
+/// Backlog above which a request teaches nothing about service times, ms: its wait would be mistaken for slowness,
+/// and the slow replica would get fewer requests to learn from.
 const UNHURRIED_BACKLOG_MS: f64 = 50.0;
 
 /// Facts per replica, and turns per policy.
@@ -37,7 +37,7 @@ pub(super) struct State {
     shares: Shares,
     latency: Latency,
     pub(super) backlog: Backlog,
-    /// What service takes a request that waits for nobody; its queue is always 0.
+    /// Service times of requests that met no backlog; its queue is always 0.
     pub(super) service: Rates,
     pub(super) answers: Answers,
     pub(super) hits: Hits,
@@ -48,13 +48,13 @@ pub(super) struct State {
     turns: Vec<u64>,
 }
 
-/// What was reserved in the step that chose, and what was believed then. [`State::finish`] takes it back.
+/// Load reserved in the step that chose, and the predictions at that time. [`State::finish`] takes it back.
 #[derive(Debug)]
 pub(super) struct Reserved {
     pub(super) load: load::Ticket,
     line: backlog::Ticket,
     pub(super) predicted_ttft_ms: Option<f64>,
-    /// What the rates learn from; `None` where the round trip was unknown.
+    /// Input of the rates; `None` if the round trip was unknown.
     facts: Option<RateFacts>,
     rtt_ms: f64,
     backlog_ms: f64,
@@ -69,9 +69,9 @@ pub(super) struct Reserved {
 pub(super) struct Ended<'a> {
     pub(super) ending: &'a Ending,
     pub(super) at: At,
-    /// Whether what was believed cached had long not been used.
+    /// True if the blocks believed cached had not been used for long.
     pub(super) old: bool,
-    /// Whether it had been among the least recently used.
+    /// True if they were among the least recently used.
     pub(super) near_tail: bool,
 }
 
@@ -80,7 +80,7 @@ pub(super) struct Dispatch {
     /// Row of the chosen replica.
     pub(super) row: usize,
     pub(super) at: At,
-    /// Whether its first token will be seen.
+    /// True if its first token will be seen.
     pub(super) streams: bool,
     /// Work in the facts that only waits at the gate: the request does not meet it in the engine.
     pub(super) ahead: Ahead,
@@ -115,9 +115,9 @@ impl State {
         }
     }
 
-    /// Fills the candidates' columns but for what the index and the connections say. All of them, whatever the policy and
-    /// its shadows read: the store's rows, the reservation and the gate want most of them, and asking whether the rest is
-    /// wanted would take as long as filling it.
+    /// Fills the candidates' columns except those of the index and the connections. All of them, whatever the policy
+    /// and its shadows read: the store's rows, the reservation and the gate need most of them, and checking which of
+    /// the rest are needed would take as long as filling them.
     pub(super) fn fill(
         &mut self,
         model: Option<&str>,
@@ -145,6 +145,7 @@ impl State {
     /// Charges the request to the chosen row.
     pub(super) fn reserve(&mut self, dispatch: &Dispatch, request: &RequestView, facts: &Candidates) -> Reserved {
         let Dispatch { row, at, streams, ahead } = *dispatch;
+        // Rates learn from the load that the engine saw, without the requests that waited at the gate.
         let replica = facts.replica[row];
         let uncached_tokens = facts.uncached_tokens(request, row);
         let rate_facts = facts.rtt_ms[row].map(|rtt_ms| RateFacts {
@@ -153,6 +154,7 @@ impl State {
             queued_uncached_tokens: facts.queued_uncached_tokens[row].saturating_sub(ahead.uncached_tokens),
             decoding: facts.decoding[row],
         });
+        // An unknown round trip counts as 0 for the backlog; the rates do not learn from such a request at all.
         let rtt_ms = facts.rtt_ms[row].unwrap_or(0.0);
         let work_ms = facts.service_ms_per_token[row] * facts.likely_uncached_tokens[row];
         self.shares.record(at, replica, request.prompt_tokens, uncached_tokens);
@@ -173,19 +175,21 @@ impl State {
     /// The prefill of a request is done.
     pub(super) fn first_token(&mut self, reserved: &mut Reserved, at: At) {
         self.load.first_token(&mut reserved.load);
+        // Only the first content ends the prefill; later calls change nothing.
         if reserved.first_token.is_none() {
             reserved.first_token = Some(at);
             self.backlog.first_token(at, &reserved.line, reserved.rtt_ms);
         }
     }
 
-    /// Releases the load, and learns from a request that ended well. Gives back how many times as large the mirror of
-    /// that replica's cache must become, if it must.
+    /// Releases the load, and learns from a request that ended well. Returns the factor by which the mirror of
+    /// that replica's cache must grow, if any.
     pub(super) fn finish(&mut self, replica: ReplicaId, reserved: Reserved, ended: &Ended<'_>) -> Option<f64> {
         let Ended { ending, at, .. } = *ended;
         self.load.release(reserved.load);
         self.backlog.release(reserved.line, reserved.rtt_ms);
         self.latency.record(at, replica, ending);
+        // A failed request teaches nothing about the speed of a replica.
         if !ending.completed {
             return None;
         }
@@ -196,17 +200,19 @@ impl State {
             self.answers.record(replica, reserved.inflight, tokens, decode_ms);
         }
         if let (Some(mut facts), Some(ttft_ms)) = (reserved.facts, ending.ttft_ms) {
+            // The engine's own count of cached tokens replaces the prediction: the rates learn from the work that was really done.
             if let (Some(prompt), Some(cached)) = (usage.prompt_tokens, usage.cached_tokens) {
                 facts.uncached_tokens = prompt.saturating_sub(cached);
             }
             self.rates.learn(replica, &Sample { facts, ttft_ms });
             if reserved.backlog_ms < UNHURRIED_BACKLOG_MS {
+                // These rates have no queue: such a request met almost none.
                 facts.queued_uncached_tokens = 0;
                 self.service.learn(replica, &Sample { facts, ttft_ms });
             }
         }
         let actual = usage.cached_tokens?;
-        // What was believed, in the engine's own tokens: bytes only estimate them.
+        // The prediction in the engine's own tokens: bytes only estimate them.
         let (estimated, counted) = (reserved.prompt_tokens, usage.prompt_tokens.unwrap_or(reserved.prompt_tokens));
         let predicted = u64::from(reserved.cached_tokens) * u64::from(counted) / u64::from(estimated.max(1));
         let predicted = u32::try_from(predicted).unwrap_or(u32::MAX);
@@ -215,19 +221,20 @@ impl State {
         self.mirror.record(replica, Finding { prompt: counted, predicted, actual, old, near_tail })
     }
 
-    /// Takes in an event; answers with the replica whose engine restarted, if it says so.
+    /// Takes in an event; returns the replica whose engine restarted, if the event shows that.
     pub(super) fn apply(&mut self, event: &Event) -> Option<ReplicaId> {
         self.rtt.apply(event);
         self.load.apply(event);
         self.fleet.apply(event);
         let restarted = self.reports.apply(event).map(|Restarted(replica)| replica);
         match event {
+            // The event itself says so; otherwise the restart is inferred from the engine's report.
             Event::Restarted { replica } => Some(*replica),
             _ => restarted,
         }
     }
 
-    /// A replica's KV capacity in tokens, where known, corrected by what was found of it, and a model it serves, whose
+    /// KV capacity of a replica in tokens, if known, corrected by observation, and a model that it serves, whose
     /// tokens these are.
     pub(super) fn capacity(&self, replica: ReplicaId) -> Option<(f64, Option<Arc<str>>)> {
         #[expect(clippy::cast_precision_loss, reason = "KV caches stay far below 2^53 tokens")]
@@ -235,12 +242,12 @@ impl State {
         Some((tokens, self.fleet.models(replica).first().cloned()))
     }
 
-    /// How many decisions a policy made before.
+    /// Number of decisions that a policy has made.
     pub(super) fn turn(&self, policy: PolicyIndex) -> u64 {
         self.turns[policy.index()]
     }
 
-    /// It made one more.
+    /// Counts one more decision.
     pub(super) fn next_turn(&mut self, policy: PolicyIndex) {
         self.turns[policy.index()] += 1;
     }

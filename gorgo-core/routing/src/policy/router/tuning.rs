@@ -1,6 +1,7 @@
-//! The tuners of the policies: whose weights a decision is made with, and what its outcome says of them.
+//! The tuners of the policies: they provide the weights of a decision, and learn from its outcome.
 //!
-//! Whoever drives a router shows it every record it takes down ([`Router::tuning`]) and takes down what comes back.
+//! The driver of a router passes every record that it stores to [`Router::tuning`] and stores the records that come
+//! back.
 
 use std::sync::Arc;
 
@@ -10,8 +11,8 @@ use crate::model::{At, EventKind, PolicyIndex, Prompt, Record, Weights};
 use crate::tune::{Assigned, Stamp};
 
 impl Ruling {
-    /// The weights of a decision, and its place in an experiment. A retry is decided with the weights of the first
-    /// attempt and has no place of its own.
+    /// The weights of a decision, and its position in a trial. A retry uses the weights of the first
+    /// attempt and has no position in it.
     pub(super) fn assigned(&self, prompt: &Prompt, context: &DecisionContext<'_>) -> Assigned {
         let DecisionContext { policy, id, seed, at, exclude } = *context;
         let in_force = || Assigned { weights: self.weights[policy.index()].load_full(), stamp: None };
@@ -23,7 +24,7 @@ impl Ruling {
         tuner.lock().assign(prompt.session_hash, seed, at)
     }
 
-    /// Nobody could be chosen.
+    /// Reports that no replica could be chosen.
     pub(super) fn withdrawn(&self, policy: PolicyIndex, stamp: Option<Stamp>, at: At) {
         if let Some(tuner) = &self.tuners[policy.index()] {
             tuner.lock().withdrawn(stamp, at);
@@ -32,8 +33,8 @@ impl Ruling {
 }
 
 impl Router {
-    /// Shows a record to the tuners: decisions, outcomes, and what happened to the fleet. What comes back is to be
-    /// taken down *before* the record itself: a decision's weights before the decision.
+    /// Passes a record to the tuners: decisions, outcomes, and changes of the fleet. The records that come back must be
+    /// stored *before* the record itself: a decision's weights before the decision.
     pub fn tuning(&self, record: &Record, at: At) -> Vec<Record> {
         let mut said = Vec::new();
         let disturbance = match record {
@@ -57,6 +58,7 @@ impl Router {
                 _ => disturbance.iter().for_each(|why| tuner.disturbed(why, at)),
             }
             said.append(&mut tuner.records());
+            // The tuner may have accepted a proposal: the next decision must use it.
             if weights.load().generation != tuner.incumbent().generation {
                 weights.store(Arc::clone(tuner.incumbent()));
             }
@@ -64,7 +66,7 @@ impl Router {
         said
     }
 
-    /// The router stops: generations on trial are not counted. What comes back is to be taken down.
+    /// Stops the tuners: generations on trial are not counted. The records that come back must be stored.
     pub fn stop_tuning(&self, at: At) -> Vec<Record> {
         let mut said = Vec::new();
         for tuner in self.ruling.load().tuners.iter().flatten() {
@@ -75,10 +77,10 @@ impl Router {
         said
     }
 
-    /// Goes on where the tuner of an earlier run stopped: its saved state, and the highest generation it began.
+    /// Continues where the tuner of an earlier run stopped: its saved state, and the highest generation it began.
     ///
     /// # Errors
-    /// Why the state is refused; the policy starts with the weights as configured then.
+    /// The reason why the state is refused; the policy then starts with the configured weights.
     pub fn resume_tuning(&self, policy: PolicyIndex, state: Option<&str>, last: u64) -> Result<(), String> {
         let ruling = self.ruling.load();
         let Some(Some(tuner)) = ruling.tuners.get(policy.index()) else {
@@ -88,6 +90,7 @@ impl Router {
         let resumed = match state {
             Some(state) => tuner.resume(state, last),
             None => {
+                // Without a usable state the numbers still continue: a generation number names one row only.
                 tuner.number_from(last);
                 Ok(())
             }
@@ -96,7 +99,7 @@ impl Router {
         resumed
     }
 
-    /// What a policy's tuner does now, for people; `None` where nothing is tuned.
+    /// Status of a policy's tuner, for operators; `None` if the policy is not tuned.
     #[must_use]
     pub fn tuner_said(&self, policy: PolicyIndex) -> Option<String> {
         let ruling = self.ruling.load();
@@ -104,7 +107,7 @@ impl Router {
         Some(tuner.lock().said().to_owned())
     }
 
-    /// The weights that won last; those in force where nothing is tuned. `None` for an unknown policy.
+    /// The weights that won last; those in force if nothing is tuned. `None` for an unknown policy.
     #[must_use]
     pub fn incumbent(&self, policy: PolicyIndex) -> Option<Arc<Weights>> {
         match self.ruling.load().tuners.get(policy.index())? {

@@ -1,6 +1,6 @@
-//! What a router knows that is worth more than a restart: the prefix index, and what it learned of each replica. Taken
-//! out for the store, and put back into a new router before its first decision; or later, since nothing here waits for
-//! a decision or holds one up for long.
+//! State of a router that is worth keeping over a restart: the prefix index, and the rates learned of each replica.
+//! Exported for the store, and restored into a new router before its first decision; or later, since nothing here waits
+//! for a decision or delays one for long.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -9,23 +9,23 @@ use super::Router;
 use crate::feature::prefix::{Remembered, Restored};
 use crate::model::{At, Event, ReplicaId};
 
-/// A part of what was stored that is not used, and why.
+/// A part of the stored state that is not used, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
-    /// Which part.
+    /// Name of the part.
     pub part: &'static str,
-    /// Why.
+    /// Reason.
     pub cause: String,
 }
 
-/// What was learned of one replica. Each part is read on its own, so that one that is wrong costs only itself.
+/// State learned about one replica. Each part is read separately, so that a faulty one costs only itself.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Learned {
     version: u32,
     /// See `feature::rates`.
     #[serde(default)]
     rates: Value,
-    /// The same of requests that waited for nobody.
+    /// The same for requests that met no backlog.
     #[serde(default)]
     service: Value,
     /// See `feature::hit`.
@@ -42,31 +42,32 @@ struct Learned {
 const VERSION: u32 = 1;
 
 impl Router {
-    /// What a replica is believed to hold, newest use first, at most `most_blocks` blocks.
+    /// Blocks that a replica is believed to hold, newest use first, at most `most_blocks` blocks.
     #[must_use]
     pub fn remember_index(&self, replica: ReplicaId, most_blocks: usize) -> Vec<Remembered> {
         self.index.remember(replica, most_blocks)
     }
 
-    /// Says that uses from `oldest` on will come back; before the first decision.
+    /// Declares that uses from `oldest` onwards will be restored; before the first decision.
     pub fn index_begins_at(&self, oldest: At) {
         self.index.begin_at(oldest);
     }
 
-    /// Puts back what a replica held, newest use first. Only where its engine is surely still the same.
+    /// Restores the blocks of a replica, newest use first. Only if its engine is certainly still the same process.
     pub fn restore_index(&self, replica: ReplicaId, uses: &[Remembered]) -> Restored {
         self.index.restore(replica, uses)
     }
 
-    /// What was learned of a replica, as JSON for the next run.
+    /// State learned about a replica, as JSON for the next run.
     #[must_use]
     pub fn learned(&self, replica: ReplicaId) -> String {
         let state = self.state.lock();
         let (rates, service) = (state.rates.learned(replica), state.service.learned(replica));
         let (hits, mirror) = (state.hits.learned(replica), state.mirror.factor(replica));
         let answers = state.answers.learned(replica);
+        // JSON is written after the lock is released.
         drop(state);
-        // Numbers and lists of them can always be written.
+        // Numbers and lists of them can always be serialized.
         let value = |written: Result<Value, serde_json::Error>| written.unwrap_or_default();
         let learned = Learned {
             version: VERSION,
@@ -79,15 +80,15 @@ impl Router {
         serde_json::to_string(&learned).unwrap_or_default()
     }
 
-    /// Goes on from what an earlier run learned of a replica. Gives the parts that are refused, each with its reason;
-    /// the others are used.
+    /// Continues from the state that an earlier run learned about a replica. Returns the refused parts, each with its
+    /// reason; the others are used.
     pub fn go_on_from(&self, replica: ReplicaId, text: &str) -> Vec<Refused> {
         let learned: Learned = match serde_json::from_str(text) {
             Ok(learned) => learned,
             Err(cause) => return vec![Refused { part: "all", cause: cause.to_string() }],
         };
         if learned.version != VERSION {
-            let cause = format!("it is of version {}, known is {VERSION}", learned.version);
+            let cause = format!("it has version {}; this gorgo reads version {VERSION}", learned.version);
             return vec![Refused { part: "all", cause }];
         }
         let mut refused = Vec::new();
@@ -100,13 +101,13 @@ impl Router {
         refused
     }
 
-    /// A round trip that an earlier run measured. It says nothing of whether the replica is up.
+    /// Takes in a round trip that an earlier run measured. This says nothing about whether the replica is up.
     pub fn recall_rtt(&self, replica: ReplicaId, at: At, rtt_ms: f64) {
         self.state.lock().rtt.apply(&Event::Probe { replica, at, rtt_ms: Some(rtt_ms) });
     }
 }
 
-/// Reads one part and uses it; one that is absent was not learned.
+/// Reads and applies one part; an absent part was not learned.
 fn part<T: serde::de::DeserializeOwned>(
     name: &'static str,
     value: Value,

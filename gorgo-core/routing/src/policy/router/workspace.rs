@@ -1,4 +1,4 @@
-//! Where decisions are worked out: columns that are filled anew for each and never freed.
+//! Working memory of decisions: columns that are filled again for each and never freed.
 
 use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64;
@@ -16,9 +16,9 @@ pub(super) struct Workspace {
     pub(super) blocks: Vec<u32>,
     /// Round trips that the request needs, per replica.
     pub(super) trips: Vec<Option<f64>>,
-    /// Turns of the policy's shadows, as it lists them.
+    /// Turns of the policy's shadows, in the policy's order.
     pub(super) shadow_turns: Vec<u64>,
-    /// What never changes: who is in which row.
+    /// Columns that never change: the replica of each row.
     columns: Columns,
 }
 
@@ -31,7 +31,7 @@ struct Columns {
 }
 
 impl Workspace {
-    /// Nothing known but who the candidates are and how much of the prompt each holds (`blocks`).
+    /// Resets all facts except the candidates' identities and the part of the prompt that each has cached (`blocks`).
     pub(super) fn begin(&mut self, reach: Reach) {
         let Self { candidates, columns, blocks, .. } = self;
         candidates.reset(columns.replica.len(), columns.windows);
@@ -44,7 +44,7 @@ impl Workspace {
     }
 }
 
-/// As many workspaces as decisions were ever being made at once. A decision that fails lets its own go.
+/// As many workspaces as there ever were decisions at once. A decision that fails drops its workspace.
 #[derive(Debug)]
 pub(super) struct Workspaces {
     free: Mutex<Vec<Workspace>>,
@@ -52,7 +52,7 @@ pub(super) struct Workspaces {
 }
 
 impl Workspaces {
-    /// For this fleet; row *i* is replica *i*.
+    /// Makes the columns for this fleet; row *i* is replica *i*.
     pub(super) fn new(fleet: &[Replica], windows: usize) -> Self {
         let mut regions: Vec<&str> = Vec::new();
         let mut region_of = |name| {
@@ -87,7 +87,8 @@ impl Workspaces {
     }
 }
 
-/// The same for a name in every process and version: sessions must find their replica again after a restart.
+/// Hash that is the same for a name in every process and version: sessions must find their replica again after a
+/// restart.
 fn name_hash(name: &str) -> u64 {
     xxh3_64(name.as_bytes())
 }

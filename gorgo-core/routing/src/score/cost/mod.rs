@@ -1,4 +1,4 @@
-//! Costs: how a policy's weighted terms become one number.
+//! Costs: the ways in which a policy's weighted terms become one number.
 
 mod sum;
 mod tail_aware;

@@ -14,7 +14,7 @@ struct Sum;
 
 impl Cost for Sum {
     fn total(&self, _signals: &[f64], _weights: &[f64], weighted: &[f64]) -> f64 {
-        // A fold from +0.0, not `Iterator::sum`, whose start (−0.0) is not promised; the order of additions is.
+        // A fold from +0.0, not `Iterator::sum`, whose start (−0.0) is not guaranteed; the order of additions is.
         weighted.iter().fold(0.0, |total, cost| total + cost)
     }
 }

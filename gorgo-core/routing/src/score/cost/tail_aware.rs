@@ -1,36 +1,36 @@
-//! A sum that bends upwards where the tail begins, so that it is the slow requests that get the fast replicas:
+//! A sum that bends upwards where the tail begins, so that the slow requests get the fast replicas:
 //!
 //! `J = T + T² / (curve·T0) + w·max(0, T − T0) + rest`   (ms)
 //!
 //! T, the predicted time to first token, is the sum of all terms that are not named below; T0 is the signal of the term
-//! named by `start`, else of the policy's one term of kind `tail-start`, and w its weight. Terms of kind `stall` and `answer`, and those listed in
-//! `outside`, are the rest: prices that have no tail. All of it is read from signals and weights, as stored. Source:
-//! design study, section 3, J_r.
+//! named by `start`, else of the policy's one term of kind `tail-start`, and w is its weight. Terms of kind `stall` and
+//! `answer`, and those listed in `outside`, are the rest: prices that have no tail. Everything is computed from signals
+//! and weights as stored, so that a stored decision can be repeated.
 
 use crate::model::{Param, ParamType, Params};
 use crate::score::{Cost, CostKind, Slot};
 
 pub(super) const KIND: CostKind = CostKind {
     kind: "tail-aware",
-    summary: "predicted TTFT, bent upwards from the term `tail-start` on, + what others lose",
+    summary: "predicted TTFT, bent upwards beyond the signal of `tail-start`, + time taken from other requests",
     params: &[
         Param {
             name: "curve",
             ty: ParamType::Number { default: Some(3.0), min: 0.01, max: 1e9 },
             unit: "",
-            help: "T² / (curve × tail start) is added; the larger, the flatter",
+            help: "T² / (curve × tail start) is added; a larger value bends less",
         },
         Param {
             name: "outside",
             ty: ParamType::TextList,
             unit: "",
-            help: "names of further terms that are no part of TTFT: they are only added",
+            help: "names of further terms that are not part of TTFT: they are only added",
         },
         Param {
             name: "start",
             ty: ParamType::Text { default: None, choices: &[] },
             unit: "",
-            help: "name of the term whose signal is where the tail begins; absent: the one of kind tail-start",
+            help: "name of the term whose signal is the start of the tail; absent: the one of kind tail-start",
         },
     ],
     build: |params, slots| Ok(Box::new(TailAware::new(params, slots)?)),
@@ -39,7 +39,7 @@ pub(super) const KIND: CostKind = CostKind {
 /// Kinds of term that are never part of TTFT.
 const OUTSIDE: [&str; 2] = ["stall", "answer"];
 
-/// No tail begins below this, ms.
+/// Lower limit of the tail's start, ms.
 const LEAST_START_MS: f64 = 1.0;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,17 +68,21 @@ impl TailAware {
         if let Some(name) = start.filter(|name| slots.iter().all(|slot| slot.name != *name)) {
             return Err(format!("`start`: no term \"{name}\""));
         }
+        // T0 is a time and the formula adds squares of times, so no other unit makes sense.
         if let Some(slot) = slots.iter().find(|slot| !slot.millis) {
             return Err(format!("the term \"{}\" is not in ms: `tail-aware` needs all terms in ms", slot.name));
         }
+        // An explicit name wins over the kind, so that an expression can provide the start.
         let starts = |slot: &Slot<'_>| start.map_or(slot.kind == "tail-start", |name| slot.name == name);
         let part = |slot: &Slot<'_>| match slot.kind {
             _ if starts(slot) => Part::TailStart,
             kind if OUTSIDE.contains(&kind) || outside.contains(&slot.name) => Part::Outside,
             _ => Part::Ttft,
         };
+        // The start comes first: a term of kind `stall` may be named as the start.
         let parts: Vec<Part> = slots.iter().map(part).collect();
         let start = parts.iter().position(|part| *part == Part::TailStart);
+        // Two starts would make the choice of T0 depend on the order of terms.
         match (start, parts.iter().filter(|part| **part == Part::TailStart).count()) {
             (Some(start), 1) => Ok(Self { curve: params.number("curve").unwrap_or(f64::INFINITY), parts, start }),
             (_, count) => Err(format!("`tail-aware` needs one term of kind \"tail-start\", found {count}")),
@@ -86,6 +90,7 @@ impl TailAware {
     }
 
     fn sum(&self, part: Part, weighted: &[f64]) -> f64 {
+        // Added in term order, so that a repeated decision is equal bit for bit.
         let of_part = self.parts.iter().zip(weighted).filter(|(own, _)| **own == part);
         of_part.fold(0.0, |total, (_, cost)| total + cost)
     }
@@ -94,6 +99,7 @@ impl TailAware {
 impl Cost for TailAware {
     fn total(&self, signals: &[f64], weights: &[f64], weighted: &[f64]) -> f64 {
         let ttft = self.sum(Part::Ttft, weighted);
+        // The quadratic part divides by the start, so it must not be near 0; a negative T must not raise the cost by its square.
         let start = signals[self.start].max(LEAST_START_MS);
         let bent = ttft.max(0.0);
         ttft + bent * bent / (self.curve * start)

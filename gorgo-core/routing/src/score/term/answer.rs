@@ -1,7 +1,7 @@
 //! Writing: the time that the rest of an answer of mean length takes at a replica, ms: `n̂·(a + b·D)`.
 //!
-//! Reads `answer_tokens`, `itl_alone_ms`, `itl_ms_per_request`, `inflight`. For policies that lean to end-to-end time;
-//! the study's weight is λ, 0 by default and 0.5 there. Source: design study, section 3, λ.
+//! Reads `answer_tokens`, `itl_alone_ms`, `itl_ms_per_request`, `inflight`. For policies that favour end-to-end time:
+//! the term's weight is the price of a ms of the answer relative to a ms of the wait for its first token.
 
 use crate::model::{Candidates, Needs, RequestView, Unit};
 use crate::score::{CostTerm, TermKind};

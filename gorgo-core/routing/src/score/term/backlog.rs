@@ -1,7 +1,6 @@
 //! Waiting: the prefill work that this router has sent to a replica and that a request sent now would wait for, ms.
 //!
-//! Reads `backlog_ms` (`feature::backlog`, a virtual clock corrected by each first token). Source: design study,
-//! section 3, B_r.
+//! Reads `backlog_ms` (`feature::backlog`, a virtual clock corrected by each first token).
 
 use crate::model::{Candidates, Needs, RequestView, Unit};
 use crate::score::{CostTerm, TermKind};

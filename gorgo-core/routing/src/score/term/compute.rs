@@ -1,8 +1,7 @@
-//! Computing: the time from a request's turn at a replica to its first token, ms: `θ0 + θ1·u + θ3·d`.
+//! Computing: the time from the start of a request's prefill at a replica to its first token, ms: `θ0 + θ1·u + θ3·d`.
 //!
 //! Reads `service_*` (learned per replica from requests that met no backlog), `likely_uncached_tokens` (u) and
-//! `decoding` (d). With the round trip and the backlog it makes the predicted time to first token. Source: design study,
-//! section 3, T_r.
+//! `decoding` (d). With the round trip and the backlog it makes the predicted time to first token.
 
 use crate::model::{Candidates, Needs, RequestView, Unit};
 use crate::score::{CostTerm, TermKind};
@@ -10,7 +9,7 @@ use crate::score::{CostTerm, TermKind};
 pub(super) const KIND: TermKind = TermKind {
     kind: "compute",
     unit: Some(Unit::Millis),
-    summary: "predicted time from the request's turn at the replica to its first token",
+    summary: "predicted time from the start of the request's prefill to its first token",
     spreads: false,
     params: &[],
     build: |_, _| Ok(Box::new(Compute)),

@@ -15,7 +15,7 @@ pub(super) const KIND: TermKind = TermKind {
             name: "value",
             ty: ParamType::Number { default: Some(0.0), min: -1e9, max: 1e9 },
             unit: "the term's",
-            help: "of every replica that `values` does not name",
+            help: "number of every replica that `values` does not name",
         },
         Param { name: "values", ty: ParamType::Table, unit: "the term's", help: "replica name = number" },
     ],

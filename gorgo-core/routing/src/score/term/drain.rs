@@ -1,9 +1,9 @@
-//! Time to work off what waits, ms: the queued uncached tokens of this router's requests without a first token, divided
-//! by what the engine says it generates.
+//! Time to work off the queue, ms: the queued uncached tokens of this router's requests without a first token, divided
+//! by the throughput that the engine reports.
 //!
-//! Reads `queued_uncached_tokens`, `engine_throughput`. Source: SMG, `least_load`: queued tokens ÷ throughput, where a
-//! silent engine counts as 2,000 tokens/s. The gauge counts generated tokens while the queue is of prompt tokens, so the
-//! time is nominal; that is the baseline.
+//! Reads `queued_uncached_tokens`, `engine_throughput`. Source: SMG, `least_load`: queued tokens ÷ throughput, where an
+//! engine that reports nothing counts as 2,000 tokens/s. The gauge counts generated tokens while the queue has prompt
+//! tokens, so the time is nominal; the baseline is defined that way.
 
 use crate::model::{Candidates, Needs, Param, ParamType, RequestView, Unit};
 use crate::score::{CostTerm, TermKind};
@@ -17,7 +17,7 @@ pub(super) const KIND: TermKind = TermKind {
         name: "nominal_tokens_per_second",
         ty: ParamType::Number { default: Some(2_000.0), min: 1.0, max: 1e9 },
         unit: "tokens/s",
-        help: "of an engine that reports none, or 0 because it is idle",
+        help: "throughput of an engine that reports none, or 0 because it is idle",
     }],
     build: |params, _| Ok(Box::new(Drain { nominal: params.number("nominal_tokens_per_second").unwrap_or(2_000.0) })),
 };

@@ -2,8 +2,8 @@
 //! policy states.
 //!
 //! Reads the facts that the text names ([`FACTS`](crate::model::FACTS)). Where a fact that is needed is unknown,
-//! so is the signal, and the term's `unknown` rule applies; a result that is not finite is given as it is, and voided by
-//! `policy::decide` like any other. The language: `expr/README.md`.
+//! so is the signal, and the term's `unknown` rule applies; a result that is not finite is returned as it is, and
+//! voided by `policy::decide` like any other. The language: `expr/README.md`.
 
 use crate::expr::{Expression, Stack};
 use crate::model::{
@@ -53,7 +53,7 @@ impl CostTerm for Signal {
         self.facts.needs()
     }
 
-    /// It can rise with load only if it reads any.
+    /// An expression can rise with load only if it reads any.
     fn spreads(&self) -> Option<bool> {
         Some(self.facts.reads_load())
     }

@@ -1,10 +1,10 @@
-//! Affinity: a replica's place in the rendezvous order of a key. 0 is the key's home, 1 where it goes when home is
-//! gone, and so on.
+//! Affinity: a replica's position in the rendezvous order of a key. 0 is the key's home, 1 the replica that takes over
+//! when the home is gone, and so on.
 //!
 //! Reads `name_hash` and the request's `session_hash` or `head_hash`. Highest-random-weight hashing (Thaler and
 //! Ravishankar, 1998): when a replica leaves, only its own keys move; when one joins, it takes its fair part of each
 //! other's. The place, not the hash itself, is the signal, since signals are rounded to thousandths and hashes that
-//! agree in three digits would tie.
+//! other. The position, not the hash itself, is the signal, since signals are rounded to thousandths and hashes that
 
 use std::cmp::Reverse;
 
@@ -14,7 +14,7 @@ use crate::score::{CostTerm, TermKind};
 pub(super) const KIND: TermKind = TermKind {
     kind: "hash",
     unit: Some(Unit::One),
-    summary: "place of the replica in the key's rendezvous order, 0 for its home",
+    summary: "position of the replica in the key's rendezvous order, 0 for its home",
     spreads: true,
     params: &[
         Param {
@@ -27,7 +27,7 @@ pub(super) const KIND: TermKind = TermKind {
             name: "choices",
             ty: ParamType::Integer { default: Some(1), min: 1, max: 65_536 },
             unit: "replicas",
-            help: "how many homes a key has: they are all at place 0",
+            help: "number of homes of a key; all of them have position 0",
         },
     ],
     build: |params, _| {
@@ -50,7 +50,7 @@ impl CostTerm for Hash {
     #[expect(clippy::cast_precision_loss, reason = "a place in a fleet of at most 65,536")]
     fn signal(&self, request: &RequestView, candidates: &Candidates, out: &mut [Option<f64>]) {
         let key = if self.head { request.head_hash } else { request.session_hash };
-        // Two replicas of equal hash (practically none) are ordered by id, so that the order of rows means nothing.
+        // Two replicas of equal hash (practically none) are ordered by id, so that the order of rows does not matter.
         let mut order: Vec<_> = (0..candidates.len())
             .map(|row| (Reverse(mix(key, candidates.name_hash[row])), candidates.replica[row], row))
             .collect();

@@ -1,8 +1,8 @@
 //! Requests in flight: this router's own at each replica, or with `reported` the larger of these and the engine's
-//! running requests, which sees what other routers sent.
+//! running requests, which includes those of other routers.
 //!
-//! Reads `inflight` (`feature::load`), `engine_running` (`feature::report`), the latter carried on by what this router
-//! sent and saw end since, but for `as_reported`. Always known: without a fresh report the own count stands.
+//! Reads `inflight` (`feature::load`), `engine_running` (`feature::report`), the latter updated by what this router
+//! sent and saw end since, unless `as_reported`. Always known: without a fresh report, the router's own count is used.
 
 use crate::model::{Candidates, Needs, Param, ParamType, RequestView, Unit};
 use crate::score::{CostTerm, TermKind};
@@ -17,13 +17,13 @@ pub(super) const KIND: TermKind = TermKind {
             name: "reported",
             ty: ParamType::Bool { default: false },
             unit: "",
-            help: "take the engine's running requests where they are more",
+            help: "use the engine's running requests where they are more",
         },
         Param {
             name: "as_reported",
             ty: ParamType::Bool { default: false },
             unit: "",
-            help: "with `reported`: the report as it is, not carried on by what was sent and ended since",
+            help: "with `reported`: use the report as it is, without the requests sent and ended since",
         },
     ],
     build: |params, _| {

@@ -5,7 +5,7 @@
 use crate::model::{Candidates, Needs, RequestView, Unit};
 use crate::score::{CostTerm, TermKind};
 
-/// A share above this counts as this: a full cache is dear, not infinite.
+/// Shares above this count as this: a full cache is expensive, not infinitely so.
 const MOST: f64 = 0.999;
 
 pub(super) const KIND: TermKind = TermKind {

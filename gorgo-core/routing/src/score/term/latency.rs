@@ -1,7 +1,7 @@
-//! Smoothed time to first token that requests met at each replica, ms.
+//! Smoothed time to first token of requests to each replica, ms.
 //!
-//! Reads `latency_ms` (`feature::latency`): measured by this router, not the time a metrics page took. Unknown until a
-//! request has completed there.
+//! Reads `latency_ms` (`feature::latency`): measured by this router, not the response time of a metrics page. Unknown
+//! until a request has completed there.
 
 use crate::model::{Candidates, Needs, RequestView, Unit};
 use crate::score::{CostTerm, TermKind};

@@ -1,7 +1,7 @@
 //! A load relative to the others': `(x − least) / (most − least)`, 0 where all are equal.
 //!
-//! Reads what `of` names. Normalised scores make unlike loads addable without units, and a difference of one request
-//! count like one of a hundred. Source: llm-d / Gateway API Inference Extension, `queue-scorer`.
+//! Reads the fact that `of` names. Normalised scores make unlike loads addable without units, and a difference of one
+//! request counts as much as one of a hundred. Source: llm-d / Gateway API Inference Extension, `queue-scorer`.
 
 use crate::model::{Candidates, Needs, Param, ParamType, RequestView, Unit};
 use crate::score::{CostTerm, TermKind};
@@ -66,7 +66,7 @@ impl CostTerm for MinMax {
             }
         }
         for (row, signal) in out.iter_mut().enumerate() {
-            // Who is not available may lie outside; it is not picked.
+            // A replica that is not available may lie outside the range; it is never picked.
             *signal = self
                 .load(candidates, row)
                 .map(|load| if most > least { ((load - least) / (most - least)).clamp(0.0, 1.0) } else { 0.0 });

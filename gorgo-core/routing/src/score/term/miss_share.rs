@@ -1,7 +1,7 @@
 //! The share of a prompt that is not in a replica's KV cache, 0 to 1.
 //!
-//! Reads `cached_tokens`. Unlike `prefill` it does not know a long prompt from a short one. Source: llm-d / Gateway API
-//! Inference Extension, `prefix-cache-scorer` (1 − matched blocks ÷ all).
+//! Reads `cached_tokens`. Unlike `prefill` it does not distinguish a long prompt from a short one. Source: llm-d /
+//! Gateway API Inference Extension, `prefix-cache-scorer` (1 − matched blocks ÷ all).
 
 use crate::model::{Candidates, Needs, RequestView, Unit};
 use crate::score::{CostTerm, TermKind};

@@ -1,9 +1,9 @@
 //! Network cost of this request on the connection that it would get, ms: the round trip × how many of them it needs.
 //!
-//! One round trip where a warm connection's window takes the whole prompt; one more for each doubling that the window
-//! lacks, and one more where the router would have to dial first. Reads `rtt_ms` and `network_trips` (the data plane's
+//! One round trip if a warm connection's window takes the whole prompt; one more for each doubling that the window
+//! still needs, and one more if the router has to dial first. Reads `rtt_ms` and `network_trips` (the data plane's
 //! connections; TCP slow start, RFC 5681 section 3.1, and its restart after idle time, section 4.1). Where nothing is
-//! known of the connections, as in `simulate`, whose links have no window, it is one.
+//! known of the connections, as in `simulate`, whose links have no window, one round trip is assumed.
 
 use crate::model::{Candidates, Needs, RequestView, Unit};
 use crate::score::{CostTerm, TermKind};

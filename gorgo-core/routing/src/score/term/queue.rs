@@ -1,8 +1,8 @@
 //! Queue cost: the prompt tokens of this router's requests that wait or run at a replica.
 //!
-//! Reads `queued_*` (`feature::load`): counted at dispatch and released exactly once, so a burst sees itself. The
-//! paper's queue is `prompt` until `completion`; the default is what a new request has to wait for: the uncached tokens
-//! of requests without a first token yet.
+//! Reads `queued_*` (`feature::load`): counted at dispatch and released exactly once, so that the requests of a burst
+//! see each other. The paper's queue is `prompt` until `completion`; the default is the work that a new request has to
+//! wait for: the uncached tokens of requests without a first token yet.
 
 use crate::model::{Candidates, Needs, Param, ParamType, RequestView, Unit};
 use crate::score::{CostTerm, TermKind};

@@ -1,7 +1,7 @@
 //! Network cost: the round trip to each replica on a warm connection, ms.
 //!
 //! Reads `rtt_ms` or `rtt_p95_ms` (`feature::rtt`). Source: GORGO paper, network term. A replica that was never
-//! measured is unknown, never 0 ms: that would make it the favourite.
+//! measured is unknown, never 0 ms: that would make it the cheapest.
 
 use crate::model::{Candidates, Needs, Param, ParamType, RequestView, Unit};
 use crate::score::{CostTerm, TermKind};

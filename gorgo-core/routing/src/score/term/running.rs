@@ -1,5 +1,5 @@
-//! Running requests, by the engine's last report, carried on by what this router sent and saw end since; or with
-//! `as_reported` not carried on, as the routers have it whose baselines this makes.
+//! Running requests by the engine's last report, updated by what this router sent and saw end since; or with
+//! `as_reported` not updated, as in the routers whose baselines need it.
 //!
 //! Reads `engine_running`, `inflight_since_report`: between two reports every decision of a burst would see the same old
 //! number. Unknown where the engine does not report it or the last report is too old.
@@ -16,7 +16,7 @@ pub(super) const KIND: TermKind = TermKind {
         name: "as_reported",
         ty: ParamType::Bool { default: false },
         unit: "",
-        help: "take the report as it is, not carried on by what was sent and ended since",
+        help: "use the report as it is, without the requests sent and ended since",
     }],
     build: |params, _| Ok(Box::new(Running { as_reported: params.bool("as_reported") })),
 };

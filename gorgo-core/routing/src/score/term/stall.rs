@@ -1,10 +1,10 @@
-//! Harm to others: the time that a request takes from all those served at a replica, ms, with its first token bought at
-//! their cost. Without it the nearest replica looks best until its answers crawl.
+//! Harm to others: the time that a request takes from all those served at a replica, ms, because its prefill delays
+//! their tokens. Without it the nearest replica looks best until its answers slow to a crawl.
 //!
-//! `E = D·(θ1·u + φ) + n̂·b·D`, times `1 + (D̄ / crowd)²`: everybody in flight there (D) stands still while the prompt is
+//! `E = D·(θ1·u + φ) + n̂·b·D`, times `1 + (D̄ / crowd)²`: all requests in flight there (D) stop while the prompt is
 //! computed (and for φ, the fixed part of a prefill batch), and each token of the n̂ that will follow slows them by b.
-//! The fuller the fleet (D̄, mean in flight), the more it counts. The term's weight is μ. Reads `inflight`, `service_*`,
-//! `likely_uncached_tokens`, `itl_ms_per_request`, `answer_tokens`. Source: design study, section 3, E_r and μ′.
+//! The fuller the fleet (D̄, mean in flight), the more it counts. The term's weight is the price μ of a ms of others.
+//! Reads `inflight`, `service_*`, `likely_uncached_tokens`, `itl_ms_per_request`, `answer_tokens`.
 
 use crate::model::{Candidates, Needs, Param, ParamType, RequestView, Unit};
 use crate::score::{CostTerm, TermKind};
@@ -19,7 +19,7 @@ pub(super) const KIND: TermKind = TermKind {
             name: "batch_ms",
             ty: ParamType::Number { default: Some(60.0), min: 0.0, max: 10_000.0 },
             unit: "ms",
-            help: "fixed time of a prefill batch; 30 to 100 made no difference in the study",
+            help: "fixed time of a prefill batch; simulations with 30 to 100 showed no difference",
         },
         Param {
             name: "crowd_requests",

@@ -1,8 +1,8 @@
-//! Where the tail of recent TTFT begins, ms; the same for every replica. The cost `tail-aware` reads it: a predicted
-//! TTFT beyond it costs `weight` times its excess more. In a `sum` it changes nothing.
+//! Start of the tail of recent TTFT, ms; the same for every replica. The cost `tail-aware` reads it: a predicted
+//! TTFT beyond it costs `weight` times its excess more. In a `sum` it makes no difference.
 //!
-//! Reads `tail_start_ms` (`feature::ttft_quantile`, the running 88 % quantile). A term, so that what a decision was made
-//! with stands in its row and can be decided again. Source: design study, section 3, T0 and w.
+//! Reads `tail_start_ms` (`feature::ttft_quantile`, the running 88 % quantile). It is a term so that the value that a
+//! decision was made with is stored in its row and the decision can be repeated.
 
 use crate::model::{Candidates, Needs, Param, ParamType, RequestView, Unit};
 use crate::score::{CostTerm, TermKind};
@@ -16,7 +16,7 @@ pub(super) const KIND: TermKind = TermKind {
         name: "initial_ms",
         ty: ParamType::Number { default: Some(1_000.0), min: 1.0, max: 600_000.0 },
         unit: "ms",
-        help: "until enough requests were seen",
+        help: "signal until enough requests were seen",
     }],
     build: |params, _| Ok(Box::new(TailStart { initial_ms: params.number("initial_ms").unwrap_or(1_000.0) })),
 };

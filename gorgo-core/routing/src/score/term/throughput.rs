@@ -1,5 +1,5 @@
 //! Generation throughput, tokens per second, by the engine's last report. A *lower* cost for the busier engine needs a
-//! negative weight; that is the baseline `throughput` of the literature, which packs rather than spreads.
+//! negative weight; that is the baseline `throughput` of the literature, which packs load instead of spreading it.
 //!
 //! Reads `engine_throughput`. Unknown where the engine does not report it or the last report is too old.
 

@@ -1,7 +1,7 @@
-//! Turns: how far each available replica is from the one whose turn it is. The lowest of it is round-robin.
+//! Turns: distance of each available replica from the one whose turn it is. The lowest distance is round-robin.
 //!
-//! Reads the request's `turn` and who is available. Turns go by replica id, so the order of rows means nothing; a
-//! replica that is not available has no turn, and its neighbours do not get twice as many.
+//! Reads the request's `turn` and the available replicas. Turns go by replica id, so that the order of rows does not
+//! matter; a replica that is not available has no turn, and its neighbours do not get twice as many requests.
 
 use crate::model::{Candidates, Needs, RequestView, Unit};
 use crate::score::{CostTerm, TermKind};
@@ -9,7 +9,7 @@ use crate::score::{CostTerm, TermKind};
 pub(super) const KIND: TermKind = TermKind {
     kind: "turn",
     unit: Some(Unit::One),
-    summary: "how many turns the replica is away from having its turn",
+    summary: "number of turns until the replica has its turn",
     spreads: true,
     params: &[],
     build: |_, _| Ok(Box::new(Turn)),

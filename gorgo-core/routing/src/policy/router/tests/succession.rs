@@ -88,9 +88,10 @@ fn what_only_a_restart_can_change_is_refused() {
     let router = probed(3, TWO, 10.0);
     let refused = |text: &str, default: &str| router.succession(policies(text, default)).unwrap_err();
     let renamed = refused(&TWO.replace("policy.two", "policy.three"), "gorgo");
-    assert_eq!(renamed, "policies that were not there: `three`; policies that are gone: `two`: restart for that");
-    let other = "the default is `one` and was `gorgo` (`gorgo ctl pin one` needs no restart): restart for that";
+    assert_eq!(renamed, "new policies: `three`; removed policies: `two`: restart gorgo to apply that");
+    let other =
+        "the default changed from `gorgo` to `one` (`gorgo ctl pin one` needs no restart): restart gorgo to apply that";
     assert_eq!(refused(TWO, "one"), other);
     let window = format!("{TWO}\n[policy.two.constraint.concentration]\nmax_share = 0.9\nwindow_secs = 17\n");
-    assert_eq!(refused(&window, "gorgo"), "windows of concentration constraints changed: restart for that");
+    assert_eq!(refused(&window, "gorgo"), "windows of share constraints changed: restart gorgo to apply that");
 }
