@@ -150,8 +150,8 @@ impl Fields {
             b"BlockStored" => {
                 let blocks = self.blocks.take().ok_or(BadFrame::Unexpected("names of stored blocks"))?;
                 let tokens = self.tokens.take().ok_or(BadFrame::Unexpected("tokens of stored blocks"))?;
-                // Blocks of other pools (sliding windows, state) do not decide whether a prompt's prefix is cached. An
-                // empty change keeps the event counted.
+                // Blocks of a hybrid model's other pools are not tracked. An empty change, since `None` would count the
+                // event as unknown.
                 if self.other_pool {
                     return Ok(Some(KvChange::Removed(Vec::new())));
                 }

@@ -173,7 +173,7 @@ impl Pupil {
                         // Exactly at the limit, so that it is reported once per run of refusals.
                         if let (Some(cause), REFUSALS) = (cause, *refused) {
                             let text = format!(
-                                "replica {} does not tokenize requests to {} ({cause} to POST {PATH}), so its cache events \
+                                "replica {} does not tokenize {} ({cause} to POST {PATH}), so its cache events \
                                  cannot be matched with those prompts",
                                 self.name,
                                 prompt.path.name()
@@ -183,7 +183,7 @@ impl Pupil {
                     }
                 }
             }
-            // Also without tokens: what was believed only from the prediction is corrected by the events.
+            // In every case: the index is compared with the events as far as this prompt's blocks are mapped by now.
             self.facts.settle(&prompt, decision, since);
             self.waiting.fetch_sub(bytes, Relaxed);
         }

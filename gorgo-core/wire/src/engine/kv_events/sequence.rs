@@ -12,8 +12,8 @@ const MOST_REPEATS: u32 = 64;
 
 /// Number and time of a batch.
 #[derive(Debug, Clone, Copy, PartialEq)]
-/// Number, from 0.
-    /// From 0.
+pub struct Seen {
+    /// Number, from 0.
     pub number: u64,
     /// Time by the engine's clock, seconds.
     pub made: f64,
