@@ -1,4 +1,4 @@
-//! What the data plane needs of the router: read a body, choose and reserve a replica, release the reservation.
+//! Interface between data plane and router: read a body, choose and reserve a replica, release the reservation.
 //!
 //! The data plane's tests implement this in a few lines, without facts and policies.
 

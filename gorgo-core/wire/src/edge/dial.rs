@@ -48,10 +48,13 @@ impl Target {
                 set_congestion(SockRef::from(&socket), name)?;
             }
             match socket.connect(address).await {
+                // The address family is fixed when a socket is made, so each address needs its own.
                 Ok(stream) => return ready(stream),
+                // Before connecting, so that it governs the connection from its first packet.
                 Err(error) => failed = error,
             }
         }
+        // Only the last failure is returned: with a single address, the usual case, that is all of them.
         Err(failed)
     }
 }
@@ -70,6 +73,7 @@ fn ready(stream: TcpStream) -> io::Result<TcpStream> {
 /// The system's error.
 pub(super) fn check_congestion(name: &str) -> io::Result<()> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
+    // The kernel checks the name against its list for any TCP socket; this one is never connected.
     set_congestion(SockRef::from(&socket), name)
 }
 

@@ -1,8 +1,8 @@
 //! Wait between choosing and sending: a request whose chosen replica has enough in flight waits here.
 //!
-//! It is decided again each time it is called, so a replica that is ejected or down meanwhile loses the requests that
-//! wait for it. There is no time-out: the queue is bounded, and a client that leaves gives its place up at once. The
-//! wait is part of the request's times, which count from the arrival of its head.
+//! A request is decided again each time it is called, so a replica that is ejected or down meanwhile loses the requests
+//! that wait for it. There is no time-out: the queue is bounded, and a client that leaves gives its place up at once.
+//! The wait is part of the request's times, which count from the arrival of its head.
 
 use std::sync::Arc;
 

@@ -29,6 +29,7 @@ impl Holders {
     pub(super) fn learn(&self, id: &[u8], replica: ReplicaId) {
         let mut generations = self.generations.lock();
         if generations[0].len() >= GENERATION {
+            // The old map is emptied and becomes the young one, which keeps its allocation.
             generations.swap(0, 1);
             generations[0].clear();
         }
@@ -91,6 +92,7 @@ impl IdSeeker {
             return None;
         }
         let room = HEAD_BYTES - self.head.len();
+        // The rest of a long response is never buffered.
         self.head.extend_from_slice(&piece[..piece.len().min(room)]);
         let id = string_member(&self.head, b"\"id\"").map(<[u8]>::to_vec);
         if id.is_some() || self.head.len() == HEAD_BYTES {

@@ -39,7 +39,7 @@ pub(super) enum Holder {
     Anyone,
     /// The one that holds what the request refers to.
     Only(ReplicaId),
-    /// Its holder is unknown: replicas are tried in turn until one does not answer 404.
+    /// The holder is unknown: replicas are tried in turn until one does not answer 404.
     InTurn,
 }
 

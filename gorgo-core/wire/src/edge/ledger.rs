@@ -59,6 +59,7 @@ impl Ledger {
     /// Opens the ledger when a request's head has arrived.
     pub(super) fn open(data: &Arc<Data>, path: ApiPath) -> Self {
         let received = data.clock.now();
+        // Retries are limited to a share of all requests, so every request counts from its arrival.
         data.retries.request(received);
         Self {
             id: data.ids.next(received),
@@ -92,6 +93,7 @@ impl Ledger {
         } else {
             self.decided = true;
             record.received = self.received;
+            // Of the first decision only: the row has room for one duration.
             record.decide_us = span_us(self.data.clock.now().since(began));
             Record::Decision(record)
         };

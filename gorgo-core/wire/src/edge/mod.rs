@@ -79,6 +79,7 @@ pub struct Readiness(Arc<AtomicBool>);
 impl Readiness {
     /// Sets the flag.
     pub fn set(&self, ready: bool) {
+        // Relaxed: the flag guards no other data.
         self.0.store(ready, Ordering::Relaxed);
     }
 
@@ -96,6 +97,7 @@ pub struct Serving(Arc<AtomicU16>);
 impl Serving {
     /// Starts with this policy.
     #[must_use]
+    // Relaxed: a decision that runs at this moment may use either policy.
     pub fn new(policy: PolicyIndex) -> Self {
         Self(Arc::new(AtomicU16::new(policy.0)))
     }
@@ -204,6 +206,7 @@ impl Data {
             .map_err(|_| UpstreamError::SessionHeader(setup.server.session_header.clone()))?;
         Ok(Arc::new(Self {
             choose: setup.choose,
+            // Before `upstreams` moves below: one window of samples per replica.
             clock: setup.clock,
             outlet: setup.outlet,
             served: setup.served,

@@ -46,6 +46,7 @@ impl ClientSocket {
         let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(limit)));
         match stalled.as_mut().poll(cx) {
             Poll::Pending => Poll::Pending,
+            // hyper drops the connection on this error, and with it the response, which aborts the engine's work.
             Poll::Ready(()) => Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read"))),
         }
     }
@@ -76,6 +77,7 @@ impl AsyncWrite for ClientSocket {
         let stream = Pin::new(this.stream.get_mut());
         let mut joined = [0; SENT_AS_ONE];
         let written = match join(pieces, &mut joined) {
+            // Events are small and frequent: the copy is cheaper than the kernel's work for several pieces.
             Some(length) => stream.poll_write(cx, &joined[..length]),
             None => stream.poll_write_vectored(cx, pieces),
         };

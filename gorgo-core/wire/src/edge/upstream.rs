@@ -91,6 +91,7 @@ impl Upstream {
             name: Arc::clone(&setup.name),
             adapter: setup.engine.adapter(),
             cached_tokens: CachedTokens::default(),
+            // The configuration allows only names that a header can carry; the fallback avoids a panic here.
             name_header: HeaderValue::from_bytes(setup.name.as_bytes())
                 .unwrap_or_else(|_| HeaderValue::from_static("?")),
             endpoint: setup.endpoint.clone(),
@@ -107,6 +108,7 @@ impl Upstream {
 
     /// Returns `true` if a 400 may have been caused by `stream_options`.
     pub(super) fn may_refuse_usage_option(&self) -> bool {
+        // Once an answer has settled the question, a 400 has another cause.
         self.usage_option.load(Ordering::Relaxed) == UNKNOWN
     }
 
@@ -133,6 +135,7 @@ impl Upstream {
         if believed == 0 && silent < SILENT_ANSWERS {
             return None;
         }
+        // Swapped, so that of several answers at once only one causes the warning.
         let said = self.cached_tokens.said.swap(true, Ordering::Relaxed);
         (!said).then(|| self.adapter.missing_cached_tokens(&self.name))
     }

@@ -270,6 +270,7 @@ impl Client {
                 .await
                 .map_err(|_| GetError::ConnectTimeout(limit))??,
         };
+        // One limit for head and body together: an engine that trickles must not block its loop.
         let exchange = timeout(limit, kept.exchange(request, most_bytes, clock));
         let (mut answer, ended) = exchange.await.map_err(|_| GetError::AnswerTimeout(limit))??;
         answer.fresh = fresh;
@@ -333,6 +334,7 @@ impl Kept {
             let (parts, body) = response.into_parts();
             let location = parts.status.is_redirection().then(|| parts.headers.get(LOCATION)).flatten();
             let location = location.and_then(|value| value.to_str().ok()).map(str::to_owned);
+            // Limited, because whatever listens there might send without end.
             let body = Limited::new(body, most_bytes).collect().await.map_err(|cause| {
                 if cause.is::<LengthLimitError>() { GetError::TooLong(most_bytes) } else { GetError::Broken(cause) }
             })?;
@@ -367,6 +369,7 @@ async fn connect(endpoint: &Endpoint, tasks: &TaskTracker) -> Result<Kept, GetEr
 }
 
 fn path_of(location: &str) -> Option<String> {
+    // Only an absolute path can be requested; a relative one is left alone.
     let uri: Uri = location.parse().ok()?;
     uri.path_and_query().map(|path| path.as_str().to_owned()).filter(|path| path.starts_with('/'))
 }

@@ -69,6 +69,7 @@ async fn missing_metrics(
     clock: &dyn Clock,
 ) -> Option<String> {
     let (path, engine) = (page.path, watched.adapter.kind.name());
+    // A redirect is followed as in a scrape, so that both judge the same page.
     match client.get_following(path, MOST_BYTES, limit, clock).await {
         Ok((answer, _)) if answer.status.is_success() => metrics::read(&answer.body, page.series)
             .is_empty()

@@ -6,9 +6,8 @@
 //! - three answers in a row with a 5xx: the engine reports itself dead;
 //! - silence for 30 s: no probe was answered, and no request in flight received a byte.
 //!
-//! It comes back after one answer if it was never up, after two in a row if it was down, so that an engine that barely
-//! works does not flap. An engine that refused a connection in between is assumed to have restarted with an empty
-//! cache.
+//! One answer brings it back if it was never up, two in a row if it was down, so that an engine that barely works does
+//! not flap. An engine that refused a connection in between is assumed to have restarted with an empty cache.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -76,8 +75,9 @@ pub enum Sign {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     /// Usable.
+    /// Usable.
     Up {
-        /// It had refused connections since its last sign of life, so its cache is empty.
+        /// True if it had refused connections since its last sign of life, so its cache is empty.
         restarted: bool,
     },
     /// Remained up as far as routing is concerned, but refused connections in between, so its cache is empty.
@@ -134,6 +134,8 @@ impl Health {
         // Bytes since the failures began prove that the engine lives and is merely too busy to accept connections.
         let heard_since = heard > since;
         let silent_ms = at.millis_since(since.max(heard));
+        // A refusal is certain: nothing listens, even if old connections still bring bytes. Other failures to connect
+        // are not.
         let cause = if sign == Sign::Refused && self.unconnected >= FAILURES_DOWN {
             "it refuses connections"
         } else if self.unconnected >= FAILURES_DOWN && !heard_since {
@@ -156,6 +158,7 @@ impl Health {
     fn count(&mut self, at: At, sign: Sign) {
         // A run of one kind of failure ends with any other result.
         let one_more = |count: u32, counts: bool| if counts { count.saturating_add(1) } else { 0 };
+        // Both count together: an engine that goes down may be refused or unreachable in turn.
         self.unconnected = one_more(self.unconnected, matches!(sign, Sign::Refused | Sign::Unreachable));
         self.server_errors = one_more(self.server_errors, sign == Sign::ServerError);
         self.answered = one_more(self.answered, sign == Sign::Answered);

@@ -1,8 +1,8 @@
 //! The probe: round trip and health of a replica. One loop per replica, on its own warm connection.
 //!
-//! It measures the network time of a request on a warm connection: from handing a light GET to the open connection to
-//! the head of its response. The first request on a fresh connection is a warm-up and not counted, and neither is
-//! connecting. (Probing through idle pool connections instead reads 2.3 to 3 times what requests pay.)
+//! The measured time is the network time of a request on a warm connection: from handing a light GET to the open
+//! connection to the head of its response. The first request on a fresh connection is a warm-up and not counted, and
+//! neither is connecting. (Probing through idle pool connections instead reads 2.3 to 3 times what requests pay.)
 
 use std::time::Duration;
 

@@ -146,6 +146,7 @@ impl StreamReader {
         }
         let mut pass = Pass { view: &mut self.view, chunk, at, out, from: 0, hold_from: 0 };
         self.events.push(chunk, &mut pass);
+        // A stream without the end of an event must not fill the memory.
         if self.events.kept_bytes() > MAX_EVENT {
             pass.view.observed.unread = true;
             self.events.forget();

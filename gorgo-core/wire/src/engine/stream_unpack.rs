@@ -98,6 +98,7 @@ impl PackedReader {
             Decoder::Gzip(decoder) => decoder.write_all(packed).and_then(|()| decoder.flush()),
             Decoder::Deflate(decoder) => decoder.write_all(packed).and_then(|()| decoder.flush()),
         };
+        // A damaged stream cannot be resumed; the bytes still pass to the client.
         self.failed = unpacked.is_err();
     }
 

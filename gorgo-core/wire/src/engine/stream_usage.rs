@@ -58,6 +58,7 @@ impl<'a> Envelope<'a> {
 
     /// Returns `true` if there is nothing but usage: the extra chunk of `stream_options.include_usage`.
     pub(super) fn only_usage(&self) -> bool {
+        // A chunk with choices also carries content or a finish reason.
         self.usage.as_ref().is_some_and(Value::is_object) && self.choices.as_ref().is_none_or(Vec::is_empty)
     }
 

@@ -134,9 +134,7 @@ impl Ear {
     fn cannot(&mut self, cause: &ZmqError) {
         if !std::mem::replace(&mut self.told, true) {
             let Source { replica, name, events, .. } = &self.source;
-            let text = format!(
-                "replica {name}: cannot receive cache events from {events}: {cause}; retrying"
-            );
+            let text = format!("replica {name}: cannot receive cache events from {events}: {cause}; retrying");
             self.senses.outlet.note(EventKind::MissingSignal, *replica, text);
         }
     }
