@@ -109,7 +109,7 @@ mod tests {
         .await;
         let models = vec!["small".to_owned()];
         assert_eq!(found(&engine, EngineKind::Vllm).await, Finding::Engine { models: models.clone(), lacks: None });
-        let lacks = Some("GET /metrics has no metric of sglang; is `engine` right?".to_owned());
+        let lacks = Some("GET /metrics has no metrics of sglang; check `engine`".to_owned());
         assert_eq!(found(&engine, EngineKind::Sglang).await, Finding::Engine { models: models.clone(), lacks });
 
         let plain = Mock::start(|request| match request.uri().path() {
@@ -121,9 +121,11 @@ mod tests {
         assert_eq!(found(&plain, EngineKind::Sglang).await, Finding::Engine { models, lacks });
 
         let files = Mock::start(|_| reply(404, "not found")).await;
-        let said = "it answers GET /v1/models with 404: no engine listens there; is `url` right?";
+        let said = "it answers GET /v1/models with 404, so no engine listens there; check `url`";
         assert_eq!(found(&files, EngineKind::OpenAi).await, Finding::Other(said.to_owned()));
-        for (status, body, part) in [(200, "<html>welcome</html>", "no list of models"), (401, "", "it wants a key")] {
+        for (status, body, part) in
+            [(200, "<html>welcome</html>", "no list of models"), (401, "", "it requires an API key")]
+        {
             let other = Mock::start(move |_| reply(status, body)).await;
             let Finding::Other(said) = found(&other, EngineKind::OpenAi).await else { panic!("{part}") };
             assert!(said.contains(part), "{said}");

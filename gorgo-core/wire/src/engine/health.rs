@@ -75,7 +75,6 @@ pub enum Sign {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     /// Usable.
-    /// Usable.
     Up {
         /// True if it had refused connections since its last sign of life, so its cache is empty.
         restarted: bool,
@@ -213,7 +212,7 @@ mod tests {
             run(&[Answered, Answered, Refused, Refused, Refused, Refused, Answered, Answered, Answered], |_| NEVER);
         assert_eq!(
             changes,
-            [(0, UP), (4, Change::Down { cause: "connections are refused" }), (7, Change::Up { restarted: true })]
+            [(0, UP), (4, Change::Down { cause: "it refuses connections" }), (7, Change::Up { restarted: true })]
         );
     }
 
@@ -221,7 +220,7 @@ mod tests {
     fn a_replica_that_is_absent_from_the_start_goes_down_and_its_first_start_is_no_restart() {
         use Sign::{Answered, Refused};
         let changes = run(&[Refused, Refused, Refused, Answered, Answered], |_| NEVER);
-        assert_eq!(changes, [(2, Change::Down { cause: "connections are refused" }), (4, UP)]);
+        assert_eq!(changes, [(2, Change::Down { cause: "it refuses connections" }), (4, UP)]);
     }
 
     #[test]
@@ -237,7 +236,7 @@ mod tests {
         signs.extend([Sign::Late; 150]);
         assert_eq!(run(&signs, at), [(0, UP)]);
         // nothing flows: silent since the second probe, down 30 s later
-        assert_eq!(run(&signs, |_| NEVER), [(0, UP), (16, Change::Down { cause: "it answers nothing" })]);
+        assert_eq!(run(&signs, |_| NEVER), [(0, UP), (16, Change::Down { cause: "it does not answer" })]);
     }
 
     #[test]
@@ -247,7 +246,7 @@ mod tests {
         let down = Change::Down { cause: "no connection can be had" };
         assert_eq!(run(&[Answered, Unreachable, Unreachable, Unreachable], |_| NEVER), [(0, UP), (3, down)]);
         // it drains: its streams go on, new requests have no chance
-        let down = Change::Down { cause: "connections are refused" };
+        let down = Change::Down { cause: "it refuses connections" };
         assert_eq!(run(&[Answered, Refused, Refused, Refused], at), [(0, UP), (3, down)]);
     }
 

@@ -1,4 +1,4 @@
-//! Replicas held back for how requests end there, and their return.
+//! Ejection of replicas for how requests end there, and their return.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,9 +41,9 @@ async fn a_replica_that_fails_is_avoided_for_a_while_and_then_tried_by_one() {
         [
             (
                 EventKind::ReplicaDown,
-                "replica e1 is held back for 2 s: requests failed there (upstream-status)".to_owned()
+                "replica e1 is ejected for 2 s: requests to it failed (upstream-status)".to_owned()
             ),
-            (EventKind::ReplicaUp, "replica e1 answers requests again; it starts slowly".to_owned()),
+            (EventKind::ReplicaUp, "replica e1 recovered; its share grows slowly".to_owned()),
         ]
     );
     assert_eq!(bench.load(), 0);
@@ -114,7 +114,7 @@ async fn a_full_engine_that_says_how_long_is_left_alone_and_the_request_goes_els
         let head = format!("POST {CHAT} HTTP/1.1\r\nhost: a\r\n{key}\r\ncontent-length: {length}\r\n\r\n");
         assert_eq!(bench.raw(format!("{head}{STREAM}")).await.status, 200);
     }
-    assert!(events(&bench).is_empty(), "nobody is held back: {:?}", events(&bench));
+    assert!(events(&bench).is_empty(), "no replica is ejected: {:?}", events(&bench));
 }
 
 #[tokio::test]

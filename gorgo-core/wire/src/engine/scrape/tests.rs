@@ -149,17 +149,17 @@ async fn what_is_missing_is_said_once_with_its_remedy() {
     assert_eq!(
         told(mock.watched(EngineKind::Sglang, None)).await,
         [
-            "missing-signal: replica a answers 401 to GET /metrics: it wants a key; name the variable that holds it with api_key_env",
-            "missing-signal: replica a answers 401 to GET /v1/models: it wants a key; name the variable that holds it with api_key_env",
+            "missing-signal: replica a answers 401 to GET /metrics: it requires an API key; set api_key_env to the variable that contains it",
+            "missing-signal: replica a answers 401 to GET /v1/models: it requires an API key; set api_key_env to the variable that contains it",
         ]
     );
     assert_eq!(
         told(unset).await[0],
-        "missing-signal: replica a answers 401 to GET /metrics: A_KEY (api_key_env) holds no key"
+        "missing-signal: replica a answers 401 to GET /metrics: A_KEY (api_key_env) contains no API key"
     );
     assert_eq!(
         told(mock.watched(EngineKind::Vllm, Some("wrong"))).await[0],
-        "missing-signal: replica a answers 401 to GET /metrics: the key in A_KEY is not accepted"
+        "missing-signal: replica a answers 401 to GET /metrics: the engine rejects the API key in A_KEY"
     );
 }
 
@@ -173,7 +173,7 @@ async fn a_page_of_another_engine_is_no_report() {
     assert_eq!(heard.events(), []);
     let records = heard.records();
     let [Record::Event(note), Record::Scrape(row)] = records.as_slice() else { panic!("{records:?}") };
-    assert_eq!(note.text, "replica a: GET /metrics has no metric of llama-cpp; is `engine` right?");
+    assert_eq!(note.text, "replica a: GET /metrics has no metrics of llama-cpp; check `engine`");
     assert!(!row.ok);
 }
 
