@@ -17,7 +17,7 @@ use super::Data;
 use super::client::live;
 use super::refuse::Reserve;
 
-/// Pause after an `accept` that failed for lack of a resource.
+/// Pause after an `accept` that failed because a resource was exhausted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Interval at which idle engine connections that are too old are closed.
 const PRUNE_INTERVAL: Duration = Duration::from_secs(1);

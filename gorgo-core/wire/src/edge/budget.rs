@@ -47,6 +47,7 @@ impl RetryBudget {
         let live = seconds.iter().filter(|second| second.of + WINDOW_SECS > now && second.of <= now);
         let (requests, retries) =
             live.fold((0_u32, 0_u32), |(requests, retries), s| (requests + s.requests, retries + s.retries));
+        // With little traffic the share alone would never allow a retry.
         let fits = f64::from(retries) + 1.0 <= (self.share * f64::from(requests)).max(ALWAYS);
         if fits {
             slot(&mut seconds, at).retries += 1;
@@ -126,7 +127,7 @@ mod tests {
         }
         let busy = (0..100).filter(|_| budget.retry(At(55_000_000))).count();
         assert_eq!(busy, 40);
-        // Ten seconds later all of it is forgotten.
+        // Ten seconds later everything has expired.
         let later = (0..100).filter(|_| budget.retry(At(65_000_000))).count();
         assert_eq!(later, 10);
     }

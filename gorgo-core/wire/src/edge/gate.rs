@@ -91,7 +91,7 @@ impl Turn {
     }
 }
 
-/// Decides a waiting request again. If only ejected replicas are left, it enters anew for those.
+/// Decides a waiting request again. If only ejected replicas are left, it enters their queues from the start.
 fn again(
     asked: &Asked,
     id: DecisionId,

@@ -1,4 +1,4 @@
-//! Holders of stored objects: which replica has a response that is to be continued, a file, or a batch.
+//! Holders of stored objects: which replica has a response that a request continues, a file, or a batch.
 //!
 //! Ids are learned from the responses that created them, and kept as hashes in two generations: when the young one is
 //! full it becomes the old one, and ids not used since are forgotten. For an unknown id, all replicas are tried in
@@ -108,6 +108,7 @@ fn string_member<'a>(json: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
     let after = json[memmem::find(json, key)? + key.len()..].trim_ascii_start().strip_prefix(b":")?;
     let value = after.trim_ascii_start().strip_prefix(b"\"")?;
     let end = memchr::memchr2(b'"', b'\\', value)?;
+    // Engines make ids without escapes; a string with one is something else, and an empty one names nothing.
     (value[end] == b'"' && end > 0).then(|| &value[..end])
 }
 

@@ -62,6 +62,7 @@ impl Ledger {
         // Retries are limited to a share of all requests, so every request counts from its arrival.
         data.retries.request(received);
         Self {
+            // Before any decision, so that refused requests have an id too.
             id: data.ids.next(received),
             data: Arc::clone(data),
             received,

@@ -232,6 +232,7 @@ impl Data {
     /// Returns `true` if `/ready` answers 200.
     #[must_use]
     pub fn is_ready(&self) -> bool {
+        // Draining counts as not ready, so that load balancers stop sending here before the port closes.
         self.readiness.get() && !self.draining.is_cancelled()
     }
 
@@ -241,6 +242,7 @@ impl Data {
     }
 
     fn upstream(&self, replica: ReplicaId) -> Option<&Upstream> {
+        // Not indexed: an id outside the fleet must not panic in the middle of a request.
         self.upstreams.get(replica.index())
     }
 
@@ -283,6 +285,7 @@ impl Data {
 
 /// Congestion control by name, after a check that this process may choose it.
 fn congestion(name: &str) -> Result<Option<Arc<str>>, UpstreamError> {
+    // Empty: the system's default, which needs no permission.
     if name.is_empty() {
         return Ok(None);
     }

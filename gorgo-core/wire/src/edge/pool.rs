@@ -1,10 +1,10 @@
 //! Connections to one replica.
 //!
 //! HTTP/1.1: idle connections are reused last in, first out, while they are younger than `server.keep_idle_ms` (engines
-//! close theirs after 5 s, and a request that meets the close is lost) and younger than the engine's own `Keep-Alive:
-//! timeout`. HTTP/2: one shared connection. A request is sent again automatically only if not a byte of it can have
-//! left, in which case hyper gives it back. A connection that is dropped instead of given back is closed at once, so
-//! that the engine stops working for a client that left.
+//! close theirs after 5 s, and a request that meets the close is lost) and younger than the `timeout` in the engine's
+//! own `Keep-Alive` header. HTTP/2: one shared connection. A request is sent again automatically only if not a byte of
+//! it can have left, in which case hyper gives it back. A connection that is dropped instead of given back is closed at
+//! once, so that the engine stops working for a client that left.
 //!
 //! Connections, including the shared one, are opened before they are needed, and again when they end: a request that
 //! has to dial pays one more round trip, which at 456 ms costs more than most choices of a replica. See
@@ -279,7 +279,7 @@ impl Pool {
                     return Ok((response, Carrier::Http1(connection)));
                 }
                 Err(mut error) => match error.take_message() {
-                    // Certainly unsent, because the engine closed the idle connection: try once more, on another one.
+                    // Certainly unsent, because the engine closed the idle connection: try once more, on a new one.
                     Some(unsent) if warm => {
                         request = unsent;
                         *trip = Trip::default();

@@ -4,7 +4,7 @@
 //!
 //! Each further attempt counts against the retry budget: a fleet that is slow as a whole must not get every request
 //! twice. If the budget is used up, the request keeps waiting and asks the budget again. Once the late replica is
-//! ejected the hedge is allowed without the budget, since that engine is then believed to do no work for anybody.
+//! ejected, the hedge is allowed without the budget: that engine is assumed to do no work at all.
 
 use std::future::poll_fn;
 use std::pin::Pin;

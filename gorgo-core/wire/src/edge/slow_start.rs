@@ -51,8 +51,8 @@ mod tests {
         TcpState { smoothed_ms: 279.0, min_ms: 279.0, window_bytes, timeout_ms: 520.0 }
     }
 
-    /// What was measured over a link of 279 ms with a prompt of 70 KB: 280 ms warm, 839 on an opened but unused
-    /// connection; 561 after 1 s without a request, 840 after 10 s.
+    /// Measured over a link of 279 ms with a prompt of 70 KB: 280 ms warm, 839 on a connection that was opened but
+    /// unused; 561 after 1 s without a request, 840 after 10 s.
     #[test]
     fn the_measured_round_trips_come_out() {
         assert!((round_trips(PROMPT, 80_000) - 1.0).abs() < 1e-9);

@@ -132,6 +132,7 @@ impl Upstream {
         // An engine without such a flag cannot be made to report them, so there is nothing to warn about.
         self.adapter.cached_tokens_flag?;
         let silent = self.cached_tokens.silent.fetch_add(1, Ordering::Relaxed);
+        // Nothing expected and few answers so far: the figure may have been 0 each time.
         if believed == 0 && silent < SILENT_ANSWERS {
             return None;
         }

@@ -295,6 +295,7 @@ impl Client {
     ) -> Result<(Answer, Option<String>), GetError> {
         let answer = self.get(path, most_bytes, limit, clock).await?;
         let Some(moved) = answer.location.as_deref().and_then(path_of) else { return Ok((answer, None)) };
+        // Once only: a second redirect is returned as it is, so that a loop of redirects cannot trap the caller.
         Ok((self.get(&moved, most_bytes, limit, clock).await?, Some(moved)))
     }
 

@@ -9,9 +9,9 @@
 //!                          ◀─────────────────1 failure──────────────┘
 //! ```
 //!
-//! Client errors, clients that leave and slow responses never count. A refusal for lack of capacity (503) counts, since
-//! sending more there helps nobody, and the ejection is short. Callers must treat an ejection as advice: if no other
-//! replica is left, an ejected one is better than none.
+//! Client errors, clients that leave and slow responses never count. A refusal because the engine is full (503) counts,
+//! since sending more there helps nobody, and the ejection is short. Callers must treat an ejection as advice: if no
+//! other replica is left, an ejected one is better than none.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -272,13 +272,13 @@ mod tests {
         At(1_000_000_000_000 + ms * 1_000)
     }
 
-    /// One attempt that fails at once.
+    /// Makes one attempt that fails at once.
     fn fail(ejections: &Ejections, ms: u64, failure: Failure) -> Option<Shift> {
         ejections.began(R, at(ms));
         ejections.ended(R, at(ms), at(ms), Some(failure))
     }
 
-    /// One attempt that is answered and completed at once.
+    /// Makes one attempt that is answered and completed at once.
     fn serve(ejections: &Ejections, ms: u64) -> Option<Shift> {
         ejections.began(R, at(ms));
         let shift = ejections.answered(R, at(ms));
@@ -347,7 +347,7 @@ mod tests {
 
     #[test]
     fn answers_to_old_requests_say_nothing_about_new_ones() {
-        // It drains: what runs goes on, new connections are refused.
+        // The replica drains: running requests continue, new connections are refused.
         let ejections = Ejections::new(2);
         (0..5).for_each(|_| ejections.began(R, at(0)));
         for ms in 1..3 {

@@ -132,6 +132,7 @@ impl Health {
         let since = self.failing_since.unwrap_or(at);
         // Bytes since the failures began prove that the engine lives and is merely too busy to accept connections.
         let heard_since = heard > since;
+        // Silence counts from the first failure or the last byte, whichever is later.
         let silent_ms = at.millis_since(since.max(heard));
         // A refusal is certain: nothing listens, even if old connections still bring bytes. Other failures to connect
         // are not.
@@ -197,7 +198,7 @@ mod tests {
         At(1_000_000_000 + probe * 2_000_000)
     }
 
-    /// Feeds signs, one each 2 s, and answers with the changes and when they came.
+    /// Feeds signs, one every 2 s, and returns the changes with their times.
     fn run(signs: &[Sign], heard: impl Fn(u64) -> At) -> Vec<(u64, Change)> {
         let mut health = Health::default();
         (0..).zip(signs).filter_map(|(n, sign)| health.sign(at(n), *sign, heard(n)).map(|change| (n, change))).collect()
@@ -235,7 +236,7 @@ mod tests {
         let mut signs = vec![Sign::Answered];
         signs.extend([Sign::Late; 150]);
         assert_eq!(run(&signs, at), [(0, UP)]);
-        // nothing flows: silent since the second probe, down 30 s later
+        // Nothing arrives: silent since the second probe, down 30 s later.
         assert_eq!(run(&signs, |_| NEVER), [(0, UP), (16, Change::Down { cause: "it does not answer" })]);
     }
 
@@ -245,7 +246,7 @@ mod tests {
         assert_eq!(run(&[Answered, Unreachable, Unreachable, Unreachable, Unreachable], at), [(0, UP)]);
         let down = Change::Down { cause: "no connection can be had" };
         assert_eq!(run(&[Answered, Unreachable, Unreachable, Unreachable], |_| NEVER), [(0, UP), (3, down)]);
-        // it drains: its streams go on, new requests have no chance
+        // The replica drains: its streams continue, new requests are refused.
         let down = Change::Down { cause: "it refuses connections" };
         assert_eq!(run(&[Answered, Refused, Refused, Refused], at), [(0, UP), (3, down)]);
     }

@@ -171,11 +171,11 @@ impl Scraper {
                 // The new process may serve other models with other limits.
                 self.models_at = None;
                 self.limits = None;
-            // llama.cpp and vLLM report no rate of their own, so it is computed from the counter.
             } else if let (None, Some(before), Some(now)) =
                 (page.report.throughput, last.generated_tokens_total, page.generated_tokens_total)
                 && at > *last_at
             {
+                // An engine without a rate on its page: computed from the counter.
                 page.report.throughput = Some((now - before).max(0.0) / at.since(*last_at).as_secs_f64());
             }
         }

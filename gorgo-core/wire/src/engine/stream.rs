@@ -152,7 +152,7 @@ impl StreamReader {
             self.events.forget();
             pass.release();
         }
-        // Slices of the engine's buffer, not copies: withholding costs no memory of its own.
+        // Slices of the engine's buffer, not copies: withholding needs no extra memory.
         if pass.view.hold == Hold::Undecided {
             pass.emit(pass.hold_from);
             pass.view.held.push(chunk.slice(pass.hold_from..));
@@ -212,6 +212,7 @@ impl SseSink for Pass<'_> {
     }
 
     fn line_ends(&mut self) {
+        // Only a `\n` directly after the removed event belongs to it.
         self.view.took_out = false;
     }
 

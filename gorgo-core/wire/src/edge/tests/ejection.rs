@@ -31,7 +31,7 @@ async fn a_replica_that_fails_is_avoided_for_a_while_and_then_tried_by_one() {
     }
     assert_eq!(engine.asked().len(), 3, "after three failures nobody is sent there");
     well.store(true, Ordering::Relaxed);
-    // Probes find it well before the hold is over.
+    // Probes find it healthy before the ejection is over.
     bench.data.vitals.ejections().probes_answer(ReplicaId(0));
     assert_eq!(bench.ask(CHAT, STREAM).await.header("x-gorgo-replica"), Some("e1"));
     bench.rows.outcomes_are(31).await;
@@ -101,11 +101,11 @@ async fn a_full_engine_that_says_how_long_is_left_alone_and_the_request_goes_els
         assert_eq!(bench.ask(CHAT, STREAM).await.status, 200);
     }
     assert_eq!(busy.asked().len(), 1);
-    // Nobody else is there: the client gets it as it is.
+    // No other replica is left: the client gets the response as it is.
     let alone = Bench::start(&[busy.address]).await;
     let answer = alone.ask(CHAT, STREAM).await;
     assert_eq!((answer.status, answer.header("retry-after")), (429, Some("20")));
-    // The limit of a client's own key says nothing of the replica: it is asked again, by others.
+    // The limit of a client's own key says nothing about the replica: other clients still use it.
     let limited = Engine::start(move |_| vec![send(full)]).await;
     let other = Engine::start(good_stream).await;
     let bench = Bench::start(&[limited.address, other.address]).await;

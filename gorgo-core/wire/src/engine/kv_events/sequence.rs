@@ -64,16 +64,15 @@ impl Sequence {
         Self { last: None, replay, asked: None, repeats: 0, doubt: false }
     }
 
-    /// Records a new connection: batches sent before it are to be requested from the returned number on. `None`: no
-    /// replay is possible; a connection that broke is then a loss.
+    /// Records a new connection. Returns the number from which batches must be requested, because some may have been
+    /// sent before it. `None`: no replay is possible; a connection that broke is then a loss.
     #[must_use]
     pub fn connected(&mut self) -> Option<u64> {
         self.doubt = !self.replay && self.last.is_some();
         self.look()
     }
 
-    /// Records a long silence: batches that may be lost since the last one are to be requested from the returned number
-    /// on.
+    /// Records a long silence. Returns the number from which batches must be requested, because the last may be lost.
     #[must_use]
     pub fn look(&mut self) -> Option<u64> {
         if !self.replay {
@@ -133,8 +132,8 @@ impl Sequence {
         vec![Act::Unsure]
     }
 
-    /// Takes the result of a replay: the batches, in order; `whole`: received to the end. The batch that caused the
-    /// replay is to be passed to [`Sequence::after`] then.
+    /// Takes the result of a replay: the batches, in order; `whole`: received to the end. Pass the batch that caused
+    /// the replay to [`Sequence::after`] next.
     pub fn replayed(&mut self, batches: &[Seen], whole: bool) -> Vec<Act> {
         let Some(why) = self.asked.take() else { return Vec::new() };
         match (why, self.last, batches.first()) {

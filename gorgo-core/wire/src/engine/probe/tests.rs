@@ -1,4 +1,4 @@
-//! The probe: what counts as a round trip, and what as lost.
+//! The probe: which results count as a round trip, and which as lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
@@ -81,7 +81,7 @@ async fn a_refused_replica_goes_down_and_comes_back_restarted() {
     let mut prober = Prober::new(mock.watched(EngineKind::Vllm, None), LIMIT, &heard.senses);
     prober.step(&heard.senses).await;
     drop(mock);
-    // until the mock's listener is really gone, connections may still be taken
+    // Until the mock's listener is really gone, connections may still be accepted.
     let fresh = || Client::new(prober.watched.endpoint.clone(), TaskTracker::new());
     while fresh().get("/", 1, LIMIT, &Ticks::new()).await.is_ok() {
         tokio::task::yield_now().await;
