@@ -146,7 +146,7 @@ pub struct DataSetup {
     pub served: Option<TellServed>,
     /// Readiness flag; set by the task that watches the fleet.
     pub readiness: Readiness,
-    /// Counter of `x-slo-ttft-ms` headers that hold no number of ms.
+    /// Counter of `x-slo-ttft-ms` headers whose value is no number of ms.
     pub unread_hints: UnreadHints,
     /// `[server]`
     pub server: Server,

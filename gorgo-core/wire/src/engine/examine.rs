@@ -124,7 +124,7 @@ mod tests {
         let said = "it answers GET /v1/models with 404, so no engine listens there; check `url`";
         assert_eq!(found(&files, EngineKind::OpenAi).await, Finding::Other(said.to_owned()));
         for (status, body, part) in
-            [(200, "<html>welcome</html>", "no list of models"), (401, "", "it requires an API key")]
+            [(200, "<html>welcome</html>", "other than a list of models"), (401, "", "it requires an API key")]
         {
             let other = Mock::start(move |_| reply(status, body)).await;
             let Finding::Other(said) = found(&other, EngineKind::OpenAi).await else { panic!("{part}") };
