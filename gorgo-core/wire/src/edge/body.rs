@@ -73,7 +73,7 @@ pub(super) async fn take_in(incoming: &mut Incoming, limits: Limits, held: &mut 
         if !held.take(bytes) {
             return Err(NotTaken::Overloaded);
         }
-        // Most bodies are one frame, which is kept without copying.
+        // The first frame is kept as it is, so that a body of a single frame is never copied.
         if first.is_empty() && joined.is_empty() {
             first = piece;
             continue;
@@ -140,7 +140,7 @@ impl Packing {
                     "deflate" => Self::Deflate,
                     _ => return Err(()),
                 };
-                // Two codings on top of each other: nobody sends that, so it is not supported.
+                // A second coding on top of the first is refused rather than half decoded.
                 if packing.replace(found).is_some() {
                     return Err(());
                 }
