@@ -244,7 +244,7 @@ mod tests {
     fn a_full_backlog_is_not_death_but_a_closed_listener_is() {
         use Sign::{Answered, Refused, Unreachable};
         assert_eq!(run(&[Answered, Unreachable, Unreachable, Unreachable, Unreachable], at), [(0, UP)]);
-        let down = Change::Down { cause: "no connection can be had" };
+        let down = Change::Down { cause: "no connection can be made" };
         assert_eq!(run(&[Answered, Unreachable, Unreachable, Unreachable], |_| NEVER), [(0, UP), (3, down)]);
         // The replica drains: its streams continue, new requests are refused.
         let down = Change::Down { cause: "it refuses connections" };
