@@ -1,10 +1,10 @@
-//! The moment from which on all requests end: what a second signal asks for, or the end of the drain's patience.
+//! Moment from which on all requests are aborted: by a second signal, or because the drain time is over.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture, WaitForCancellationFutureOwned};
 
-/// A token with a flag beside it: answers look at every piece whether it came, and a token's own look takes a lock.
+/// Token with a flag beside it: responses check at every piece, and the token's own check takes a lock.
 #[derive(Debug, Default)]
 pub(super) struct Cut {
     made: AtomicBool,
@@ -12,8 +12,9 @@ pub(super) struct Cut {
 }
 
 impl Cut {
-    /// From now on. Whoever waits for it is woken and finds it made.
+    /// Aborts all requests from now on and wakes everything that waits for it.
     pub(super) fn make(&self) {
+        // The flag before the token: a task that the token wakes must see it set.
         self.made.store(true, Ordering::Release);
         self.token.cancel();
     }

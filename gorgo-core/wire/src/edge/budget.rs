@@ -1,4 +1,4 @@
-//! Two budgets: retries as a share of requests, and bytes of request bodies held in memory.
+//! Two budgets: retries as a share of requests, and bytes of request bodies in memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,13 +7,13 @@ use parking_lot::Mutex;
 
 use gorgo_routing::model::At;
 
-/// The window that retries are counted over, s.
+/// Window over which retries are counted, s.
 const WINDOW_SECS: u64 = 10;
-/// Retries that are always allowed per window, so that a quiet router can retry at all.
+/// Retries that are always allowed per window, so that a router with little traffic can retry at all.
 const ALWAYS: f64 = 10.0;
 
-/// Retries may be at most a share of the requests of the last ten seconds. Keeps a fleet that fails from being
-/// asked twice for everything.
+/// Limits retries to a share of the requests of the last ten seconds, so that a failing fleet does not get every
+/// request twice.
 #[derive(Debug)]
 pub(super) struct RetryBudget {
     share: f64,
@@ -38,13 +38,16 @@ impl RetryBudget {
         slot(&mut seconds, at).requests += 1;
     }
 
-    /// Whether one more retry fits; it is counted if so.
+    /// Returns `true`, and counts the retry, if one more fits.
     pub(super) fn retry(&self, at: At) -> bool {
         let mut seconds = self.seconds.lock();
         let now = at.0 / 1_000_000;
+        // Slots are reused every ten seconds, so one may hold an older second; after a step of the clock, even a later
+        // one.
         let live = seconds.iter().filter(|second| second.of + WINDOW_SECS > now && second.of <= now);
         let (requests, retries) =
             live.fold((0_u32, 0_u32), |(requests, retries), s| (requests + s.requests, retries + s.retries));
+        // With little traffic the share alone would never allow a retry.
         let fits = f64::from(retries) + 1.0 <= (self.share * f64::from(requests)).max(ALWAYS);
         if fits {
             slot(&mut seconds, at).retries += 1;
@@ -57,20 +60,21 @@ fn slot(seconds: &mut [Second; 10], at: At) -> &mut Second {
     let now = at.0 / 1_000_000;
     let index = usize::try_from(now % WINDOW_SECS).unwrap_or(0);
     let second = &mut seconds[index];
+    // Left over from ten seconds ago.
     if second.of != now {
         *second = Second { of: now, ..Second::default() };
     }
     second
 }
 
-/// Bytes of all request bodies together.
+/// Budget for the bytes of all request bodies together.
 #[derive(Debug)]
 pub(super) struct ByteBudget {
     held: AtomicU64,
     limit: u64,
 }
 
-/// Bytes taken from the budget; given back when dropped.
+/// Bytes taken from the budget; released on drop.
 #[derive(Debug)]
 pub(super) struct HeldBytes {
     budget: Arc<ByteBudget>,
@@ -82,15 +86,16 @@ impl ByteBudget {
         Arc::new(Self { held: AtomicU64::new(0), limit })
     }
 
-    /// Nothing held yet.
+    /// Starts with nothing taken.
     pub(super) fn open(self: &Arc<Self>) -> HeldBytes {
         HeldBytes { budget: Arc::clone(self), bytes: 0 }
     }
 }
 
 impl HeldBytes {
-    /// Takes `bytes` more; `false`, and nothing taken, where the budget is spent.
+    /// Takes `bytes` more; returns `false` and takes nothing if that would exceed the budget.
     pub(super) fn take(&mut self, bytes: u64) -> bool {
+        // Added first and undone if over: a check before the addition would let two requests pass at once.
         let held = self.budget.held.fetch_add(bytes, Ordering::Relaxed);
         if held.saturating_add(bytes) > self.budget.limit {
             self.budget.held.fetch_sub(bytes, Ordering::Relaxed);
@@ -122,7 +127,7 @@ mod tests {
         }
         let busy = (0..100).filter(|_| budget.retry(At(55_000_000))).count();
         assert_eq!(busy, 40);
-        // Ten seconds later all of it is forgotten.
+        // Ten seconds later everything has expired.
         let later = (0..100).filter(|_| budget.retry(At(65_000_000))).count();
         assert_eq!(later, 10);
     }

@@ -1,5 +1,5 @@
-//! Decision ids: milliseconds since the epoch × 2^20 + a counter. Rising and unique per database, also when the
-//! clock steps back between two runs.
+//! Decision ids: milliseconds since the epoch × 2^20 + a counter. Increasing and unique per database, even if the clock
+//! steps back between two runs.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -8,21 +8,22 @@ use gorgo_routing::model::{At, DecisionId};
 /// Bits of the counter within one millisecond.
 const COUNTER_BITS: u32 = 20;
 
-/// Hands out ids, each above all before it.
+/// Generates ids, each above all before it.
 #[derive(Debug)]
 pub struct DecisionIds {
     last: AtomicI64,
 }
 
 impl DecisionIds {
-    /// Ids above `last`, the highest one the database holds (0 for an empty one).
+    /// Ids above `last`, the highest one in the database (0 for an empty one).
     #[must_use]
     pub const fn above(last: DecisionId) -> Self {
         Self { last: AtomicI64::new(last.0) }
     }
 
-    /// The next id. More than 2^20 ids in a millisecond run into the next one, which keeps them rising.
+    /// Next id. More than 2^20 ids in a millisecond run into the next one, which keeps them increasing.
     pub fn next(&self, now: At) -> DecisionId {
+        // Limited before the shift, which would otherwise overflow for an absurd clock.
         let millis = i64::try_from(now.0 / 1_000).unwrap_or(i64::MAX).min(i64::MAX >> COUNTER_BITS);
         let from_clock = millis << COUNTER_BITS;
         let advance = |last: i64| from_clock.max(last.saturating_add(1));

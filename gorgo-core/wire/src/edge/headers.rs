@@ -1,4 +1,4 @@
-//! Which headers cross the router. End-to-end ones do, untouched; those that belong to one connection do not.
+//! Headers that pass through the router. End-to-end headers pass unchanged; those that belong to one connection do not.
 
 use hyper::HeaderMap;
 use hyper::header::{
@@ -6,19 +6,19 @@ use hyper::header::{
     PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 
-/// The request id, passed in both directions; made from the decision id where the client sends none.
+/// Request id, passed in both directions; made from the decision id if the client sends none.
 pub(super) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-/// The name of the replica that answered.
+/// Name of the replica that answered.
 pub(super) const X_GORGO_REPLICA: HeaderName = HeaderName::from_static("x-gorgo-replica");
-/// The decision id, decimal.
+/// Decision id, decimal.
 pub(super) const X_GORGO_DECISION: HeaderName = HeaderName::from_static("x-gorgo-decision");
-/// Anthropic's way to send a key.
+/// Anthropic's header for an API key.
 pub(super) const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
 static KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 static PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
-/// Removes what belongs to one connection (RFC 9110, section 7.6.1), also what `Connection` names.
+/// Removes headers that belong to one connection (RFC 9110, section 7.6.1), including those that `Connection` names.
 pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(CONNECTION)
@@ -45,23 +45,26 @@ pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// The client's request headers as an engine gets them. `authority` and `key` are the replica's; without a key the
-/// client's own `Authorization` goes on.
+/// Request headers for an engine. `authority` and `key` are the replica's; without a key the client's own
+/// `Authorization` passes.
 pub(super) fn upstream(client: &HeaderMap, authority: &HeaderValue, key: Option<&HeaderValue>) -> HeaderMap {
     let mut headers = client.clone();
     strip_hop_by_hop(&mut headers);
+    // The body is already here, so there is nothing to wait for; its length may change by the splice.
     headers.remove(EXPECT);
     headers.remove(CONTENT_LENGTH);
     headers.insert(HOST, authority.clone());
+    // A compressed response could not be read for tokens and usage as it passes.
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     if let Some(key) = key {
         headers.insert(AUTHORIZATION, key.clone());
+        // Otherwise the engine might check the client's key instead of the configured one.
         headers.remove(X_API_KEY);
     }
     headers
 }
 
-/// The client's API key, as far as it identifies a session: only a hash of it is ever kept.
+/// API key of the client, which can identify a session; only a hash of it is ever kept.
 pub(super) fn client_key(headers: &HeaderMap) -> Option<&[u8]> {
     headers.get(AUTHORIZATION).or_else(|| headers.get(X_API_KEY)).map(HeaderValue::as_bytes)
 }

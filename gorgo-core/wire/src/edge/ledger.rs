@@ -1,6 +1,6 @@
-//! The book of one request: its decision row and its outcome row, each written once, on every path.
+//! Ledger of one request: its decision row and its outcome row, each written once, on every path.
 //!
-//! A ledger that is dropped open belongs to a client that left (or to a shutdown): hyper drops the future of a
+//! A ledger that is dropped while open belongs to a client that left (or to a shutdown): hyper drops the future of a
 //! request whose connection is gone.
 
 use std::sync::Arc;
@@ -14,33 +14,33 @@ use gorgo_routing::model::{
     ApiPath, At, DecisionId, DecisionRecord, ErrorClass, OutcomeRecord, Prompt, Record, Refusal, ReplicaId, Route,
 };
 
-/// The open book of a request.
+/// Open ledger of a request.
 pub(super) struct Ledger {
     data: Arc<Data>,
     pub(super) id: DecisionId,
     pub(super) received: At,
     path: ApiPath,
-    /// Whom the last attempt went to.
+    /// Replica of the last attempt.
     replica: Option<ReplicaId>,
-    /// Known once it was read; for refusals before that.
+    /// Known once the body was read; for refusals before that.
     pub(super) body_bytes: u64,
     pub(super) prompt: Option<Arc<Prompt>>,
     decided: bool,
     open: bool,
     predicted_ttft_ms: Option<f64>,
-    /// What it waited at the gate in all.
+    /// Total wait at the gate.
     waited: Duration,
     pub(super) predicted_cached_tokens: Option<u32>,
 }
 
-/// What was reserved for an attempt, and what is expected of it.
+/// Reservation for an attempt, with its predictions.
 pub(super) struct Reserved {
     pub(super) lease: Box<dyn Lease>,
     pub(super) predicted_ttft_ms: Option<f64>,
     pub(super) predicted_cached_tokens: u32,
 }
 
-/// How a request ended for its client.
+/// Outcome of a request for its client.
 pub(super) struct Outcome<'a> {
     pub(super) status: Option<u16>,
     pub(super) error: Option<ErrorClass>,
@@ -49,18 +49,20 @@ pub(super) struct Outcome<'a> {
 }
 
 impl Outcome<'_> {
-    /// One that brought nothing of an engine's.
+    /// Outcome without anything from an engine.
     pub(super) const fn bare(status: Option<u16>, error: ErrorClass) -> Self {
         Self { status, error: Some(error), first_byte: None, observed: None }
     }
 }
 
 impl Ledger {
-    /// Opens the book when a request's head has arrived.
+    /// Opens the ledger when a request's head has arrived.
     pub(super) fn open(data: &Arc<Data>, path: ApiPath) -> Self {
         let received = data.clock.now();
+        // Retries are limited to a share of all requests, so every request counts from its arrival.
         data.retries.request(received);
         Self {
+            // Before any decision, so that refused requests have an id too.
             id: data.ids.next(received),
             data: Arc::clone(data),
             received,
@@ -76,21 +78,23 @@ impl Ledger {
         }
     }
 
-    /// It waited at the gate.
+    /// Adds a wait at the gate.
     pub(super) fn waited(&mut self, span: Duration) {
         self.waited += span;
     }
 
-    /// Writes down whom attempt `number` goes to. `began`: when deciding began.
-    /// The time it took counts for the decision row alone.
+    /// Records the replica that attempt `number` goes to. `began`: start of the decision, whose duration is in the
+    /// decision row only.
     pub(super) fn decided(&mut self, choice: Choice, number: u16, began: At) -> Reserved {
         let Choice { mut record, lease, predicted_ttft_ms, predicted_cached_tokens } = choice;
         self.replica = Some(lease.replica());
+        // One decision row per request; later attempts only add the candidates that they were chosen from.
         let row = if self.decided {
             Record::Candidates { decision: self.id, attempt: number, rows: record.candidates }
         } else {
             self.decided = true;
             record.received = self.received;
+            // Of the first decision only: the row has room for one duration.
             record.decide_us = span_us(self.data.clock.now().since(began));
             Record::Decision(record)
         };
@@ -98,27 +102,29 @@ impl Ledger {
         Reserved { lease, predicted_ttft_ms, predicted_cached_tokens }
     }
 
-    /// The outcome is this attempt's: where two were raced, the last one chosen need not be the one that answers.
+    /// Makes the outcome this attempt's: after a hedge, the last replica chosen need not be the one that answers.
     pub(super) fn belongs_to(&mut self, attempt: &Attempt) {
         self.replica = Some(attempt.replica());
         let waited_ms = self.waited.as_secs_f64() * 1e3;
+        // Predictions start at the replica, the outcome's TTFT at the arrival of the head: the wait lies between.
         self.predicted_ttft_ms = attempt.predicted_ttft_ms.map(|ms| ms + waited_ms);
         self.predicted_cached_tokens = Some(attempt.predicted_cached_tokens);
     }
 
-    /// Closes the book of a request that was not routed.
+    /// Closes the ledger of a request that was not routed.
     pub(super) fn refuse(mut self, refusal: Refusal, status: Option<u16>) {
         self.write_refusal(refusal);
         let error = if refusal == Refusal::ClientGone { ErrorClass::ClientGone } else { ErrorClass::Refused };
         self.close(&Outcome::bare(status, error));
     }
 
-    /// Closes the book.
+    /// Closes the ledger.
     pub(super) fn end(mut self, outcome: &Outcome<'_>) {
         self.close(outcome);
     }
 
     fn write_refusal(&mut self, refusal: Refusal) {
+        // A request that was decided has its row already, even if a later attempt found no replica.
         if std::mem::replace(&mut self.decided, true) {
             return;
         }
@@ -133,6 +139,7 @@ impl Ledger {
     }
 
     fn close(&mut self, outcome: &Outcome<'_>) {
+        // Guards against a second outcome: `drop` runs after `end` as well.
         if !std::mem::replace(&mut self.open, false) {
             return;
         }
@@ -170,13 +177,13 @@ impl Drop for Ledger {
 }
 
 impl Data {
-    /// Why a request's future was dropped: its client left, or the shutdown's patience ended.
+    /// Reason why a request's future was dropped: its client left, or it was aborted by the shutdown.
     pub(super) fn abandoned(&self) -> ErrorClass {
         if self.cut.is_made() { ErrorClass::Shutdown } else { ErrorClass::ClientGone }
     }
 }
 
-/// A span in whole microseconds.
+/// Duration in whole microseconds.
 pub(super) fn micros(span: Duration) -> i64 {
     i64::try_from(span.as_micros()).unwrap_or(i64::MAX)
 }
@@ -185,7 +192,7 @@ fn span_us(span: Duration) -> u32 {
     u32::try_from(span.as_micros()).unwrap_or(u32::MAX)
 }
 
-/// A prediction in ms as whole µs; what is not finite or below zero becomes 0.
+/// Prediction in ms as whole µs; values that are not finite or below zero become 0.
 #[expect(clippy::cast_possible_truncation, reason = "clamped to 0 ..= 10^15 on the same line")]
 fn whole_micros(millis: f64) -> i64 {
     if millis.is_finite() { (millis * 1e3).round().clamp(0.0, 1e15) as i64 } else { 0 }

@@ -1,4 +1,4 @@
-//! Answers that gorgo itself gives, in OpenAI's error shape.
+//! Responses that gorgo itself gives, in OpenAI's error format.
 
 use bytes::Bytes;
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
@@ -9,11 +9,11 @@ use super::relay::AnswerBody;
 use crate::engine::Dialect;
 use gorgo_routing::model::Refusal;
 
-/// Seconds after which a client may try again when no replica was available. Where too many wait for one, the gate
-/// knows better.
+/// Seconds after which a client may retry when no replica was available. When a queue at the gate is full, the gate
+/// computes a better value.
 const RETRY_AFTER_SECS: &str = "1";
 
-/// An answer with this JSON text.
+/// Response with this JSON text.
 pub(super) fn json_text(status: StatusCode, text: String) -> Response<AnswerBody> {
     let mut response = Response::new(AnswerBody::whole(Bytes::from(text)));
     *response.status_mut() = status;
@@ -21,7 +21,7 @@ pub(super) fn json_text(status: StatusCode, text: String) -> Response<AnswerBody
     response
 }
 
-/// An error of ours. 503 and 429 carry `Retry-After`.
+/// Error response of gorgo. 503 and 429 carry `Retry-After`.
 pub(super) fn error(status: StatusCode, code: &str, message: &str) -> Response<AnswerBody> {
     let body = json!({ "error": member(status, code, message) });
     let mut response = json_text(status, body.to_string());
@@ -31,22 +31,22 @@ pub(super) fn error(status: StatusCode, code: &str, message: &str) -> Response<A
     response
 }
 
-/// 405 with the methods that the path has.
+/// 405 with the methods that the path supports.
 pub(super) fn wrong_method(allowed: &'static str) -> Response<AnswerBody> {
     let mut response = error(
         StatusCode::METHOD_NOT_ALLOWED,
         "method_not_allowed",
-        &format!("this path does not have that method; it has: {allowed}"),
+        &format!("method not allowed for this path; allowed: {allowed}"),
     );
     response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
     response
 }
 
-/// The status and code of a refusal.
+/// HTTP status and error code of a refusal.
 pub(super) const fn refusal(refusal: Refusal) -> (StatusCode, &'static str) {
     match refusal {
         Refusal::MalformedBody => (StatusCode::BAD_REQUEST, "malformed_body"),
-        // Where anybody is left to read it: its body did not arrive.
+        // Rarely read by anyone: the body did not arrive, so the client has usually left.
         Refusal::ClientGone => (StatusCode::REQUEST_TIMEOUT, "request_timeout"),
         Refusal::BodyTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large"),
         Refusal::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, "overloaded"),
@@ -68,9 +68,9 @@ fn member(status: StatusCode, code: &str, message: &str) -> Value {
     json!({ "message": message, "type": kind, "param": null, "code": code })
 }
 
-/// The event that ends a stream which broke: `error` first, so that every client that looks for it finds it.
+/// Event that ends a stream which broke. Its first member is `error`, so that every client that looks for it finds it.
 ///
-/// Anthropic's and the Responses dialect tell events apart by name and type, so these are there, too.
+/// Anthropic's API and the Responses API distinguish events by name and type, so both are included for them.
 pub(super) fn error_event(dialect: Option<Dialect>, code: &str, message: &str) -> Bytes {
     let member = member(StatusCode::BAD_GATEWAY, code, message);
     let text = match dialect {

@@ -5,8 +5,8 @@
 //!                                            └→ relay → client
 //! ```
 //!
-//! Bodies cross byte for byte. Every request on an inference path ends in exactly one outcome row, every attempt in
-//! one attempt row, and every reservation is given back once: `ledger` and `attempt` are guards that see to it when a
+//! Bodies pass byte for byte. Every request on an inference path ends in exactly one outcome row, every attempt in one
+//! attempt row, and every reservation is released once: `ledger` and `attempt` are guards that ensure it even when a
 //! future is dropped, which is what happens when a client leaves.
 
 mod abort_signal;
@@ -49,78 +49,82 @@ use intake::object_owners::Holders;
 use upstream::Upstream;
 use upstream::pool::Keeping;
 
-/// Whether requests are welcome: what `/ready` answers, besides draining. Starts as no; clones share it.
+/// Flag for whether requests are accepted: `/ready` reports it, together with draining. Initially `false`; clones share
+/// it.
 #[derive(Debug, Clone, Default)]
 pub struct Readiness(Arc<AtomicBool>);
 
 impl Readiness {
-    /// Says so.
+    /// Sets the flag.
     pub fn set(&self, ready: bool) {
+        // Relaxed: the flag guards no other data.
         self.0.store(ready, Ordering::Relaxed);
     }
 
-    /// What was said last.
+    /// Current value.
     #[must_use]
     pub fn get(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// The place of the policy that serves; an operator may change it while requests run. Clones share it.
+/// Index of the policy that serves; an operator may change it while requests run. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Serving(Arc<AtomicU16>);
 
 impl Serving {
-    /// Begins with this one.
+    /// Starts with this policy.
     #[must_use]
+    // Relaxed: a decision that runs at this moment may use either policy.
     pub fn new(policy: PolicyIndex) -> Self {
         Self(Arc::new(AtomicU16::new(policy.0)))
     }
 
-    /// From the next decision on this one serves.
+    /// Makes this policy serve from the next decision on.
     pub fn set(&self, policy: PolicyIndex) {
         self.0.store(policy.0, Ordering::Relaxed);
     }
 
-    /// The one that serves now.
+    /// Policy that serves now.
     #[must_use]
     pub fn get(&self) -> PolicyIndex {
         PolicyIndex(self.0.load(Ordering::Relaxed))
     }
 }
 
-/// Headers that are hints to the router and could not be read, since the start; clones share the count.
+/// Count of headers that are hints to the router and could not be read, since the start; clones share the count.
 #[derive(Debug, Clone, Default)]
 pub struct UnreadHints(Arc<AtomicU64>);
 
 impl UnreadHints {
-    /// One more.
+    /// Counts one more.
     pub(crate) fn count(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many.
+    /// Current count.
     #[must_use]
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// What the data plane is made of.
+/// Everything that the data plane is built from.
 pub struct DataSetup {
     /// Chooses replicas; in `serve` a [`RouterChoice`].
     pub choose: Arc<dyn Choose>,
-    /// Where time comes from.
+    /// Source of time.
     pub clock: Arc<dyn Clock>,
-    /// Where signs of life of the replicas go: a replica that streams lives, whatever its health page does.
+    /// Liveness of the replicas, to report signs of life to: a replica that streams is alive, whatever its health page
+    /// says.
     pub vitals: Arc<Vitals>,
-    /// Where facts and rows leave.
+    /// Outlet for facts and rows.
     pub outlet: FactOutlet,
-    /// Who learns from what engines answer.
+    /// Callback for requests that engines answered, to learn from them.
     pub served: Option<TellServed>,
-    /// Whether requests are welcome; set by whoever watches the fleet.
+    /// Readiness flag; set by the task that watches the fleet.
     pub readiness: Readiness,
-    /// Counts `x-slo-ttft-ms` headers that are no number of ms.
+    /// Counter of `x-slo-ttft-ms` headers whose value is no number of ms.
     pub unread_hints: UnreadHints,
     /// `[server]`
     pub server: Server,
@@ -128,15 +132,15 @@ pub struct DataSetup {
     pub failover: Failover,
     /// The fleet, by replica id: position `i` has id `i`.
     pub replicas: Vec<UpstreamSetup>,
-    /// The policy that serves.
+    /// Policy that serves.
     pub serving: Serving,
-    /// Decision ids above what the database holds.
+    /// Decision ids above those in the database.
     pub ids: DecisionIds,
     /// Seed of the run; each decision's seed is derived from it and the decision's id.
     pub seed: u64,
 }
 
-/// The data plane's shared state.
+/// Shared state of the data plane.
 pub struct Data {
     choose: Arc<dyn Choose>,
     clock: Arc<dyn Clock>,
@@ -161,10 +165,10 @@ pub struct Data {
 }
 
 impl Data {
-    /// Checks that the congestion control can be had. Upstream connections run as tasks of `tracker`.
+    /// Checks that the congestion control is available. Connections to engines run as tasks of `tracker`.
     ///
     /// # Errors
-    /// The header name or the congestion control that cannot be used.
+    /// The session header's name or the congestion control cannot be used.
     pub fn new(setup: DataSetup, tracker: &TaskTracker) -> Result<Arc<Self>, UpstreamError> {
         let keeping = Keeping {
             connect_timeout: Duration::from_millis(setup.server.connect_timeout_ms),
@@ -172,6 +176,7 @@ impl Data {
             idle_max: Duration::from_millis(setup.server.keep_idle_ms),
         };
         let congestion = congestion(&setup.server.congestion_control)?;
+        // Checked once here: an unusable name would otherwise make every dial fail.
         let upstreams =
             setup.replicas.iter().map(|replica| Upstream::new(replica, congestion.clone(), keeping, tracker.clone()));
         let upstreams: Vec<Upstream> = upstreams.collect();
@@ -179,6 +184,7 @@ impl Data {
             .map_err(|_| UpstreamError::SessionHeader(setup.server.session_header.clone()))?;
         Ok(Arc::new(Self {
             choose: setup.choose,
+            // Before `upstreams` moves below: one window of samples per replica.
             clock: setup.clock,
             outlet: setup.outlet,
             served: setup.served,
@@ -201,18 +207,20 @@ impl Data {
         }))
     }
 
-    /// Whether `/ready` answers 200.
+    /// Returns `true` if `/ready` answers 200.
     #[must_use]
     pub fn is_ready(&self) -> bool {
+        // Draining counts as not ready, so that load balancers stop sending here before the port closes.
         self.readiness.get() && !self.draining.is_cancelled()
     }
 
-    /// Ends all requests now, as errors of class `Shutdown`: what a second signal asks for.
+    /// Aborts all requests now, as errors of class `Shutdown`: the effect of a second signal.
     pub fn cut_now(&self) {
         self.cut.make();
     }
 
     fn upstream(&self, replica: ReplicaId) -> Option<&Upstream> {
+        // Not indexed: an id outside the fleet must not panic in the middle of a request.
         self.upstreams.get(replica.index())
     }
 
@@ -220,23 +228,25 @@ impl Data {
         (0..self.upstreams.len()).filter_map(|index| u16::try_from(index).ok().map(ReplicaId))
     }
 
-    /// Writes down that the wire holds a replica back, or lets it return. `cause`: the last failure.
+    /// Records that a replica was ejected, or returned from ejection. `cause`: the last failure.
     fn note_shift(&self, replica: ReplicaId, shift: Option<Shift>, cause: Option<ErrorClass>) {
         let Some(shift) = shift else { return };
         let name = self.upstream(replica).map_or("?", |upstream| &*upstream.name);
         let (kind, text) = match shift {
+            // Operators see an ejection as the same kinds of event as failed health checks: either way the replica gets
+            // no requests.
             Shift::Held(span) => {
-                let cause = cause.map_or("its own wish", ErrorClass::name);
+                let cause = cause.map_or("it asked for a pause", ErrorClass::name);
                 let text =
-                    format!("replica {name} is held back for {} s: requests failed there ({cause})", span.as_secs());
+                    format!("replica {name} is ejected for {} s: requests to it failed ({cause})", span.as_secs());
                 (EventKind::ReplicaDown, text)
             }
-            Shift::Back => (EventKind::ReplicaUp, format!("replica {name} answers requests again; it starts slowly")),
+            Shift::Back => (EventKind::ReplicaUp, format!("replica {name} recovered; its share grows slowly")),
         };
         self.outlet.note(kind, replica, text);
     }
 
-    /// How long running requests have to end after the signal, s.
+    /// Time that running requests have to end after the signal, s.
     #[must_use]
     pub const fn drain_secs(&self) -> u64 {
         self.server.drain_secs
@@ -251,8 +261,9 @@ impl Data {
     }
 }
 
-/// The congestion control that was asked for, where this process may choose it.
+/// Congestion control by name, after a check that this process may choose it.
 fn congestion(name: &str) -> Result<Option<Arc<str>>, UpstreamError> {
+    // Empty: the system's default, which needs no permission.
     if name.is_empty() {
         return Ok(None);
     }

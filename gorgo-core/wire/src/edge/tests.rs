@@ -1,5 +1,5 @@
-//! The data plane against engines that misbehave on command. Loopback only; nothing sleeps: what has to be waited for is
-//! a row, a byte or a close.
+//! The data plane against engines that misbehave on command. Loopback only; no test sleeps: each waits for a row, a
+//! byte or a close.
 
 mod admission;
 mod chaos;

@@ -1,9 +1,8 @@
-//! A small HTTP client, GET and now and then a POST, over one connection of its own, kept open from call to call.
+//! Small HTTP client, for GET and an occasional POST, over one connection that is kept open between calls.
 //!
-//! It stands apart from the pool that carries requests, so that a probe never waits behind a prompt. The connection is
-//! driven by the call that uses it (HTTP/2 also spawns its inner task on the tracker given), and dropping the client
-//! closes it. Times in an [`Answer`] begin when the request is handed to an open connection: connecting is never in
-//! them.
+//! Separate from the pool that carries requests, so that a probe never waits behind a prompt. The call that uses the
+//! connection drives it (HTTP/2 also spawns its inner task on the given tracker), and dropping the client closes it.
+//! Times in an [`Answer`] begin when the request is handed to an open connection: they never include connecting.
 
 use std::io;
 use std::pin::Pin;
@@ -24,32 +23,32 @@ use tokio_util::task::TaskTracker;
 use gorgo_routing::config::{EngineUrl, HttpVersion};
 use gorgo_routing::model::{At, Clock};
 
-/// Address of an engine as requests need it, with the key that the engine wants and the protocol it speaks.
+/// Address of an engine for requests, with the API key and the protocol.
 #[derive(Debug, Clone)]
 pub struct Endpoint {
     url: EngineUrl,
     authority: HeaderValue,
-    /// Marked sensitive: its debug form does not show the key.
+    /// Marked as sensitive: its debug form does not show the key.
     bearer: Option<HeaderValue>,
     http: HttpVersion,
 }
 
-/// Why requests to an engine cannot be written.
+/// Reasons why requests to an engine cannot be written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
     /// The host has bytes that a header cannot carry.
-    #[error("{0:?} cannot stand in a `host` header")]
+    #[error("{0:?} is not allowed in a `host` header")]
     Host(String),
     /// The key has bytes that a header cannot carry.
-    #[error("the API key has bytes that a header cannot carry (a line end at its end?)")]
+    #[error("the API key contains characters not allowed in a header (a trailing newline?)")]
     Key,
 }
 
 impl Endpoint {
-    /// An endpoint at this address; `api_key` is sent as `authorization: Bearer …` with every request.
+    /// Endpoint at this address; `api_key` is sent as `authorization: Bearer …` with every request.
     ///
     /// # Errors
-    /// [`EndpointError`]; the key is in none of them.
+    /// [`EndpointError`]; none of its texts contains the key.
     pub fn new(url: EngineUrl, api_key: Option<&str>, http: HttpVersion) -> Result<Self, EndpointError> {
         let bearer = api_key.map(|key| {
             let mut value = HeaderValue::try_from(format!("Bearer {key}")).map_err(|_| EndpointError::Key)?;
@@ -61,48 +60,48 @@ impl Endpoint {
         Ok(Self { authority, bearer: bearer.transpose()?, http, url })
     }
 
-    /// Its address.
+    /// Address.
     #[must_use]
     pub const fn url(&self) -> &EngineUrl {
         &self.url
     }
 
-    /// The `host` header.
+    /// Value of the `host` header.
     #[must_use]
     pub const fn authority(&self) -> &HeaderValue {
         &self.authority
     }
 
-    /// The `authorization` header; `None` without a key.
+    /// Value of the `authorization` header; `None` without a key.
     #[must_use]
     pub const fn bearer(&self) -> Option<&HeaderValue> {
         self.bearer.as_ref()
     }
 
-    /// Protocol towards it.
+    /// Protocol.
     #[must_use]
     pub const fn http(&self) -> HttpVersion {
         self.http
     }
 }
 
-/// What came back.
+/// Response of an engine.
 #[derive(Debug, Clone)]
 pub struct Answer {
-    /// Its status.
+    /// Status.
     pub status: StatusCode,
-    /// Its body.
+    /// Body.
     pub body: Bytes,
-    /// Whether this request opened the connection.
+    /// True if this request opened the connection.
     pub fresh: bool,
-    /// When the request was handed to the open connection.
+    /// Time at which the request was handed to the open connection.
     pub sent: At,
-    /// When the response's head had come.
+    /// Time at which the response's head arrived.
     pub head: At,
     location: Option<String>,
 }
 
-/// Why nothing came back.
+/// Reasons why there is no response.
 #[derive(Debug, thiserror::Error)]
 pub enum GetError {
     /// No connection.
@@ -111,28 +110,28 @@ pub enum GetError {
     /// No connection in time.
     #[error("no connection within {} ms", .0.as_millis())]
     ConnectTimeout(Duration),
-    /// Connected, but no whole answer in time.
+    /// Connected, but no complete response in time.
     #[error("no answer within {} ms", .0.as_millis())]
     AnswerTimeout(Duration),
-    /// The connection broke before the answer was whole.
+    /// The connection broke before the response was complete.
     #[error("connection broke: {0}")]
     Broken(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The answer is longer than allowed.
+    /// The response is longer than allowed.
     #[error("answer is longer than {0} bytes")]
     TooLong(usize),
-    /// The path is none.
-    #[error("{0:?} is no path")]
+    /// The path is invalid.
+    #[error("{0:?} is not a valid path")]
     Path(String),
 }
 
 impl GetError {
-    /// Whether not even a connection could be had.
+    /// Returns `true` if no connection could be made.
     #[must_use]
     pub const fn is_connect(&self) -> bool {
         matches!(self, Self::Connect(_) | Self::ConnectTimeout(_))
     }
 
-    /// Whether the host answered that nobody listens there.
+    /// Returns `true` if the host refused the connection because nothing listens there.
     #[must_use]
     pub fn is_refused(&self) -> bool {
         matches!(self, Self::Connect(cause) if cause.kind() == io::ErrorKind::ConnectionRefused)
@@ -175,7 +174,7 @@ impl Sender {
     }
 }
 
-/// Lets hyper start the inner task of an HTTP/2 connection.
+/// Runs the inner task of an HTTP/2 connection for hyper.
 #[derive(Clone)]
 struct Spawner(TaskTracker);
 
@@ -189,7 +188,7 @@ where
     }
 }
 
-/// An endpoint and at most one open connection to it.
+/// Endpoint with at most one open connection to it.
 pub struct Client {
     endpoint: Endpoint,
     tasks: TaskTracker,
@@ -203,16 +202,16 @@ impl std::fmt::Debug for Client {
 }
 
 impl Client {
-    /// Opens nothing yet.
+    /// Client that has not opened a connection yet.
     #[must_use]
     pub const fn new(endpoint: Endpoint, tasks: TaskTracker) -> Self {
         Self { endpoint, tasks, kept: None }
     }
 
-    /// Whether the connection is open; one that the engine closed meanwhile is let go.
+    /// Returns `true` if the connection is open; one that the engine closed meanwhile is dropped.
     pub async fn is_open(&mut self) -> bool {
         let Some(kept) = &mut self.kept else { return false };
-        // Twice: the first poll may only finish the exchange before, the second then reads whether the end came.
+        // Twice: the first poll may only finish the previous exchange; the second then reads the end of the connection.
         for _ in 0..2 {
             let closed =
                 std::future::poll_fn(|context| Poll::Ready(kept.driver.as_mut().poll(context).is_ready())).await;
@@ -224,10 +223,10 @@ impl Client {
         true
     }
 
-    /// Gets a path. Connects if it must, for at most `limit`; the answer then has `limit` for itself.
+    /// Sends a GET. Connects if necessary, for at most `limit`; the response then has another `limit`.
     ///
     /// # Errors
-    /// [`GetError`]; the connection is closed then. Dropping the call closes it too.
+    /// [`GetError`]; the connection is closed then. Dropping the future closes it too.
     pub async fn get(
         &mut self,
         path: &str,
@@ -239,7 +238,7 @@ impl Client {
         self.call(request, most_bytes, limit, clock).await
     }
 
-    /// Posts JSON to a path, otherwise as [`get`](Self::get).
+    /// Posts JSON to a path, otherwise like [`get`](Self::get).
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -264,23 +263,26 @@ impl Client {
         clock: &dyn Clock,
     ) -> Result<Answer, GetError> {
         let fresh = !self.is_open().await;
+        // Taken out and put back only after success: an error or a dropped future thereby closes the connection.
         let mut kept = match self.kept.take() {
             Some(kept) => kept,
             None => timeout(limit, connect(&self.endpoint, &self.tasks))
                 .await
                 .map_err(|_| GetError::ConnectTimeout(limit))??,
         };
+        // One limit for head and body together: an engine that trickles must not block its loop.
         let exchange = timeout(limit, kept.exchange(request, most_bytes, clock));
         let (mut answer, ended) = exchange.await.map_err(|_| GetError::AnswerTimeout(limit))??;
         answer.fresh = fresh;
+        // A connection that ended with the response must not be offered to the next call.
         if !ended {
             self.kept = Some(kept);
         }
         Ok(answer)
     }
 
-    /// Like [`get`](Self::get), going where a redirect points, once. Only the path of its target is taken: the key
-    /// goes to no other host. Answers with the path that was got in the end.
+    /// Like [`get`](Self::get), following a redirect once. Only the path of its target is used, so the key goes to no
+    /// other host. Also returns the path that was read in the end.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -293,6 +295,7 @@ impl Client {
     ) -> Result<(Answer, Option<String>), GetError> {
         let answer = self.get(path, most_bytes, limit, clock).await?;
         let Some(moved) = answer.location.as_deref().and_then(path_of) else { return Ok((answer, None)) };
+        // Once only: a second redirect is returned as it is, so that a loop of redirects cannot trap the caller.
         Ok((self.get(&moved, most_bytes, limit, clock).await?, Some(moved)))
     }
 
@@ -304,6 +307,7 @@ impl Client {
                 Request::builder().uri(format!("http://{authority}{path}")).version(hyper::Version::HTTP_2)
             }
         };
+        // `identity`: pages are small, and this client cannot decompress.
         let mut builder = builder.method(method).header(USER_AGENT, "gorgo").header(ACCEPT_ENCODING, "identity");
         if let Some(bearer) = &self.endpoint.bearer {
             builder = builder.header(AUTHORIZATION, bearer.clone());
@@ -313,7 +317,7 @@ impl Client {
 }
 
 impl Kept {
-    /// One request and its answer; also whether the connection ended with it.
+    /// Sends one request and reads the response; also returns `true` if the connection ended with it.
     async fn exchange(
         &mut self,
         request: Request<Body>,
@@ -323,6 +327,7 @@ impl Kept {
         let Self { sender, driver } = self;
         let talk = async {
             let broken = |cause: hyper::Error| GetError::Broken(cause.into());
+            // Times start after this: a connection that is still busy is not part of the round trip.
             sender.ready().await.map_err(broken)?;
             let sent = clock.now();
             let response = sender.send(request).await.map_err(broken)?;
@@ -330,6 +335,7 @@ impl Kept {
             let (parts, body) = response.into_parts();
             let location = parts.status.is_redirection().then(|| parts.headers.get(LOCATION)).flatten();
             let location = location.and_then(|value| value.to_str().ok()).map(str::to_owned);
+            // Limited, because whatever listens there might send without end.
             let body = Limited::new(body, most_bytes).collect().await.map_err(|cause| {
                 if cause.is::<LengthLimitError>() { GetError::TooLong(most_bytes) } else { GetError::Broken(cause) }
             })?;
@@ -338,7 +344,7 @@ impl Kept {
         tokio::pin!(talk);
         tokio::select! {
             answer = &mut talk => Ok((answer?, false)),
-            // The connection is over; what it brought before may still lie on the way to us.
+            // The connection has ended; what it received before may still be waiting in hyper's channels.
             _ = driver.as_mut() => Ok((talk.await?, true)),
         }
     }
@@ -347,9 +353,10 @@ impl Kept {
 async fn connect(endpoint: &Endpoint, tasks: &TaskTracker) -> Result<Kept, GetError> {
     let broken = |cause: hyper::Error| GetError::Broken(cause.into());
     let stream = TcpStream::connect((endpoint.url.host(), endpoint.url.port())).await.map_err(GetError::Connect)?;
+    // Without it a small request could wait for a delayed acknowledgement, which would spoil the measured times.
     stream.set_nodelay(true).map_err(GetError::Connect)?;
     let stream = TokioIo::new(stream);
-    // How a connection ended is what the exchange on it reports; an idle one may end as it likes.
+    // An exchange reports how its connection ended; the end of an idle one concerns nobody.
     Ok(match endpoint.http {
         HttpVersion::Http1 => {
             let (sender, connection) = http1::handshake(stream).await.map_err(broken)?;
@@ -363,6 +370,7 @@ async fn connect(endpoint: &Endpoint, tasks: &TaskTracker) -> Result<Kept, GetEr
 }
 
 fn path_of(location: &str) -> Option<String> {
+    // Only an absolute path can be requested; a relative one is left alone.
     let uri: Uri = location.parse().ok()?;
     uri.path_and_query().map(|path| path.as_str().to_owned()).filter(|path| path.starts_with('/'))
 }

@@ -1,7 +1,7 @@
-//! Ring 3: engines. One adapter row per engine says where things are and what they are called; the loops ask each
-//! replica how far it is ([`probe`]), how busy it is and what it serves ([`scrape`]), and whether it lives
-//! ([`health`]). What they find leaves by the [`FactOutlet`](gorgo_observe::FactOutlet), for the facts and for the store at
-//! once. The `stream` files and `answer` read what engines answer.
+//! Ring 3: engines. One adapter row per engine holds paths and metric names; the loops measure each replica's round
+//! trip ([`probe`]), load and models ([`scrape`]), and health ([`health`]). Results go through the
+//! [`FactOutlet`](gorgo_observe::FactOutlet), to the facts and to the store at once. The `stream` files and `answer`
+//! read the responses of engines.
 
 pub mod client;
 #[cfg(feature = "kv-events")]

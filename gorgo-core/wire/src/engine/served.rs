@@ -1,4 +1,4 @@
-//! A request that an engine answers, for whoever learns from it beside the requests.
+//! Report of a request that an engine answers, for those who learn from it beside the requests.
 
 use std::sync::Arc;
 
@@ -6,18 +6,18 @@ use bytes::Bytes;
 
 use gorgo_routing::model::{DecisionId, Prompt, ReplicaId};
 
-/// A request that an engine answers: the first byte of its answer has come.
+/// Request that an engine answers: the first byte of its response has arrived.
 #[derive(Debug, Clone, Copy)]
 pub struct Served<'a> {
-    /// Which engine.
+    /// Replica that answers.
     pub replica: ReplicaId,
-    /// The request's decision.
+    /// Decision of the request.
     pub decision: DecisionId,
-    /// As it was read.
+    /// Prompt as it was read.
     pub prompt: &'a Arc<Prompt>,
-    /// As the client sent it, unpacked.
+    /// Body as the client sent it.
     pub body: &'a Bytes,
 }
 
-/// Is told of each request that an engine answers. Called on the hot path, so it must not wait.
+/// Callback for each request that an engine answers. Called on the hot path, so it must not wait.
 pub type TellServed = Arc<dyn Fn(&Served<'_>) + Send + Sync>;

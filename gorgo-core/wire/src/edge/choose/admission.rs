@@ -1,8 +1,8 @@
-//! The wait between choosing and sending: a request whose chosen replica has enough in flight waits here for its turn.
+//! Wait between choosing and sending: a request whose chosen replica has enough in flight waits here.
 //!
-//! It is decided anew each time it is called, so a replica that is held back or down meanwhile loses those who wait for
-//! it. There is no time-out: the queue is bounded, and the client may leave, which gives its place up at once. What it
-//! waited is in its times, since these count from the arrival of its head.
+//! A request is decided again each time it is called, so a replica that is ejected or down meanwhile loses the requests
+//! that wait for it. There is no time-out: the queue is bounded, and a client that leaves gives its place up at once.
+//! The wait is part of the request's times, which count from the arrival of its head.
 
 use std::sync::Arc;
 
@@ -15,18 +15,18 @@ use crate::edge::ledger::{Ledger, micros};
 use gorgo_routing::model::{At, DecisionId, ErrorClass, HoldEnd, HoldRecord, Record, Refusal, ReplicaId};
 use gorgo_routing::policy::{DecideError, DecisionContext};
 
-/// An attempt whose replica was asked for.
+/// Attempt for which a replica was requested: chosen, or waiting for one.
 pub(in crate::edge) struct Turn {
     number: u16,
-    /// When deciding began.
+    /// Start of the decision.
     since: At,
     entry: Entry,
 }
 
-/// A request that goes nowhere.
+/// Request that cannot be routed.
 pub(in crate::edge) struct NotRouted {
     pub(in crate::edge) refusal: Refusal,
-    /// After how many seconds it may come again, where that is known.
+    /// Seconds after which the client may retry, if known.
     pub(in crate::edge) retry_secs: Option<u64>,
 }
 
@@ -37,8 +37,8 @@ impl From<DecideError> for NotRouted {
     }
 }
 
-/// Asks for a replica. Those that the wire holds back are chosen only where nobody else is left. `since`: when deciding
-/// began; for the first choice, reading the body is part of it.
+/// Requests a replica. Ejected ones are chosen only if no other is left. `since`: start of the decision; for the first
+/// one, reading the body is part of it.
 pub(in crate::edge) fn enter(
     asked: &Asked,
     id: DecisionId,
@@ -51,7 +51,7 @@ pub(in crate::edge) fn enter(
 }
 
 impl Turn {
-    /// Waits for its turn, if it must, and begins the attempt.
+    /// Waits at the gate if necessary, and begins the attempt.
     pub(in crate::edge) async fn taken(
         self,
         asked: &Asked,
@@ -68,7 +68,7 @@ impl Turn {
                     let hold = hold.get_or_insert_with(|| Hold::begin(data, ledger.id, number));
                     hold.place(&*place);
                     tokio::select! {
-                        // First: what is cut off makes room, which must not be used.
+                        // Checked first: aborted requests free places, and those must not be taken during the shutdown.
                         biased;
                         () = data.cut.wait() => {
                             hold.ended = HoldEnd::Shutdown;
@@ -76,6 +76,7 @@ impl Turn {
                         }
                         () = place.called() => {}
                     }
+                    // The time at the gate is recorded as a wait; the decision's own time starts again here.
                     since = data.clock.now();
                     entry = again(asked, ledger.id, number, tried, place).map_err(|error| {
                         hold.ended = HoldEnd::Refused;
@@ -84,6 +85,7 @@ impl Turn {
                 }
             }
         };
+        // Set before `hold` is dropped, which writes its row.
         if let Some(mut hold) = hold {
             hold.ended = HoldEnd::Dispatched;
             hold.replica = choice.lease.replica();
@@ -94,7 +96,7 @@ impl Turn {
     }
 }
 
-/// Decides a request anew that waits. Where only replicas that the wire holds back are left, it enters afresh for them.
+/// Decides a waiting request again. If only ejected replicas are left, it enters their queues from the start.
 fn again(
     asked: &Asked,
     id: DecisionId,
@@ -103,6 +105,7 @@ fn again(
     place: Box<dyn Place>,
 ) -> Result<Entry, DecideError> {
     let mut place = Some(place);
+    // A second call, which admits ejected replicas, finds that the first one has used up the place.
     decide(asked, id, number, tried, |context| match place.take() {
         Some(place) => place.enter_again(&asked.prompt, context),
         None => asked.data.choose.enter(&asked.prompt, context),
@@ -119,16 +122,17 @@ fn decide<T>(
     let data = &asked.data;
     let (at, seed) = (data.clock.now(), seed(data.seed, id.0, number));
     let mut by = |exclude: &[ReplicaId]| by(&DecisionContext { policy: data.serving.get(), id, seed, at, exclude });
+    // The usual case by far: no list to build on the hot path.
     let mut held_back = data.vitals.ejections().held_back(at);
     if held_back.is_empty() {
         return by(tried);
     }
     held_back.extend_from_slice(tried);
+    // A full queue is an answer, not a lack of replicas: sending the request to an ejected one instead would only fail.
     by(&held_back).or_else(|error| if matches!(error, DecideError::GateFull { .. }) { Err(error) } else { by(tried) })
 }
 
-/// Chooses a replica that has room now and begins an attempt there: for a second one beside one that is late, which
-/// would be no use in a queue.
+/// Chooses a replica that has room now and begins an attempt there: for a hedge, which would be of no use in a queue.
 pub(in crate::edge) fn choose_now(
     asked: &Asked,
     ledger: &mut Ledger,
@@ -141,7 +145,7 @@ pub(in crate::edge) fn choose_now(
     Ok(Attempt::begin(data, &asked.prompt, ledger, number, since, reserved))
 }
 
-/// A wait that goes on. Its row is written when it is dropped, whatever ended it.
+/// Wait at the gate that has not ended. Its row is written on drop, whatever ended it.
 struct Hold {
     data: Arc<Data>,
     decision: DecisionId,
@@ -166,6 +170,7 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
+        // During a shutdown the client did not leave; its request was aborted.
         let abandoned = self.data.abandoned() == ErrorClass::Shutdown && self.ended == HoldEnd::ClientGone;
         self.data.outlet.record(Record::Hold(HoldRecord {
             decision: self.decision,

@@ -1,8 +1,6 @@
-//! Step 3 of a request: a replica is chosen, and the request waits until that replica admits it.
+//! Interface between data plane and router: read a body, choose and reserve a replica, release the reservation.
 //!
-//! What the data plane asks of the router: read a body, choose and reserve, give the reservation back.
-//!
-//! The wires are tested against a few lines that implement this, and know nothing of facts and policies.
+//! The data plane's tests implement this in a few lines, without facts and policies.
 
 pub(super) mod admission;
 mod router_ticket;
@@ -19,69 +17,69 @@ pub trait Choose: Send + Sync {
     /// Reads a request body, see [`Router::read`].
     ///
     /// # Errors
-    /// Where the body is not what the path needs.
+    /// The body is not valid for the path.
     fn read(&self, path: &str, body: &[u8], session: Option<&[u8]>, key: Option<&[u8]>) -> Result<Prompt, ReadError>;
 
     /// Selects and reserves in one step, see [`Router::decide`].
     ///
     /// # Errors
-    /// Who could not be chosen; nothing is reserved then.
+    /// Why no replica could be chosen; nothing is reserved then.
     fn decide(&self, prompt: &Prompt, context: &DecisionContext<'_>) -> Result<Choice, DecideError>;
 
-    /// The build of that policy that decides now, see [`Router::active_build`].
+    /// Current build of a policy, see [`Router::active_build`].
     fn active_build(&self, policy: PolicyIndex) -> PolicyBuildId;
 
-    /// The same, but the request may be told to wait, see [`Router::enter`].
+    /// Like `decide`, but the request may have to wait at the gate, see [`Router::enter`].
     ///
     /// # Errors
-    /// Who could not be chosen; nothing is reserved then.
+    /// Why no replica could be chosen; nothing is reserved then.
     fn enter(&self, prompt: &Prompt, context: &DecisionContext<'_>) -> Result<Entry, DecideError> {
         self.decide(prompt, context).map(Entry::Chosen)
     }
 }
 
-/// What became of a request that entered.
+/// Result of entering the gate.
 pub enum Entry {
-    /// It was routed.
+    /// Routed to a replica.
     Chosen(Choice),
-    /// It waits at the gate.
+    /// Waits at the gate.
     Waits(Box<dyn Place>),
 }
 
-/// A place in a queue at the gate. Dropped, it is given up.
+/// Place in a queue at the gate; dropping it gives it up.
 pub trait Place: Send + Sync {
-    /// For whom it waits.
+    /// Replica whose queue it is.
     fn replica(&self) -> ReplicaId;
-    /// How often it was decided anew for another replica.
+    /// Number of times that the request was decided again and moved to another replica.
     fn moves(&self) -> u16;
-    /// Ends when the request is to be decided anew.
+    /// Completes when the request must be decided again.
     fn called(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
-    /// Decides anew.
+    /// Decides again.
     ///
     /// # Errors
-    /// Who could not be chosen; the place is given up then.
+    /// Why no replica could be chosen; the place is given up then.
     fn enter_again(self: Box<Self>, prompt: &Prompt, context: &DecisionContext<'_>) -> Result<Entry, DecideError>;
 }
 
-/// A chosen replica.
+/// Chosen replica.
 pub struct Choice {
-    /// The row for the store, complete but for the time that deciding took.
+    /// Row for the store, complete except for the time that the decision took.
     pub record: Box<DecisionRecord>,
-    /// The load that was reserved.
+    /// Load that was reserved.
     pub lease: Box<dyn Lease>,
     /// TTFT predicted there, ms.
     pub predicted_ttft_ms: Option<f64>,
-    /// Tokens believed cached there.
+    /// Prompt tokens believed to be cached there.
     pub predicted_cached_tokens: u32,
 }
 
-/// Work reserved at a replica. Whoever holds it must finish it, once; `AttemptGuard` sees to that.
+/// Work reserved at a replica. The owner must finish it exactly once; `Attempt` sees to that.
 pub trait Lease: Send + Sync {
-    /// Where.
+    /// Replica that it is reserved at.
     fn replica(&self) -> ReplicaId;
-    /// The request produced its first content.
+    /// Records that the request produced its first content.
     fn first_token(&mut self, at: At);
-    /// The request ended, well or not.
+    /// Releases it when the request has ended, successfully or not.
     fn finish(self: Box<Self>, prompt: &Prompt, ending: &Ending, at: At);
 }
 
@@ -94,9 +92,10 @@ pub struct RouterChoice {
 }
 
 impl RouterChoice {
-    /// Decides by `router`; who waits at its gate looks at `clock`.
+    /// Decides by `router`; requests that wait at its gate use `clock`.
     #[must_use]
     pub fn new(router: Arc<Router>, clock: Arc<dyn Clock>) -> Self {
+        // The router calls waiting requests by number under its lock; the map in `calls` turns that into a wake-up.
         let calls = Arc::new(Calls::default());
         let listener = Arc::clone(&calls);
         router.on_call(move |number| listener.call(number));

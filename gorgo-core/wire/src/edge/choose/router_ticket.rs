@@ -1,4 +1,4 @@
-//! The router's gate as the data plane waits at it: a place in a queue that is called, or looks again by itself.
+//! The router's gate as the data plane waits at it: a place in a queue that is called, or looks again after a while.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -12,14 +12,15 @@ use crate::edge::choose::{Entry, Place, RouterChoice};
 use gorgo_routing::model::{Prompt, ReplicaId};
 use gorgo_routing::policy::{DecideError, DecisionContext, Entered, Held};
 
-/// Those who wait, by the number that the gate calls them by. Calls come under the router's lock, so none comes for one
-/// that has left its queue; one may come before its place is entered here.
+/// Waiting requests, by their number at the gate. Calls are made under the router's lock, so none comes for a request
+/// that has left its queue; one may come before the request is entered here.
 #[derive(Debug, Default)]
 pub(in crate::edge) struct Calls(Mutex<HashMap<u64, Arc<Notify>>>);
 
 impl Calls {
-    /// Wakes the one of that number.
+    /// Wakes the request of that number.
     pub(in crate::edge) fn call(&self, number: u64) {
+        // `or_default`: the call may arrive before `enter`; `notify_one` keeps it as a permit.
         self.0.lock().entry(number).or_default().notify_one();
     }
 
@@ -32,11 +33,11 @@ impl Calls {
     }
 }
 
-/// A place in the queue of the router's gate. Dropped, it is given up at once.
+/// Place in the queue of the router's gate; dropping it gives it up at once.
 pub(in crate::edge) struct Waiting {
     choice: RouterChoice,
     bell: Arc<Notify>,
-    /// `None` while it is decided anew.
+    /// `None` while it is decided again.
     held: Option<Held>,
     replica: ReplicaId,
     number: u64,
@@ -61,6 +62,7 @@ impl Place for Waiting {
 
     fn called(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         let now = self.choice.clock.now();
+        // Not only the call: a request also looks again by itself, should a replica's state change without a release.
         let look = self.held.as_ref().map_or(now, Held::look);
         Box::pin(async move {
             tokio::select! {
@@ -74,7 +76,7 @@ impl Place for Waiting {
         let Some(held) = self.held.take() else { return Err(DecideError::NoReplica) };
         match self.choice.router.enter_again(held, prompt, context)? {
             Entered::Routed(routed) => Ok(Entry::Chosen(self.choice.choice(*routed))),
-            // It keeps its number and its bell, which may have rung meanwhile.
+            // It keeps its number and its `Notify`, which may have been called meanwhile.
             Entered::Held(held) => {
                 (self.replica, self.moves) = (held.replica(), held.moves());
                 self.held = Some(held);
@@ -87,6 +89,7 @@ impl Place for Waiting {
 impl Drop for Waiting {
     fn drop(&mut self) {
         if let Some(held) = self.held.take() {
+            // Leaves the router's queue first: afterwards no call for this number can re-create its entry.
             self.choice.router.leave(held, self.choice.clock.now());
         }
         self.choice.calls.leave(self.number);

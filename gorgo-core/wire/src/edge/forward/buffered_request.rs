@@ -1,4 +1,5 @@
-//! A request as engines get it, as often as need be: one attempt sends it and waits for the first byte of its answer.
+//! A request in the form that engines get it. It can be sent more than once; one attempt sends it and waits for the
+//! first byte of the response.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -23,7 +24,7 @@ use crate::edge::upstream::pool::address;
 use crate::engine::{AnswerReader, Dialect, PackedReader, Served, StreamReader};
 use gorgo_routing::model::{ApiPath, DecisionId, ErrorClass, Prompt, ReplicaId};
 
-/// A request that was read and can be sent.
+/// Request that was read completely and can be sent, repeatedly if necessary.
 pub(in crate::edge) struct Asked {
     pub(in crate::edge) data: Arc<Data>,
     pub(in crate::edge) head: request::Parts,
@@ -31,15 +32,15 @@ pub(in crate::edge) struct Asked {
     pub(in crate::edge) prompt: Arc<Prompt>,
     pub(in crate::edge) path: ApiPath,
     id: DecisionId,
-    /// How many attempts there were.
+    /// Number of attempts so far.
     numbers: AtomicU16,
 }
 
-/// What came of an attempt.
+/// Result of an attempt.
 pub(in crate::edge) enum Came {
-    /// An answer whose first byte has come (or that has none).
+    /// Response whose first byte has arrived (or that has no body).
     Answer(Box<(response::Parts, Relay)>),
-    /// Nothing. `unsent`: surely nothing reached the engine.
+    /// No response. `unsent`: certainly nothing reached the engine.
     Nothing { class: ErrorClass, unsent: bool },
 }
 
@@ -55,12 +56,12 @@ impl Asked {
         Self { data, head, body, prompt, path, id: ledger.id, numbers: AtomicU16::new(0) }
     }
 
-    /// The number of a new attempt, from 1.
+    /// Number of a new attempt, from 1.
     pub(in crate::edge) fn next_number(&self) -> u16 {
         self.numbers.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Says that an engine answers it, to whoever wants to know.
+    /// Reports to the listener, if there is one, that an engine answered this request.
     pub(in crate::edge) fn served(&self, by: &Attempt) {
         if by.status == Some(200)
             && let Some(tell) = &self.data.served
@@ -69,12 +70,13 @@ impl Asked {
         }
     }
 
-    /// Whether a second replica may be raced: for streams that leave nothing behind at an engine.
+    /// Returns `true` if a second replica may be asked at the same time: only for streams, and only if the request
+    /// creates no object at the engine.
     pub(in crate::edge) fn may_be_raced(&self) -> bool {
         self.prompt.stream && self.path != ApiPath::Other && !makes_objects(self.path, self.head.uri.path())
     }
 
-    /// Sends the request and waits for the first byte of its answer, within the first-byte limit.
+    /// Sends the request and waits for the first byte of the response, within the first-byte limit.
     pub(in crate::edge) async fn attempt(&self, attempt: &mut Attempt, client: &ClientConnection) -> Came {
         let limit = self.data.first_byte_timeout();
         tokio::select! {
@@ -90,6 +92,8 @@ impl Asked {
         let Some(upstream) = self.data.upstream(attempt.replica()) else {
             return Came::Nothing { class: ErrorClass::Connect, unsent: true };
         };
+        // Without usage in the stream there are no token counts to learn from, so gorgo adds the option if the client
+        // did not; the usage event is then withheld from the client.
         let splice = self.prompt.usage_splice.as_ref().filter(|_| upstream.may_take_usage_option());
         let mut spliced = splice.and_then(|splice| Payload::spliced(&self.body, splice));
         let mut refused_option = false;
@@ -104,6 +108,7 @@ impl Asked {
                 Ok(sent) => sent,
                 Err(error) => return Came::Nothing { class: error.class, unsent: error.unsent },
             };
+            // A head is a sign of life even if the prefill takes long: the health check must not count it as silence.
             let status = response.status();
             let head = self.data.clock.now();
             attempt.head = Some(head);
@@ -112,17 +117,18 @@ impl Asked {
                 self.data.outlet.kernel_rtt(attempt.replica(), head, (kernel.smoothed_ms, kernel.min_ms));
             }
             attempt.status = Some(status.as_u16());
-            // A key of the client's own may be what is over its limit; that says nothing of the replica.
+            // With the client's own API key, a 429 may mean that key's limit, which says nothing about the replica.
             let of_replica = upstream.endpoint.bearer().is_some() || client_key(&self.head.headers).is_none();
             if status == StatusCode::SERVICE_UNAVAILABLE || (status == StatusCode::TOO_MANY_REQUESTS && of_replica) {
                 attempt.leave_alone = retry_after(response.headers());
             }
             if asked_for_usage && status == StatusCode::BAD_REQUEST && upstream.may_refuse_usage_option() {
-                // Perhaps it does not know the option that we added: once more without it.
+                // Perhaps the engine does not know the option that gorgo added: retry once without it.
                 refused_option = true;
                 attempt.again(ErrorClass::ClientError, self.next_number());
                 continue;
             }
+            // Only now is it known that the option was the cause: the same body without it succeeded (or with it did).
             if status.is_success() && (asked_for_usage || refused_option) {
                 upstream.takes_usage_option(asked_for_usage);
             }
@@ -133,6 +139,8 @@ impl Asked {
             if status.is_success() && makes_objects(self.path, self.head.uri.path()) {
                 relay.seek_id(attempt.replica());
             }
+            // Some engines send the head before the prefill. Until the first frame nothing was promised to the client,
+            // so an engine that dies in prefill can still be replaced.
             if status == StatusCode::OK
                 && self.path != ApiPath::Other
                 && let Err(class) = relay.first_frame().await
@@ -146,6 +154,7 @@ impl Asked {
     fn request(&self, replica: ReplicaId, payload: Payload) -> Option<Request<Payload>> {
         let to = self.data.upstream(replica)?;
         let mut headers = upstream(&self.head.headers, to.endpoint.authority(), to.endpoint.bearer());
+        // The engine's log and gorgo's history can then be joined by this id.
         if !headers.contains_key(&X_REQUEST_ID) {
             headers.insert(X_REQUEST_ID, HeaderValue::from_str(&format!("gorgo-{}", self.id)).ok()?);
         }
@@ -160,6 +169,7 @@ impl Asked {
 
     fn watch(&self, parts: &response::Parts, withhold_usage: bool) -> Watch {
         let content_type = parts.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+        // 17 bytes: the media type without parameters such as `charset`.
         let events = content_type.get(..17).is_some_and(|kind| kind.eq_ignore_ascii_case(b"text/event-stream"));
         if let Some(encoding) = packed(&parts.headers) {
             let reader = PackedReader::new(encoding, Dialect::of(self.path)).filter(|_| events);
@@ -173,13 +183,13 @@ impl Asked {
     }
 }
 
-/// How long the engine asks to be left alone; dates are not read.
+/// Time for which the engine asks to get no requests (`Retry-After` in seconds; dates are ignored).
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().filter(|seconds| *seconds > 0)?;
     Some(Duration::from_secs(seconds))
 }
 
-/// How an answer is packed, although gorgo asked for a plain one.
+/// Content coding of a response, if the engine used one although gorgo asked for none.
 fn packed(headers: &HeaderMap) -> Option<&[u8]> {
     headers.get(CONTENT_ENCODING).map(HeaderValue::as_bytes).filter(|value| !value.eq_ignore_ascii_case(b"identity"))
 }

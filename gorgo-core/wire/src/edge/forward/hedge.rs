@@ -1,10 +1,10 @@
-//! Replicas raced for one stream: when the first byte is late, another replica is asked, too; the first usable answer
-//! wins and the other attempts are aborted, which closes their connections, so their engines stop. Where one of them
-//! fails, the others go on; where all that run are late, one more is asked, within `failover.max_attempts`.
+//! Hedging of one stream: when the first byte is late, another replica is tried at the same time. The first usable
+//! response wins; the other attempts are aborted, which closes their connections, so their engines stop. If one of them
+//! fails, the others continue; if all that run are late, one more is tried, within `failover.max_attempts`.
 //!
-//! Each further attempt counts against the retry budget: a fleet that is slow as a whole must not be asked twice for
-//! everything. Where the budget is spent the request waits on and asks again; it is let through once the late replica is
-//! held back, since its own engine is then believed to do nothing for anybody.
+//! Each further attempt counts against the retry budget: a fleet that is slow as a whole must not get every request
+//! twice. If the budget is used up, the request keeps waiting and asks the budget again. Once the late replica is
+//! ejected, the hedge is allowed without the budget: that engine is assumed to do no work at all.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -22,10 +22,10 @@ use crate::edge::intake::{Exchange, Holder};
 use crate::edge::listen::connection::ClientConnection;
 use gorgo_routing::model::{ReplicaId, Usage};
 
-/// How long a late request waits before it asks for the budget again.
+/// Pause before a late request asks the budget again.
 const ASK_AGAIN: Duration = Duration::from_millis(250);
 
-/// An attempt that runs. Dropped, it is aborted.
+/// Running attempt; dropping it aborts it.
 struct Runner<'a> {
     running: Pin<Box<dyn Future<Output = (Attempt, Came)> + Send + 'a>>,
     replica: ReplicaId,
@@ -42,16 +42,16 @@ impl<'a> Runner<'a> {
         Self { running, replica, fate }
     }
 
-    /// Another one was faster. `late`: this one had its time.
+    /// Aborts it because another one was faster. `late`: this one had exceeded its hedge delay.
     fn lose(self, late: bool) {
         self.fate.lost(late);
     }
 }
 
 impl Exchange {
-    /// Runs an attempt, and others beside it where it is late. Gives back the one that answered, or that failed last,
-    /// with what came of it; rows of the others are written. All are added to `tried`, and to `spent` where they may have
-    /// cost an engine work.
+    /// Runs an attempt, and hedges it when it is late. Returns the attempt that answered, or that failed last, with its
+    /// result; rows of the others are written. All are added to `tried`, and to `spent` if they may have cost an engine
+    /// work.
     pub(in crate::edge) async fn race(
         &mut self,
         attempt: Attempt,
@@ -67,10 +67,11 @@ impl Exchange {
         tried.push(attempt.replica());
         // In the order in which they began.
         let mut runners = vec![Runner::new(asked, attempt, client)];
-        // Each counts once it began, and is taken back where it cost nothing.
+        // Each attempt counts once it has begun, and is subtracted if it cost nothing.
         *spent += 1;
         loop {
             tokio::select! {
+                // Biased: if a response and the timer are ready together, no hedge is needed.
                 biased;
                 (place, (attempt, came)) = finished(&mut runners) => {
                     runners.remove(place);
@@ -81,10 +82,12 @@ impl Exchange {
                         Some((class, _)) if !runners.is_empty() => {
                             drop(came);
                             attempt.end(Some(class), Usage::default());
-                            // The others are as late as before.
+                            // The others are already late, so the next hedge need not wait.
                             wait = Duration::ZERO;
                         }
                         _ => {
+                            // Those that began before the winner were late, or there would be no hedge; those after it
+                            // had no fair chance.
                             for (began, runner) in runners.into_iter().enumerate() {
                                 runner.lose(began < place);
                             }
@@ -102,6 +105,8 @@ impl Exchange {
                                 *spent += 1;
                                 runners.push(Runner::new(asked, rival, client));
                             }
+                            // No other replica can take it now, and a hedge that waits at a gate would be pointless:
+                            // stop hedging.
                             Err(_) => racing = false,
                         }
                     }
@@ -111,7 +116,7 @@ impl Exchange {
     }
 }
 
-/// Waits for the first of these to end: its place, and what came.
+/// Waits for the first of these to end; returns its position and result.
 async fn finished(runners: &mut [Runner<'_>]) -> (usize, (Attempt, Came)) {
     poll_fn(|cx| {
         for (place, runner) in runners.iter_mut().enumerate() {
@@ -124,9 +129,10 @@ async fn finished(runners: &mut [Runner<'_>]) -> (usize, (Attempt, Came)) {
     .await
 }
 
-/// Whether another attempt may be made beside those that are late; it is counted if so.
+/// Returns `true`, and counts the attempt, if another one may run beside those that are late.
 fn may_race(data: &Data, late: &[Runner<'_>]) -> bool {
     let now = data.clock.now();
     let hopeless = late.iter().all(|runner| data.vitals.ejections().is_held_back(runner.replica, now));
+    // The budget is asked last, because asking counts a retry.
     !data.cut.is_made() && (hopeless || data.retries.retry(now))
 }

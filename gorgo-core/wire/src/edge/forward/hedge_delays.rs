@@ -1,11 +1,11 @@
-//! How long a stream's first byte may take before a second replica is raced: `hedge.after` × the 99th percentile
-//! predicted for it, at least `hedge.min_ms`.
+//! Delay after which a second replica is tried because a stream's first byte is late: `hedge.after` × the 99th
+//! percentile predicted for the request, at least `hedge.min_ms`.
 //!
-//! The prediction: the router predicts a mean time to the first token from learned rates; how far reality goes beyond
-//! such predictions is kept as ratios of the last requests of the whole fleet, and their 99th percentile times this
-//! request's prediction is its own. Without a prediction: the 99th percentile of what the replica's last streams
-//! took. Without either: one second. Only streams are raced: when a plain answer may be expected depends on how much
-//! will be generated, which nobody knows.
+//! The prediction: the router predicts a mean time to the first token from learned rates. The ratios of observed to
+//! predicted times of the whole fleet's last requests are kept; their 99th percentile times this request's prediction
+//! is its 99th percentile. Without a prediction: the 99th percentile of the replica's last streams. Without either: one
+//! second. Only streams are hedged: when a whole response is due depends on how much will be generated, which nobody
+//! knows.
 
 use std::time::Duration;
 
@@ -14,18 +14,18 @@ use parking_lot::Mutex;
 use gorgo_routing::config::Hedge;
 use gorgo_routing::model::ReplicaId;
 
-/// Samples that are looked back over.
+/// Number of recent samples that are kept.
 const WINDOW: usize = 128;
-/// Samples until a percentile is believed: with fewer the 99th is the worst of a handful.
+/// Samples required before a percentile is used: with fewer, the 99th is the worst of a handful.
 const ENOUGH: usize = 32;
-/// Where nothing is known, ms.
+/// Value if nothing is known, ms.
 const UNKNOWN_MS: f64 = 1_000.0;
 
-/// What first bytes took.
+/// Observed times to the first byte.
 #[derive(Debug)]
 pub(in crate::edge) struct Patience {
     hedge: Hedge,
-    /// Per replica, ms.
+    /// Times per replica, ms.
     waits: Vec<Mutex<Recent>>,
     /// Observed ÷ predicted, of all replicas.
     ratios: Mutex<Recent>,
@@ -47,6 +47,7 @@ impl Recent {
         }
         self.next = (self.next + 1) % WINDOW;
         let count = self.values.len();
+        // Computed once per sample, not once per request: most requests read it, few change it.
         self.p99 = (count >= ENOUGH).then(|| {
             let mut values = self.values.clone();
             let rank = (count * 99).div_ceil(100);
@@ -60,7 +61,7 @@ impl Patience {
         Self { hedge, waits: (0..replicas).map(|_| Mutex::default()).collect(), ratios: Mutex::default() }
     }
 
-    /// A stream's first byte came after so many ms; so many were predicted.
+    /// Records that a stream's first byte arrived after `waited_ms`, where `predicted_ms` was predicted.
     pub(in crate::edge) fn learn(&self, replica: ReplicaId, waited_ms: f64, predicted_ms: Option<f64>) {
         if let Some(waits) = self.waits.get(replica.index()) {
             waits.lock().push(waited_ms);
@@ -70,10 +71,11 @@ impl Patience {
         }
     }
 
-    /// How long to wait for the first byte from this replica before another one is raced.
+    /// Delay for the first byte from this replica before another one is tried.
     pub(in crate::edge) fn of(&self, replica: ReplicaId, predicted_ms: Option<f64>) -> Duration {
         let by_ratio = predicted_ms.and_then(|ms| self.ratios.lock().p99.map(|ratio| ratio * ms));
         let p99_ms = by_ratio.or_else(|| self.waits.get(replica.index()).and_then(|waits| waits.lock().p99));
+        // `try_from` fails for what is not finite or too large; both mean that the wait never ends.
         let wait = Duration::try_from_secs_f64(self.hedge.after * p99_ms.unwrap_or(UNKNOWN_MS) / 1e3);
         wait.unwrap_or(Duration::MAX).max(Duration::from_millis(self.hedge.min_ms))
     }

@@ -1,15 +1,13 @@
-//! Step 4 of a request: it is sent, again if need be.
+//! One request: read the body, choose, send, retry elsewhere, hand the response to the relay.
 //!
-//! One request: take in its body, choose, send, retry elsewhere, hand the answer to the relay.
+//! An attempt may be repeated at another replica as long as the client got nothing: no head, no byte. The head of a
+//! response is therefore withheld until its first byte arrives: engines that send heads early (vLLM, llama.cpp) can
+//! still die in prefill like the others.
 //!
-//! An attempt may be repeated at another replica as long as the client got nothing: no head, no byte. The head of an
-//! answer is therefore held until its first byte has come; engines that send heads early (vLLM, llama.cpp) die in
-//! prefill like the others.
-//!
-//! Repeated elsewhere are: no connection, a close before the first byte, a first-byte time-out, 502, 503 and 504, and a
-//! stream whose first event is an error of the engine's; also 429 with `Retry-After`: the engine is full, another one need
-//! not be. Not repeated are other 4xx, and 500, which engines also give to requests that they cannot digest. A failure in which nothing was sent costs no engine any work and is therefore
-//! not counted against the retry budget.
+//! Retried elsewhere: no connection, a close before the first byte, a first-byte time-out, 502, 503 and 504, and a
+//! stream whose first event is an error of the engine; also 429 with `Retry-After`: this engine is full, another one
+//! may not be. Not retried: other 4xx, and 500, which engines also send for requests that they cannot process. A
+//! failure in which nothing was sent costs no engine any work and does not count against the retry budget.
 
 pub(super) mod attempt;
 pub(super) mod buffered_request;
@@ -38,7 +36,7 @@ use gorgo_routing::model::{ApiPath, ErrorClass, Refusal, ReplicaId, Usage};
 /// Seeds stay below 2^53, so that every SQL tool and JSON reader shows them exactly.
 const SEED_BITS: u64 = (1 << 53) - 1;
 
-/// Answers a request by an engine.
+/// Answers a request by forwarding it to an engine.
 pub(super) async fn forward(
     data: Arc<Data>,
     client: ClientConnection,
@@ -56,7 +54,7 @@ pub(super) async fn forward(
     {
         response.headers_mut().insert(X_GORGO_DECISION, value);
     }
-    // The map has the room that the request's headers once needed, and hyper keeps it with the connection.
+    // The map keeps the capacity that the request's headers once needed, and hyper keeps the map with the connection.
     let fitted = response.headers().clone();
     *response.headers_mut() = fitted;
     response
@@ -65,6 +63,7 @@ pub(super) async fn forward(
 impl Exchange {
     async fn run(mut self, client: ClientConnection) -> Response<AnswerBody> {
         let mut tried: Vec<ReplicaId> = match self.holder {
+            // An object lives in one engine: excluding all others leaves the policy no other choice.
             Holder::Only(holder) => self.asked.data.replicas().filter(|replica| *replica != holder).collect(),
             Holder::Anyone | Holder::InTurn => Vec::new(),
         };
@@ -76,7 +75,7 @@ impl Exchange {
             Ok(attempt) => attempt,
             Err(why) => return self.not_routed(&why),
         };
-        // Those that may have cost an engine work.
+        // Attempts that may have cost an engine work.
         let mut spent = 0;
         loop {
             let (came, first) = self.race(attempt, &mut tried, &mut spent, &client).await;
@@ -86,7 +85,7 @@ impl Exchange {
                 && self.may_retry(spent, unsent)
                 && let Ok(turn) = enter(&self.asked, self.ledger.id, &tried, self.asked.data.clock.now())
             {
-                // It must not keep its own place at a gate while it waits for another.
+                // Its own place at a gate must be free before it waits at another replica's.
                 drop(came);
                 attempt.end(Some(class), Usage::default());
                 attempt = match turn.taken(&self.asked, &mut self.ledger, &tried).await {
@@ -95,6 +94,7 @@ impl Exchange {
                 };
                 continue;
             }
+            // Only now is it certain whose predictions the outcome is compared with.
             self.ledger.belongs_to(&attempt);
             return match came {
                 Came::Answer(answer) => {
@@ -109,19 +109,23 @@ impl Exchange {
         }
     }
 
-    /// `spent`: attempts so far that may have cost an engine work. `unsent`: the failure did not; such are repeated as
-    /// long as there is a replica, unless one attempt is all that is allowed.
+    /// Decides whether another attempt is allowed. `spent`: attempts so far that may have cost an engine work.
+    /// `unsent`: this failure did not cost any; such failures are retried as long as a replica is left, unless only one
+    /// attempt is allowed.
     fn may_retry(&self, spent: u32, unsent: bool) -> bool {
         let data = &self.asked.data;
         let most = data.failover.max_attempts;
+        // Looking for an object's holder must reach every replica, whatever the limit on attempts. The budget is asked
+        // last, because asking counts a retry.
         (spent < most || self.holder == Holder::InTurn || (unsent && most > 1))
             && !data.cut.is_made()
             && (unsent || data.retries.retry(data.clock.now()))
     }
 
-    /// Hands an engine's answer to the client.
+    /// Hands an engine's response to the client.
     fn answer(self, (mut parts, relay): (response::Parts, Relay), attempt: Attempt) -> Response<AnswerBody> {
         strip_hop_by_hop(&mut parts.headers);
+        // Events may be withheld or added, so the engine's length would be wrong; hyper then sends chunks.
         if relay.may_change_length() {
             parts.headers.remove(CONTENT_LENGTH);
         }
@@ -139,12 +143,12 @@ impl Exchange {
         response
     }
 
-    /// Tells the client that it goes nowhere.
+    /// Tells the client that the request cannot be routed.
     fn not_routed(self, why: &NotRouted) -> Response<AnswerBody> {
         let message = match why.refusal {
             Refusal::UnknownModel => "no replica serves this model",
-            Refusal::GateFull => "too many requests wait for the replica that suits this one; try again later",
-            Refusal::Draining => "the router shut down before the request's turn came",
+            Refusal::GateFull => "the selected replica's queue is full; retry later",
+            Refusal::Draining => "the router shut down while the request waited for a replica",
             _ => "no replica is available",
         };
         let mut response = *refuse(self.ledger, why.refusal, message);
@@ -164,7 +168,7 @@ impl Exchange {
             ErrorClass::Shutdown => {
                 (StatusCode::SERVICE_UNAVAILABLE, "router_shutdown", "the router shut down before the answer came")
             }
-            _ => (StatusCode::BAD_GATEWAY, "upstream_closed", "the replica broke off before it answered"),
+            _ => (StatusCode::BAD_GATEWAY, "upstream_closed", "the replica closed the connection before it answered"),
         };
         let mut response = local_reply::error(status, code, message);
         if self.asked.data.server.headers
@@ -178,10 +182,11 @@ impl Exchange {
     }
 }
 
-/// Why this is no answer for the client, as far as another replica may have one. `true`: it cost no engine work.
+/// Reason why this is no final response, if another replica may have one. `true`: it cost no engine work.
 pub(super) fn failure(holder: Holder, came: &Came) -> Option<(ErrorClass, bool)> {
     match came {
         Came::Nothing { class, unsent } => Some((*class, *unsent)),
+        // A replica that does not hold the object answers 404 without any work; another one may hold it.
         Came::Answer(answer) if holder == Holder::InTurn && answer.0.status == StatusCode::NOT_FOUND => {
             Some((ErrorClass::ClientError, true))
         }
@@ -189,7 +194,7 @@ pub(super) fn failure(holder: Holder, came: &Came) -> Option<(ErrorClass, bool)>
     }
 }
 
-/// Whether an answer may be asked for again elsewhere, and what it counts as then.
+/// Error class of a response that may be retried elsewhere.
 fn retryable(head: &response::Parts, relay: &Relay) -> Option<ErrorClass> {
     match head.status {
         StatusCode::TOO_MANY_REQUESTS if head.headers.contains_key(RETRY_AFTER) => Some(ErrorClass::UpstreamStatus),
@@ -203,8 +208,9 @@ fn retryable(head: &response::Parts, relay: &Relay) -> Option<ErrorClass> {
     }
 }
 
-/// The seed of an attempt's decision: that of the run, mixed with the id and the attempt (splitmix64's finaliser).
+/// Seed of an attempt's decision: the run's seed mixed with the decision's id and the attempt (splitmix64's finaliser).
 pub(super) fn seed(run: u64, id: i64, attempt: u16) -> u64 {
+    // Neighbouring ids and attempts differ in few bits; the multiplications spread these over the whole seed.
     let mut mixed = run ^ id.cast_unsigned().wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (u64::from(attempt) << 48);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

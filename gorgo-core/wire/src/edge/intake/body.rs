@@ -1,6 +1,7 @@
-//! Takes in a client's request body: bounded each and bounded all together, kept as it came.
+//! Reads a client's request body into memory, with a limit per body and one for all bodies together. The bytes are kept
+//! as they came.
 //!
-//! A compressed body is unpacked for reading only; what goes to the engine is the client's own bytes.
+//! A compressed body is decompressed for reading only; the engine gets the client's own bytes.
 
 use std::io::Read;
 use std::time::Duration;
@@ -15,16 +16,17 @@ use tokio::time::timeout;
 
 use crate::edge::budget::HeldBytes;
 
-/// First room for a body whose first frame was not all of it, bytes. A stated length is believed step by step.
+/// Initial allocation for a body of more than one frame, bytes. A stated length is trusted only up to this, so that a
+/// client cannot reserve memory by a header.
 const FIRST_ROOM: usize = 256 << 10;
-/// How much of a refused body is read and thrown away, so that a client that writes before it reads gets the answer.
+/// Bytes of a refused body that are read and discarded, so that a client that writes before it reads gets the response.
 const DRAIN_BYTES: u64 = 256 << 20;
-/// And for how long.
+/// Time limit for discarding a refused body.
 const DRAIN_TIME: Duration = Duration::from_secs(10);
-/// Unpacking or reading more than this leaves the event loop. Bytes.
+/// Decompressing or reading more than this is moved off the event loop. Bytes.
 pub(in crate::edge) const LONG_WORK: usize = 1 << 20;
 
-/// Why a body was not taken in.
+/// Reasons why a body could not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::edge) enum NotTaken {
     /// Over the limit of one body.
@@ -44,7 +46,7 @@ pub(in crate::edge) struct Limits {
     pub(in crate::edge) idle: Duration,
 }
 
-/// Reads the whole body, charging `held` as it comes.
+/// Reads the whole body and charges it to `held` as it arrives.
 pub(in crate::edge) async fn take_in(
     incoming: &mut Incoming,
     limits: Limits,
@@ -59,6 +61,7 @@ pub(in crate::edge) async fn take_in(
     let mut total = 0_u64;
     loop {
         let frame = match timeout(limits.idle, incoming.frame()).await {
+            // An idle limit per frame, not one for the whole body: a large prompt over a slow link is legitimate.
             Err(_) => return Err(NotTaken::ClientGone),
             Ok(None) => break,
             Ok(Some(Err(error))) => return Err(failure(&error)),
@@ -70,9 +73,11 @@ pub(in crate::edge) async fn take_in(
         if total > limits.max_bytes {
             return Err(NotTaken::TooLarge);
         }
+        // Charged before it is kept, so that many uploads at once cannot exceed the budget together.
         if !held.take(bytes) {
             return Err(NotTaken::Overloaded);
         }
+        // The first frame is kept as it is, so that a body of a single frame is never copied.
         if first.is_empty() && joined.is_empty() {
             first = piece;
             continue;
@@ -93,15 +98,15 @@ fn failure(error: &hyper::Error) -> NotTaken {
     if malformed { NotTaken::Malformed } else { NotTaken::ClientGone }
 }
 
-/// hyper reports a malformed chunk as an I/O error of kind `InvalidData` or `InvalidInput`.
+/// Detects a malformed chunk, which hyper reports as an I/O error of kind `InvalidData` or `InvalidInput`.
 fn caused_by_bad_input(error: &hyper::Error) -> bool {
     let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<std::io::Error>());
     cause
         .is_some_and(|cause| matches!(cause.kind(), std::io::ErrorKind::InvalidData | std::io::ErrorKind::InvalidInput))
 }
 
-/// Reads on and throws away what a refused client still sends, within limits. A client that waits for a `100 Continue`
-/// is not asked to send at all.
+/// Reads and discards what a refused client still sends, within limits. A client that waits for `100 Continue` never
+/// gets it and so sends nothing.
 pub(in crate::edge) async fn drain(mut incoming: Incoming, headers: &HeaderMap) {
     if headers.contains_key(EXPECT) {
         return;
@@ -116,11 +121,11 @@ pub(in crate::edge) async fn drain(mut incoming: Incoming, headers: &HeaderMap) 
             }
         }
     };
-    // Running out of time is no failure: the answer is sent all the same.
+    // A time-out here is no failure: the response is sent anyway.
     let _ = timeout(DRAIN_TIME, discard).await;
 }
 
-/// How a body is packed.
+/// Content coding of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::edge) enum Packing {
     Gzip,
@@ -128,7 +133,7 @@ pub(in crate::edge) enum Packing {
 }
 
 impl Packing {
-    /// What `Content-Encoding` says; `Ok(None)` for a plain body, `Err` for what gorgo cannot unpack.
+    /// Reads `Content-Encoding`; `Ok(None)` for a plain body, `Err` for a coding that gorgo cannot decompress.
     pub(in crate::edge) fn of(headers: &HeaderMap) -> Result<Option<Self>, ()> {
         let mut packing = None;
         for value in headers.get_all(CONTENT_ENCODING) {
@@ -139,6 +144,7 @@ impl Packing {
                     "deflate" => Self::Deflate,
                     _ => return Err(()),
                 };
+                // A second coding on top of the first is refused rather than half decoded.
                 if packing.replace(found).is_some() {
                     return Err(());
                 }
@@ -147,11 +153,11 @@ impl Packing {
         Ok(packing)
     }
 
-    /// The plain bytes, at most `max_bytes` of them.
+    /// Decompresses to at most `max_bytes`.
     pub(in crate::edge) fn unpack(self, packed: &[u8], max_bytes: u64) -> Result<Vec<u8>, NotTaken> {
         match self {
             Self::Gzip => bounded(MultiGzDecoder::new(packed), max_bytes),
-            // The name stands for zlib, but some senders mean bare deflate.
+            // The name means zlib, but some clients send bare deflate.
             Self::Deflate => match bounded(ZlibDecoder::new(packed), max_bytes) {
                 Err(NotTaken::Malformed) => bounded(DeflateDecoder::new(packed), max_bytes),
                 done => done,
@@ -162,6 +168,7 @@ impl Packing {
 
 fn bounded(decoder: impl Read, max_bytes: u64) -> Result<Vec<u8>, NotTaken> {
     let mut plain = Vec::new();
+    // One byte over the limit is enough to detect an oversized body, so a decompression bomb stops here.
     let read = decoder.take(max_bytes.saturating_add(1)).read_to_end(&mut plain).map_err(|_| NotTaken::Malformed)?;
     if u64::try_from(read).unwrap_or(u64::MAX) > max_bytes { Err(NotTaken::TooLarge) } else { Ok(plain) }
 }

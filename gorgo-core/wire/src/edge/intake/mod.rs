@@ -1,6 +1,5 @@
-//! Step 2 of a request: it is read.
-//!
-//! Takes a request in: its body, its reading, and where it may go. What cannot go anywhere is refused here.
+//! Intake of a request: reads and parses its body and determines which replicas may answer. A request that no replica
+//! may answer is refused here.
 
 mod body;
 mod models;
@@ -28,55 +27,57 @@ use super::relay::AnswerBody;
 use gorgo_routing::model::{At, Prompt, Refusal, ReplicaId};
 use gorgo_routing::policy::ReadError;
 
-/// A request that was read, and its book.
+/// Request that was read, with its ledger.
 pub(super) struct Exchange {
     pub(super) asked: Asked,
     pub(super) ledger: Ledger,
     _held: HeldBytes,
     pub(super) holder: Holder,
-    /// When the body was complete.
+    /// Time at which the body was complete.
     pub(super) taken_in: At,
 }
 
-/// Who may answer.
+/// Replicas that may answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Holder {
     /// Every replica.
     Anyone,
     /// The one that holds what the request refers to.
     Only(ReplicaId),
-    /// It is not known which one: they are asked in turn until one does not say 404.
+    /// The holder is unknown: replicas are tried in turn until one does not answer 404.
     InTurn,
 }
 
-/// Reads the body. `Err` is the answer to a request that goes nowhere; its rows are written.
+/// Reads the body. `Err` is the response to a request that cannot be routed; its rows are written.
 pub(super) async fn take(
     data: &Arc<Data>,
     request: Request<Incoming>,
     mut ledger: Ledger,
 ) -> Result<Exchange, Box<Response<AnswerBody>>> {
     let (head, mut incoming) = request.into_parts();
+    // The body is discarded first: a client that is still sending would see a reset instead of the response.
     if data.draining.is_cancelled() {
         drain(incoming, &head.headers).await;
         return Err(refuse(ledger, Refusal::Draining, "the router is shutting down"));
     }
     let mut held = data.bodies.open();
     let limits = Limits { max_bytes: data.server.max_body_bytes, idle: data.idle_timeout() };
-    let too_large = || format!("the request body is over server.max_body_bytes = {} bytes", data.server.max_body_bytes);
+    let too_large = || format!("the request body exceeds server.max_body_bytes = {} bytes", data.server.max_body_bytes);
     let body = match take_in(&mut incoming, limits, &mut held).await {
         Ok(body) => body,
         Err(why) => {
+            // Released before the drain, which may take seconds and keeps nothing.
             drop(held);
             let (refusal, message) = match why {
                 NotTaken::TooLarge => (Refusal::BodyTooLarge, too_large()),
                 NotTaken::Overloaded => (
                     Refusal::Overloaded,
                     format!(
-                        "all request bodies together are over server.max_buffered_bytes = {} bytes",
+                        "request bodies in memory exceed server.max_buffered_bytes = {} bytes; retry later",
                         data.server.max_buffered_bytes
                     ),
                 ),
-                NotTaken::ClientGone => (Refusal::ClientGone, "the request body did not arrive".to_owned()),
+                NotTaken::ClientGone => (Refusal::ClientGone, "the request body did not arrive in time".to_owned()),
                 NotTaken::Malformed => (Refusal::MalformedBody, "the body's transfer coding is malformed".to_owned()),
             };
             if matches!(refusal, Refusal::BodyTooLarge | Refusal::Overloaded) {
@@ -95,11 +96,11 @@ pub(super) async fn take(
         Ok(read) => read,
         Err(NotRead::Malformed(message)) => return Err(refuse(ledger, Refusal::MalformedBody, &message)),
         Err(NotRead::TooLarge) => {
-            return Err(refuse(ledger, Refusal::BodyTooLarge, &format!("unpacked, {}", too_large())));
+            return Err(refuse(ledger, Refusal::BodyTooLarge, &format!("decompressed, {}", too_large())));
         }
     };
+    // `usage_splice` holds offsets into the plain text, but the engine gets the client's compressed body.
     if packing.is_some() {
-        // The offsets are of the plain text; a packed body goes on as it came.
         prompt.usage_splice = None;
     }
     let prompt = Arc::new(prompt);
@@ -118,7 +119,7 @@ enum NotRead {
     TooLarge,
 }
 
-/// Has the body read; long ones away from the event loop. With it comes the replica that holds what the body refers to.
+/// Has the body parsed; long ones off the event loop. Also returns the holder of what the body refers to.
 async fn read(
     data: &Arc<Data>,
     head: &Parts,
@@ -129,6 +130,7 @@ async fn read(
     let bytes_of = |value: Option<&[u8]>| value.map(<[u8]>::to_vec);
     let session = bytes_of(head.headers.get(&data.session_header).map(HeaderValue::as_bytes));
     let key = bytes_of(client_key(&head.headers));
+    // Copied out of the head: `work` may run on another thread.
     let slo_ttft_ms = head.headers.get(SLO_TTFT_MS).and_then(|value| {
         let stated = stated_ms(value);
         if stated.is_none() {
@@ -144,7 +146,7 @@ async fn read(
                 Some(Ok(plain)) => Some(plain),
                 Some(Err(NotTaken::TooLarge)) => return Err(NotRead::TooLarge),
                 Some(Err(_)) => {
-                    return Err(NotRead::Malformed("the body is not what content-encoding says".to_owned()));
+                    return Err(NotRead::Malformed("the body does not match its content-encoding".to_owned()));
                 }
             };
             let text = unpacked.as_deref().unwrap_or(&body);
@@ -156,6 +158,7 @@ async fn read(
             Ok((prompt, named_by_body(&path, text).and_then(|id| data.holders.of(id))))
         }
     };
+    // A compressed body is about 16 times longer when decompressed (text in JSON compresses well).
     let long = body.len() > if packing.is_some() { LONG_WORK / 16 } else { LONG_WORK };
     if !long {
         return work();
@@ -163,23 +166,25 @@ async fn read(
     spawn_blocking(work).await.unwrap_or_else(|_| Err(NotRead::Malformed("the body could not be read".to_owned())))
 }
 
-/// The request header with the TTFT that the client asks for, ms: a fact for policies (`slo_ttft_ms`).
+/// Request header with the TTFT that the client wants, ms: a fact for policies (`slo_ttft_ms`).
 const SLO_TTFT_MS: &str = "x-slo-ttft-ms";
 
-/// A number of ms above 0 and up to a day. With anything else the request goes on as if the header were not there, since
-/// it is only a wish; it is counted, so that an operator sees a client that writes it wrongly.
+/// Parses a number of ms above 0, up to a day. With anything else the request continues as if the header were absent,
+/// since it is only a hint; it is counted, so that an operator notices a client that sends it wrongly.
 fn stated_ms(value: &HeaderValue) -> Option<f64> {
     let stated: f64 = value.to_str().ok()?.trim().parse().ok()?;
     (stated > 0.0 && stated <= 86_400_000.0).then_some(stated)
 }
 
-/// Answers a request that goes nowhere, and writes its rows.
+/// Answers a request that cannot be routed, and writes its rows.
 pub(super) fn refuse(ledger: Ledger, refusal: Refusal, message: &str) -> Box<Response<AnswerBody>> {
     let (status, code) = local_reply::refusal(refusal);
     let mut response = local_reply::error(status, code, message);
+    // The rest of the body may be unread, and a draining router accepts no further request on this connection.
     if matches!(refusal, Refusal::Draining | Refusal::BodyTooLarge | Refusal::ClientGone) {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
+    // Nobody was there to read that status, so the row has none.
     let told = (refusal != Refusal::ClientGone).then_some(status.as_u16());
     ledger.refuse(refusal, told);
     Box::new(response)

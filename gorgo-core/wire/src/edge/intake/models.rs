@@ -1,7 +1,7 @@
-//! `GET /v1/models`: what the replicas serve, all together.
+//! `GET /v1/models`: the models of all replicas.
 //!
-//! Each replica is asked, with its own key; one that does not answer in time is represented by the models it is
-//! configured with. Entries are the engines' own objects, the first of each id in fleet order.
+//! Each replica is asked, with its own key; one that does not answer in time is represented by its configured models.
+//! Entries are the engines' own objects, the first of each id in fleet order.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -22,12 +22,12 @@ use crate::edge::upstream::Upstream;
 use crate::edge::upstream::body::Payload;
 use crate::edge::upstream::pool::{Trip, address};
 
-/// How long a replica may take to list its models.
+/// Time limit for a replica to list its models.
 const TIME_LIMIT: Duration = Duration::from_secs(2);
 /// Longest list that is read, bytes.
 const MAX_LIST: usize = 1 << 20;
 
-/// The merged list.
+/// Merged list.
 pub(in crate::edge) async fn list(data: &Arc<Data>, client: &HeaderMap) -> Response<AnswerBody> {
     let models = merged(data, client).await;
     json_text(StatusCode::OK, json!({ "object": "list", "data": models }).to_string())
@@ -47,12 +47,13 @@ pub(in crate::edge) async fn one(data: &Arc<Data>, client: &HeaderMap, id: &str)
 }
 
 async fn merged(data: &Arc<Data>, client: &HeaderMap) -> Vec<Value> {
-    // The tasks end with this set, that is with the client's request.
+    // The tasks are aborted when this set is dropped, that is when the client leaves.
     let mut asked = JoinSet::new();
     for index in 0..data.upstreams.len() {
         let (data, client) = (Arc::clone(data), client.clone());
         asked.spawn(async move { (index, ask(&data, index, &client).await) });
     }
+    // By index, so that the order does not depend on which replica answers first.
     let mut lists: Vec<Vec<Value>> = vec![Vec::new(); data.upstreams.len()];
     while let Some(answered) = asked.join_next().await {
         if let Ok((index, Some(list))) = answered {

@@ -1,7 +1,8 @@
-//! Which replica holds a stored object: a response that is to be continued, a file, a batch.
+//! Holders of stored objects: which replica has a response that a request continues, a file, or a batch.
 //!
-//! Ids are learned from the answers that made them, and kept as hashes in two generations: when the young one is full
-//! it becomes the old one, and what was not used since is forgotten. An id that is not known is asked for in turn.
+//! Ids are learned from the responses that created them, and kept as hashes in two generations: when the young one is
+//! full it becomes the old one, and ids not used since are forgotten. For an unknown id, all replicas are tried in
+//! turn.
 
 use std::collections::HashMap;
 
@@ -13,12 +14,12 @@ use gorgo_routing::model::{ApiPath, ReplicaId};
 
 /// Ids per generation.
 const GENERATION: usize = 50_000;
-/// An answer's id stands within its first bytes, or is not learned.
+/// Bytes of a response in which its id must appear to be learned.
 const HEAD_BYTES: usize = 4 << 10;
-/// The paths whose objects live in one engine.
+/// Paths whose objects live in one engine.
 const KEPT: [&str; 3] = ["/v1/responses", "/v1/files", "/v1/batches"];
 
-/// The holders known.
+/// Known holders.
 #[derive(Debug, Default)]
 pub(in crate::edge) struct Holders {
     generations: Mutex<[HashMap<u64, ReplicaId>; 2]>,
@@ -28,6 +29,7 @@ impl Holders {
     pub(in crate::edge) fn learn(&self, id: &[u8], replica: ReplicaId) {
         let mut generations = self.generations.lock();
         if generations[0].len() >= GENERATION {
+            // The old map is emptied and becomes the young one, which keeps its allocation.
             generations.swap(0, 1);
             generations[0].clear();
         }
@@ -35,11 +37,13 @@ impl Holders {
     }
 
     pub(in crate::edge) fn of(&self, id: &[u8]) -> Option<ReplicaId> {
+        // In a block, so that the lock is released before `learn` takes it again.
         let found = {
             let generations = self.generations.lock();
             let key = xxh3_64(id);
             generations[0].get(&key).or_else(|| generations[1].get(&key)).copied()
         };
+        // Used ids move to the young generation, so that a long conversation is not forgotten.
         if let Some(replica) = found {
             self.learn(id, replica);
         }
@@ -47,13 +51,13 @@ impl Holders {
     }
 }
 
-/// The object that a path names, as in `/v1/responses/ID/cancel`.
+/// Object that a path names, as in `/v1/responses/ID/cancel`.
 pub(in crate::edge) fn named_by_path(path: &str) -> Option<&str> {
     let rest = KEPT.iter().find_map(|kept| path.strip_prefix(kept)?.strip_prefix('/'))?;
     rest.split('/').next().filter(|id| !id.is_empty())
 }
 
-/// The object that a body refers to: the response to be continued, the file of a batch.
+/// Object that a body refers to: the response to be continued, the file of a batch.
 pub(in crate::edge) fn named_by_body<'a>(path: &str, body: &'a [u8]) -> Option<&'a [u8]> {
     let key: &[u8] = match path {
         "/v1/responses" => b"\"previous_response_id\"",
@@ -63,12 +67,12 @@ pub(in crate::edge) fn named_by_body<'a>(path: &str, body: &'a [u8]) -> Option<&
     string_member(body, key)
 }
 
-/// Whether an answer on this path makes an object whose id is worth remembering.
+/// Returns `true` if a response on this path creates an object whose id is worth remembering.
 pub(in crate::edge) fn makes_objects(api: ApiPath, path: &str) -> bool {
     api == ApiPath::Responses || KEPT.iter().any(|kept| path.starts_with(kept))
 }
 
-/// Finds the id in the head of an answer: the first member `id`, in JSON and in a stream's first event alike.
+/// Finds the id in the head of a response: the first member `id`, in JSON and in a stream's first event alike.
 #[derive(Debug)]
 pub(in crate::edge) struct IdSeeker {
     replica: ReplicaId,
@@ -77,17 +81,18 @@ pub(in crate::edge) struct IdSeeker {
 }
 
 impl IdSeeker {
-    /// For an answer of this replica's.
+    /// Scanner for a response of this replica.
     pub(in crate::edge) const fn new(replica: ReplicaId) -> Self {
         Self { replica, head: Vec::new(), over: false }
     }
 
-    /// Sees the next bytes; the id and its holder, once, when it has passed.
+    /// Takes the next bytes; returns the id and its holder, once, when it has passed.
     pub(in crate::edge) fn push(&mut self, piece: &[u8]) -> Option<(Vec<u8>, ReplicaId)> {
         if self.over {
             return None;
         }
         let room = HEAD_BYTES - self.head.len();
+        // The rest of a long response is never buffered.
         self.head.extend_from_slice(&piece[..piece.len().min(room)]);
         let id = string_member(&self.head, b"\"id\"").map(<[u8]>::to_vec);
         if id.is_some() || self.head.len() == HEAD_BYTES {
@@ -98,11 +103,12 @@ impl IdSeeker {
     }
 }
 
-/// The value of the first member of this name that is a complete string without escapes.
+/// Value of the first member of this name that is a complete string without escapes.
 fn string_member<'a>(json: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
     let after = json[memmem::find(json, key)? + key.len()..].trim_ascii_start().strip_prefix(b":")?;
     let value = after.trim_ascii_start().strip_prefix(b"\"")?;
     let end = memchr::memchr2(b'"', b'\\', value)?;
+    // Engines make ids without escapes; a string with one is something else, and an empty one names nothing.
     (value[end] == b'"' && end > 0).then(|| &value[..end])
 }
 

@@ -1,4 +1,4 @@
-//! Which path goes where.
+//! Routes by path: which handler answers which request.
 
 use std::sync::Arc;
 
@@ -36,6 +36,7 @@ pub(in crate::edge) async fn answer(
         ),
         "/v1/models" => models::list(&data, request.headers()).await,
         _ => match ApiPath::of(path) {
+            // `CONNECT` and `OPTIONS *` concern the server itself, so no engine can answer them for the client.
             ApiPath::Other if *method == Method::CONNECT || path == "*" => wrong_method("GET, HEAD, POST, OPTIONS"),
             ApiPath::Other => match path.strip_prefix("/v1/models/") {
                 Some(model) if matches!(*method, Method::GET | Method::HEAD) => {
@@ -44,7 +45,7 @@ pub(in crate::edge) async fn answer(
                 _ if !data.server.pass_engine_paths && !path.starts_with("/v1/") => error(
                     StatusCode::NOT_FOUND,
                     "unknown_path",
-                    "this path is not passed on (server.pass_engine_paths)",
+                    "unknown path; to pass it to an engine, set server.pass_engine_paths",
                 ),
                 _ => forward(data, client, request, ApiPath::Other).await,
             },

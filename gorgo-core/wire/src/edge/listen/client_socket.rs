@@ -1,9 +1,9 @@
-//! A client's socket with a limit on how long it may refuse to take bytes.
+//! Socket of a client with a limit on how long it may refuse to take bytes.
 //!
-//! It also bounds what one read brings, and with it hyper's buffer.
+//! Also limits how much one read brings, and with it hyper's buffer.
 //!
-//! hyper waits for ever for a client that does not read; its answer, its engine connection and its reservation would wait
-//! with it.
+//! hyper waits forever for a client that does not read; its response, its engine connection and its reservation would
+//! wait with it.
 
 use std::io;
 use std::pin::Pin;
@@ -14,15 +14,16 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf, Take};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
-/// Bytes of one read at most. hyper doubles its buffer whenever a read filled it and keeps the largest for the connection's
-/// life, up to the longest head: one long prompt would cost each open stream 64 KiB. One byte less than a power of two.
+/// Most bytes of one read. hyper doubles its buffer whenever a read filled it and keeps the largest for the
+/// connection's life, up to the longest head: one long prompt would cost each open stream 64 KiB. One byte less than a
+/// power of two, so that a read never fills such a buffer.
 const READ_BYTES: u64 = (16 << 10) - 1;
 
-/// Pieces up to so many bytes together are copied and sent as one: an event's chunk is three pieces of a few hundred bytes, and
-/// `writev` costs more than `send` and the copy.
+/// Pieces up to this many bytes together are copied and sent as one: an event's chunk is three pieces of a few hundred
+/// bytes, and `writev` costs more than `send` and the copy.
 const SENT_AS_ONE: usize = 2 << 10;
 
-/// The socket. Writes fail with `TimedOut` when nothing could be written for the limit.
+/// Socket whose writes fail with `TimedOut` if nothing could be written within the limit.
 #[derive(Debug)]
 pub(in crate::edge) struct ClientSocket {
     stream: Take<TcpStream>,
@@ -37,6 +38,7 @@ impl ClientSocket {
 
     fn watch<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() {
+            // Any progress ends the stall; the timer exists only while a write is blocked.
             self.stalled = None;
             return written;
         }
@@ -44,6 +46,7 @@ impl ClientSocket {
         let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(limit)));
         match stalled.as_mut().poll(cx) {
             Poll::Pending => Poll::Pending,
+            // hyper drops the connection on this error, and with it the response, which aborts the engine's work.
             Poll::Ready(()) => Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read"))),
         }
     }
@@ -52,6 +55,7 @@ impl ClientSocket {
 impl AsyncRead for ClientSocket {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let stream = &mut self.get_mut().stream;
+        // `Take` counts down over the whole stream; the limit here is per read.
         stream.set_limit(READ_BYTES);
         Pin::new(stream).poll_read(cx, buffer)
     }
@@ -73,6 +77,7 @@ impl AsyncWrite for ClientSocket {
         let stream = Pin::new(this.stream.get_mut());
         let mut joined = [0; SENT_AS_ONE];
         let written = match join(pieces, &mut joined) {
+            // Events are small and frequent: the copy is cheaper than the kernel's work for several pieces.
             Some(length) => stream.poll_write(cx, &joined[..length]),
             None => stream.poll_write_vectored(cx, pieces),
         };
@@ -92,11 +97,12 @@ impl AsyncWrite for ClientSocket {
     }
 }
 
-/// Copies the pieces into `room`, one behind the other; `None` where they do not fit.
+/// Copies the pieces into `room`, one after the other; `None` if they do not fit.
 fn join(pieces: &[io::IoSlice<'_>], room: &mut [u8]) -> Option<usize> {
     let mut length = 0;
     for piece in pieces {
         let end = length + piece.len();
+        // Too long to join: the caller writes the pieces as they are.
         room.get_mut(length..end)?.copy_from_slice(piece);
         length = end;
     }

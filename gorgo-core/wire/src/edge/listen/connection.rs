@@ -1,4 +1,4 @@
-//! The life of one client connection, from its first byte to its close.
+//! One client connection, from its first byte to its close.
 
 use std::convert::Infallible;
 use std::io;
@@ -21,18 +21,18 @@ use crate::edge::intake::route;
 use crate::edge::listen::Spawner;
 use crate::edge::listen::client_socket::ClientSocket;
 
-/// Longest request head, bytes; 431 above.
+/// Longest request head, bytes; longer ones get 431.
 const MAX_HEAD: usize = 64 << 10;
-/// Most headers of a request; 431 above.
+/// Most headers of a request; more get 431.
 const MAX_HEADERS: usize = 128;
-/// What an HTTP/2 client sends first (RFC 9113, section 3.4).
+/// First bytes of an HTTP/2 client (RFC 9113, section 3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// How long the rest of half a preface is waited for before the next look.
+/// Pause before looking again for the rest of a partial preface.
 const PREFACE_PAUSE: Duration = Duration::from_millis(5);
 /// HTTP/2 receive window for request bodies; the default of 64 KiB costs a round trip per 64 KiB.
 const STREAM_WINDOW: u32 = 1 << 20;
 
-/// The connection a request came by, as far as its answer may act on it.
+/// Connection that a request arrived on, as far as its response may act on it.
 #[derive(Debug, Clone)]
 pub(in crate::edge) struct ClientConnection {
     close: CancellationToken,
@@ -40,16 +40,16 @@ pub(in crate::edge) struct ClientConnection {
 }
 
 impl ClientConnection {
-    /// Cancelled, it closes the connection after the running answer. A connection that other requests share (HTTP/2)
-    /// stays; there, an answer ends for itself.
+    /// Token that closes the connection after the running response when it is cancelled. A connection that other
+    /// requests share (HTTP/2) stays open: there a response ends by itself.
     pub(in crate::edge) fn closer(&self) -> CancellationToken {
         if self.shared { CancellationToken::new() } else { self.close.clone() }
     }
 }
 
-/// One connection, from accept to close. `kill` ends it at once; nothing is killed that was not asked to drain before.
+/// Serves one connection, from accept to close. `kill` ends it at once; it is cancelled only after a drain.
 pub(in crate::edge) async fn live(data: Arc<Data>, stream: TcpStream, kill: CancellationToken, tracker: TaskTracker) {
-    // Without it the last piece of each stream waits for a delayed acknowledgement. It fails only for a dead socket.
+    // Without it the last piece of each stream waits for a delayed acknowledgement. Fails only on a dead socket.
     let _ = stream.set_nodelay(true);
     let head_timeout = Duration::from_millis(data.server.head_timeout_ms);
     let http2 = tokio::select! {
@@ -58,14 +58,14 @@ pub(in crate::edge) async fn live(data: Arc<Data>, stream: TcpStream, kill: Canc
             Ok(Err(_)) | Err(_) => return,
         },
         () = kill.cancelled() => return,
-        // Nothing was asked.
+        // No request has arrived yet, so there is nothing to finish.
         () = data.draining.cancelled() => return,
     };
-    // The drain reaches the connection by the same token as an answer that must be its last: one to look at, not two.
+    // Drain and "last response on this connection" share one token: one future to poll per piece instead of two.
     let close = data.draining.child_token();
     let socket = TokioIo::new(ClientSocket::new(stream, data.idle_timeout()));
     if http2 {
-        // In a box: most connections are not of this kind, and all would carry its room.
+        // Boxed: most connections are HTTP/1.1, and all of them would carry the room of this future.
         Box::pin(live_http2(data, socket, close, kill, tracker)).await;
         return;
     }
@@ -74,7 +74,7 @@ pub(in crate::edge) async fn live(data: Arc<Data>, stream: TcpStream, kill: Canc
         service_fn(move |request| {
             let client = ClientConnection { close: close.clone(), shared: false };
             let data = Arc::clone(&data);
-            // In a box of its own, which goes when the answer begins: hyper keeps room for what stands here as long as the
+            // Boxed separately and freed when the response begins: hyper keeps room for this future as long as the
             // connection lives.
             Box::pin(async move { Ok::<_, Infallible>(route::answer(data, client, request).await) })
         })
@@ -95,6 +95,7 @@ async fn live_http2(
     let spoke = Arc::new(AtomicBool::new(false));
     let service = {
         let (close, spoke) = (close.clone(), Arc::clone(&spoke));
+        // hyper calls this per request; the flag tells the timer below that the client is not idle from the start.
         service_fn(move |request| {
             spoke.store(true, Ordering::Relaxed);
             let client = ClientConnection { close: close.clone(), shared: true };
@@ -109,7 +110,7 @@ async fn live_http2(
         .keep_alive_interval(head_timeout)
         .max_header_list_size(u32::try_from(MAX_HEAD).unwrap_or(u32::MAX));
     let connection = pin!(builder.serve_connection(socket, service));
-    // hyper puts no limit on waiting for a first request.
+    // hyper has no limit on waiting for the first request.
     let silent = async {
         sleep(head_timeout).await;
         if spoke.load(Ordering::Relaxed) {
@@ -122,15 +123,16 @@ async fn live_http2(
     }
 }
 
-/// Moves the connection on until it ends. How it ended is known to its requests.
+/// Drives the connection until it ends. How it ended is known to its requests.
 ///
-/// By reference: a future keeps room for each place that a value moves through, and this one is there once per client.
+/// Takes a reference: a future keeps room for each place that a value moves through, and there is one of these per
+/// client.
 async fn conduct<C: GracefulConnection>(
     mut connection: Pin<&mut C>,
     close: &CancellationToken,
     kill: &CancellationToken,
 ) {
-    // Polled at every piece of an answer, so each branch counts.
+    // Polled at every piece of a response, so each branch counts.
     tokio::select! {
         biased;
         _ = connection.as_mut() => return,
@@ -142,20 +144,21 @@ async fn conduct<C: GracefulConnection>(
     }
 }
 
-/// Whether the client begins as HTTP/2 does. Its bytes stay where they are: hyper-util's own look takes the first 24 out of
-/// the socket, reads the rest of the head behind them, and needs twice the buffer for it, for as long as the connection
-/// lives.
+/// Detects a client that starts with HTTP/2's preface. Its bytes stay in the socket: hyper-util's own detection takes
+/// the first 24 out, reads the rest of the head behind them, and needs twice the buffer for that as long as the
+/// connection lives.
 async fn speaks_http2(stream: &TcpStream) -> io::Result<bool> {
     let mut head = [0; PREFACE.len()];
     loop {
         let seen = stream.peek(&mut head).await?;
+        // `peek` returns 0 at the end of the stream: let HTTP/1.1 handle it.
         if seen == 0 || head[..seen] != PREFACE[..seen] {
             return Ok(false);
         }
         if seen == PREFACE.len() {
             return Ok(true);
         }
-        // Half a preface stays readable, so that there is nothing to wait for but time.
+        // A partial preface keeps the socket readable, so waiting for readiness would spin; only time helps.
         sleep(PREFACE_PAUSE).await;
     }
 }

@@ -1,10 +1,8 @@
-//! Step 1 of a request: its client connects.
+//! Accept loop and drain.
 //!
-//! The accept loop and the drain.
-//!
-//! A failing accept (no file handles left) is waited out; it neither spins nor ends the loop. On shutdown the listener
-//! closes, idle connections close, running requests finish; those that have not within `server.drain_secs` end as
-//! errors of class `Shutdown`.
+//! After a failing `accept` (no file descriptors left) the loop pauses; it neither spins nor ends. On shutdown the
+//! listener closes, idle connections close, and running requests finish; those still running after `server.drain_secs`
+//! end as errors of class `Shutdown`.
 
 mod client_socket;
 pub(super) mod connection;
@@ -23,14 +21,14 @@ use super::Data;
 use super::listen::connection::live;
 use super::listen::spare_descriptor::Reserve;
 
-/// Wait after an accept that failed for want of something.
+/// Pause after an `accept` that failed because a resource was exhausted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Old engine connections are closed this often.
+/// Interval at which idle engine connections that are too old are closed.
 const PRUNE_INTERVAL: Duration = Duration::from_secs(1);
-/// Time that answers get to say that they were cut.
+/// Time for aborted responses to deliver their error event before their connections are closed.
 const CUT_GRACE: Duration = Duration::from_secs(2);
 
-/// Lets hyper run HTTP/2's tasks on the tracker.
+/// Runs HTTP/2's tasks on the tracker, as hyper's executor.
 #[derive(Debug, Clone)]
 pub(super) struct Spawner(pub(super) TaskTracker);
 
@@ -44,8 +42,8 @@ where
 }
 
 /// Serves `listener` until `shutdown`, then drains. Returns when the last connection is closed. Connections run as
-/// tasks of `tracker`. Whether all requests could finish: `false` where some were cut off, because the time to drain was
-/// over or [`Data::cut_now`] was called.
+/// tasks of `tracker`. The result is `true` if all requests could finish, `false` if some were aborted because the
+/// drain time was over or [`Data::cut_now`] was called.
 pub async fn serve(data: Arc<Data>, listener: TcpListener, shutdown: CancellationToken, tracker: &TaskTracker) -> bool {
     let connections = TaskTracker::new();
     let kill = CancellationToken::new();
@@ -53,6 +51,7 @@ pub async fn serve(data: Arc<Data>, listener: TcpListener, shutdown: Cancellatio
     let mut reserve = Reserve::take();
     loop {
         tokio::select! {
+            // Biased: a flood of new connections must not delay the shutdown.
             biased;
             () = shutdown.cancelled() => break,
             accepted = listener.accept() => match accepted {
@@ -62,6 +61,8 @@ pub async fn serve(data: Arc<Data>, listener: TcpListener, shutdown: Cancellatio
                     tracker.spawn(connections.track_future(life));
                 }
                 Err(error) if is_of_one_client(&error) => {}
+                // Out of descriptors: the spare one serves to refuse a client, at once instead of after its own
+                // time-out.
                 Err(error) if reserve.refuse(&listener, &error).await => {}
                 Err(_) => sleep(ACCEPT_PAUSE).await,
             },
@@ -71,6 +72,7 @@ pub async fn serve(data: Arc<Data>, listener: TcpListener, shutdown: Cancellatio
             }
         }
     }
+    // Draining first, so that `/ready` fails and idle connections close before new clients find the port shut.
     data.draining.cancel();
     drop(listener);
     connections.close();
@@ -80,18 +82,20 @@ pub async fn serve(data: Arc<Data>, listener: TcpListener, shutdown: Cancellatio
         () = sleep(patience) => false,
         () = data.cut.wait() => false,
     };
+    // Also after a time-out: whatever still runs must end as an error of class `Shutdown`, not as a client that left.
     data.cut.make();
     if timeout(CUT_GRACE, connections.wait()).await.is_err() {
         kill.cancel();
         connections.wait().await;
     }
+    // Only now: running requests needed these connections.
     for upstream in &data.upstreams {
         upstream.pool.close().await;
     }
     finished
 }
 
-/// Errors of `accept` that concern a client which is already gone.
+/// Matches errors of `accept` that concern one client, which is already gone; the listener itself works.
 fn is_of_one_client(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)

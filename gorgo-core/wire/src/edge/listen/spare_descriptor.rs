@@ -1,14 +1,15 @@
-//! What happens when the process may not open another file: a new client is told so, at once.
+//! Refusal of clients when the process cannot open another file: a new client gets a response at once.
 //!
-//! Without a file handle nothing can be accepted, and clients would wait in the kernel's queue until they give up. One
-//! handle is held in reserve; given up for a moment, it lets one client in to be refused. Running streams keep theirs.
+//! Without a free descriptor nothing can be accepted, and clients would wait in the kernel's queue until they give up.
+//! One spare descriptor is kept; released for a moment, it lets one client in to be refused. Running streams keep
+//! theirs.
 
 use std::fs::File;
 use std::io;
 
 use tokio::net::{TcpListener, TcpStream};
 
-/// `EMFILE` of all Unix systems: this process has too many files open. `ENFILE`, of the whole system, is one less.
+/// `EMFILE` of all Unix systems: this process has too many open files. `ENFILE`, of the whole system, is one less.
 const TOO_MANY_OPEN: i32 = 24;
 
 const ANSWER: &str = concat!(
@@ -18,7 +19,7 @@ const ANSWER: &str = concat!(
     "\n"
 );
 
-/// The handle in reserve.
+/// Spare descriptor.
 #[derive(Debug)]
 pub(in crate::edge) struct Reserve(Option<File>);
 
@@ -27,14 +28,14 @@ impl Reserve {
         Self(File::open("/dev/null").ok())
     }
 
-    /// Takes a handle again where none was free last time.
+    /// Opens the descriptor again if none was free last time.
     pub(in crate::edge) fn renew(&mut self) {
         if self.0.is_none() {
             *self = Self::take();
         }
     }
 
-    /// Refuses one client, where that is what this error of `accept` calls for. `false`: it is not, or it cannot be done.
+    /// Refuses one client if this error of `accept` calls for it. `false`: it does not, or the refusal is impossible.
     pub(in crate::edge) async fn refuse(&mut self, listener: &TcpListener, error: &io::Error) -> bool {
         let full = error.raw_os_error().is_some_and(|code| code == TOO_MANY_OPEN || code == TOO_MANY_OPEN - 1);
         if !full || self.0.take().is_none() {
@@ -44,6 +45,7 @@ impl Reserve {
         if let Ok((stream, _)) = &accepted {
             tell(stream);
         }
+        // Closed before the spare is reopened, which needs the descriptor.
         let refused = accepted.is_ok();
         drop(accepted);
         self.renew();
@@ -51,9 +53,9 @@ impl Reserve {
     }
 }
 
-/// Nothing is waited for: the answer fits into the kernel's buffer, and who is not there any more needs none.
+/// Sends the refusal without waiting: it fits into the kernel's buffer, and a client that is gone needs none.
 fn tell(stream: &TcpStream) {
-    // What was asked is taken out, so that closing sends no reset ahead of the answer.
+    // The request is read first: closing a socket with unread bytes sends a reset, which can overtake the response.
     let _ = stream.try_read(&mut [0; 16 << 10]);
     let _ = stream.try_write(ANSWER.as_bytes());
 }

@@ -1,4 +1,4 @@
-//! How long an engine may say nothing within an answer, and what else ends the wait for its next piece.
+//! Idle limit within a response, and the other reason that ends the wait for its next piece.
 
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker, ready};
@@ -11,17 +11,17 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 use crate::edge::abort_signal::Cut;
 use gorgo_routing::model::{At, Clock, ErrorClass};
 
-/// The wait for the next piece of one answer.
+/// Wait for the next piece of one response.
 ///
-/// It is looked at after every piece, so a look is cheap: timer and token are polled only where somebody else is to be woken
-/// than last time, or where the timer has run out. One timer serves many waits: it is set again, for what is left, only when
-/// it runs out.
+/// Polled after every piece, so polling is cheap: timer and token are polled only if another task must be woken than
+/// last time, or if the timer has expired. One timer serves many waits: it is set again, for the remainder, only when
+/// it expires.
 pub(in crate::edge) struct Silence {
     limit: Duration,
     since: Option<At>,
     timer: Option<Pin<Box<Sleep>>>,
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
-    /// Whom timer and token wake.
+    /// Task that timer and token wake.
     wakes: Option<Waker>,
 }
 
@@ -30,16 +30,17 @@ impl Silence {
         Self { limit, since: None, timer: None, cut: Box::pin(cut.wait_owned()), wakes: None }
     }
 
-    /// The engine said something.
+    /// Records that the engine sent something.
     pub(in crate::edge) fn broken(&mut self) {
         self.since = None;
     }
 
-    /// Ready with why the wait is over: the engine was silent for the limit while we waited for it, or all requests end.
-    /// Time in which nobody asked, because the client did not read, does not count.
+    /// Ready with the reason why the wait is over: the engine was silent for the limit while this was polled, or all
+    /// requests are aborted. Time in which nobody polled, because the client did not read, does not count.
     pub(in crate::edge) fn poll(&mut self, clock: &dyn Clock, cx: &mut Context<'_>) -> Poll<ErrorClass> {
         let since = *self.since.get_or_insert_with(|| clock.now());
         let wakes_us = self.wakes.as_ref().is_some_and(|waker| waker.will_wake(cx.waker()));
+        // The timer is registered with this task and still running: nothing to do on the hot path.
         if wakes_us && self.timer.as_ref().is_some_and(|timer| !timer.is_elapsed()) {
             return Poll::Pending;
         }
@@ -50,13 +51,14 @@ impl Silence {
         let limit = self.limit;
         loop {
             let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(limit)));
-            // Whatever the task has used up of its turn: a timer that was not polled through is not set, and wakes nobody.
+            // Unconstrained: a timer that is not polled because the task's budget is used up is not registered, and
+            // wakes nobody.
             ready!(pin!(unconstrained(timer.as_mut())).poll(cx));
             let silent = clock.now().since(since);
             if silent >= limit {
                 return Poll::Ready(ErrorClass::IdleTimeout);
             }
-            // The timer was set for an earlier wait: once more for the rest of this one.
+            // The timer was set for an earlier wait: set it again for the rest of this one.
             self.timer = Some(Box::pin(sleep(limit - silent)));
         }
     }

@@ -1,12 +1,10 @@
-//! Step 6 of a request: the response goes back to the client.
+//! A response's body on its way to the client: as it comes, byte for byte. Pieces that arrived together are passed on
+//! together, in one write; a single piece is passed on at once.
 //!
-//! The answer's body on its way to the client: as it comes, byte for byte. What came together goes on together, in one
-//! write; what came alone goes on at once.
-//!
-//! Pulled by hyper, so nothing is read from the engine while the client does not read: a slow client makes the engine's
-//! writes block, not our memory grow. Dropped by hyper when the client is gone, which closes the engine's connection.
-//! An answer that breaks never looks whole: a stream of events gets one error event, then its connection closes; any
-//! other body is aborted.
+//! hyper pulls the body, so nothing is read from the engine while the client does not read: a slow client blocks the
+//! engine's writes and does not fill gorgo's memory. hyper drops the body when the client is gone, which closes the
+//! engine's connection. A response that breaks never looks complete: a stream of events gets one error event, then its
+//! connection closes; any other body is aborted.
 
 mod idle_timer;
 pub(super) mod observer;
@@ -33,16 +31,16 @@ use super::upstream::pool::Carrier;
 use crate::engine::Observed;
 use gorgo_routing::model::{At, ErrorClass, EventKind, ReplicaId, Usage};
 
-/// Once so many bytes are ready for the client they are written before more are read.
+/// Bytes ready for the client at which they are written before more are read.
 const READY_BYTES: usize = 64 << 10;
-/// Small pieces that are ready together are joined up to this length.
+/// Length up to which small pieces that are ready together are joined.
 const JOINED_BYTES: usize = 16 << 10;
 
-/// A body that gorgo sends to a client.
+/// Body that gorgo sends to a client.
 pub(super) enum AnswerBody {
-    /// One of gorgo's own.
+    /// Body made by gorgo.
     Whole(Bytes),
-    /// An engine's.
+    /// Body of an engine's response.
     Relay(Box<Relay>),
 }
 
@@ -52,7 +50,7 @@ impl AnswerBody {
     }
 }
 
-/// An engine's answer that is being relayed.
+/// An engine's response that is being relayed.
 pub(super) struct Relay {
     data: Arc<Data>,
     incoming: Incoming,
@@ -60,17 +58,17 @@ pub(super) struct Relay {
     rows: Option<(Attempt, Ledger)>,
     status: u16,
     watch: Watch,
-    /// Looks for the id of an object that the engine now holds.
+    /// Looks for the id of an object that the engine now stores.
     seeker: Option<IdSeeker>,
     first_byte: Option<At>,
-    /// Pieces ready for the client; `next` is the first of them not handed over.
+    /// Pieces ready for the client; `next` is the first of them that was not handed over.
     out: Vec<Bytes>,
     next: usize,
     /// Bytes in `out` since it was last empty.
     ready: usize,
     ending: Option<Ending>,
     read_to_end: bool,
-    /// Before it is broken off, the client was sent what there was.
+    /// Set once the pieces before an abort were sent to the client.
     flushed: bool,
     failed: bool,
     silence: Silence,
@@ -78,17 +76,17 @@ pub(super) struct Relay {
     close_client: CancellationToken,
 }
 
-/// What is left to do after the last piece.
+/// Remaining steps after the last piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Ending {
     error: Option<ErrorClass>,
-    /// Break the transfer off, so that the client sees it.
+    /// Aborts the transfer, so that the client notices.
     abort: bool,
 }
 
-/// Breaks off a transfer.
+/// Error that makes hyper abort a transfer.
 #[derive(Debug, thiserror::Error)]
-#[error("the replica's answer broke off")]
+#[error("the replica's response broke off")]
 pub(super) struct BrokenOff;
 
 impl Relay {
@@ -121,12 +119,13 @@ impl Relay {
         }
     }
 
-    /// Remembers at which replica the object is that this answer makes or shows.
+    /// Remembers which replica holds the object that this response creates or shows.
     pub(super) fn seek_id(&mut self, replica: ReplicaId) {
         self.seeker = Some(IdSeeker::new(replica));
     }
 
-    /// Waits for the first frame, before the client was promised anything. `Err`: the answer broke before it began.
+    /// Waits for the first frame, before anything was promised to the client. `Err`: the response broke before it
+    /// began.
     pub(super) async fn first_frame(&mut self) -> Result<(), ErrorClass> {
         loop {
             let frame = poll_fn(|cx| self.poll_incoming(cx)).await;
@@ -136,6 +135,7 @@ impl Relay {
                 Some(Err(_)) => return Err(ErrorClass::UpstreamAborted),
                 Some(Ok(frame)) => {
                     let Ok(piece) = frame.into_data() else { continue };
+                    // An empty frame is no sign that the prefill is over.
                     if piece.is_empty() {
                         continue;
                     }
@@ -154,23 +154,24 @@ impl Relay {
         }
     }
 
-    /// An error event that came before any content: the engine refused, with the status it names.
+    /// Status of an error event that came before any content: the engine refused the request.
     pub(super) fn refused_in_stream(&self) -> Option<u16> {
         let observed = self.watch.observed()?;
         let error = observed.error?;
         if observed.content_events > 0 { None } else { Some(error.code.unwrap_or(500)) }
     }
 
-    /// Whether the client may get other bytes than the engine sent, so that a stated length would be wrong.
+    /// Returns `true` if the client may get other bytes than the engine sent, which makes a stated length wrong.
     pub(super) const fn may_change_length(&self) -> bool {
         matches!(self.watch, Watch::Stream(_))
     }
 
-    /// Hands over the rows to be written when the answer ends. From here on the relay answers for both.
+    /// Hands over the rows to be written when the response ends. From here on the relay is responsible for both.
     pub(super) fn start(mut self, attempt: Attempt, ledger: Ledger) -> AnswerBody {
         self.rows = Some((attempt, ledger));
         self.tell_first_content();
         self.give_back_connection();
+        // A body that is already complete (or empty) may never be polled by hyper, so its rows are written now.
         if self.incoming.is_end_stream() && self.ending.is_none() {
             let now = self.data.clock.now();
             self.upstream_ended(now);
@@ -189,18 +190,20 @@ impl Relay {
             self.data.vitals.heard(attempt.replica(), now);
         }
         if let Some((id, replica)) = self.seeker.as_mut().and_then(|seeker| seeker.push(&piece)) {
+            // As soon as the id has passed: the client may use it before the response ends.
             self.data.holders.learn(&id, replica);
         }
         let before = self.out.len();
         self.watch.push(piece, now, &mut self.out);
         self.ready += self.out[before..].iter().map(Bytes::len).sum::<usize>();
         self.tell_first_content();
+        // Known without another poll, so the connection can serve the next request a little earlier.
         if self.incoming.is_end_stream() {
             self.upstream_ended(now);
         }
     }
 
-    /// The engine ended its body as HTTP wants it. Whether the answer is whole is another question.
+    /// The engine ended its body as HTTP requires. Whether the response is complete is judged separately.
     fn upstream_ended(&mut self, now: At) {
         self.read_to_end = true;
         self.give_back_connection();
@@ -212,6 +215,7 @@ impl Relay {
         };
         let verdict = self.watch.finish(now, &mut self.out);
         self.tell_first_content();
+        // The status says more than an error event, so it takes precedence.
         if verdict == Verdict::Error {
             error = error.or(Some(ErrorClass::UpstreamErrorEvent));
         }
@@ -229,7 +233,7 @@ impl Relay {
         }
     }
 
-    /// Lets another request have the connection, once this answer was read to its end.
+    /// Makes the connection available to other requests, once this response was read to its end.
     fn give_back_connection(&mut self) {
         if let Some((attempt, _)) = &self.rows
             && self.read_to_end
@@ -240,18 +244,20 @@ impl Relay {
         }
     }
 
-    /// The answer will not be completed.
+    /// Ends a response that cannot be completed.
     fn broke(&mut self, class: ErrorClass) {
+        // Dropping it closes the connection, so that the engine stops generating.
         self.carrier = None;
         let Watch::Stream(reader) = &mut self.watch else {
             self.ending = Some(Ending { error: Some(class), abort: true });
             return;
         };
         if reader.observed().done {
-            // Everything a client waits for has come; only the transfer's own end is missing.
+            // The client has all events that it waits for; only the end of the transfer is missing.
             self.ending = Some(Ending { error: None, abort: false });
             return;
         }
+        // Half an event must not reach the client; the error event follows instead.
         reader.drop_held();
         if !reader.between_events() {
             self.out.push(Bytes::from_static(b"\n\n"));
@@ -262,15 +268,17 @@ impl Relay {
             _ => ("upstream_aborted", "the replica broke off before the answer was complete"),
         };
         self.out.push(error_event(reader.dialect(), code, message));
+        // Only after this body: the token lets hyper finish writing first.
         self.close_client.cancel();
         self.ending = Some(Ending { error: Some(class), abort: false });
     }
 
-    /// Writes the rows and gives the load back; once.
+    /// Writes the rows and releases the load; once.
     fn settle(&mut self, error: Option<ErrorClass>) {
         let Some((attempt, ledger)) = self.rows.take() else { return };
-        // Closes the engine's connection where its answer was not read to the end.
+        // Closes the engine's connection if its response was not read to the end.
         self.carrier = None;
+        // A response that is not a stream has no observations, only counts.
         let counted = Observed { usage: self.watch.usage(), ..Observed::default() };
         let mut observed = self.watch.observed().unwrap_or(&counted).clone();
         if error.is_none() && self.status == 200 {
@@ -292,8 +300,8 @@ impl Relay {
         }
     }
 
-    /// The next piece for the client: small ones that are ready together are joined, which costs less than to frame and
-    /// write each for itself.
+    /// Next piece for the client. Small ones that are ready together are joined, which costs less than framing and
+    /// writing each separately.
     fn next_piece(&mut self) -> Option<Bytes> {
         let (first, more) = self.out.get_mut(self.next..)?.split_first_mut()?;
         let (mut length, mut count) = (first.len(), 1);
@@ -321,9 +329,10 @@ impl Relay {
         Some(piece)
     }
 
-    /// Takes in all that has come from the engine, up to [`READY_BYTES`]. Never waits for more where there is something.
+    /// Takes in all that has arrived from the engine, up to [`READY_BYTES`]. Does not wait for more if there is
+    /// something.
     fn gather(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        // An engine that never pauses must not outrun the end.
+        // Checked here, because an engine that never pauses would never let the idle timer see the abort.
         if self.ending.is_none() && self.data.cut.is_made() {
             self.broke(ErrorClass::Shutdown);
         }
@@ -332,7 +341,7 @@ impl Relay {
                 Poll::Ready(Some(Ok(frame))) => {
                     self.silence.broken();
                     let now = self.data.clock.now();
-                    // Trailers are of the connection between router and engine.
+                    // Trailers concern the connection between router and engine only.
                     if let Ok(piece) = frame.into_data() {
                         self.take_in(piece, now);
                     }
@@ -342,6 +351,7 @@ impl Relay {
                     let now = self.data.clock.now();
                     self.upstream_ended(now);
                 }
+                // Latency before batching: what is there goes out now.
                 Poll::Pending if !self.out.is_empty() => break,
                 Poll::Pending => {
                     let class = ready!(self.silence.poll(&*self.data.clock, cx));
@@ -353,6 +363,7 @@ impl Relay {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+        // Everything gathered is handed over before more is read, which bounds the memory.
         if self.next == 0 {
             ready!(self.gather(cx));
         }
@@ -360,7 +371,7 @@ impl Relay {
             if let Some(ending) = self.ending
                 && self.out.is_empty()
             {
-                // hyper need not ask again after the last byte of a stated length.
+                // hyper need not poll again after the last byte of a stated length.
                 self.settle(ending.error);
             }
             return Poll::Ready(Some(Ok(Frame::data(piece))));
@@ -369,7 +380,8 @@ impl Relay {
         self.settle(ending.error);
         if ending.abort && !self.failed {
             if !mem::replace(&mut self.flushed, true) {
-                // hyper drops what it has not written when a body fails: it writes first where the body has nothing.
+                // hyper drops what it has not written when a body fails; when the body has nothing ready it writes
+                // first.
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
@@ -382,7 +394,7 @@ impl Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        // Still open, so the last piece was not handed over: nobody reads any more.
+        // The rows are still open, so the last piece was not handed over: nobody reads any more.
         let error = self.ending.and_then(|ending| ending.error).unwrap_or_else(|| self.data.abandoned());
         self.settle(Some(error));
     }

@@ -1,15 +1,15 @@
-//! How the bytes of an answer are read while they pass.
+//! Reading of a response's bytes while they pass.
 
 use bytes::Bytes;
 
 use crate::engine::{AnswerReader, Observed, PackedReader, StreamReader};
 use gorgo_routing::model::{At, Usage};
 
-/// A reader of one answer.
+/// Reader of one response.
 pub(in crate::edge) enum Watch {
-    /// A stream of events.
+    /// Stream of events.
     Stream(Box<StreamReader>),
-    /// A compressed stream of events.
+    /// Compressed stream of events.
     Packed(Box<PackedReader>),
     /// One JSON text.
     Answer(AnswerReader),
@@ -17,19 +17,19 @@ pub(in crate::edge) enum Watch {
     Nothing,
 }
 
-/// What an answer that HTTP calls complete is worth.
+/// Judgement of a response that is complete as far as HTTP goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::edge) enum Verdict {
-    /// It is whole, or nobody can tell.
+    /// Complete, or its format does not tell.
     Whole,
-    /// It is a stream that neither said that it finished nor that it failed.
+    /// A stream that reported neither its end nor an error.
     Truncated,
-    /// It is a stream that carried an error.
+    /// A stream that carried an error.
     Error,
 }
 
 impl Watch {
-    /// What was seen of a stream.
+    /// Observations of a stream.
     pub(in crate::edge) fn observed(&self) -> Option<&Observed> {
         match self {
             Self::Stream(reader) => Some(reader.observed()),
@@ -38,12 +38,12 @@ impl Watch {
         }
     }
 
-    /// The counts of an answer that is not a stream; searched for, so asked for once.
+    /// Counts of a response that is not a stream. Searches for them, so call it once.
     pub(in crate::edge) fn usage(&self) -> Usage {
         if let Self::Answer(reader) = self { reader.usage() } else { Usage::default() }
     }
 
-    /// Reads the next piece; what may go on to the client is appended to `out`.
+    /// Reads the next piece and appends to `out` what may go on to the client.
     pub(in crate::edge) fn push(&mut self, piece: Bytes, now: At, out: &mut Vec<Bytes>) {
         match self {
             Self::Stream(reader) => reader.push(&piece, now, out),
@@ -59,7 +59,7 @@ impl Watch {
         }
     }
 
-    /// The transfer is complete: is the answer?
+    /// Judges the response when its transfer is complete.
     pub(in crate::edge) fn finish(&mut self, now: At, out: &mut Vec<Bytes>) -> Verdict {
         let judged = match self {
             Self::Stream(reader) => {
@@ -75,6 +75,7 @@ impl Watch {
         let Some(observed) = self.observed() else { return Verdict::Whole };
         if observed.error.is_some() {
             Verdict::Error
+        // A stream with an event too long to read may have ended in it, so it gets the benefit of the doubt.
         } else if judged && !(observed.done || observed.finished || observed.unread) {
             Verdict::Truncated
         } else {

@@ -1,5 +1,5 @@
-//! The gate on the wire, with the real router: who waits, who leaves, who is shed, and what becomes of those who wait when
-//! their replica dies.
+//! The gate with the real router: requests that wait, leave or are refused, and those that wait when their replica
+//! dies.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use gorgo_routing::model::arbitrary::fleet;
 use gorgo_routing::model::{At, Event, HoldEnd, HoldRecord, PolicyBuildId, Record, Refusal, Value};
 use gorgo_routing::policy::{Policies, Registry, Router, RouterSetup, build};
 
-/// Policies of which the first is the default: two requests in flight per replica, and so many that wait for it.
+/// Policies of which the first is the default: two requests in flight per replica, and `max_queued` that wait for it.
 fn policies(replicas: u16, max_queued: u32) -> Policies {
     let text = format!(
         "[policy.gated]\nunit = \"raw\"\n[[policy.gated.term]]\nkind = \"inflight\"\n\
@@ -25,7 +25,7 @@ fn policies(replicas: u16, max_queued: u32) -> Policies {
     build(&Registry::built_in(), &tables, "gated", &fleet(replicas)).policies.unwrap()
 }
 
-/// A data plane over these engines whose replicas take two requests each.
+/// Data plane over these engines, whose replicas take two requests each.
 async fn gated(engines: &[SocketAddr], max_queued: u32, change: impl FnOnce(&mut Settings)) -> (Bench, Arc<Router>) {
     let replicas = u16::try_from(engines.len()).unwrap();
     let policies = policies(replicas, max_queued);
@@ -49,7 +49,7 @@ async fn gated(engines: &[SocketAddr], max_queued: u32, change: impl FnOnce(&mut
     (bench, router)
 }
 
-/// An engine that counts how many requests it has at once, and ends each when it is let.
+/// Engine that counts how many requests it has at once, and ends each when it is told to.
 async fn counting(hold: Gate, most: Arc<AtomicUsize>) -> Engine {
     let now = Arc::new(AtomicUsize::new(0));
     Engine::start(move |asked| {
@@ -59,7 +59,7 @@ async fn counting(hold: Gate, most: Arc<AtomicUsize>) -> Engine {
         let over = Step::Note(Arc::new(move || {
             now.fetch_sub(1, Ordering::SeqCst);
         }));
-        // Said before the answer, so that no later request can come before it.
+        // Counted before the response, so that no later request can come before it.
         let mut steps = vec![Step::Await(hold.clone()), over];
         steps.extend(good_stream(asked));
         steps
@@ -83,7 +83,7 @@ async fn waiting_are(router: &Router, replica: u16, count: u32) {
 
 const CHAT_STREAM: &str = r#"{"model":"m","stream":true,"messages":[{"role":"user","content":"hello"}]}"#;
 
-/// So many clients that have asked for a stream, one after the other.
+/// Clients that have requested a stream, one after the other.
 async fn asking(bench: &Bench, count: usize) -> Vec<Client> {
     let mut clients = Vec::with_capacity(count);
     for _ in 0..count {
@@ -231,7 +231,7 @@ async fn a_retry_waits_without_keeping_its_place_elsewhere() {
     .await;
     router.apply(&Event::Up { replica: ReplicaId(1) });
     let mut clients = Vec::new();
-    // Only the full one is known to be up; two fill it.
+    // Only the full one is known to be up; two requests fill it.
     for _ in 0..2 {
         let mut client = bench.client().await;
         client.post(CHAT, CHAT_STREAM).await;

@@ -1,4 +1,4 @@
-//! Six engines that fail in every way in turn, under load: what could be served elsewhere is.
+//! Six engines that fail in every way in turn, under load: every request that another engine can serve succeeds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -16,14 +16,14 @@ use gorgo_routing::model::{EngineKind, ErrorClass};
 const ENGINES: usize = 6;
 const CLIENTS: usize = 12;
 const REQUESTS_EACH: usize = 50;
-/// Requests between two changes of the weather.
+/// Requests between two changes of the engines' behaviour.
 const SPELL: usize = 40;
 
-/// The ways of an engine.
+/// Behaviours of an engine.
 const GOOD: usize = 0;
 const BREAKS: usize = 6;
 const WAYS: usize = 8;
-/// Not among those drawn: good, but late.
+/// Never drawn at random: healthy, but late.
 const SLOW: usize = WAYS;
 
 fn steps(way: usize, asked: &Asked) -> Vec<Step> {
@@ -39,7 +39,7 @@ fn steps(way: usize, asked: &Asked) -> Vec<Step> {
     }
 }
 
-/// Which way each engine has in each spell. The last one is always well: a request may outlive several spells.
+/// Behaviour of each engine in each phase. The last one is always healthy: a request may outlive several phases.
 fn weather(spells: usize) -> Vec<[usize; ENGINES]> {
     let mut random = ChaCha8Rng::seed_from_u64(20_261_130);
     let spell = |_| {
@@ -97,7 +97,7 @@ async fn no_request_fails_that_could_be_served_elsewhere() {
     soon(clients.wait()).await;
     let outcomes = bench.rows.outcomes_are(CLIENTS * REQUESTS_EACH).await;
     let failed: Vec<_> = outcomes.iter().filter(|outcome| outcome.error.is_some()).collect();
-    // A stream that broke after its first byte cannot be mended; nothing else may fail.
+    // A stream that broke after its first byte cannot be repaired; nothing else may fail.
     assert!(failed.iter().all(|outcome| outcome.error == Some(ErrorClass::UpstreamAborted)), "{failed:?}");
     assert!(failed.iter().all(|outcome| outcome.ttft_us.is_some()), "{failed:?}");
     assert_eq!(failures.load(Ordering::Relaxed), 0);
@@ -108,8 +108,8 @@ async fn no_request_fails_that_could_be_served_elsewhere() {
     assert_eq!((bench.load(), bench.fake.decoding.load(Ordering::SeqCst)), (0, 0));
 }
 
-/// Sends so many requests over so many clients, and answers with their times, ascending. All must succeed, but for streams
-/// that broke after their first byte.
+/// Sends this many requests over this many clients, and returns their times, ascending. All must succeed, except for
+/// streams that broke after their first byte.
 async fn load(bench: &Bench, clients: usize, each: usize) -> Vec<Duration> {
     let tasks = TaskTracker::new();
     let times = Arc::new(Mutex::new(Vec::new()));
@@ -139,13 +139,13 @@ fn p95(times: &[Duration]) -> Duration {
     times[(times.len() * 95).div_ceil(100) - 1]
 }
 
-/// Kill, hang, reset in mid-stream, 5xx, slowness, restarts and a lost link, each on an engine of its own and all at once;
-/// then all is well again.
+/// Kill, hang, reset in mid-stream, 5xx, slowness, restarts and a lost link, each on a different engine and all at
+/// once; then every engine is healthy again.
 #[tokio::test]
 async fn ten_seconds_after_the_trouble_requests_take_what_they_took_before() {
     let trouble = Arc::new(AtomicBool::new(false));
     let mut engines = Vec::new();
-    // The last engine is well all the time; the one before it loses its link, the one before that restarts.
+    // The last engine is healthy throughout; the one before it loses its link, the one before that restarts.
     for way in [2, 5, BREAKS, 1, GOOD, GOOD, SLOW] {
         let trouble = Arc::clone(&trouble);
         engines.push(
@@ -183,7 +183,7 @@ async fn ten_seconds_after_the_trouble_requests_take_what_they_took_before() {
     trouble.store(false, Ordering::Relaxed);
     engines[lost].is_dark(false);
     let recovered = Instant::now();
-    // Twice as long as before, and what a busy machine may add.
+    // Twice the earlier time, plus what a busy machine may add.
     let normal = before * 2 + Duration::from_millis(100);
     loop {
         let after = p95(&load(&bench, CLIENTS, 10).await);

@@ -1,4 +1,4 @@
-//! Replicas held back for how requests end there, and their return.
+//! Ejection of replicas for how requests end there, and their return.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +31,7 @@ async fn a_replica_that_fails_is_avoided_for_a_while_and_then_tried_by_one() {
     }
     assert_eq!(engine.asked().len(), 3, "after three failures nobody is sent there");
     well.store(true, Ordering::Relaxed);
-    // Probes find it well before the hold is over.
+    // Probes find it healthy before the ejection is over.
     bench.data.vitals.ejections().probes_answer(ReplicaId(0));
     assert_eq!(bench.ask(CHAT, STREAM).await.header("x-gorgo-replica"), Some("e1"));
     bench.rows.outcomes_are(31).await;
@@ -41,9 +41,9 @@ async fn a_replica_that_fails_is_avoided_for_a_while_and_then_tried_by_one() {
         [
             (
                 EventKind::ReplicaDown,
-                "replica e1 is held back for 2 s: requests failed there (upstream-status)".to_owned()
+                "replica e1 is ejected for 2 s: requests to it failed (upstream-status)".to_owned()
             ),
-            (EventKind::ReplicaUp, "replica e1 answers requests again; it starts slowly".to_owned()),
+            (EventKind::ReplicaUp, "replica e1 recovered; its share grows slowly".to_owned()),
         ]
     );
     assert_eq!(bench.load(), 0);
@@ -101,11 +101,11 @@ async fn a_full_engine_that_says_how_long_is_left_alone_and_the_request_goes_els
         assert_eq!(bench.ask(CHAT, STREAM).await.status, 200);
     }
     assert_eq!(busy.asked().len(), 1);
-    // Nobody else is there: the client gets it as it is.
+    // No other replica is left: the client gets the response as it is.
     let alone = Bench::start(&[busy.address]).await;
     let answer = alone.ask(CHAT, STREAM).await;
     assert_eq!((answer.status, answer.header("retry-after")), (429, Some("20")));
-    // The limit of a client's own key says nothing of the replica: it is asked again, by others.
+    // The limit of a client's own key says nothing about the replica: other clients still use it.
     let limited = Engine::start(move |_| vec![send(full)]).await;
     let other = Engine::start(good_stream).await;
     let bench = Bench::start(&[limited.address, other.address]).await;
@@ -114,7 +114,7 @@ async fn a_full_engine_that_says_how_long_is_left_alone_and_the_request_goes_els
         let head = format!("POST {CHAT} HTTP/1.1\r\nhost: a\r\n{key}\r\ncontent-length: {length}\r\n\r\n");
         assert_eq!(bench.raw(format!("{head}{STREAM}")).await.status, 200);
     }
-    assert!(events(&bench).is_empty(), "nobody is held back: {:?}", events(&bench));
+    assert!(events(&bench).is_empty(), "no replica is ejected: {:?}", events(&bench));
 }
 
 #[tokio::test]

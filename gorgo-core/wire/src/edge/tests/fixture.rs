@@ -1,4 +1,4 @@
-//! A scripted engine, a raw client, a router of a few lines, and the listener that collects rows.
+//! Test doubles: a scripted engine, a raw client, a router of a few lines, and a listener that collects rows.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -24,31 +24,31 @@ use gorgo_routing::model::{
 };
 use gorgo_routing::policy::{DecideError, DecisionContext, ReadError};
 
-/// Nothing in these tests takes this long unless it hangs.
+/// Time limit that no test reaches unless it hangs.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(super) async fn soon<T>(what: impl Future<Output = T>) -> T {
     timeout(PATIENCE, what).await.expect("it hangs")
 }
 
-/// One thing an engine does with a request.
+/// One step of an engine's script for a request.
 #[derive(Clone)]
 pub(super) enum Step {
     /// Writes these bytes at once.
     Send(Vec<u8>),
-    /// Goes on when the test says so; ends early when the router goes away.
+    /// Continues when the test opens the gate; ends early when the router disconnects.
     Await(Gate),
-    /// Takes this long.
+    /// Waits for this long.
     Linger(Duration),
-    /// Never goes on; ends when the router goes away.
+    /// Never continues; ends when the router disconnects.
     Hang,
-    /// Closes as TCP does it properly.
+    /// Closes the TCP connection properly.
     Close,
     /// Closes with a reset.
     Reset,
-    /// Writes until the router goes away, counting.
+    /// Writes until the router disconnects, counting.
     Flood,
-    /// Tells the test.
+    /// Notifies the test.
     Note(Arc<dyn Fn() + Send + Sync>),
 }
 
@@ -56,12 +56,12 @@ pub(super) fn send(text: impl Into<Vec<u8>>) -> Step {
     Step::Send(text.into())
 }
 
-/// The head of a chunked answer.
+/// Head of a chunked response.
 pub(super) fn sse_head() -> Step {
     send("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
 }
 
-/// One chunk of a chunked answer.
+/// One chunk of a chunked response.
 pub(super) fn chunk(text: &str) -> Step {
     send(format!("{:x}\r\n{text}\r\n", text.len()))
 }
@@ -70,7 +70,7 @@ pub(super) fn last_chunk() -> Step {
     send("0\r\n\r\n")
 }
 
-/// A whole answer with a length.
+/// Complete response with a length.
 pub(super) fn whole(status: u16, body: &str) -> Vec<Step> {
     vec![send(format!(
         "HTTP/1.1 {status} Whatever\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
@@ -86,7 +86,7 @@ pub(super) const FINISH: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{},\
 pub(super) const USAGE: &str = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":2}}\n\n";
 pub(super) const DONE: &str = "data: [DONE]\n\n";
 
-/// A good stream of two tokens, with the usage chunk where it was asked for.
+/// Successful stream of two tokens, with the usage chunk if it was requested.
 pub(super) fn good_stream(asked: &Asked) -> Vec<Step> {
     let mut steps = vec![sse_head(), chunk(&event("{\"content\":\"a\"}")), chunk(&event("{\"content\":\"b\"}"))];
     steps.push(chunk(FINISH));
@@ -116,7 +116,7 @@ impl Gate {
     }
 }
 
-/// A request as an engine got it.
+/// Request as an engine received it.
 #[derive(Debug, Clone)]
 pub(super) struct Asked {
     pub(super) head: String,
@@ -188,17 +188,17 @@ impl Engine {
         engine
     }
 
-    /// An address where nobody listens.
+    /// Address where nothing listens.
     pub(super) async fn nowhere() -> SocketAddr {
         TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
     }
 
-    /// Whether the link to it is lost: connections can be had, since the kernel gives them, and nothing is read or written.
+    /// True if the link to it is lost: the kernel still accepts connections, but nothing is read or written.
     pub(super) fn is_dark(&self, dark: bool) {
         self.dark.send_replace(dark);
     }
 
-    /// Ends all connections with a reset, as a process that is killed and begins anew.
+    /// Ends all connections with a reset, like a process that is killed and restarted.
     pub(super) fn restart(&self) {
         self.cut.send_replace(());
     }
@@ -207,12 +207,12 @@ impl Engine {
         self.asked.lock().clone()
     }
 
-    /// Waits until so many requests came in all.
+    /// Waits until this many requests have arrived in total.
     pub(super) async fn was_asked(&self, times: usize) {
         soon(self.asked_count.subscribe().wait_for(|count| *count >= times)).await.unwrap();
     }
 
-    /// Waits until the router went away from so many running requests.
+    /// Waits until the router has disconnected from this many running requests.
     pub(super) async fn was_left(&self, times: usize) {
         soon(self.gone.subscribe().wait_for(|count| *count >= times)).await.unwrap();
     }
@@ -243,7 +243,7 @@ impl Life {
         }
     }
 
-    /// Waits until the link is there.
+    /// Waits until the link is back.
     async fn linked(&self) {
         let _ = self.dark.subscribe().wait_for(|dark| !*dark).await;
     }
@@ -325,15 +325,15 @@ async fn read_message(stream: &mut TcpStream) -> Option<(String, Vec<u8>)> {
     Some((head, body))
 }
 
-/// An answer as a client got it.
+/// Response as a client received it.
 #[derive(Debug)]
 pub(super) struct Answer {
-    /// Chunks of a chunked body; 1 for another.
+    /// Chunks of a chunked body; 1 for any other.
     pub(super) pieces: usize,
     pub(super) status: u16,
     pub(super) head: String,
     pub(super) body: String,
-    /// The transfer ended as it should.
+    /// The transfer ended properly.
     pub(super) complete: bool,
 }
 
@@ -342,7 +342,7 @@ impl Answer {
         header(&self.head, name)
     }
 
-    /// The id that the router says it gave.
+    /// Decision id that the router reported.
     pub(super) fn decision(&self) -> DecisionId {
         DecisionId(self.header("x-gorgo-decision").expect("a decision header").parse().unwrap())
     }
@@ -369,7 +369,7 @@ impl Client {
         self.write(post(path, body)).await;
     }
 
-    /// Reads until these bytes have come.
+    /// Reads until these bytes have arrived.
     pub(super) async fn until(&mut self, text: &str) {
         while memchr::memmem::find(&self.bytes, text.as_bytes()).is_none() {
             assert!(self.more().await, "closed before {text:?}");
@@ -380,13 +380,13 @@ impl Client {
         soon(self.stream.read_buf(&mut self.bytes)).await.is_ok_and(|read| read > 0)
     }
 
-    /// Whether the router closes the connection.
+    /// Returns `true` if the router closes the connection.
     pub(super) async fn is_closed(&mut self) -> bool {
         while self.more().await {}
         self.bytes.is_empty()
     }
 
-    /// Reads one answer.
+    /// Reads one response.
     pub(super) async fn answer(&mut self) -> Answer {
         let end = loop {
             if let Some(end) = memchr::memmem::find(&self.bytes, b"\r\n\r\n") {
@@ -450,7 +450,7 @@ pub(super) const CHAT: &str = "/v1/chat/completions";
 pub(super) const STREAM: &str = r#"{"model":"m","stream":true,"messages":[]}"#;
 pub(super) const PLAIN: &str = r#"{"model":"m","messages":[]}"#;
 
-/// The wall, which is what the wires are timed against.
+/// Real time, which the connections are measured with.
 pub(super) struct Wall(pub(super) Instant);
 
 impl gorgo_routing::model::Clock for Wall {
@@ -493,7 +493,7 @@ impl Rows {
         rows.filter_map(|row| if let Record::Attempt(attempt) = row { Some(attempt) } else { None }).collect()
     }
 
-    /// Waits for so many outcomes; each must be the only one of its decision, and have a decision row.
+    /// Waits for this many outcomes; each must be the only one of its decision, and have a decision row.
     pub(super) async fn outcomes_are(&self, count: usize) -> Vec<OutcomeRecord> {
         let mut changed = self.count.subscribe();
         soon(changed.wait_for(|_| self.outcomes().len() >= count)).await.unwrap();
@@ -515,11 +515,11 @@ impl Rows {
     }
 }
 
-/// A router of a few lines: the replica with the fewest requests in flight, the first of equals.
+/// Router of a few lines: the replica with the fewest requests in flight, the first of equals.
 pub(super) struct Fake {
     pub(super) loads: Arc<Vec<AtomicI64>>,
     pub(super) endings: Arc<Mutex<Vec<Ending>>>,
-    /// Requests that had their first token and run on.
+    /// Requests that produced their first token and are still running.
     pub(super) decoding: Arc<AtomicI64>,
 }
 
@@ -641,7 +641,7 @@ pub(super) struct Bench {
     pub(super) data: Arc<Data>,
     pub(super) rows: Arc<Rows>,
     pub(super) fake: Arc<Fake>,
-    /// What the data plane told the facts.
+    /// Facts that the data plane reported.
     pub(super) events: Arc<Mutex<Vec<Event>>>,
     pub(super) readiness: Readiness,
     pub(super) unread_hints: UnreadHints,
@@ -650,17 +650,17 @@ pub(super) struct Bench {
     pub(super) served: watch::Sender<bool>,
 }
 
-/// What a test wants to have otherwise.
+/// Settings that a test may override.
 pub(super) struct Settings {
     pub(super) server: Server,
     pub(super) failover: Failover,
     pub(super) http: HttpVersion,
-    /// The name by which the engines are known; `None`: their address.
+    /// Name by which the engines are known; `None`: their address.
     pub(super) host: Option<String>,
     pub(super) key: Option<String>,
     pub(super) models: Vec<Arc<str>>,
     pub(super) engine: EngineKind,
-    /// Chooses in place of the router of a few lines, and whose clock that is.
+    /// Replaces the router of a few lines, with its clock.
     pub(super) choose: Option<(Arc<dyn Choose>, Arc<dyn Clock>)>,
 }
 
@@ -671,7 +671,7 @@ impl Bench {
 
     pub(super) async fn start_with(engines: &[SocketAddr], change: impl FnOnce(&mut Settings)) -> Self {
         let mut settings = Settings {
-            // Tests count connections; those of opening ahead ask for it.
+            // Tests count connections; tests of opening ahead request it.
             server: Server { spare_connections: 0, ..Server::default() },
             failover: Failover::default(),
             http: HttpVersion::Http1,
@@ -742,7 +742,7 @@ impl Bench {
         Client::connect(self.address).await
     }
 
-    /// One request on a connection of its own.
+    /// Sends one request on a separate connection.
     pub(super) async fn ask(&self, path: &str, body: &str) -> Answer {
         let mut client = self.client().await;
         client.post(path, body).await;

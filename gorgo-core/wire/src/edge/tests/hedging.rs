@@ -1,15 +1,15 @@
-//! Replicas raced for a first byte that is late.
+//! Hedging: a second replica for a first byte that is late.
 
 use gorgo_routing::model::{EngineKind, ErrorClass, EventKind, Record, ReplicaId};
 
 use super::fixture::*;
 
-/// An engine that hangs before its first byte until the router goes away.
+/// Engine that hangs before its first byte until the router disconnects.
 async fn hung() -> Engine {
     Engine::start(|_| vec![Step::Hang]).await
 }
 
-/// Races as soon as may be: nothing is known, so after 0.1 × one second.
+/// Hedges as soon as possible: nothing is known, so after 0.1 × one second.
 fn soon_raced(settings: &mut Settings) {
     settings.failover.hedge.after = 0.1;
     settings.failover.hedge.min_ms = 0;
@@ -38,7 +38,7 @@ async fn a_late_first_byte_is_raced_and_the_loser_is_aborted() {
     assert_eq!(outcome.error, None);
     assert_eq!(classes(&bench), [(1, ReplicaId(0), Some(ErrorClass::LostRace)), (2, ReplicaId(1), None)]);
     assert_eq!(bench.load(), 0);
-    // What it was waited for is learned, so that a replica which always loses does not look fast.
+    // The elapsed time is learned, so that a replica which always loses does not look fast.
     let endings = bench.fake.endings.lock().clone();
     let late = endings.iter().find(|ending| ending.usage == gorgo_routing::model::Usage::default()).unwrap();
     assert!(late.ttft_ms.unwrap() >= 99.0, "{endings:?}");

@@ -1,4 +1,4 @@
-//! Requests that are malformed, too large, packed, or leave in the middle.
+//! Requests that are malformed, too large, compressed, or break off in the middle.
 
 use std::io::Write;
 
@@ -104,7 +104,7 @@ async fn the_body_limit_is_a_setting_and_is_named() {
     assert_eq!(fits.len(), 1_000_000);
     assert_eq!(bench.ask(CHAT, &fits).await.status, 200);
     assert_eq!(engine.asked()[0].body.len(), 1_000_000);
-    // A client that writes all before it reads, with a length …
+    // A client that writes everything before it reads, with a length …
     let over = bench.ask(CHAT, &"x".repeat(3_000_000)).await;
     assert_eq!(over.status, 413);
     assert!(over.body.contains("server.max_body_bytes = 1000000 bytes"));
@@ -116,7 +116,7 @@ async fn the_body_limit_is_a_setting_and_is_named() {
     }
     client.write("0\r\n\r\n").await;
     assert_eq!(client.answer().await.status, 413);
-    // One that asks first is told before it sends.
+    // A client that asks first gets the refusal before it sends.
     let mut client = bench.client().await;
     client
         .write(format!("POST {CHAT} HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ncontent-length: 3000000\r\n\r\n"))
@@ -169,7 +169,7 @@ async fn packed_bodies_are_read_and_go_on_as_they_came() {
     let asked = engine.asked().remove(0);
     assert_eq!((asked.body, asked.head.contains("content-encoding: gzip")), (body, true));
     assert_eq!(bench.rows.decisions()[0].model.as_deref(), Some("m"));
-    // A bomb, rubbish, and what we cannot unpack.
+    // A decompression bomb, garbage, and a coding that gorgo cannot decompress.
     let bomb = packed(&"x".repeat(10_000_000));
     assert!(bomb.len() < 100_000);
     assert_eq!(bench.raw(request("gzip", &bomb)).await.status, 413);

@@ -1,4 +1,4 @@
-//! Load is counted while a request runs, and given back once, however it ends.
+//! Load is counted while a request runs, and released once, however it ends.
 
 use std::sync::atomic::Ordering;
 
@@ -8,7 +8,7 @@ use super::fixture::*;
 
 #[tokio::test]
 async fn requests_aborted_at_any_moment_leave_no_load_behind() {
-    // What the engine does is in the request, so that all kinds run beside one another.
+    // The request contains the engine's behaviour, so that all kinds run at the same time.
     let engine = Engine::start(|asked| match asked.text() {
         text if text.contains("silent") => vec![Step::Hang],
         text if text.contains("head") => vec![sse_head(), Step::Hang],
@@ -23,7 +23,7 @@ async fn requests_aborted_at_any_moment_leave_no_load_behind() {
             let mut client = bench.client().await;
             client.post(CHAT, &format!("{{\"model\":\"{model}\",\"stream\":true}}")).await;
             leaving.push(client);
-            // One that never finishes its upload.
+            // A client that never finishes its upload.
             let mut client = bench.client().await;
             client.write(format!("POST {CHAT} HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\n{{")).await;
             leaving.push(client);

@@ -8,7 +8,7 @@ use flate2::write::GzEncoder;
 use super::fixture::*;
 use gorgo_routing::model::ErrorClass;
 
-/// An engine that makes responses whose ids begin with its name, and knows only those.
+/// Engine that creates responses whose ids begin with its name, and knows only those.
 async fn keeper(name: &'static str) -> Engine {
     Engine::start(move |asked| {
         let id = format!("resp_{name}");
@@ -30,18 +30,18 @@ fn get(path: &str) -> String {
 async fn a_response_is_continued_where_it_is_held() {
     let (first, second) = (keeper("one").await, keeper("two").await);
     let bench = Bench::start(&[first.address, second.address]).await;
-    // The fake prefers the first; the second holds this one, which nobody learned yet.
+    // The fake router prefers the first; the second holds this one, which was not learned yet.
     let found = bench.raw(get("/v1/responses/resp_two")).await;
     assert_eq!((found.status, found.header("x-gorgo-replica")), (200, Some("e2")));
     let continued = bench.ask("/v1/responses", r#"{"model":"m","previous_response_id":"resp_two"}"#).await;
     assert_eq!((continued.status, continued.header("x-gorgo-replica")), (200, Some("e2")));
     let again = bench.raw(get("/v1/responses/resp_two/input_items")).await;
     assert_eq!((again.status, again.header("x-gorgo-replica")), (200, Some("e2")));
-    // One that the first made is learned from its answer.
+    // A response of the first engine is learned from its own body.
     assert_eq!(bench.ask("/v1/responses", r#"{"model":"m"}"#).await.header("x-gorgo-replica"), Some("e1"));
     assert_eq!(bench.raw(get("/v1/responses/resp_one")).await.status, 200);
     assert_eq!((first.asked().len(), second.asked().len()), (3, 3));
-    // Nobody has it: the engine's own 404, after all were asked.
+    // No replica has it: the engine's own 404, after all were tried.
     let lost = bench.raw(get("/v1/responses/resp_lost")).await;
     assert_eq!((lost.status, lost.body.as_str()), (404, "{\"error\":{}}"));
     assert_eq!((first.asked().len(), second.asked().len()), (4, 4));

@@ -1,4 +1,4 @@
-//! Paths: which are served, merged, passed through or refused.
+//! Paths that are served, merged, passed through or refused.
 
 use serde_json::Value;
 

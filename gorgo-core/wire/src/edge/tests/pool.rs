@@ -1,4 +1,4 @@
-//! Upstream connections: kept, given up in time, opened ahead, and in step after early answers.
+//! Connections to engines: reused, closed in time, opened ahead, and still in step after early responses.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -115,7 +115,7 @@ async fn an_answer_before_the_upload_ended_leaves_later_requests_right() {
     assert_eq!(bench.load(), 0);
 }
 
-/// An HTTP/2 engine that answers with the protocol's version and what it got.
+/// HTTP/2 engine that answers with the protocol's version and the request that it received.
 struct Http2Engine {
     address: SocketAddr,
     /// Connections accepted so far.
@@ -212,12 +212,12 @@ async fn a_name_is_looked_up_at_each_dial() {
     assert_eq!(there.asked()[0].header("host"), Some(&*format!("{name}:{}", here.address.port())));
 }
 
-/// An engine that closes each connection after its answer.
+/// Engine that closes each connection after its response.
 async fn closing(answer: &'static str) -> Engine {
     Engine::start(move |_| [whole(200, answer), vec![Step::Close]].concat()).await
 }
 
-/// A body of unknown length, frame by frame.
+/// Body of unknown length, frame by frame.
 struct Pieces(VecDeque<Bytes>);
 
 impl Body for Pieces {
@@ -238,7 +238,7 @@ async fn http2_bodies_that_end_in_an_empty_frame_leave_later_requests_right() {
         hyper::client::conn::http2::handshake(Spawner(bench.tracker.clone()), TokioIo::new(stream)).await.unwrap();
     bench.tracker.spawn(connection);
     for _ in 0..51 {
-        // Since no length is known, hyper ends the body with an empty frame of its own. (Empty frames in mid-body are
+        // Since no length is known, hyper ends the body with an additional empty frame. (Empty frames in mid-body are
         // counted by h2, which closes a connection after a hundred of them.)
         let pieces = [&PLAIN.as_bytes()[..9], &PLAIN.as_bytes()[9..]];
         let body = Pieces(pieces.map(Bytes::from_static).into());
@@ -265,7 +265,7 @@ async fn clients_that_say_nothing_or_half_a_request_are_closed_in_time() {
         let _ = soon(client.stream.read_to_end(&mut rest)).await;
         assert!(!String::from_utf8_lossy(&rest).contains("200"));
     }
-    // Who asks for something is served as before, and a stream may be silent for as long as it likes.
+    // A client that sends a request is served as before, and a stream may be silent for any time.
     assert!(bench.ask(CHAT, STREAM).await.body.ends_with(DONE));
     bench.rows.outcomes_are(2).await;
     assert_eq!(bench.load(), 0);
@@ -291,7 +291,7 @@ async fn http2_clients_are_served_and_an_aborted_stream_frees_its_load() {
     hanging.abort();
     engine.was_left(1).await;
     assert_eq!(bench.rows.outcome().await.error, Some(ErrorClass::ClientGone));
-    // The connection itself goes on.
+    // The connection itself continues.
     let answer = sender.clone().send_request(request(STREAM)).await.unwrap();
     assert_eq!(answer.headers()["x-gorgo-replica"], "e1");
     let body = answer.into_body().collect().await.unwrap().to_bytes();
@@ -299,7 +299,8 @@ async fn http2_clients_are_served_and_an_aborted_stream_frees_its_load() {
     assert_eq!(bench.load(), 0);
 }
 
-/// The engine closes each connection after one answer, so that one which is not dialled for its request was opened ahead.
+/// The engine closes each connection after one response, so a connection that its request did not dial was opened
+/// ahead.
 async fn kinds_with(spare_connections: u64) -> Vec<Option<Connection>> {
     let engine = Engine::start(|_| [whole(200, "{}"), vec![Step::Close]].concat()).await;
     let bench = Bench::start_with(&[engine.address], |settings| {

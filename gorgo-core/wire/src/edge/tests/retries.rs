@@ -1,4 +1,4 @@
-//! Retries elsewhere before the first byte, within the budget, and never after.
+//! Retries at another replica before the first byte, within the budget, and never after.
 
 use gorgo_routing::model::{Connection, ErrorClass, Record, ReplicaId};
 
@@ -18,7 +18,7 @@ async fn a_refused_connection_goes_elsewhere_with_the_whole_body_beyond_any_budg
     }
     assert!(bench.rows.outcomes_are(31).await.iter().all(|outcome| outcome.error.is_none()));
     let attempts = bench.rows.attempts();
-    // After three of them the replica is held back.
+    // After three of them the replica is ejected.
     assert_eq!(attempts.len(), 34);
     for pair in attempts[..6].chunks(2) {
         assert_eq!((pair[0].attempt, pair[0].replica, pair[0].error), (1, ReplicaId(0), Some(ErrorClass::Connect)));

@@ -1,4 +1,4 @@
-//! Shutdown: streams finish, or end as errors when time is up.
+//! Shutdown: streams finish, or end as errors when the time is over.
 
 use super::fixture::*;
 use gorgo_routing::model::ErrorClass;

@@ -1,4 +1,5 @@
-//! Streams: relayed byte for byte, measured, and ended so that a client can tell a whole answer from a broken one.
+//! Streams: relayed byte for byte, measured, and ended so that a client can distinguish a complete response from a
+//! broken one.
 
 use std::time::Duration;
 
@@ -6,7 +7,7 @@ use gorgo_routing::model::{At, ErrorClass, EventKind, Record, ReplicaId};
 
 use super::fixture::*;
 
-/// A body that asks for usage itself, so that nothing is added and nothing taken out.
+/// Body that requests usage itself, so that nothing is added and nothing removed.
 const ASKING: &str = r#"{"model":"m","stream":true,"stream_options":{"include_usage":true}}"#;
 
 #[tokio::test]
@@ -30,7 +31,7 @@ async fn a_stream_crosses_byte_for_byte_as_it_comes() {
     let bench = Bench::start(&[engine.address]).await;
     let mut client = bench.client().await;
     client.post(CHAT, ASKING).await;
-    // The first token is there while the engine still waits for the test.
+    // The first token arrives while the engine still waits for the test.
     client.until("\"a\"").await;
     gate.open();
     let answer = client.answer().await;
@@ -169,7 +170,7 @@ async fn an_engine_that_dies_in_mid_stream_never_looks_finished() {
     let ways: [Vec<Step>; 4] = [
         vec![Step::Reset],
         vec![Step::Close],
-        // HTTP ends well, the stream does not.
+        // HTTP ends properly, the stream does not.
         vec![last_chunk()],
         // In the middle of an event.
         vec![chunk("data: {\"choi"), Step::Close],
@@ -235,7 +236,7 @@ async fn there_is_an_idle_limit_and_a_first_byte_limit_but_no_total_one() {
         assert_eq!(bench.load(), 0);
     }
 
-    // Six pieces, each well within the idle limit, all together beyond it: the test itself is the engine's clock.
+    // Six pieces, each well within the idle limit, together beyond it: the test itself is the engine's clock.
     let gates: Vec<Gate> = (0..6).map(|_| Gate::new()).collect();
     let waits = gates.clone();
     let slow = Engine::start(move |_| {
@@ -270,7 +271,7 @@ async fn a_client_that_does_not_read_stops_the_engine_and_is_dropped_at_the_limi
     client.post(CHAT, ASKING).await;
     engine.was_left(1).await;
     let flooded = engine.flooded.load(std::sync::atomic::Ordering::Relaxed);
-    // What the kernel's buffers take; a router that reads on would have taken gigabytes in half a second.
+    // As much as the kernel's buffers take; a router that reads on would have taken gigabytes in half a second.
     assert!(flooded < 64 << 20, "{flooded}");
     let outcome = bench.rows.outcome().await;
     assert_eq!(outcome.error, Some(ErrorClass::ClientGone));

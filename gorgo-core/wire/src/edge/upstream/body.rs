@@ -1,5 +1,5 @@
-//! The body of a request to an engine: the client's own bytes, with at most one piece spliced in. Cheap to clone, so
-//! that an attempt can be made again elsewhere.
+//! Body of a request to an engine: the client's own bytes, with at most one piece spliced in. Cheap to clone, so that
+//! an attempt can be repeated elsewhere.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use gorgo_routing::model::Splice;
 
 /// Up to three pieces, sent in order without being joined.
 ///
-/// In a box, because hyper keeps room for 32 requests with each connection to an engine.
+/// Boxed, because hyper keeps room for 32 requests with each connection to an engine.
 #[derive(Debug, Clone, Default)]
 pub(in crate::edge) struct Payload {
     pieces: Box<[Bytes; 3]>,
@@ -23,7 +23,7 @@ impl Payload {
         Self { pieces: Box::new([body, Bytes::new(), Bytes::new()]) }
     }
 
-    /// The body with the splice applied; `None` where the splice does not fit the body.
+    /// Body with the splice applied; `None` if the splice does not fit the body.
     pub(in crate::edge) fn spliced(body: &Bytes, splice: &Splice) -> Option<Self> {
         let rest = splice.at.checked_add(splice.remove).filter(|rest| *rest <= body.len())?;
         let pieces = [body.slice(..splice.at), Bytes::from(splice.text.clone()), body.slice(rest..)];

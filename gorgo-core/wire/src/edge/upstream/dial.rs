@@ -1,7 +1,7 @@
-//! Opening a TCP connection to a replica: its name looked up each time, options set before the first packet.
+//! Opens TCP connections to a replica. Its name is looked up each time, and options are set before the first packet.
 //!
-//! A name is asked for at each dial, so a replica that moves is found as soon as its connections end. The addresses of a
-//! name are tried in turn; [`crate::edge::upstream::pool`] limits how long all that may take.
+//! Because of the lookup at each dial, a replica that moves is found as soon as its connections end. The addresses of a
+//! name are tried in turn; [`super::pool`] limits the total time.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,21 +13,21 @@ use tokio::net::{TcpSocket, TcpStream, lookup_host};
 
 use gorgo_routing::config::HttpVersion;
 
-/// TCP keep-alive, so that a dead peer is noticed.
+/// TCP keep-alive interval, so that a dead peer is noticed.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(15);
 
-/// Where a replica listens, and how it is talked to.
+/// Address and protocol of a replica.
 #[derive(Debug, Clone)]
 pub(in crate::edge) struct Target {
     pub(in crate::edge) host: String,
     pub(in crate::edge) port: u16,
     pub(in crate::edge) http: HttpVersion,
-    /// Congestion control of its connections; `None`: the system's choice.
+    /// Congestion control of its connections; `None`: the system's default.
     pub(in crate::edge) congestion: Option<Arc<str>>,
 }
 
 impl Target {
-    /// A new connection.
+    /// Opens a connection.
     ///
     /// # Errors
     /// The name is unknown, or the last of its addresses cannot be reached.
@@ -39,7 +39,7 @@ impl Target {
         self.connect_to(lookup_host((self.host.as_str(), self.port)).await?).await
     }
 
-    /// The first of these addresses that answers.
+    /// Connects to the first of these addresses that accepts.
     async fn connect_to(&self, addresses: impl Iterator<Item = SocketAddr>) -> io::Result<TcpStream> {
         let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for address in addresses {
@@ -48,10 +48,13 @@ impl Target {
                 set_congestion(SockRef::from(&socket), name)?;
             }
             match socket.connect(address).await {
+                // The address family is fixed when a socket is made, so each address needs its own.
                 Ok(stream) => return ready(stream),
+                // Before connecting, so that it governs the connection from its first packet.
                 Err(error) => failed = error,
             }
         }
+        // Only the last failure is returned: with a single address, the usual case, that is all of them.
         Err(failed)
     }
 }
@@ -64,12 +67,13 @@ fn ready(stream: TcpStream) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Whether this process may choose a congestion control of this name.
+/// Checks that this process may choose the congestion control of this name.
 ///
 /// # Errors
-/// What the system says against it.
+/// The system's error.
 pub(in crate::edge) fn check_congestion(name: &str) -> io::Result<()> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
+    // The kernel checks the name against its list for any TCP socket; this one is never connected.
     set_congestion(SockRef::from(&socket), name)
 }
 
@@ -83,7 +87,7 @@ fn set_congestion(_socket: SockRef<'_>, _name: &str) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::Unsupported, "only Linux lets a program choose it"))
 }
 
-/// Names that tests move about.
+/// Names that tests map to addresses.
 #[cfg(test)]
 static NAMES: parking_lot::Mutex<Vec<(String, SocketAddr)>> = parking_lot::Mutex::new(Vec::new());
 

@@ -1,5 +1,5 @@
-//! The data plane's answer to what a decision may ask of connections ([`Connections`]): nothing but a look at what the
-//! pools hold, no system call.
+//! The data plane's implementation of [`Connections`], which decisions query: a look at what the pools know, without a
+//! system call.
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ struct Held {
 }
 
 impl Data {
-    /// What is known of the connections to the fleet. A replica that was once asked about has each connection's window
-    /// read from the kernel with every answer from then on; where no policy asks, that system call is saved.
+    /// State of the connections to the fleet. Once a replica was asked about, the window of its connections is read
+    /// from the kernel with every response; if no policy asks, that system call is saved.
     pub fn connections(&self) -> Arc<dyn Connections> {
         let pools: Vec<_> = self.upstreams.iter().map(|upstream| Arc::clone(&upstream.pool)).collect();
         Arc::new(Held { pools, restarts: kernel_restarts() })

@@ -1,11 +1,11 @@
-//! A connection to an engine that is moved on by whoever waits for its answer, not by a task of its own.
+//! Connection to an engine that is polled by the task that waits for its response instead of by a separate task.
 //!
-//! hyper keeps a connection's protocol in a future that somebody must poll. A task per connection costs two changes of
-//! task for every piece of an answer, and hands pieces over one at a time, even where twenty came in one read. Polled in
-//! the relay's own turn, all pieces that are there are had at once, and nothing is woken but by the socket.
+//! hyper keeps a connection's protocol in a future that somebody must poll. A task per connection costs two task
+//! switches for every piece of a response, and hands pieces over one at a time, even if one read brought twenty. Polled
+//! together with the relay, all pieces that have arrived are available at once, and only the socket causes wake-ups.
 //!
-//! Connections that carry nothing are polled by nobody; [`Driven::look`] does it once, which is when a close by the engine
-//! is noticed.
+//! Nobody polls connections that carry nothing; [`Driven::look`] polls one once, which is when a close by the engine is
+//! noticed.
 
 use std::fmt;
 use std::pin::Pin;
@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use crate::edge::upstream::body::Payload;
 use crate::edge::upstream::replica_socket::EngineSocket;
 
-/// Turns that a connection and its reader give each other before others get theirs.
+/// Rounds in which a connection and its reader poll each other before the task yields.
 const MOST_TURNS: usize = 64;
 
 /// A connection's protocol, polled in place.
@@ -31,14 +31,14 @@ pub(in crate::edge) struct Driven {
     waker: Waker,
 }
 
-/// Nobody polls; a wake-up goes to whoever polled last.
+/// Nobody polls; a wake-up goes to the task that polled last.
 const RESTING: u8 = 0;
-/// Somebody polls; a wake-up means another turn.
+/// Somebody polls; a wake-up causes another round.
 const POLLING: u8 = 1;
-/// A wake-up came.
+/// A wake-up arrived.
 const RUNG: u8 = 2;
 
-/// Tells wake-ups between the connection and its reader, which happen within one turn, from those of the socket.
+/// Separates wake-ups between the connection and its reader, which happen within one poll, from those of the socket.
 #[derive(Default)]
 struct Bell {
     state: AtomicU8,
@@ -65,12 +65,12 @@ impl Driven {
         Self { connection: Some(Box::new(connection)), waker: Waker::from(Arc::clone(&bell)), bell }
     }
 
-    /// Whether the protocol has ended.
+    /// Returns `true` once the protocol has ended.
     pub(in crate::edge) const fn has_ended(&self) -> bool {
         self.connection.is_none()
     }
 
-    /// Polls `reader` and the connection in turns until the reader is ready or neither goes on.
+    /// Polls `reader` and the connection alternately until the reader is ready or neither makes progress.
     pub(in crate::edge) fn drive<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -78,20 +78,23 @@ impl Driven {
     ) -> Poll<T> {
         {
             let mut outer = self.bell.outer.lock();
+            // `will_wake` saves cloning the waker at every piece of a stream, where the task is always the same.
             if !outer.as_ref().is_some_and(|outer| outer.will_wake(cx.waker())) {
                 *outer = Some(cx.waker().clone());
             }
         }
         for _ in 0..MOST_TURNS {
+            // Set before each round: a wake-up during the round must be seen as one that calls for another.
             self.bell.state.store(POLLING, Ordering::Release);
             let mut inner = Context::from_waker(&self.waker);
             let read = reader(&mut inner);
             if read.is_ready() {
-                // Whoever gets something asks again before it relies on being woken.
+                // A caller that got something polls again before it relies on being woken.
                 self.bell.state.store(RESTING, Ordering::Release);
                 return read;
             }
             Self::poll(&mut self.connection, &mut inner);
+            // Fails if a wake-up came during the round; resting would lose it.
             let rested =
                 self.bell.state.compare_exchange(POLLING, RESTING, Ordering::AcqRel, Ordering::Acquire).is_ok();
             if rested {
@@ -99,6 +102,7 @@ impl Driven {
             }
         }
         self.bell.state.store(RESTING, Ordering::Release);
+        // Both sides keep waking each other: let other tasks run, then continue.
         cx.waker().wake_by_ref();
         Poll::Pending
     }
@@ -108,7 +112,7 @@ impl Driven {
         Self::poll(&mut self.connection, &mut Context::from_waker(Waker::noop()));
     }
 
-    /// How it ended is known to whoever waits for the answer.
+    /// Polls the connection once. How it ended is known to the reader of the response.
     fn poll(connection: &mut Option<Box<http1::Connection<TokioIo<EngineSocket>, Payload>>>, cx: &mut Context<'_>) {
         if connection.as_mut().is_some_and(|connection| Pin::new(&mut **connection).poll(cx).is_ready()) {
             *connection = None;

@@ -1,6 +1,4 @@
-//! Step 5 of a request: it reaches its replica.
-//!
-//! A replica as the data plane sees it: its address, its key, its connections, and what it is known to refuse.
+//! A replica as the data plane sees it: its address, its key, its connections, and options that it is known to reject.
 
 pub(super) mod body;
 pub(super) mod dial;
@@ -23,60 +21,60 @@ use crate::engine::Endpoint;
 use gorgo_routing::model::engine::Adapter;
 use gorgo_routing::model::{EngineKind, ReplicaId, Usage};
 
-/// What a replica is made of.
+/// Settings of a replica.
 #[derive(Debug, Clone)]
 pub struct UpstreamSetup {
-    /// Its place in the fleet.
+    /// Position in the fleet.
     pub id: ReplicaId,
-    /// Its name, as `x-gorgo-replica` says it.
+    /// Name, as in `x-gorgo-replica`.
     pub name: Arc<str>,
-    /// What kind of engine it is.
+    /// Kind of engine.
     pub engine: EngineKind,
-    /// Its address, its protocol and its API key; without a key the client's own `Authorization` goes on.
+    /// Address, protocol and API key; without a key the client's own `Authorization` passes.
     pub endpoint: Endpoint,
-    /// Models it is configured to serve; listed where it does not answer itself.
+    /// Models that it is configured to serve; listed if it does not answer itself.
     pub models: Vec<Arc<str>>,
 }
 
-/// Why the data plane cannot be built.
+/// Reasons why the data plane cannot be built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UpstreamError {
-    /// The session header's name is none.
-    #[error("`{0}` is not a header name")]
+    /// The name of the session header is invalid.
+    #[error("server.session_header = `{0}`: not a valid header name")]
     SessionHeader(String),
     /// The system has no such congestion control, or does not let this process choose it.
     #[error(
-        "server.congestion_control = `{name}`: {cause}; /proc/sys/net/ipv4/tcp_allowed_congestion_control lists what may \
-         be chosen"
+        "server.congestion_control = `{name}`: {cause}; /proc/sys/net/ipv4/tcp_allowed_congestion_control lists the \
+         allowed ones"
     )]
     Congestion {
-        /// What was asked for.
+        /// Name from the configuration.
         name: String,
-        /// What the system said.
+        /// Error of the system.
         cause: String,
     },
 }
 
-/// Whether the engine takes `stream_options`, as far as seen.
+/// Support for `stream_options`, as far as observed.
 const UNKNOWN: u8 = 0;
 const TAKES: u8 = 1;
 const REFUSES: u8 = 2;
 
-/// Answers without cached tokens, none expected, after which an engine is taken not to report them.
+/// Answers without cached tokens, none expected, after which an engine is assumed not to report them.
 const SILENT_ANSWERS: u32 = 9;
 
-/// Whether the engine says how many prompt tokens it had cached.
+/// Observations of whether the engine reports how many prompt tokens it had cached.
 #[derive(Debug, Default)]
 struct CachedTokens {
-    /// It did at least once.
+    /// Reported at least once.
     given: AtomicBool,
-    /// Answers without.
+    /// Answers without the figure.
     silent: AtomicU32,
-    /// The complaint was made.
+    /// The warning was given.
     said: AtomicBool,
 }
 
-/// A replica.
+/// Replica.
 #[derive(Debug)]
 pub(super) struct Upstream {
     pub(super) name: Arc<str>,
@@ -102,6 +100,7 @@ impl Upstream {
             name: Arc::clone(&setup.name),
             adapter: setup.engine.adapter(),
             cached_tokens: CachedTokens::default(),
+            // The configuration allows only names that a header can carry; the fallback avoids a panic here.
             name_header: HeaderValue::from_bytes(setup.name.as_bytes())
                 .unwrap_or_else(|_| HeaderValue::from_static("?")),
             endpoint: setup.endpoint.clone(),
@@ -111,22 +110,25 @@ impl Upstream {
         }
     }
 
-    /// Whether usage may be asked for with `stream_options`.
+    /// Returns `true` if usage may be requested with `stream_options`.
     pub(super) fn may_take_usage_option(&self) -> bool {
         self.usage_option.load(Ordering::Relaxed) != REFUSES
     }
 
-    /// Whether a 400 could be due to `stream_options`.
+    /// Returns `true` if a 400 may have been caused by `stream_options`.
     pub(super) fn may_refuse_usage_option(&self) -> bool {
+        // Once an answer has settled the question, a 400 has another cause.
         self.usage_option.load(Ordering::Relaxed) == UNKNOWN
     }
 
-    /// Reads the counts of a whole answer with an eye on cached tokens. `believed`: what the index expected. The text,
-    /// once per replica, says which flag would make the engine report them.
+    /// Checks the counts of a complete response for cached tokens. `believed`: tokens that the index expected. Returns,
+    /// once per replica, a text that names the flag which makes the engine report them.
     ///
-    /// Engines leave the figure out where it is 0 (vLLM, SGLang), so an engine that ever gave it is taken to mean 0, and
-    /// one that never did is complained of only when it was expected to have something, or has stayed silent for long.
+    /// Engines omit the figure if it is 0 (vLLM, SGLang), so for an engine that ever reported it a missing figure means
+    /// 0. An engine that never did is warned about only if it was expected to have something cached, or has omitted the
+    /// figure many times.
     pub(super) fn check_cached_tokens(&self, usage: &mut Usage, believed: u32) -> Option<String> {
+        // Without any usage, the absence of one figure says nothing.
         usage.prompt_tokens?;
         if usage.cached_tokens.is_some() {
             self.cached_tokens.given.store(true, Ordering::Relaxed);
@@ -136,11 +138,14 @@ impl Upstream {
             usage.cached_tokens = Some(0);
             return None;
         }
+        // An engine without such a flag cannot be made to report them, so there is nothing to warn about.
         self.adapter.cached_tokens_flag?;
         let silent = self.cached_tokens.silent.fetch_add(1, Ordering::Relaxed);
+        // Nothing expected and few answers so far: the figure may have been 0 each time.
         if believed == 0 && silent < SILENT_ANSWERS {
             return None;
         }
+        // Swapped, so that of several answers at once only one causes the warning.
         let said = self.cached_tokens.said.swap(true, Ordering::Relaxed);
         (!said).then(|| self.adapter.missing_cached_tokens(&self.name))
     }

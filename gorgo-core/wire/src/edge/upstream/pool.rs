@@ -1,18 +1,18 @@
 //! Connections to one replica.
 //!
 //! HTTP/1.1: idle connections are reused last in, first out, while they are younger than `server.keep_idle_ms` (engines
-//! close theirs after 5 s, and a request that meets the close is lost) and younger than what the engine itself states in
-//! `Keep-Alive: timeout`. HTTP/2: one shared connection. A request is sent again by itself only where not a byte of it can
-//! have left: hyper gives it back then. A connection that is dropped instead of given back is closed at once, so that
-//! the engine stops working for nobody.
+//! close theirs after 5 s, and a request that meets the close is lost) and younger than the `timeout` in the engine's
+//! own `Keep-Alive` header. HTTP/2: one shared connection. A request is sent again automatically only if not a byte of
+//! it can have left, in which case hyper gives it back. A connection that is dropped instead of given back is closed at
+//! once, so that the engine stops working for a client that left.
 //!
-//! Connections are opened before they are needed, also the shared one, and again when they end: a request that has to dial
-//! pays one round trip more, which at 456 ms is worth more than most choices of a replica. See [`Kept::wanted`] for how
-//! many.
+//! Connections, including the shared one, are opened before they are needed, and again when they end: a request that
+//! has to dial pays one more round trip, which at 456 ms costs more than most choices of a replica. See
+//! [`Kept::wanted`] for how many.
 //!
-//! Nothing is sent to keep the window of an idle connection open, though a few bytes within each retransmission time-out
-//! would do (`.ci/regions` measures it): over HTTP/1.1 they would have to be requests. `gorgo doctor` names the kernel's
-//! setting that does it for all.
+//! Nothing is sent to keep the window of an idle connection open, although a few bytes within each retransmission
+//! time-out would do (`.ci/regions` measures it): over HTTP/1.1 they would have to be requests. `gorgo doctor` names
+//! the kernel's setting that does it for all connections.
 
 use std::future::poll_fn;
 use std::io;
@@ -45,13 +45,13 @@ use crate::engine::Endpoint;
 use gorgo_routing::config::HttpVersion;
 use gorgo_routing::model::{At, Clock, Connection, ErrorClass};
 
-/// How long before the end of the engine's own limit a connection is given up.
+/// Safety margin before the end of the engine's own keep-alive limit.
 const KEEP_ALIVE_MARGIN: Duration = Duration::from_secs(1);
 /// Idle connections kept per replica.
 const MAX_IDLE: usize = 256;
-/// No connection is opened ahead for so long after one could not be.
+/// Pause before connections are opened ahead again after one could not be opened.
 const AHEAD_PAUSE: Duration = Duration::from_secs(1);
-/// By which part the remembered peak of busy connections comes down at each [`Pool::tend`], towards those busy now: with
+/// Fraction by which the remembered peak of busy connections decays at each [`Pool::tend`] towards those busy now: with
 /// one call a second it halves in some 40 s.
 const PEAK_DECAY: f64 = 1.0 / 60.0;
 /// Connections per replica, busy and idle.
@@ -63,29 +63,29 @@ const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 16 << 20;
 /// HTTP/2 keep-alive pings, so that a dead peer is noticed.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
-/// The kernel is asked about a replica's connections this often at most.
+/// Shortest interval at which the kernel is asked about a replica's connections.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 
 static KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 
-/// What became of an attempt to send, also when it was cut short: filled in as it goes.
+/// Progress of an attempt to send; filled in as it goes, so it is valid even when the attempt is aborted.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::edge) struct Trip {
-    /// New or kept; `None` before one was had.
+    /// New or reused; `None` until there is one.
     pub(in crate::edge) connection: Option<Connection>,
     /// Time spent connecting.
     pub(in crate::edge) connect: Option<Duration>,
-    /// When the request was handed to the connection.
+    /// Time at which the request was handed to the connection.
     pub(in crate::edge) sent: Option<At>,
-    /// What the kernel thinks of the way, where it was asked.
+    /// TCP statistics of the kernel, if it was asked.
     pub(in crate::edge) kernel: Option<TcpState>,
 }
 
-/// Why there is no response.
+/// Reason why there is no response.
 #[derive(Debug)]
 pub(in crate::edge) struct SendError {
     pub(in crate::edge) class: ErrorClass,
-    /// Nothing of the request can have reached the engine.
+    /// True if nothing of the request can have reached the engine.
     pub(in crate::edge) unsent: bool,
 }
 
@@ -95,7 +95,7 @@ impl SendError {
     }
 }
 
-/// A connection that carries, or carried, one request.
+/// Connection that carries, or carried, one request.
 #[derive(Debug)]
 pub(in crate::edge) enum Carrier {
     /// Used by one request at a time.
@@ -120,7 +120,7 @@ impl Http1 {
         !self.driven.has_ended() && !self.sender.is_closed() && now.since(self.idle_since) < self.idle_max
     }
 
-    /// Whether it can be used, after a look at what happened to it meanwhile.
+    /// Like `usable`, after polling the connection for what happened to it meanwhile.
     fn still_usable(&mut self, now: At) -> bool {
         self.driven.look();
         self.usable(now)
@@ -128,7 +128,7 @@ impl Http1 {
 }
 
 impl Carrier {
-    /// Polls what waits for an answer that this connection carries.
+    /// Polls `reader`, which waits for a response that this connection carries.
     pub(in crate::edge) fn drive<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -136,7 +136,7 @@ impl Carrier {
     ) -> Poll<T> {
         match self {
             Self::Http1(connection) => connection.driven.drive(cx, reader),
-            // A task of its own moves the shared connection on.
+            // A separate task drives the shared connection.
             Self::Http2 => reader(cx),
         }
     }
@@ -148,18 +148,18 @@ impl Carrier {
     }
 }
 
-/// How connections are kept.
+/// Settings for keeping connections.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::edge) struct Keeping {
-    /// Longest time that dialling may take.
+    /// Time limit for dialling.
     pub(in crate::edge) connect_timeout: Duration,
-    /// Connections to have beyond those that were lately busy at once; 0: none is opened ahead.
+    /// Connections to have beyond the recent peak of busy ones; 0: none is opened ahead.
     pub(in crate::edge) spare: usize,
-    /// Idle connections older than this are not used again.
+    /// Age at which idle connections are no longer used.
     pub(in crate::edge) idle_max: Duration,
 }
 
-/// The connections to one replica.
+/// Connections to one replica.
 #[derive(Debug)]
 pub(in crate::edge) struct Pool {
     target: Target,
@@ -168,33 +168,35 @@ pub(in crate::edge) struct Pool {
     kept: Mutex<Kept>,
     shared: tokio::sync::Mutex<Option<Shared>>,
     room: Arc<Semaphore>,
-    /// When the kernel was last asked about a connection, µs.
+    /// Time at which the kernel was last asked about a connection, µs.
     sampled: AtomicU64,
-    /// Whether it is asked with every answer, see [`Pool::watch`].
+    /// If set, it is asked with every response, see [`Pool::watch`].
     watched: AtomicBool,
 }
 
-/// What is known of the connections beside the shared one.
+/// State of all connections except the shared one.
 #[derive(Debug, Default)]
 struct Kept {
-    /// Those that carry nothing. Opened ahead and never used first, then the longest unused.
+    /// Connections that carry nothing. First those that were opened ahead and never used, then the longest unused.
     idle: Vec<Http1>,
-    /// Those being opened ahead.
+    /// Number of those being opened ahead.
     opening: usize,
-    /// How many were busy at once lately.
+    /// Recent peak of connections that were busy at once.
     peak: f64,
-    /// When one could not be opened ahead.
+    /// Time at which one could not be opened ahead.
     failed: Option<At>,
 }
 
 impl Kept {
-    /// How many to open now, where `alive` are open or being opened: enough for the recent peak, and `spare` more.
+    /// Number to open now, if `alive` are open or being opened: enough for the recent peak, and `spare` more.
     fn wanted(&self, alive: usize, spare: usize, now: At) -> usize {
+        // After a failure the replica is probably down: dialling it for every request would only add to its load.
         if spare == 0 || self.failed.is_some_and(|failed| now.since(failed) < AHEAD_PAUSE) {
             return 0;
         }
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to MAX_CONNECTIONS")]
         let peak = self.peak.ceil() as usize;
+        // More than `MAX_IDLE` would be closed again as soon as they were given back.
         let room = MAX_IDLE.saturating_sub(self.idle.len() + self.opening);
         (peak + spare).saturating_sub(alive).min(room)
     }
@@ -253,6 +255,7 @@ impl Pool {
     ) -> Result<(Response<Incoming>, Carrier), SendError> {
         let began = clock.now();
         let mut kept = self.take_idle(began);
+        // Before this request's own dial, so that a burst finds connections on the way for all of it.
         self.open_ahead(began);
         loop {
             let warm = kept.is_some();
@@ -264,6 +267,7 @@ impl Pool {
             trip.connect.get_or_insert(Duration::ZERO);
             let sent = clock.now();
             trip.sent = Some(sent);
+            // Requested before sending: the read that brings the response then takes the sample.
             let sampled = self.sample(&connection.socket, sent);
             let answering = connection.sender.try_send_request(request);
             let mut answering = pin!(answering);
@@ -275,11 +279,13 @@ impl Pool {
                     return Ok((response, Carrier::Http1(connection)));
                 }
                 Err(mut error) => match error.take_message() {
-                    // Surely unsent: once more, on a connection of its own.
+                    // Certainly unsent, because the engine closed the idle connection: try once more, on a new one.
                     Some(unsent) if warm => {
                         request = unsent;
                         *trip = Trip::default();
                     }
+                    // Over a fresh connection the failure is the engine's answer; repeating it here could go on
+                    // forever.
                     unsent => return Err(failure(&error, unsent.is_some())),
                 },
             }
@@ -298,6 +304,8 @@ impl Pool {
             let sent = clock.now();
             trip.sent = Some(sent);
             let sampled = self.sample(&shared.socket, sent);
+            // Not under the lock: the sender is a cheap clone, and waiting for the response would serialise all
+            // requests.
             match shared.sender.try_send_request(request).await {
                 Ok(response) => {
                     trip.kernel = shared.socket.state().filter(|_| sampled);
@@ -307,6 +315,7 @@ impl Pool {
                     Some(unsent) if warm => {
                         request = unsent;
                         *trip = Trip::default();
+                        // Otherwise the next round would find the same broken connection.
                         self.forget_http2(&shared).await;
                     }
                     unsent => return Err(failure(&error, unsent.is_some())),
@@ -315,10 +324,12 @@ impl Pool {
         }
     }
 
-    /// Has the kernel asked when the answer comes, at most once per [`SAMPLE_INTERVAL`]. `true`: it will be.
+    /// Requests a sample of the kernel's statistics with the response, at most once per [`SAMPLE_INTERVAL`]. `true`: it
+    /// was due.
     fn sample(&self, socket: &SocketView, now: At) -> bool {
         let last = self.sampled.load(Ordering::Relaxed);
         let due = now.since(At(last)) >= SAMPLE_INTERVAL
+            // Of several requests at the same moment only the one that wins the exchange takes the sample.
             && self.sampled.compare_exchange(last, now.0, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         if due || self.watched.load(Ordering::Relaxed) {
             socket.look();
@@ -326,25 +337,27 @@ impl Pool {
         due
     }
 
-    /// From now on each connection's window is read with every answer.
+    /// From now on reads each connection's window with every response.
     pub(in crate::edge) fn watch(&self) {
         self.watched.store(true, Ordering::Relaxed);
     }
 
-    /// Round trips that a request of so many bytes would need now, at least 1; one more where it would have to dial.
-    /// `restarts`: the kernel lets idle connections begin slowly again.
+    /// Round trips that a request of `bytes` would need now, at least 1; one more if it would have to dial. `restarts`:
+    /// the kernel shrinks the window of idle connections.
     pub(in crate::edge) fn round_trips(&self, bytes: u64, now: At, restarts: bool) -> f64 {
         let on = |state: Option<TcpState>, idle_since: At| {
             let window = state.map_or(FIRST_WINDOW, |state| window_after(&state, now.since(idle_since), restarts));
             round_trips(bytes, window)
         };
         let next = match self.target.http {
+            // From the end, as `take_idle` does: this must be the connection that the request would get.
             HttpVersion::Http1 => {
                 let kept = self.kept.lock();
                 let next = kept.idle.iter().rev().find(|kept| kept.usable(now) && kept.sender.is_ready());
                 next.map(|connection| on(connection.socket.state(), connection.idle_since))
             }
-            // Shared by all requests, so hardly ever idle. Where it is just being dialled, this request would wait too.
+            // Shared by all requests, so hardly ever idle. If it is being dialled right now, this request would wait
+            // too.
             HttpVersion::Http2 => {
                 let shared = self.shared.try_lock().ok();
                 let shared = shared.as_ref().and_then(|slot| slot.as_ref()).filter(|held| held.is_open());
@@ -356,7 +369,7 @@ impl Pool {
 
     fn take_idle(&self, now: At) -> Option<Http1> {
         let mut kept = self.kept.lock();
-        // This request's own connection counts, whether it is kept or must be dialled.
+        // This request's own connection counts, whether it is reused or must be dialled.
         kept.peak = kept.peak.max(kept.busy(self.alive()) + 1.0);
         for at in (0..kept.idle.len()).rev() {
             if !kept.idle[at].still_usable(now) {
@@ -364,18 +377,18 @@ impl Pool {
             } else if kept.idle[at].sender.is_ready() {
                 return Some(kept.idle.remove(at));
             }
-            // One that is not ready still uploads a body that its engine refused early: it is left to its age.
+            // One that is not ready still uploads a body that its engine refused early: it stays until it is too old.
         }
         None
     }
 
-    /// Connections that are open or being opened.
+    /// Number of connections that are open or being opened.
     fn alive(&self) -> usize {
         MAX_CONNECTIONS - self.room.available_permits()
     }
 
-    /// Opens connections for requests to come. One that cannot be opened is not reported here: the request that needs
-    /// one dials for itself and says so, and the probe has its own connection.
+    /// Opens connections for future requests. A failure is not reported here: the request that needs a connection dials
+    /// for itself and reports it, and the probe has its own connection.
     fn open_ahead(self: &Arc<Self>, now: At) {
         if self.target.http == HttpVersion::Http2 {
             return self.share_ahead(now);
@@ -388,12 +401,16 @@ impl Pool {
             self.tracker.spawn(async move {
                 let opened = timeout(pool.keeping.connect_timeout, pool.target.connect()).await;
                 let opened = match opened {
+                    // `now` is the time before dialling, so the connection counts as slightly too old, never as too
+                    // young.
                     Ok(Ok(stream)) => Self::handshake(stream, permit, now, pool.keeping.idle_max).await,
                     _ => None,
                 };
                 let mut kept = pool.kept.lock();
                 kept.opening -= 1;
                 match opened {
+                    // At the front, so that used connections, whose windows are open, are taken first. After `close` it
+                    // is dropped.
                     Some(connection) if !pool.room.is_closed() => kept.idle.insert(0, connection),
                     Some(_) => {}
                     None => kept.failed = Some(now),
@@ -402,9 +419,9 @@ impl Pool {
         }
     }
 
-    /// The same for the connection that all requests share.
+    /// Like `open_ahead`, for the connection that all requests share.
     fn share_ahead(self: &Arc<Self>, now: At) {
-        // Where the lock is taken, it is being dialled.
+        // If the lock is taken, the connection is being dialled.
         let has = self.shared.try_lock().map_or(true, |slot| slot.as_ref().is_some_and(Shared::is_open));
         let mut kept = self.kept.lock();
         if has || kept.opening > 0 || kept.wanted(0, self.keeping.spare.min(1), now) == 0 {
@@ -415,6 +432,7 @@ impl Pool {
         self.tracker.spawn(async move {
             let mut slot = pool.shared.lock().await;
             let mut failed = None;
+            // Checked again under the lock: a request may have dialled it meanwhile.
             if !slot.as_ref().is_some_and(Shared::is_open) {
                 *slot = pool.dial_http2().await;
                 failed = slot.is_none().then_some(now);
@@ -426,24 +444,26 @@ impl Pool {
         });
     }
 
-    /// Takes a connection back whose response was read to its end.
+    /// Takes back a connection whose response was read to its end.
     pub(in crate::edge) fn give_back(&self, carrier: Carrier, now: At) {
         let Carrier::Http1(mut connection) = carrier else { return };
         connection.idle_since = now;
-        // hyper takes note of the answer's end when it is polled once more.
+        // hyper notices the end of the response only when it is polled once more.
         if !connection.still_usable(now) {
             return;
         }
         let mut kept = self.kept.lock();
         if kept.idle.len() == MAX_IDLE {
+            // The front holds those that are least likely to be used.
             kept.idle.remove(0);
         }
         kept.idle.push(connection);
     }
 
-    /// Closes idle connections that are too old, forgets those that the engine closed, and opens what may be needed.
+    /// Closes idle connections that are too old, drops those that the engine closed, and opens what may be needed.
     /// Called once a second.
     pub(in crate::edge) fn tend(self: &Arc<Self>, now: At) {
+        // In a block: `open_ahead` takes the same lock.
         {
             let mut kept = self.kept.lock();
             kept.idle.retain_mut(|connection| connection.still_usable(now));
@@ -453,8 +473,10 @@ impl Pool {
         self.open_ahead(now);
     }
 
-    /// Closes all connections that carry nothing; the tasks of the others end with their requests. None is opened after.
+    /// Closes all connections that carry nothing; the tasks of the others end with their requests. None is opened
+    /// afterwards.
     pub(in crate::edge) async fn close(&self) {
+        // The semaphore first, so that a dial in progress cannot add a connection later.
         self.room.close();
         self.kept.lock().idle.clear();
         if let Some(shared) = self.shared.lock().await.take() {
@@ -464,13 +486,14 @@ impl Pool {
 
     async fn dial(&self) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
         let dialled = timeout(self.keeping.connect_timeout, async {
+            // Waiting for a permit counts against the same limit as connecting.
             let permit = Arc::clone(&self.room).acquire_owned().await.map_err(io::Error::other)?;
             Ok::<_, io::Error>((self.target.connect().await?, permit))
         });
         dialled.await?
     }
 
-    /// An HTTP/1.1 connection over `stream`; `None` where hyper refuses it.
+    /// Makes an HTTP/1.1 connection over `stream`; `None` if hyper refuses it.
     async fn handshake(
         stream: TcpStream,
         permit: OwnedSemaphorePermit,
@@ -496,7 +519,7 @@ impl Pool {
         let began = clock.now();
         let (mut slot, waited) = match self.shared.try_lock() {
             Ok(slot) => (slot, Duration::ZERO),
-            // Somebody dials it.
+            // Another request is dialling it.
             Err(_) => (self.shared.lock().await, clock.now().since(began)),
         };
         if let Some(shared) = slot.as_ref().filter(|shared| shared.is_open()) {
@@ -512,7 +535,7 @@ impl Pool {
         Ok(shared)
     }
 
-    /// A connection for all requests; `None` where there can be none.
+    /// Dials the connection for all requests; `None` on failure.
     async fn dial_http2(&self) -> Option<Shared> {
         let (stream, permit) = self.dial().await.ok()?;
         let (stream, socket) = EngineSocket::new(stream);
@@ -524,6 +547,7 @@ impl Pool {
             .handshake(TokioIo::new(stream))
             .await
             .ok()?;
+        // The permit lives as long as the connection, so that `alive` counts it.
         let task = self.tracker.spawn(async move {
             let _ = connection.await;
             drop(permit);
@@ -533,6 +557,7 @@ impl Pool {
 
     async fn forget_http2(&self, broken: &Shared) {
         let mut slot = self.shared.lock().await;
+        // By task id, because another request may have replaced it already.
         if slot.as_ref().is_some_and(|shared| shared.task.id() == broken.task.id()) {
             *slot = None;
         }
@@ -545,7 +570,7 @@ fn failure(error: &TrySendError<Request<Payload>>, unsent: bool) -> SendError {
     SendError { class, unsent }
 }
 
-/// How long a connection may be kept, by what the engine says of it; `most` at most.
+/// Time for which an idle connection may be kept, according to the engine's `Keep-Alive`; at most `most`.
 fn idle_max(headers: &HeaderMap, most: Duration) -> Duration {
     let stated = headers.get(&KEEP_ALIVE).and_then(|value| value.to_str().ok()).and_then(|value| {
         let seconds = value.split(',').find_map(|part| part.trim().strip_prefix("timeout="))?;
@@ -554,7 +579,7 @@ fn idle_max(headers: &HeaderMap, most: Duration) -> Duration {
     stated.map_or(most, |stated| stated.saturating_sub(KEEP_ALIVE_MARGIN).min(most))
 }
 
-/// A request's target as the protocol wants it: HTTP/1.1 the path alone, HTTP/2 the whole address without `Host`.
+/// Request target as the protocol wants it: the path alone for HTTP/1.1, the whole address without `Host` for HTTP/2.
 pub(in crate::edge) fn address(to: &Endpoint, path: &str, headers: &mut HeaderMap) -> Option<Uri> {
     match to.http() {
         HttpVersion::Http1 => path.parse().ok(),

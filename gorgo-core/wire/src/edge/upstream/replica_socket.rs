@@ -1,8 +1,8 @@
-//! An engine's socket that says how its connection is doing, while hyper owns it.
+//! Socket of an engine connection that reports TCP statistics while hyper owns it.
 //!
-//! hyper keeps the socket inside its task, so nobody else can ask the kernel about it. The socket asks itself: when a
-//! look was wished for, the next read that brings something takes it, which is when the kernel has just seen
-//! acknowledgements. No second file handle, no system call without a wish.
+//! hyper keeps the socket inside its own types, so nothing else can query the kernel about it. The socket queries for
+//! itself: if a sample was requested, the next read that brings something takes it, which is just after the kernel has
+//! seen acknowledgements. This needs no second file descriptor, and no system call without a request.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -16,14 +16,14 @@ use tokio::net::TcpStream;
 
 use crate::edge::upstream::tcp_info::{self, TcpState};
 
-/// The socket, as hyper reads and writes it.
+/// Socket, as hyper reads and writes it.
 #[derive(Debug)]
 pub(in crate::edge) struct EngineSocket {
     stream: TcpStream,
     view: SocketView,
 }
 
-/// What is known of a socket. Clones are views of the same one.
+/// State of a socket as last sampled. Clones refer to the same socket.
 #[derive(Debug, Clone, Default)]
 pub(in crate::edge) struct SocketView(Arc<Seen>);
 
@@ -41,12 +41,12 @@ impl EngineSocket {
 }
 
 impl SocketView {
-    /// Asks for a look at the next read.
+    /// Requests a sample at the next read.
     pub(in crate::edge) fn look(&self) {
         self.0.wanted.store(true, Ordering::Relaxed);
     }
 
-    /// What the last look found.
+    /// Result of the last sample.
     pub(in crate::edge) fn state(&self) -> Option<TcpState> {
         *self.0.state.lock()
     }
@@ -57,6 +57,7 @@ impl AsyncRead for EngineSocket {
         use std::os::fd::AsFd;
         let this = self.get_mut();
         let read = Pin::new(&mut this.stream).poll_read(cx, buffer);
+        // Wanted for few reads only, so reads do a plain load and no atomic swap.
         if read.is_ready() && this.view.0.wanted.load(Ordering::Relaxed) {
             this.view.0.wanted.store(false, Ordering::Relaxed);
             *this.view.0.state.lock() = tcp_info::state(this.stream.as_fd());

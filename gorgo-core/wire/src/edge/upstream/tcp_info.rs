@@ -1,24 +1,25 @@
-//! What the kernel knows of a connection, above all its round trip: one `getsockopt(TCP_INFO)` on Linux, unknown elsewhere.
+//! TCP statistics of a connection from the kernel, above all its round trip: one `getsockopt(TCP_INFO)` on Linux,
+//! unknown elsewhere.
 //!
-//! It costs a system call and no packet. What it says is the way to the next TCP end point, which need not be the
-//! engine; `feature::rtt` compares it with the probe before it is believed. Outside the plugin files this is the only
-//! `unsafe`: no safe wrapper exists in the crates used here.
+//! Costs a system call and no packet. The round trip is that to the next TCP end point, which need not be the engine;
+//! `feature::rtt` compares it with the probe before it is used. Apart from the plugin files this is the only `unsafe`:
+//! no safe wrapper exists in the crates used here.
 
-/// What the kernel knows of one connection.
+/// TCP statistics of one connection.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TcpState {
     /// Smoothed round trip, ms.
     pub smoothed_ms: f64,
-    /// Least round trip of the last minutes, ms.
+    /// Smallest round trip of the last minutes, ms.
     pub min_ms: f64,
-    /// Bytes that may be on their way unacknowledged: congestion window × segment.
+    /// Bytes that may be in flight unacknowledged: congestion window × segment size.
     pub window_bytes: u64,
-    /// Time without an acknowledgement after which the kernel sends again, ms.
+    /// Time without an acknowledgement after which the kernel retransmits, ms.
     pub timeout_ms: f64,
 }
 
-/// The state of a connected TCP socket. `None` where the kernel has no round trip yet, is too old to tell, or the socket is
-/// no TCP socket.
+/// Statistics of a connected TCP socket. `None` if the kernel has no round trip yet, is too old to report one, or the
+/// socket is no TCP socket.
 #[cfg(target_os = "linux")]
 #[must_use]
 pub fn state(socket: std::os::fd::BorrowedFd<'_>) -> Option<TcpState> {
@@ -40,12 +41,14 @@ pub fn state(socket: std::os::fd::BorrowedFd<'_>) -> Option<TcpState> {
         )
     };
     let written = usize::try_from(length).ok()?;
+    // An older kernel fills only a shorter structure; without the minimum there is nothing to compare with the probe.
     if status != 0 || written < offset_of!(libc::tcp_info, tcpi_min_rtt) + size_of::<u32>() {
         return None;
     }
     #[expect(unsafe_code, reason = "the kernel filled it through a pointer")]
     // SAFETY: zeroed before the call, and all fields are integers, for which any bytes are a value.
     let info = unsafe { info.assume_init() };
+    // The kernel's initial values before it has measured anything.
     let known = info.tcpi_rtt > 0 && info.tcpi_min_rtt < u32::MAX;
     let ms = |micros: u32| f64::from(micros) / 1e3;
     known.then(|| TcpState {
@@ -56,7 +59,7 @@ pub fn state(socket: std::os::fd::BorrowedFd<'_>) -> Option<TcpState> {
     })
 }
 
-/// Not known on this system.
+/// Unknown on this system.
 #[cfg(all(unix, not(target_os = "linux")))]
 #[must_use]
 pub const fn state(_socket: std::os::fd::BorrowedFd<'_>) -> Option<TcpState> {

@@ -1,10 +1,10 @@
-//! Frames of an engine's publisher → changes of its cache.
+//! Decodes frames of an engine's publisher into changes of its cache.
 //!
-//! A batch is msgpack: `[ts, [event…], rank]`, where an event is a map with `type`, or, from older engines, an array that
-//! begins with it. Names of blocks are integers of either sign, or byte strings, of which the last eight bytes count (as
-//! vLLM cuts its own). Read straight from the bytes: what is skipped is never built, and nothing is reserved before it is
-//! there, so a frame costs at most some four times its length. Sources: vLLM's `distributed/kv_events.py` 0.32, SGLang's
-//! `disaggregation/kv_events.py`.
+//! A batch is msgpack: `[ts, [event…], rank]`, where an event is a map with `type`, or, from older engines, an array
+//! that begins with it. Names of blocks are integers of either sign, or byte strings, of which the last eight bytes
+//! count (as vLLM truncates its own). Decoded straight from the bytes: skipped values are never built, and nothing is
+//! allocated before its bytes are there, so a frame costs at most some four times its length. Sources: vLLM's
+//! `distributed/kv_events.py` 0.32, SGLang's `disaggregation/kv_events.py`.
 
 use rmp::Marker;
 use rmp::decode::read_marker;
@@ -14,55 +14,55 @@ use gorgo_routing::model::{KvChange, KvStored};
 
 /// Longest batch that is read, bytes: 200,000 tokens are less than one.
 pub const MOST_BYTES: usize = 16 << 20;
-/// Values within values that are skipped: deeper ones are nobody's.
+/// Deepest nesting of values that are skipped; no engine nests deeper.
 const MOST_DEPTH: usize = 32;
 
-/// A batch of events.
+/// Batch of events.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Batch {
-    /// When the engine made it, its clock, seconds.
+    /// Time at which the engine made it, by its clock, seconds.
     pub made: f64,
-    /// What changed.
+    /// Changes of the cache.
     pub changes: Vec<KvChange>,
-    /// Events of a kind that is not known.
+    /// Events of an unknown kind.
     pub unknown: u64,
 }
 
-/// Why a frame cannot be read.
+/// Reasons why a frame cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadFrame {
     /// Not the three frames of a batch.
-    #[error("it has {0} frames where topic, number and batch are expected")]
+    #[error("it has {0} frames instead of three (topic, number, batch)")]
     Frames(usize),
-    /// The number is not eight bytes.
-    #[error("its number has {0} bytes, not 8")]
+    /// The number is not eight bytes long.
+    #[error("its number has {0} bytes instead of 8")]
     Number(usize),
     /// Longer than any batch.
-    #[error("it is {0} bytes long")]
+    #[error("it is too long ({0} bytes)")]
     TooLong(usize),
-    /// It ends before its end.
-    #[error("it is cut short")]
+    /// The frame ends before its content does.
+    #[error("it is truncated")]
     Short,
-    /// Something else than expected.
-    #[error("it has something else where {0} is expected")]
+    /// Another value than expected.
+    #[error("it lacks {0} in the expected place")]
     Unexpected(&'static str),
-    /// Values within values without end.
-    #[error("it is nested too deep")]
+    /// Nested too deeply.
+    #[error("it is nested too deeply")]
     TooDeep,
 }
 
-/// The number of a batch; `-1` ends a replay.
+/// Number of a batch; `-1` ends a replay.
 ///
 /// # Errors
-/// Where it is none.
+/// The frame is no number.
 pub fn number(frame: &[u8]) -> Result<i64, BadFrame> {
     frame.try_into().map(i64::from_be_bytes).map_err(|_| BadFrame::Number(frame.len()))
 }
 
-/// Reads a batch.
+/// Decodes a batch.
 ///
 /// # Errors
-/// Where it is none.
+/// The frame is no batch.
 pub fn batch(frame: &[u8]) -> Result<Batch, BadFrame> {
     if frame.len() > MOST_BYTES {
         return Err(BadFrame::TooLong(frame.len()));
@@ -80,12 +80,12 @@ pub fn batch(frame: &[u8]) -> Result<Batch, BadFrame> {
             None => batch.unknown += 1,
         }
     }
-    // A rank, and what later engines add.
+    // The data-parallel rank, and members that later engines may add.
     rest.skip(members - 2)?;
     Ok(batch)
 }
 
-/// What an event says, whatever its kind.
+/// Fields of an event of any kind.
 #[derive(Debug, Default)]
 struct Fields {
     kind: Vec<u8>,
@@ -95,11 +95,11 @@ struct Fields {
     block_tokens: u32,
     adapter: u64,
     apart: Vec<u64>,
-    /// Of a further pool of a hybrid model.
+    /// The block belongs to a further pool of a hybrid model.
     other_pool: bool,
 }
 
-/// Which field a name, or a place in an array, stands for.
+/// Field that a name, or a position in an array, means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Field {
     Kind,
@@ -113,7 +113,7 @@ enum Field {
     Other,
 }
 
-/// Places in the array of a stored event, from its kind on; those of the others are all `Other` but for the first two.
+/// Fields of a stored event's array, from its kind on; of other kinds only the first two positions are fields.
 const PLACES: [Field; 10] = [
     Field::Kind,
     Field::Blocks,
@@ -144,15 +144,19 @@ impl Field {
 }
 
 impl Fields {
-    /// The change; `None` where its kind is not known.
+    /// Builds the change; `None` if its kind is unknown.
     fn change(mut self) -> Result<Option<KvChange>, BadFrame> {
         Ok(Some(match &*self.kind {
             b"BlockStored" => {
                 let blocks = self.blocks.take().ok_or(BadFrame::Unexpected("names of stored blocks"))?;
                 let tokens = self.tokens.take().ok_or(BadFrame::Unexpected("tokens of stored blocks"))?;
+                // Blocks of a hybrid model's other pools are not tracked. An empty change, since `None` would count the
+                // event as unknown.
                 if self.other_pool {
                     return Ok(Some(KvChange::Removed(Vec::new())));
                 }
+                // The same tokens under another adapter are other blocks, so the adapter is mixed into their extra
+                // keys.
                 if self.adapter != 0 {
                     self.apart.resize(blocks.len(), 0);
                     self.apart.iter_mut().for_each(|apart| *apart ^= self.adapter);
@@ -170,7 +174,7 @@ impl Fields {
     }
 }
 
-/// What was not read yet.
+/// Unread rest of a frame.
 struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {
@@ -184,7 +188,7 @@ impl<'a> Rest<'a> {
         Ok(head)
     }
 
-    /// A big-endian number of that many bytes.
+    /// Big-endian number of `bytes` bytes.
     fn whole(&mut self, bytes: usize) -> Result<u64, BadFrame> {
         Ok(self.take(bytes)?.iter().fold(0, |whole, byte| whole << 8 | u64::from(*byte)))
     }
@@ -193,8 +197,8 @@ impl<'a> Rest<'a> {
         usize::try_from(self.whole(bytes)?).map_err(|_| BadFrame::Short)
     }
 
-    /// Members of an array that begins with `marker`; `None` where none does. Each member has at least a byte, so one with
-    /// more members than bytes is refused.
+    /// Members of an array that begins with `marker`; `None` if it is no array. Each member has at least one byte, so
+    /// an array with more members than bytes is refused.
     fn members(&mut self, marker: Marker) -> Result<Option<usize>, BadFrame> {
         let members = match marker {
             Marker::FixArray(members) => usize::from(members),
@@ -202,6 +206,7 @@ impl<'a> Rest<'a> {
             Marker::Array32 => self.length(4)?,
             _ => return Ok(None),
         };
+        // Before anything is allocated for them: a forged length must not cost memory.
         if members > self.0.len() { Err(BadFrame::Short) } else { Ok(Some(members)) }
     }
 
@@ -221,7 +226,7 @@ impl<'a> Rest<'a> {
         if pairs > self.0.len() / 2 { Err(BadFrame::Short) } else { Ok(Some(pairs)) }
     }
 
-    /// The bytes of a text or byte string that begins with `marker`.
+    /// Bytes of a text or byte string that begins with `marker`.
     fn string(&mut self, marker: Marker) -> Result<Option<&'a [u8]>, BadFrame> {
         let length = match marker {
             Marker::FixStr(length) => usize::from(length),
@@ -233,8 +238,9 @@ impl<'a> Rest<'a> {
         self.take(length).map(Some)
     }
 
-    /// The bits of an integer that begins with `marker`; a negative one has them as two's complement.
+    /// Bits of an integer that begins with `marker`; a negative one as two's complement.
     fn integer(&mut self, marker: Marker) -> Result<Option<u64>, BadFrame> {
+        // Shifted up and arithmetically down again, which extends the sign.
         let signed = |whole: u64, bytes: u32| {
             let unused = 64 - 8 * bytes;
             ((whole << unused).cast_signed() >> unused).cast_unsigned()
@@ -253,7 +259,7 @@ impl<'a> Rest<'a> {
         }))
     }
 
-    /// A time; one that is none, or not finite, is the beginning of time.
+    /// Time; a value that is none, or not finite, becomes 0.
     fn time(&mut self) -> Result<f64, BadFrame> {
         let time = match self.marker()? {
             Marker::F64 => f64::from_bits(self.whole(8)?),
@@ -264,7 +270,7 @@ impl<'a> Rest<'a> {
         Ok(if time.is_finite() { time } else { 0.0 })
     }
 
-    /// A block's name; `None` for nil.
+    /// Name of a block; `None` for nil.
     fn block(&mut self) -> Result<Option<u64>, BadFrame> {
         let marker = self.marker()?;
         if marker == Marker::Null {
@@ -274,6 +280,7 @@ impl<'a> Rest<'a> {
             return Ok(Some(whole));
         }
         let bytes = self.string(marker)?.ok_or(BadFrame::Unexpected("a block's name"))?;
+        // vLLM's names are SHA-256 digests; with its own truncation it keeps the last eight bytes, so both forms agree.
         Ok(Some(bytes.iter().rev().take(8).rev().fold(0, |name, byte| name << 8 | u64::from(*byte))))
     }
 
@@ -292,7 +299,7 @@ impl<'a> Rest<'a> {
         (0..members).map(|_| token(self)).collect()
     }
 
-    /// One event; `None` where its kind is not known.
+    /// One event; `None` if its kind is unknown.
     fn event(&mut self) -> Result<Option<KvChange>, BadFrame> {
         let mut fields = Fields::default();
         let marker = self.marker()?;
@@ -304,6 +311,7 @@ impl<'a> Rest<'a> {
             }
         } else if let Some(members) = self.members(marker)? {
             for place in 0..members {
+                // The array's kind comes first, so by the third position it is known.
                 let stored = place < 2 || fields.kind == b"BlockStored";
                 let field = PLACES.get(place).filter(|_| stored).copied().unwrap_or(Field::Other);
                 self.field(field, &mut fields)?;
@@ -320,7 +328,7 @@ impl<'a> Rest<'a> {
                 let marker = self.marker()?;
                 fields.kind = self.string(marker)?.ok_or(BadFrame::Unexpected("an event's kind"))?.to_vec();
             }
-            // An unknown kind may have anything there.
+            // In an event of an unknown kind this may be anything.
             Field::Blocks if !matches!(&*fields.kind, b"" | b"BlockStored" | b"BlockRemoved") => self.skip(1)?,
             Field::Blocks => fields.blocks = Some(self.blocks()?),
             Field::Parent => fields.parent = self.block()?,
@@ -330,6 +338,7 @@ impl<'a> Rest<'a> {
                 let size = self.integer(marker)?.and_then(|size| u32::try_from(size).ok());
                 fields.block_tokens = size.ok_or(BadFrame::Unexpected("a block's size"))?;
             }
+            // Both the adapter's id and its name may be there.
             Field::Adapter => fields.adapter ^= self.digest()?,
             Field::Apart => fields.apart = self.digests()?,
             Field::Pool => fields.other_pool = self.digest()? != 0,
@@ -338,11 +347,12 @@ impl<'a> Rest<'a> {
         Ok(())
     }
 
-    /// A digest of the next value; 0 for nil, for the integer 0, and for an empty list.
+    /// Digest of the next value; 0 for nil, for the integer 0, and for an empty list.
     fn digest(&mut self) -> Result<u64, BadFrame> {
         let before = self.0;
         self.skip(1)?;
         let value = &before[..before.len() - self.0.len()];
+        // The lowest bit is set, so that no value has the digest 0, which means none.
         Ok(if matches!(value, [0x00 | 0x90 | 0xc0]) { 0 } else { xxh3_64_with_seed(value, 0x6b76) | 1 })
     }
 
@@ -356,9 +366,10 @@ impl<'a> Rest<'a> {
         }
     }
 
-    /// Passes over so many values.
+    /// Skips `values` values.
     fn skip(&mut self, values: usize) -> Result<(), BadFrame> {
-        // What is left to pass over, by depth.
+        // Values left to skip, by depth: a stack on the heap, because recursion would let a nested frame overflow the
+        // real one.
         let mut left = vec![values];
         while let Some(values) = left.last_mut() {
             if *values == 0 {
@@ -383,7 +394,7 @@ impl<'a> Rest<'a> {
         Ok(())
     }
 
-    /// Passes over one value that is no array and no map.
+    /// Skips one value that is neither an array nor a map.
     fn pass(&mut self, marker: Marker) -> Result<(), BadFrame> {
         if self.string(marker)?.is_some() || self.integer(marker)?.is_some() {
             return Ok(());

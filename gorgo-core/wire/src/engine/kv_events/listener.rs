@@ -1,5 +1,5 @@
-//! Listens to one engine's publisher, for as long as the router runs: connects, takes in batches, asks for missed ones,
-//! and connects again when the connection breaks.
+//! Listens to one engine's publisher as long as the router runs: connects, applies batches, requests missed ones, and
+//! reconnects when the connection breaks.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,25 +15,25 @@ use super::{CacheFacts, Tally};
 use crate::engine::monitor::Senses;
 use gorgo_routing::model::{At, EventKind, KvChange, ReplicaId};
 
-/// Longest time that connecting may take.
+/// Time limit for connecting.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
-/// Time between two tries to connect.
+/// Pause between two tries to connect.
 const PAUSE: Duration = Duration::from_secs(1);
-/// After so long without a batch the engine is asked whether there was none: the last ones may be lost without a word.
+/// Silence after which the engine is asked for newer batches: the last ones may have been lost without notice.
 const SILENCE: Duration = Duration::from_secs(15);
-/// The same complaint is not made more often, ms.
+/// Shortest interval at which the same warning is repeated, ms.
 const COMPLAINTS_EVERY_MS: f64 = 60_000.0;
 
-/// Where a replica's events come from.
+/// Source of a replica's events.
 #[derive(Debug, Clone)]
 pub struct Source {
-    /// Whose.
+    /// Replica.
     pub replica: ReplicaId,
-    /// Its name, for texts.
+    /// Name of the replica, for texts.
     pub name: Arc<str>,
-    /// Address of its publisher; with the host `*`: it connects to the router.
+    /// Address of its publisher; with the host `*`, the publisher connects to the router.
     pub events: String,
-    /// Where it answers for missed events.
+    /// Address at which it answers requests for missed events.
     pub replay: Option<String>,
 }
 
@@ -46,10 +46,12 @@ pub async fn listen_loop(source: Source, facts: Arc<dyn CacheFacts>, senses: Sen
     loop {
         let step = async {
             let ended = ear.listen().await;
+            // Before the warning: the facts must be marked as uncertain at once.
             ear.broke();
             if let Err(cause) = ended {
                 ear.cannot(&cause);
             }
+            // Also after a clean end, so that a publisher that closes at once does not cause a tight loop.
             sleep(PAUSE).await;
         };
         tokio::select! {
@@ -59,7 +61,7 @@ pub async fn listen_loop(source: Source, facts: Arc<dyn CacheFacts>, senses: Sen
     }
 }
 
-/// A complaint that is not made each time.
+/// Limits how often a warning is given.
 #[derive(Debug, Default)]
 struct Seldom(Option<At>);
 
@@ -81,11 +83,11 @@ struct Ear {
     sequence: Sequence,
     bad: Seldom,
     lost: Seldom,
-    /// Whether it was said that the publisher cannot be had; once, until it can.
+    /// Set once it was reported that the publisher cannot be reached, until it can.
     told: bool,
 }
 
-/// The address to bind to, where the publisher is to connect.
+/// Address to bind to if the publisher connects to the router.
 fn bound(address: &str) -> Option<String> {
     address.strip_prefix("tcp://*:").map(|port| format!("tcp://0.0.0.0:{port}"))
 }
@@ -96,6 +98,7 @@ impl Ear {
         let mut options = SocketOptions::default();
         options.connect_timeout(CONNECT_LIMIT);
         let mut socket = SubSocket::with_options(options);
+        // Before connecting, or the first event would be missed.
         let mut monitor = socket.monitor();
         socket.subscribe("").await?;
         let bound = bound(&self.source.events);
@@ -109,6 +112,7 @@ impl Ear {
             tokio::select! {
                 message = socket.recv() => match message {
                     Ok(message) => self.take(message).await,
+                    // A bound socket serves several publishers in turn; the failure of one connection does not end it.
                     Err(_) if bound.is_some() => {}
                     Err(cause) => return Err(cause),
                 },
@@ -130,9 +134,7 @@ impl Ear {
     fn cannot(&mut self, cause: &ZmqError) {
         if !std::mem::replace(&mut self.told, true) {
             let Source { replica, name, events, .. } = &self.source;
-            let text = format!(
-                "replica {name}: its cache events cannot be had from {events}: {cause}; it will be tried again"
-            );
+            let text = format!("replica {name}: cannot receive cache events from {events}: {cause}; retrying");
             self.senses.outlet.note(EventKind::MissingSignal, *replica, text);
         }
     }
@@ -145,7 +147,8 @@ impl Ear {
         }
     }
 
-    /// Without a replay nobody can say what is missed from now on, or whether it is the same engine that comes back.
+    /// Records a broken connection. Without a replay it is unknown what is missed from now on, and which engine comes
+    /// back.
     fn broke(&self) {
         if self.tally.connected.swap(false, Relaxed) && self.source.replay.is_none() {
             self.facts.apply(self.source.replica, &[KvChange::Unsure]);
@@ -154,6 +157,7 @@ impl Ear {
 
     async fn take(&mut self, message: ZmqMessage) {
         let frames = message.into_vec();
+        // The topic is ignored, since everything was subscribed to.
         let [_, number, payload] = &frames[..] else { return self.bad(BadFrame::Frames(frames.len())) };
         let number = match decode::number(number).map(u64::try_from) {
             Ok(Ok(number)) => number,
@@ -170,6 +174,7 @@ impl Ear {
                 self.perform(acts, Some((seen, batch))).await;
             }
             Err(bad) => {
+                // The number is known even if the changes are not, so the following batch does not look like a gap.
                 self.bad(bad);
                 let acts = self.sequence.unreadable(number);
                 self.perform(acts, None).await;
@@ -181,16 +186,16 @@ impl Ear {
         self.tally.bad_frames.fetch_add(1, Relaxed);
         if self.bad.may(self.senses.clock.now()) {
             let text =
-                format!("replica {}: a frame of {} is no cache event: {bad}", self.source.name, self.source.events);
+                format!("replica {}: unreadable cache event from {}: {bad}", self.source.name, self.source.events);
             self.senses.outlet.note(EventKind::MissingSignal, self.source.replica, text);
         }
     }
 
-    /// Does what the sequence says. `live`: the batch that it was said of.
+    /// Takes the actions of the sequence. `live`: the batch that they were returned for.
     async fn perform(&mut self, acts: Vec<Act>, mut live: Option<(Seen, Batch)>) {
         let mut acts = acts;
         let mut batches = Vec::new();
-        // A question leads to at most one more, so that this ends whatever the engine answers.
+        // A replay leads to at most one more, so this ends whatever the engine answers.
         for asked in 0..3 {
             let question = acts.iter().find_map(|act| if let Act::Ask(from) = act { Some(*from) } else { None });
             let Some(from) = question else {
@@ -207,6 +212,7 @@ impl Ear {
             acts = self.sequence.replayed(&answer.seen, answer.whole);
             batches = answer.batches;
         }
+        // A replay was made, so the batch that caused it is judged against what the replay brought.
         if let Some((seen, batch)) = live {
             let acts = self.sequence.after(seen);
             self.obey(&acts, &[batch]);
@@ -220,18 +226,18 @@ impl Ear {
                 Act::Whole => self.facts.apply(replica, &[KvChange::Whole]),
                 Act::Restarted => {
                     self.facts.apply(replica, &[KvChange::Restarted]);
-                    let text = format!("replica {name}: its cache events begin anew; its index entries were dropped");
+                    let text = format!("replica {name}: its cache events start over; its index entries were dropped");
                     self.senses.outlet.note(EventKind::ReplicaRestarted, replica, text);
                 }
                 Act::Unsure => {
                     self.facts.apply(replica, &[KvChange::Unsure]);
                     if self.lost.may(self.senses.clock.now()) {
                         let remedy = match &self.source.replay {
-                            Some(_) => "the engine has not kept them",
-                            None => "name where it answers for them with kv_replay",
+                            Some(_) => "the engine no longer has them",
+                            None => "set kv_replay to let the router request them",
                         };
                         let text = format!(
-                            "replica {name}: cache events are missing ({remedy}); what it holds is not known for certain \
+                            "replica {name}: cache events are missing ({remedy}); its cache contents are uncertain \
                              until it restarts or clears its cache"
                         );
                         self.senses.outlet.note(EventKind::MissingSignal, replica, text);
@@ -241,6 +247,7 @@ impl Ear {
                     let Some(batch) = batches.get(place) else { continue };
                     self.tally.batches.fetch_add(1, Relaxed);
                     self.tally.unknown_events.fetch_add(batch.unknown, Relaxed);
+                    // An event arrived, so answers without one are counted again from here.
                     self.tally.unheard.store(0, Relaxed);
                     self.facts.apply(replica, &batch.changes);
                 }

@@ -1,12 +1,12 @@
-//! Cache events of engines: which token blocks they hold, as they say it themselves (feature `kv-events`).
+//! Cache events of engines: which token blocks they have cached, as they report it themselves (feature `kv-events`).
 //!
 //! ```text
-//! publisher → subscriber → decode → sequence → CacheFacts      what is held
+//! publisher → subscriber → decode → sequence → CacheFacts      what is cached
 //!                 └ asks the engine for what it missed
 //! answered request → lessons → POST /tokenize → CacheFacts     which of the index's blocks that is
 //! ```
 //!
-//! All of it is beside the requests: a publisher that is gone, slow or mad costs knowledge, not service.
+//! All of this runs beside the requests: a publisher that is gone, slow or broken costs knowledge, not service.
 
 pub mod decode;
 mod listener;
@@ -26,23 +26,23 @@ pub use tokenize::{Lessons, Pupil};
 
 use gorgo_routing::model::{DecisionId, KvChange, KvCount, Prompt, ReplicaId};
 
-/// Who makes facts of what is heard. Called beside requests; may lock, must not wait.
+/// Receiver of what engines report. Called beside requests; may lock, must not wait.
 pub trait CacheFacts: Send + Sync {
-    /// A replica's cache changed.
+    /// Applies changes of a replica's cache.
     fn apply(&self, replica: ReplicaId, changes: &[KvChange]);
-    /// Whether all that a replica holds is known.
+    /// Returns `true` if the cache of a replica is known completely.
     fn is_exact(&self, replica: ReplicaId) -> bool;
-    /// This moment, to be handed back to `settle`.
+    /// Current moment, to be passed to `settle` later.
     fn moment(&self) -> u64;
-    /// Whether the tokens of a prompt are known for a replica's engine.
+    /// Returns `true` if the tokens of a prompt are known for a replica's engine.
     fn is_mapped(&self, replica: ReplicaId, prompt: &Prompt) -> bool;
-    /// An engine told the tokens of a prompt.
+    /// Stores the tokens of a prompt as an engine reported them.
     fn learn(&self, prompt: &Prompt, decision: DecisionId, tokens: &[u32]);
-    /// Sets right what is believed of a prompt, but for what was used since.
+    /// Corrects what is believed of a prompt, except for what was used since.
     fn settle(&self, prompt: &Prompt, decision: DecisionId, since: u64);
 }
 
-/// Counts of one replica.
+/// Counters of one replica.
 #[derive(Debug, Default)]
 pub struct Tally {
     connected: AtomicBool,
@@ -57,7 +57,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// The counts at this moment.
+    /// Current counts.
     #[must_use]
     pub fn count(&self, replica: Arc<str>, exact: bool) -> KvCount {
         KvCount {

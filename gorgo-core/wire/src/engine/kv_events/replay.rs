@@ -1,4 +1,4 @@
-//! Asking an engine for the batches that it still has.
+//! Requests from an engine the batches that it still has.
 
 use std::time::Duration;
 
@@ -9,27 +9,27 @@ use zeromq::{DealerSocket, Socket, SocketOptions, SocketRecv, SocketSend, ZmqErr
 use super::decode::{self, Batch};
 use super::sequence::Seen;
 
-/// Least time that an engine has for the next batch of its answer: it looks for questions ten times a second, and between
-/// two steps of its model.
+/// Time for the next batch of an answer: an engine looks for such requests ten times a second, and between two steps of
+/// its model.
 const LIMIT: Duration = Duration::from_secs(5);
-/// Most of an answer that is read, bytes; vLLM and SGLang keep 10,000 batches.
+/// Most bytes of an answer that are read; vLLM and SGLang keep 10,000 batches.
 const MOST_BYTES: usize = 256 << 20;
 
-/// An answer, as far as it came.
+/// Answer, as far as it was received.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
     pub(super) seen: Vec<Seen>,
     /// One for each of `seen`.
     pub(super) batches: Vec<Batch>,
-    /// Whether it came to its end, and all of it could be read.
+    /// True if it was received to its end, and all of it could be read.
     pub(super) whole: bool,
     pub(super) bad_frames: u64,
 }
 
-/// Asks for all batches from that number on. What cannot be had is missing in the answer.
+/// Requests all batches from a number on. Batches that the engine no longer has are missing in the answer.
 pub(super) async fn ask(address: &str, from: u64) -> Answer {
     let mut answer = Answer::default();
-    // Whatever goes wrong, the answer is not whole then.
+    // After any error the answer is incomplete, which `whole` already says.
     let _ = take(address, from, &mut answer).await;
     answer
 }
@@ -44,13 +44,14 @@ async fn take(address: &str, from: u64, answer: &mut Answer) -> Result<(), ZmqEr
     socket.send(question).await?;
     let (mut bytes, mut readable) = (0_usize, true);
     while let Ok(message) = timeout(LIMIT, socket.recv()).await {
-        // `["", topic, number, batch]`; older engines leave the topic out.
+        // `["", topic, number, batch]`; older engines omit the topic.
         let frames = message?.into_vec();
         let [.., number, payload] = &frames[..] else {
             (answer.bad_frames, readable) = (answer.bad_frames + 1, false);
             continue;
         };
         match (decode::number(number), decode::batch(payload)) {
+            // The end marker has no batch, so it comes before the others are judged.
             (Ok(-1), _) => {
                 answer.whole = readable;
                 return Ok(());
@@ -62,10 +63,11 @@ async fn take(address: &str, from: u64, answer: &mut Answer) -> Result<(), ZmqEr
             _ => (answer.bad_frames, readable) = (answer.bad_frames + 1, false),
         }
         bytes = bytes.saturating_add(payload.len());
+        // An engine that never ends its answer; what came so far is used.
         if bytes > MOST_BYTES {
             return Ok(());
         }
-        // A long answer must not hold up requests on this thread.
+        // A long answer must not delay requests on this thread.
         tokio::task::yield_now().await;
     }
     Ok(())

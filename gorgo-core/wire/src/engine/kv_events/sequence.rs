@@ -1,77 +1,78 @@
-//! The numbers of an engine's batches: which batch is next, which are missing, and whether it is still the same engine.
+//! Sequence of an engine's batch numbers: which batch is next, which are missing, and whether it is still the same
+//! engine.
 //!
-//! No I/O: whoever reads the socket shows each batch's number and time, does what is answered, and where it is to ask,
-//! shows what came of that. Engines number from 0, keep the last batches for who asks (a replay), and a restarted one
-//! begins at 0 without a word. So a number that was passed already is a repeat if its batch is not newer than the last one,
-//! else another life of the engine. What is missing is asked for once, from the last batch that was seen on: if that
-//! one comes back with another time, or not at all, this is not the engine that sent it.
+//! No I/O: the reader of the socket passes each batch's number and time, does what is returned, and after a replay
+//! passes its result. Engines number from 0, keep the last batches for replays, and a restarted one begins at 0 without
+//! notice. So a number that was passed already is a repeat if its batch is not newer than the last one; otherwise the
+//! engine has restarted. Missing batches are requested once, from the last batch that was seen on: if that one comes
+//! back with another time, or not at all, this is not the engine that sent it.
 
-/// Repeats in a row after which it is no repeat: an engine whose clock went back when it restarted.
+/// Repeats in a row after which a batch no longer counts as one: an engine whose clock went back when it restarted.
 const MOST_REPEATS: u32 = 64;
 
 /// Number and time of a batch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Seen {
-    /// From 0.
+    /// Number, from 0.
     pub number: u64,
-    /// The engine's clock, seconds.
+    /// Time by the engine's clock, seconds.
     pub made: f64,
 }
 
-/// What to do, in this order.
+/// Action to take; actions are taken in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Act {
-    /// Nothing was known; what follows is all of the engine's life.
+    /// Nothing was known before; what follows is everything since the engine started.
     Whole,
-    /// The engine restarted: it holds nothing, what follows is all of its life.
+    /// The engine restarted: its cache is empty, and what follows is everything since.
     Restarted,
     /// Something is lost for good.
     Unsure,
-    /// Take in the batch; of a replay, the one at that place.
+    /// Apply the batch; of a replay, the one at that position.
     Take(usize),
-    /// Leave the batch out: it was seen.
+    /// Skip the batch: it was seen.
     Leave,
-    /// Ask for what the engine still has from this number on, then show it by [`Sequence::replayed`].
+    /// Request what the engine still has from this number on, then pass it to [`Sequence::replayed`].
     Ask(u64),
 }
 
-/// Why it was asked.
+/// Reason for a replay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Why {
-    /// For all, at the beginning of the router's life or of the engine's.
+    /// Everything, at the start of the router or of the engine.
     All { restarted: bool },
     /// From the last batch that was seen on.
     Since,
 }
 
-/// See the module.
+/// State of the sequence; see the module.
 #[derive(Debug)]
 pub struct Sequence {
     last: Option<Seen>,
-    /// Whether the engine can be asked.
+    /// True if the engine answers replays.
     replay: bool,
     asked: Option<Why>,
     repeats: u32,
-    /// The connection broke, and nobody can say what was lost.
+    /// The connection broke, so an unknown number of batches may be lost.
     doubt: bool,
 }
 
 impl Sequence {
-    /// Nothing was seen. `replay`: whether the engine can be asked for what is missing.
+    /// Sequence without any batch. `replay`: whether the engine can be asked for missing ones.
     #[must_use]
     pub const fn new(replay: bool) -> Self {
         Self { last: None, replay, asked: None, repeats: 0, doubt: false }
     }
 
-    /// The connection is new: whatever was sent before it is asked for from the number given. `None`: nobody to ask; then a
-    /// connection that broke is a loss.
+    /// Records a new connection. Returns the number from which batches must be requested, because some may have been
+    /// sent before it. `None`: no replay is possible; a connection that broke is then a loss.
     #[must_use]
     pub fn connected(&mut self) -> Option<u64> {
         self.doubt = !self.replay && self.last.is_some();
         self.look()
     }
 
-    /// It was silent for long: what may have been lost since the last batch is asked for from the number given.
+    /// Records a long silence. Returns the number from which batches must be requested, because the last may be lost.
     #[must_use]
     pub fn look(&mut self) -> Option<u64> {
         if !self.replay {
@@ -81,31 +82,36 @@ impl Sequence {
         Some(self.last.map_or(0, |last| last.number))
     }
 
-    /// A batch came.
+    /// Takes a batch.
     pub fn live(&mut self, batch: Seen) -> Vec<Act> {
         let Some(last) = self.last else {
+            // Number 0 is the start of the engine's life; with any other, everything before it is missing.
             return match batch.number {
                 0 => self.take(batch, Act::Whole),
                 _ => self.ask(0, Why::All { restarted: false }).unwrap_or_else(|| self.take(batch, Act::Unsure)),
             };
         };
+        // The usual case. After a broken connection the next number proves nothing: a restarted engine may have reached
+        // it too.
         if batch.number == last.number.wrapping_add(1) && !self.doubt {
             self.repeats = 0;
             self.last = Some(batch);
             return vec![Act::Take(0)];
         }
         let ahead = batch.number > last.number;
-        // Not newer than the last one: seen before, or of the life before this one.
+        // Not newer than the last one: seen before, or from before a restart.
         if (batch.made < last.made || (batch.made == last.made && !ahead)) && self.repeats < MOST_REPEATS - 1 {
             self.repeats += 1;
             return vec![Act::Leave];
         }
+        // Newer and further: batches in between are missing.
         if ahead {
             return self.ask(last.number, Why::Since).unwrap_or_else(|| self.take(batch, Act::Unsure));
         }
         if batch.number == 0 {
             return self.take(batch, Act::Restarted);
         }
+        // Newer, yet with a smaller number: the engine restarted and its first batches were missed.
         self.last = None;
         self.ask(0, Why::All { restarted: true }).unwrap_or_else(|| {
             let mut acts = vec![Act::Restarted];
@@ -114,8 +120,9 @@ impl Sequence {
         })
     }
 
-    /// A batch came whose changes cannot be read.
+    /// Takes a batch whose changes cannot be read.
     pub fn unreadable(&mut self, number: u64) -> Vec<Act> {
+        // Its time is unknown; the last known one keeps the comparisons above valid.
         let made = self.last.map_or(0.0, |last| last.made);
         if self.last.is_some_and(|last| number <= last.number) {
             return vec![Act::Leave];
@@ -125,8 +132,8 @@ impl Sequence {
         vec![Act::Unsure]
     }
 
-    /// What came of asking: the batches, in order; `whole`: to the end. Then the batch that made it ask is to be shown
-    /// again by [`Sequence::after`].
+    /// Takes the result of a replay: the batches, in order; `whole`: received to the end. Pass the batch that caused
+    /// the replay to [`Sequence::after`] next.
     pub fn replayed(&mut self, batches: &[Seen], whole: bool) -> Vec<Act> {
         let Some(why) = self.asked.take() else { return Vec::new() };
         match (why, self.last, batches.first()) {
@@ -134,11 +141,11 @@ impl Sequence {
                 let same = batches.iter().position(|batch| batch.number == last.number);
                 match (same, first) {
                     (Some(at), _) if batches[at].made == last.made => self.follow(batches, at + 1, whole, None),
-                    // It has forgotten that one; what begins right behind it may be another life's.
+                    // The engine no longer has that batch; the next one it has may already be from after a restart.
                     (None, Some(first)) if first.number > last.number => self.follow(batches, 0, false, None),
-                    // Nothing at all, or nobody answered.
+                    // Nothing was received, or nothing answered.
                     (None, None) if !whole => vec![Act::Unsure],
-                    // Another life.
+                    // The engine restarted.
                     _ => {
                         self.last = None;
                         self.asked = Some(Why::All { restarted: true });
@@ -148,6 +155,7 @@ impl Sequence {
             }
             (Why::All { restarted }, _, first) => {
                 let begin = if restarted { Act::Restarted } else { Act::Whole };
+                // An answer that begins later than 0 lacks the engine's first batches.
                 let complete = whole && first.is_none_or(|first| first.number == 0);
                 match (complete, restarted) {
                     (true, _) => self.follow(batches, 0, true, Some(begin)),
@@ -163,7 +171,7 @@ impl Sequence {
         }
     }
 
-    /// The batch that made it ask, once that was done: there is no second time.
+    /// Takes the batch that caused the replay, after it; there is no second replay.
     pub fn after(&mut self, batch: Seen) -> Vec<Act> {
         match self.last {
             Some(last) if batch.number <= last.number => vec![Act::Leave],
@@ -179,10 +187,11 @@ impl Sequence {
         }
     }
 
-    /// Takes the batches from a place on; they must be one after the other, or something is lost.
+    /// Applies the batches from a position on; they must be consecutive, or something is lost.
     fn follow(&mut self, batches: &[Seen], from: usize, whole: bool, begin: Option<Act>) -> Vec<Act> {
         self.repeats = 0;
         let rest = batches.get(from..).unwrap_or_default();
+        // Expected first number: 0 for a whole life, the one after the known batch, or whatever comes first.
         let mut expected = match (begin, from.checked_sub(1).and_then(|before| batches.get(before))) {
             (Some(_), _) => Some(0),
             (None, Some(before)) => Some(before.number.wrapping_add(1)),
@@ -195,7 +204,7 @@ impl Sequence {
         }
         let mut acts: Vec<Act> = begin.into_iter().collect();
         if !unbroken {
-            // What was known goes first: the batches that came are true whatever is missing between them.
+            // First forget what was known; the batches received are true whatever is missing between them.
             acts.push(Act::Unsure);
         }
         acts.extend((from..batches.len()).map(Act::Take));

@@ -20,7 +20,7 @@ use gorgo_routing::policy::{Registry, Router, RouterSetup, build};
 
 const R: ReplicaId = ReplicaId(0);
 const SIZE: usize = 4;
-/// Longest that anything here may take.
+/// Time limit for every wait in these tests.
 const LIMIT: Duration = Duration::from_secs(20);
 
 fn router() -> Router {
@@ -42,7 +42,7 @@ enum Told {
     Settled,
 }
 
-/// A router, and what it was told.
+/// Router, with the events that it received.
 struct Facts {
     router: Router,
     told: UnboundedSender<Told>,
@@ -72,7 +72,7 @@ impl CacheFacts for Facts {
     }
 }
 
-/// Blocks of text that the index believes at the replica.
+/// Blocks of text that the index believes to be cached at the replica.
 fn held(facts: &Facts) -> usize {
     facts.router.remember_index(R, usize::MAX).iter().map(|used| used.blocks.len()).sum()
 }
@@ -86,13 +86,13 @@ fn prompt(router: &Router, seed: u32) -> (Arc<Prompt>, Vec<u32>, Bytes) {
     (Arc::new(prompt), (seed * 10_000..seed * 10_000 + 1_032).collect(), Bytes::from(body))
 }
 
-/// What engines of these tests call a block.
+/// Name that engines of these tests give to a block.
 fn names(tokens: &[u32]) -> Vec<i64> {
     let name = |block: &[u32]| -i64::from(block[0]) - 1_000_000_000_000;
     tokens.chunks_exact(SIZE).map(name).collect()
 }
 
-/// A batch with one event: blocks from one on are stored, as SGLang says it.
+/// Batch with one event: blocks are stored from block `from` on, in SGLang's form.
 fn stored(made: f64, tokens: &[u32], from: usize) -> Vec<u8> {
     let names = names(tokens);
     let count = |length: usize| u32::try_from(length).unwrap();
@@ -123,7 +123,7 @@ type Kept = Arc<Mutex<Vec<(u64, Vec<u8>)>>>;
 /// An engine's publisher.
 struct Publisher {
     socket: PubSocket,
-    /// What it answers for.
+    /// Batches that it can replay.
     kept: Kept,
 }
 
@@ -134,7 +134,7 @@ impl Publisher {
         (Self { socket, kept: Kept::default() }, address)
     }
 
-    /// Answers questions as vLLM does.
+    /// Answers replays like vLLM.
     async fn answering(&self, tasks: &tokio_util::task::TaskTracker) -> String {
         let mut socket = RouterSocket::new();
         let address = socket.bind("tcp://127.0.0.1:0").await.unwrap().to_string();
@@ -168,7 +168,7 @@ impl Publisher {
         self.socket.send(ZmqMessage::try_from(frames).unwrap()).await.unwrap();
     }
 
-    /// Sends until something is heard: nobody may listen yet. What is heard twice is a repeat.
+    /// Sends until something was received, since the subscriber may not listen yet. A second copy counts as a repeat.
     async fn send_until_heard(&mut self, number: u64, payload: &[u8], heard: &mut UnboundedReceiver<Told>) -> Told {
         timeout(LIMIT, async {
             loop {
@@ -238,7 +238,7 @@ async fn gaps_repeats_bad_frames_a_restart_and_a_clear() {
     ground.listen(events, Some(replay));
     let (prompt, tokens, _) = prompt(&ground.facts.router, 1);
 
-    // The engine has published nothing yet, or the first batch: either way that is all.
+    // The engine has published nothing yet, or only the first batch: either way that is all of it.
     assert_eq!(next(&mut ground.told).await, KvChange::Whole);
     let first = publisher.send_until_heard(0, &stored(1.0, &tokens[..516], 0), &mut ground.told).await;
     if first == Told::Change(KvChange::Whole) {
@@ -249,7 +249,7 @@ async fn gaps_repeats_bad_frames_a_restart_and_a_clear() {
     assert_eq!(ground.heard_next().await, Some(Told::Settled));
     assert_eq!(held(&ground.facts), 8, "516 of 1,032 tokens: half of the text");
 
-    // Batch 1 is lost, batch 2 shows it: the engine is asked, and all is taken in order.
+    // Batch 1 is lost and batch 2 reveals it: the engine is asked, and all are applied in order.
     publisher.keep(1, &stored(2.0, &tokens, 129));
     publisher.send(2, &removed(3.0, names(&tokens)[257])).await;
     assert!(matches!(next(&mut ground.told).await, KvChange::Stored(_)));
@@ -257,21 +257,21 @@ async fn gaps_repeats_bad_frames_a_restart_and_a_clear() {
     assert_eq!(held(&ground.facts), 16, "no text ends in the block that went");
     assert_eq!((ground.count().gaps, ground.count().exact), (1, true));
 
-    // A repeat is left out; what comes behind it is taken.
+    // A repeat is skipped; what follows it is applied.
     publisher.send(2, &removed(3.0, names(&tokens)[257])).await;
     let end = names(&tokens)[64];
     publisher.send(3, &removed(4.0, end)).await;
     assert_eq!(next(&mut ground.told).await, KvChange::Removed(vec![end.cast_unsigned()]));
     assert_eq!(held(&ground.facts), 3, "the fourth block of text ended there; what follows on it is gone, too");
 
-    // Frames that are none are counted; a batch that cannot be read is a loss.
+    // Frames of another form are counted; a batch that cannot be read is a loss.
     publisher.socket.send(ZmqMessage::from(Bytes::from("hello"))).await.unwrap();
     publisher.send(4, b"\x93\x01").await;
     assert_eq!(next(&mut ground.told).await, KvChange::Unsure);
     assert_eq!((ground.count().bad_frames, ground.count().exact), (2, false));
     assert_eq!(held(&ground.facts), 3, "what was believed stays believed");
 
-    // The engine restarts, which empties it; then its cache is cleared.
+    // The engine restarts with an empty cache; then its cache is cleared.
     publisher.kept.lock().clear();
     publisher.send(0, &stored(9.0, &tokens, 0)).await;
     assert_eq!(next(&mut ground.told).await, KvChange::Restarted);
@@ -327,7 +327,7 @@ async fn an_engine_that_connects_to_the_router_and_comes_back() {
         assert!(matches!(next(&mut ground.told).await, KvChange::Stored(_)));
         assert!(ground.count().connected && ground.count().exact);
         drop(publisher);
-        // Its connection breaks: what happens meanwhile nobody will tell.
+        // Its connection breaks: events in the meantime are lost without notice.
         assert_eq!(next(&mut ground.told).await, KvChange::Unsure);
         assert!(!ground.count().connected);
     }
@@ -340,7 +340,7 @@ async fn a_publisher_that_is_not_there_yet_is_found() {
     let address = format!("ipc://{}/kv", folder.path().display());
     ground.listen(address.clone(), None);
     let tokens: Vec<u32> = (0..8).collect();
-    // It is said once that nobody is there.
+    // It is reported once that nothing listens there.
     let said = async {
         loop {
             let notes = ground.heard.notes();
@@ -358,7 +358,7 @@ async fn a_publisher_that_is_not_there_yet_is_found() {
     assert_eq!(ground.heard.notes(), []);
 }
 
-/// A mock whose `/tokenize` answers so.
+/// Mock whose `/tokenize` gives this answer.
 async fn tokenizer(status: u16, body: String) -> Mock {
     Mock::start(move |request| {
         assert_eq!((request.method().as_str(), request.uri().path()), ("POST", "/tokenize"));
@@ -384,7 +384,8 @@ async fn an_answered_prompt_is_asked_for_once_and_the_index_set_right() {
     let told = serde_json::json!({"count": tokens.len(), "max_model_len": 4096, "tokens": tokens}).to_string();
     let mock = tokenizer(200, told).await;
     let lessons = taught(&ground, &mock);
-    // The engine holds a quarter of it, which the index does not know; the router believes all of it at that replica.
+    // The engine has cached a quarter of it, which the index does not know; the router believes that all of it is
+    // there.
     let batch = decode::batch(&stored(1.0, &tokens[..260], 0)).unwrap();
     ground.facts.router.apply_cache(R, &[KvChange::Whole]);
     ground.facts.router.apply_cache(R, &batch.changes);
@@ -394,12 +395,12 @@ async fn an_answered_prompt_is_asked_for_once_and_the_index_set_right() {
     assert_eq!(ground.heard_next().await, Some(Told::Learned(tokens.len())));
     assert_eq!(ground.heard_next().await, Some(Told::Settled));
     assert_eq!(held(&ground.facts), 4);
-    // The same again: its tokens are known.
+    // The same request again: its tokens are known.
     lessons.served(&served);
     assert_eq!(ground.heard_next().await, Some(Told::Settled));
     let count = ground.count();
     assert_eq!((count.mapped, count.unmapped, count.unheard), (1, 0, 2));
-    // Another replica has no events, and token ids are not asked for.
+    // Another replica has no events, and token ids are not requested.
     lessons.served(&Served { replica: ReplicaId(1), ..served });
     let ids = Arc::new(Prompt { exact_tokens: Some(9), ..(*prompt).clone() });
     lessons.served(&Served { prompt: &ids, ..served });
@@ -428,7 +429,7 @@ async fn what_waits_is_bounded() {
     let facts: Arc<dyn CacheFacts> = Arc::clone(&ground.facts) as _;
     let mut lessons = Lessons::new(1, facts);
     let mock = tokenizer(200, String::new()).await;
-    // Nobody learns.
+    // Nothing is learned.
     let endpoint = mock.watched(EngineKind::Vllm, None).endpoint;
     let _pupil = lessons.add(R, "a".into(), endpoint, Arc::clone(&ground.tally));
     let (prompt, _, body) = prompt(&ground.facts.router, 1);

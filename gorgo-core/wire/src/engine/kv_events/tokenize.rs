@@ -1,8 +1,10 @@
-//! What tokens an engine makes of the prompts that it answered: asked of the engine itself, beside its requests.
+//! Learns which tokens an engine makes of the prompts that it answered, by asking the engine itself, beside its
+//! requests.
 //!
-//! The client's own body goes to `POST /tokenize`, which reads what it needs of it (`messages`, `prompt`, `tools`, the
-//! template's arguments) and passes over the rest. One question at a time to an engine; where many wait, later ones are left
-//! out, and the index goes on without them. A body is let go once it was asked for, and nothing of it is kept or logged.
+//! The client's own body goes to `POST /tokenize`, which reads the members that it needs (`messages`, `prompt`,
+//! `tools`, the template's arguments) and ignores the rest. An engine gets one such request at a time; if many wait,
+//! later ones are dropped, and the index works without them. A body is released once it was asked for, and nothing of
+//! it is kept or logged.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -20,16 +22,16 @@ use crate::engine::monitor::Senses;
 use gorgo_routing::model::{ApiPath, DecisionId, EventKind, Prompt, ReplicaId};
 
 const PATH: &str = "/tokenize";
-/// Lessons that may wait for one engine.
+/// Jobs that may wait for one engine.
 const MOST_WAITING: usize = 128;
 /// Bodies that may wait, of all engines, bytes.
 const MOST_BYTES: usize = 32 << 20;
 /// Longest answer: 2 million tokens.
 const MOST_ANSWER: usize = 16 << 20;
 const LIMIT: Duration = Duration::from_secs(10);
-/// Least time between two questions to an engine.
+/// Shortest pause between two requests to an engine.
 const PAUSE: Duration = Duration::from_millis(5);
-/// After so many refusals in a row, of one path, only one in [`SELDOM`] lessons is asked for.
+/// After this many refusals in a row of one path, only one in [`SELDOM`] jobs is tried.
 const REFUSALS: u32 = 3;
 const SELDOM: u32 = 64;
 
@@ -40,7 +42,7 @@ struct Lesson {
     since: u64,
 }
 
-/// One replica to learn of.
+/// Worker that learns from one replica.
 pub struct Pupil {
     replica: ReplicaId,
     name: Arc<str>,
@@ -57,12 +59,12 @@ impl std::fmt::Debug for Pupil {
     }
 }
 
-/// Where answered requests are handed in. Takes no longer than a queue does.
+/// Queue that takes answered requests. Submitting never waits.
 pub struct Lessons {
     facts: Arc<dyn CacheFacts>,
     /// By replica; those without events have none.
     desks: Vec<Option<(mpsc::Sender<Lesson>, Arc<Tally>)>>,
-    /// Bytes of bodies that wait.
+    /// Bytes of the bodies that wait.
     waiting: Arc<AtomicUsize>,
 }
 
@@ -73,14 +75,14 @@ impl std::fmt::Debug for Lessons {
 }
 
 impl Lessons {
-    /// For a fleet of `replicas`, of which none is learned of yet.
+    /// Queue for a fleet of `replicas`, none of which is added yet.
     #[must_use]
     pub fn new(replicas: usize, facts: Arc<dyn CacheFacts>) -> Self {
         let desks = std::iter::repeat_with(|| None).take(replicas).collect();
         Self { facts, desks, waiting: Arc::default() }
     }
 
-    /// Learns of a replica from now on, if [`Pupil::learn_loop`] runs.
+    /// Adds a replica, of which [`Pupil::learn_loop`] then learns.
     pub fn add(&mut self, replica: ReplicaId, name: Arc<str>, endpoint: Endpoint, tally: Arc<Tally>) -> Pupil {
         let (sender, lessons) = mpsc::channel(MOST_WAITING);
         if let Some(desk) = self.desks.get_mut(replica.index()) {
@@ -90,30 +92,33 @@ impl Lessons {
         Pupil { replica, name, endpoint, tally, lessons, waiting, facts }
     }
 
-    /// An engine answers a request: what it holds of it may be learned.
+    /// Submits a request that an engine answered, so that its tokens may be learned.
     pub fn served(&self, served: &Served<'_>) {
         let Some((desk, tally)) = self.desks.get(served.replica.index()).and_then(Option::as_ref) else { return };
         tally.unheard.fetch_add(1, Relaxed);
         let prompt = served.prompt;
         let told = matches!(prompt.path, ApiPath::ChatCompletions | ApiPath::Completions);
-        // Token ids are no text to `/tokenize`; pictures are no text at all; adapters and salts make other blocks of the same
-        // tokens.
+        // `/tokenize` takes text, so neither token ids nor pictures; and adapters and salts make other blocks of the
+        // same tokens.
         let other = prompt.apart || prompt.exact_tokens.is_some() || prompt.picture_bytes > 0;
         if !told || prompt.chain.is_empty() || other {
             return;
         }
         let bytes = served.body.len();
+        // Reserved first and undone if over, because several requests submit at the same time.
         if self.waiting.fetch_add(bytes, Relaxed).saturating_add(bytes) > MOST_BYTES {
             self.waiting.fetch_sub(bytes, Relaxed);
             tally.unmapped.fetch_add(1, Relaxed);
             return;
         }
+        // The moment is taken now: what the index learns of this prompt while the job waits must survive `settle`.
         let lesson = Lesson {
             prompt: Arc::clone(prompt),
             body: served.body.clone(),
             decision: served.decision,
             since: self.facts.moment(),
         };
+        // Full: dropped, because waiting here would delay the client's response.
         if desk.try_send(lesson).is_err() {
             self.waiting.fetch_sub(bytes, Relaxed);
             tally.unmapped.fetch_add(1, Relaxed);
@@ -127,10 +132,10 @@ struct Tokens {
 }
 
 impl Pupil {
-    /// Asks for the tokens of what was answered until `senses.stop`.
+    /// Asks for the tokens of answered requests until `senses.stop`.
     pub async fn learn_loop(mut self, senses: Senses) {
         let mut client = Client::new(self.endpoint.clone(), senses.tasks.clone());
-        // Of completions and of chats: SGLang knows only the former.
+        // Per path, completions and chats: SGLang supports only the former.
         let (mut refusals, mut passed) = ([0; 2], 0);
         loop {
             let lesson = tokio::select! {
@@ -139,9 +144,12 @@ impl Pupil {
             };
             let Some(Lesson { prompt, body, decision, since }) = lesson else { return };
             let bytes = body.len();
+            // A known mapping, such as the head of a long conversation, need not be asked for again.
             if !self.facts.is_mapped(self.replica, &prompt) {
                 passed += 1;
                 let refused = &mut refusals[usize::from(prompt.path == ApiPath::ChatCompletions)];
+                // Even a path that was refused is tried now and then, since the engine may be replaced by one that
+                // supports it.
                 let asks = *refused < REFUSALS || passed % SELDOM == 0;
                 let answer = if asks {
                     tokio::select! {
@@ -162,10 +170,11 @@ impl Pupil {
                         if asks {
                             *refused += 1;
                         }
+                        // Exactly at the limit, so that it is reported once per run of refusals.
                         if let (Some(cause), REFUSALS) = (cause, *refused) {
                             let text = format!(
-                                "replica {} tells no tokens of {} ({cause} to POST {PATH}), so that its cache events say \
-                                 nothing of them",
+                                "replica {} does not tokenize {} ({cause} to POST {PATH}), so its cache events \
+                                 cannot be matched with those prompts",
                                 self.name,
                                 prompt.path.name()
                             );
@@ -174,15 +183,17 @@ impl Pupil {
                     }
                 }
             }
+            // In every case: the index is compared with the events as far as this prompt's blocks are mapped by now.
             self.facts.settle(&prompt, decision, since);
             self.waiting.fetch_sub(bytes, Relaxed);
         }
     }
 
-    /// The tokens of a body; else, for people, what was answered instead, which is never the engine's text: it may quote
-    /// the prompt.
+    /// Fetches the tokens of a body. The error says, for people, what was answered instead, but never quotes the
+    /// engine's text, which may contain the prompt.
     async fn ask(&self, client: &mut Client, body: Bytes, senses: &Senses) -> Result<Vec<u32>, Option<String>> {
         let got = client.post(PATH, body, MOST_ANSWER, LIMIT, &*senses.clock).await;
+        // Also after a failure, so that a failing engine is not asked in a tight loop.
         sleep(PAUSE).await;
         let answer = got.map_err(|cause| Some(cause.to_string()))?;
         if !answer.status.is_success() {

@@ -1,17 +1,17 @@
-//! Whether the wire may send requests to a replica: a state machine over how attempts there end.
+//! Ejection: whether the data plane may send requests to a replica, by a state machine over how attempts there end.
 //!
-//! Probes ask every two seconds whether an engine lives; requests find out at once whether it serves. Three failures in a
-//! row hold a replica back for a while that doubles from hold to hold; then one request tries it. Its success lets more
-//! and more run there at the same time; its failure holds the replica back again.
+//! Probes check every two seconds whether an engine is alive; requests find out at once whether it works. Three
+//! failures in a row eject a replica for a time that doubles from ejection to ejection; then one request tries it. Its
+//! success admits more and more at the same time; its failure ejects the replica again.
 //!
 //! ```text
 //! Usable ──3 failures──▶ Held ──time, or probes answered──▶ Returning(1) ──first byte──▶ Returning(2) … ▶ Usable
 //!                          ◀─────────────────1 failure──────────────┘
 //! ```
 //!
-//! What never counts: client errors, clients that leave, a slow answer. A refusal for want of room (503) counts, since
-//! sending more there helps nobody, and the hold is short. Whoever asks must not take a hold for the last word: where
-//! nobody else is left, a held replica is better than none.
+//! Client errors, clients that leave and slow responses never count. A refusal because the engine is full (503) counts,
+//! since sending more there helps nobody, and the ejection is short. Callers must treat an ejection as advice: if no
+//! other replica is left, an ejected one is better than none.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -20,42 +20,42 @@ use parking_lot::Mutex;
 
 use gorgo_routing::model::{At, ReplicaId};
 
-/// Failures of one kind in a row that hold a replica back; status 500 alone is also given to requests that an engine
-/// cannot digest, so it takes more of them.
+/// Failures of one kind in a row that eject a replica. Status 500 needs more of them, because engines also send it for
+/// requests that they cannot process.
 const FAILURES: u32 = 3;
 const SERVER_ERRORS: u32 = 10;
-/// The first hold, and the longest. Also the longest that a replica's own `Retry-After` is obeyed.
+/// First and longest ejection. The latter also limits how long a replica's own `Retry-After` is obeyed.
 const FIRST_HOLD: Duration = Duration::from_secs(2);
 const LONGEST_HOLD: Duration = Duration::from_secs(30);
-/// A returning replica that brought this many first bytes is as good as any.
+/// First bytes after which a returning replica is fully usable.
 const RETURNED: u32 = 16;
 
-/// How an attempt failed.
+/// Failure of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
-    /// No connection, or no answer over it, or a refusal: nothing came that a client could use. Also: late, and silent
+    /// No connection, no response over it, or a refusal: nothing came that a client could use. Also: late, and silent
     /// on all its streams while another replica answered the same request.
     Unanswered,
-    /// The answer began and broke off.
+    /// The response began and broke off.
     Broken,
     /// Status 500.
     ServerError,
 }
 
-/// The replica's standing changed.
+/// Change of a replica's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shift {
-    /// It gets no requests for this long.
+    /// Ejected: gets no requests for this long.
     Held(Duration),
-    /// It answered again.
+    /// Answers again.
     Back,
 }
 
-/// The standing of all replicas.
+/// Ejection state of all replicas.
 #[derive(Debug)]
 pub struct Ejections {
     members: Vec<Mutex<Member>>,
-    /// How many are not usable without limit; 0 spares looking.
+    /// Number that are not fully usable; 0 avoids looking at each.
     troubled: AtomicU32,
 }
 
@@ -65,9 +65,9 @@ struct Member {
     unanswered: u32,
     broken: u32,
     server_errors: u32,
-    /// When the unanswered began: an answer to an attempt from before says nothing about now.
+    /// Start of the unanswered ones: a response to an attempt from before says nothing about now.
     failing_since: At,
-    /// Requests that run there, of those that began since the last hold.
+    /// Requests that run there, of those that began since the last ejection.
     running: u32,
     counted_since: At,
     next_hold: Duration,
@@ -81,7 +81,7 @@ enum Phase {
 }
 
 impl Ejections {
-    /// For a fleet of `replicas`, all usable.
+    /// Fleet of `replicas`, all usable.
     #[must_use]
     pub fn new(replicas: usize) -> Self {
         let member = || Member {
@@ -97,9 +97,10 @@ impl Ejections {
         Self { members: (0..replicas).map(|_| Mutex::new(member())).collect(), troubled: AtomicU32::new(0) }
     }
 
-    /// Who should get no request now.
+    /// Replicas that should get no request now.
     #[must_use]
     pub fn held_back(&self, at: At) -> Vec<ReplicaId> {
+        // The usual case on the hot path: no lock is taken.
         if self.troubled.load(Ordering::Relaxed) == 0 {
             return Vec::new();
         }
@@ -107,15 +108,16 @@ impl Ejections {
         members.filter(|(member, _)| !member.lock().admits(at)).map(|(_, id)| ReplicaId(id)).collect()
     }
 
-    /// Whether this replica should get no request now.
+    /// Returns `true` if this replica should get no request now.
     #[must_use]
     pub fn is_held_back(&self, replica: ReplicaId, at: At) -> bool {
         self.members.get(replica.index()).is_some_and(|member| !member.lock().admits(at))
     }
 
-    /// A request was sent there. Several that were decided in the same instant may together be one too many.
+    /// Records that a request was sent there. Several decided in the same instant may exceed the limit together.
     pub fn began(&self, replica: ReplicaId, at: At) {
         self.change(replica, |member| {
+            // The first request after the ejection is the trial.
             if let Phase::Held { until } = member.phase
                 && until <= at
             {
@@ -126,17 +128,19 @@ impl Ejections {
         });
     }
 
-    /// The first byte of an answer came that is no failure; client errors are such answers. `began`: when its attempt
-    /// did.
+    /// Records the first byte of a response that is no failure; client errors are such responses. `began`: start of its
+    /// attempt.
     pub fn answered(&self, replica: ReplicaId, began: At) -> Option<Shift> {
         self.change(replica, |member| {
+            // Sent before the replica began to fail: its success is old news.
             if began < member.failing_since {
                 return None;
             }
             (member.unanswered, member.server_errors) = (0, 0);
             match member.phase {
-                // One that was sent for want of anybody else.
+                // A request that was sent there because no other replica was left.
                 Phase::Held { .. } => member.phase = Phase::Returning { allowed: 2 },
+                // Only a full return resets the time: a replica that keeps failing stays away longer each time.
                 Phase::Returning { allowed } if allowed >= RETURNED => {
                     member.phase = Phase::Usable;
                     member.next_hold = FIRST_HOLD;
@@ -144,6 +148,7 @@ impl Ejections {
                 }
                 Phase::Returning { allowed } => {
                     member.phase = Phase::Returning { allowed: allowed + 1 };
+                    // The return was reported with the first success.
                     if allowed > 1 {
                         return None;
                     }
@@ -154,9 +159,10 @@ impl Ejections {
         })
     }
 
-    /// A request ended there that had begun at `began`; `failure`: because the replica failed it.
+    /// Records that a request ended there that had begun at `began`; `failure`: if the replica failed it.
     pub fn ended(&self, replica: ReplicaId, began: At, at: At, failure: Option<Failure>) -> Option<Shift> {
         self.change(replica, |member| {
+            // `running` was set to 0 at the ejection, so older requests must not be subtracted.
             if began >= member.counted_since {
                 member.running = member.running.saturating_sub(1);
             }
@@ -164,7 +170,7 @@ impl Ejections {
         })
     }
 
-    /// A whole answer came.
+    /// Records a complete response.
     pub fn completed(&self, replica: ReplicaId) {
         self.change(replica, |member| {
             member.broken = 0;
@@ -172,7 +178,7 @@ impl Ejections {
         });
     }
 
-    /// The replica asked to be left alone for so long (`Retry-After`).
+    /// Obeys the replica's wish to get no requests for a while (`Retry-After`).
     pub fn leave_alone(&self, replica: ReplicaId, at: At, wish: Duration) -> Option<Shift> {
         self.change(replica, |member| {
             let span = wish.min(LONGEST_HOLD);
@@ -180,7 +186,7 @@ impl Ejections {
         })
     }
 
-    /// Probes brought the replica back: no need to sit out the rest of a hold.
+    /// Ends the rest of an ejection, because probes brought the replica back.
     pub fn probes_answer(&self, replica: ReplicaId) {
         self.change(replica, |member| {
             if matches!(member.phase, Phase::Held { .. }) {
@@ -194,6 +200,7 @@ impl Ejections {
         let mut member = self.members.get(replica.index())?.lock();
         let before = member.phase == Phase::Usable;
         let shift = change(&mut member);
+        // Counted here, for every change of phase alike, so that `troubled` cannot drift.
         match (before, member.phase == Phase::Usable) {
             (true, false) => drop(self.troubled.fetch_add(1, Ordering::Relaxed)),
             (false, true) => drop(self.troubled.fetch_sub(1, Ordering::Relaxed)),
@@ -207,12 +214,14 @@ impl Member {
     fn admits(&self, at: At) -> bool {
         match self.phase {
             Phase::Usable => true,
+            // One trial request at a time.
             Phase::Held { until } => until <= at && self.running == 0,
             Phase::Returning { allowed } => self.running < allowed,
         }
     }
 
     fn fail(&mut self, at: At, failure: Failure) -> Option<Shift> {
+        // A new run of failures begins.
         if self.unanswered == 0 {
             self.failing_since = at;
         }
@@ -224,8 +233,9 @@ impl Member {
         let enough = self.unanswered >= FAILURES || self.broken >= FAILURES || self.server_errors >= SERVER_ERRORS;
         let hold = match self.phase {
             Phase::Usable => enough,
+            // A trial that fails is enough; a single 500 may be the request's fault.
             Phase::Returning { .. } => enough || failure != Failure::ServerError,
-            // What was under way when it was held says nothing new.
+            // Requests that were already running when it was ejected add no information.
             Phase::Held { .. } => false,
         };
         if !hold {
@@ -238,12 +248,14 @@ impl Member {
 
     fn hold(&mut self, at: At, span: Duration) -> Option<Shift> {
         let until = at.plus(span);
+        // A short `Retry-After` must not cut a longer ejection short.
         if let Phase::Held { until: already } = self.phase
             && already >= until
         {
             return None;
         }
         self.phase = Phase::Held { until };
+        // Counting starts again, so that the trial is judged by itself.
         (self.unanswered, self.broken, self.server_errors) = (0, 0, 0);
         (self.failing_since, self.counted_since, self.running) = (at, at, 0);
         Some(Shift::Held(span))
@@ -260,13 +272,13 @@ mod tests {
         At(1_000_000_000_000 + ms * 1_000)
     }
 
-    /// One attempt that fails at once.
+    /// Makes one attempt that fails at once.
     fn fail(ejections: &Ejections, ms: u64, failure: Failure) -> Option<Shift> {
         ejections.began(R, at(ms));
         ejections.ended(R, at(ms), at(ms), Some(failure))
     }
 
-    /// One attempt that is answered and completed at once.
+    /// Makes one attempt that is answered and completed at once.
     fn serve(ejections: &Ejections, ms: u64) -> Option<Shift> {
         ejections.began(R, at(ms));
         let shift = ejections.answered(R, at(ms));
@@ -335,7 +347,7 @@ mod tests {
 
     #[test]
     fn answers_to_old_requests_say_nothing_about_new_ones() {
-        // It drains: what runs goes on, new connections are refused.
+        // The replica drains: running requests continue, new connections are refused.
         let ejections = Ejections::new(2);
         (0..5).for_each(|_| ejections.began(R, at(0)));
         for ms in 1..3 {

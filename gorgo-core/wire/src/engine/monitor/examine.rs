@@ -1,5 +1,5 @@
-//! Whether what listens at an address is the engine that it is said to be: asked once, for people, before traffic goes
-//! there. An HTTP server that answers is no engine yet: it must have a list of models, and its metrics must be those of
+//! Checks, once and for people, that the configured engine listens at an address, before traffic goes there. An HTTP
+//! server that answers is not necessarily an engine: it must have a list of models, and its metrics must be those of
 //! the engine that the configuration names.
 
 use std::time::Duration;
@@ -14,42 +14,46 @@ use crate::engine::monitor::{Watched, key_complaint};
 use gorgo_routing::model::Clock;
 use gorgo_routing::model::engine::MetricsPage;
 
-/// What was found at an address.
+/// Finding at an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Finding {
-    /// An engine, as configured: its models, and what it does not say although it could.
+    /// Engine as configured: its models, and metrics that it could report but does not.
     Engine {
         /// Names of its models.
         models: Vec<String>,
-        /// What is missing, and what would make it.
+        /// Missing metrics, and the remedy.
         lacks: Option<String>,
     },
-    /// Something answers, and it is no engine, or wants another key: why.
+    /// Something answers, but it is no engine, or it wants another key; the reason.
     Other(String),
-    /// Nothing answers: why.
+    /// Nothing answers; the reason.
     Silent(String),
 }
 
-/// Asks a replica for its models and its metrics. `limit`: for each connection and each answer. HTTP/2 spawns on `tasks`.
+/// Asks a replica for its models and its metrics. `limit`: for each connection and each response. HTTP/2 spawns on
+/// `tasks`.
 pub async fn examine(watched: &Watched, limit: Duration, clock: &dyn Clock, tasks: &TaskTracker) -> Finding {
     let mut client = Client::new(watched.endpoint.clone(), tasks.clone());
     let path = watched.adapter.models_path;
     let answer = match client.get_following(path, MOST_BYTES, limit, clock).await {
         Ok((answer, _)) => answer,
+        // Something accepted the connection, so the address is taken by another service.
         Err(cause @ GetError::Broken(_)) => return Finding::Other(format!("it does not speak HTTP: {cause}")),
         Err(cause) => return Finding::Silent(cause.to_string()),
     };
+    // Before the body is judged: the page of a refusal is no list of models, but the engine may be the right one.
     if let Some(complaint) = key_complaint(watched, path, answer.status) {
         return Finding::Other(complaint);
     }
     let models = answer.status.is_success().then(|| model_names(&answer.body)).flatten();
     let Some(models) = models else {
         let said = match answer.status {
-            status if status.is_success() => "with something that is no list of models".to_owned(),
+            status if status.is_success() => "with something other than a list of models".to_owned(),
             status => format!("with {}", status.as_u16()),
         };
-        return Finding::Other(format!("it answers GET {path} {said}: no engine listens there; is `url` right?"));
+        return Finding::Other(format!("it answers GET {path} {said}, so no engine listens there; check `url`"));
     };
+    // Only now: without an engine its metrics need no explanation.
     let lacks = match &watched.adapter.metrics {
         Some(page) => missing_metrics(watched, page, &mut client, limit, clock).await,
         None => None,
@@ -65,10 +69,12 @@ async fn missing_metrics(
     clock: &dyn Clock,
 ) -> Option<String> {
     let (path, engine) = (page.path, watched.adapter.kind.name());
+    // A redirect is followed as in a scrape, so that both judge the same page.
     match client.get_following(path, MOST_BYTES, limit, clock).await {
         Ok((answer, _)) if answer.status.is_success() => metrics::read(&answer.body, page.series)
             .is_empty()
-            .then(|| format!("GET {path} has no metric of {engine}; is `engine` right?")),
+            .then(|| format!("GET {path} has no metrics of {engine}; check `engine`")),
+        // A missing flag does not cause a 401, so naming it would mislead.
         Ok((answer, _)) => Some(match page.flag.filter(|_| answer.status != StatusCode::UNAUTHORIZED) {
             Some(flag) => format!("GET {path} answers {}: start {engine} with {flag}", answer.status.as_u16()),
             None => format!("GET {path} answers {}, so its metrics are unknown", answer.status.as_u16()),
@@ -103,7 +109,7 @@ mod tests {
         .await;
         let models = vec!["small".to_owned()];
         assert_eq!(found(&engine, EngineKind::Vllm).await, Finding::Engine { models: models.clone(), lacks: None });
-        let lacks = Some("GET /metrics has no metric of sglang; is `engine` right?".to_owned());
+        let lacks = Some("GET /metrics has no metrics of sglang; check `engine`".to_owned());
         assert_eq!(found(&engine, EngineKind::Sglang).await, Finding::Engine { models: models.clone(), lacks });
 
         let plain = Mock::start(|request| match request.uri().path() {
@@ -115,9 +121,11 @@ mod tests {
         assert_eq!(found(&plain, EngineKind::Sglang).await, Finding::Engine { models, lacks });
 
         let files = Mock::start(|_| reply(404, "not found")).await;
-        let said = "it answers GET /v1/models with 404: no engine listens there; is `url` right?";
+        let said = "it answers GET /v1/models with 404, so no engine listens there; check `url`";
         assert_eq!(found(&files, EngineKind::OpenAi).await, Finding::Other(said.to_owned()));
-        for (status, body, part) in [(200, "<html>welcome</html>", "no list of models"), (401, "", "it wants a key")] {
+        for (status, body, part) in
+            [(200, "<html>welcome</html>", "other than a list of models"), (401, "", "it requires an API key")]
+        {
             let other = Mock::start(move |_| reply(status, body)).await;
             let Finding::Other(said) = found(&other, EngineKind::OpenAi).await else { panic!("{part}") };
             assert!(said.contains(part), "{said}");

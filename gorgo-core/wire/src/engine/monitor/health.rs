@@ -1,13 +1,13 @@
-//! Whether a replica can be used: a pure state machine over the probe's findings.
+//! Health of a replica: a pure state machine over the results of probes.
 //!
-//! A busy engine is not a dead one. What kills a replica:
-//! - three probes in a row without a connection: refused, or (when nothing came over its open connections either)
+//! A busy engine is not a dead one. A replica goes down after:
+//! - three probes in a row without a connection: refused, or (if nothing arrived over its open connections either)
 //!   without an answer;
-//! - three answers in a row with a 5xx: the engine calls itself dead;
-//! - silence for 30 s: no probe was answered, and no request in flight brought a byte.
+//! - three answers in a row with a 5xx: the engine reports itself dead;
+//! - silence for 30 s: no probe was answered, and no request in flight received a byte.
 //!
-//! What brings it back: one answer if it was never up, two in a row after it was down, so that an engine on its knees
-//! does not flap. An engine that refused a connection in between is taken for restarted, its cache for empty.
+//! One answer brings it back if it was never up, two in a row if it was down, so that an engine that barely works does
+//! not flap. An engine that refused a connection in between is assumed to have restarted with an empty cache.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,13 +16,13 @@ use gorgo_routing::model::{At, ReplicaId};
 
 /// Failures in a row that take a replica down.
 const FAILURES_DOWN: u32 = 3;
-/// Good signs in a row that bring back one that was down.
+/// Successful probes in a row that bring back a replica that was down.
 const SIGNS_UP: u32 = 2;
 /// Silence that takes a replica down, ms.
 const SILENCE_MS: f64 = 30_000.0;
 
-/// When each replica was last heard of by anybody: the data plane tells of every byte that a stream brings, since an
-/// engine that streams lives, whatever its health page does.
+/// Last sign of life of each replica, from any source: the data plane reports every byte that a stream brings, since an
+/// engine that streams is alive, whatever its health page says.
 #[derive(Debug)]
 pub struct Vitals {
     heard: Vec<AtomicU64>,
@@ -30,33 +30,33 @@ pub struct Vitals {
 }
 
 impl Vitals {
-    /// For a fleet of `replicas`.
+    /// State for a fleet of `replicas`.
     #[must_use]
     pub fn new(replicas: usize) -> Self {
         Self { heard: (0..replicas).map(|_| AtomicU64::new(0)).collect(), ejections: Ejections::new(replicas) }
     }
 
-    /// Who is held back for how requests ended there.
+    /// Ejections of replicas for how requests ended there.
     #[must_use]
     pub const fn ejections(&self) -> &Ejections {
         &self.ejections
     }
 
-    /// A byte came from this replica. Cheap: one relaxed store.
+    /// Records that a byte came from this replica. Cheap: one relaxed store.
     pub fn heard(&self, replica: ReplicaId, at: At) {
         if let Some(heard) = self.heard.get(replica.index()) {
             heard.store(at.0, Ordering::Relaxed);
         }
     }
 
-    /// When that was last; the epoch if never.
+    /// Time of the last sign of life; the epoch if there was none.
     #[must_use]
     pub fn last(&self, replica: ReplicaId) -> At {
         At(self.heard.get(replica.index()).map_or(0, |heard| heard.load(Ordering::Relaxed)))
     }
 }
 
-/// What a probe found, as far as health cares.
+/// Result of a probe, as far as health is concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sign {
     /// An answer below 500.
@@ -65,25 +65,25 @@ pub enum Sign {
     ServerError,
     /// Connected, but no answer in time.
     Late,
-    /// No connection: nobody listens.
+    /// No connection: nothing listens.
     Refused,
     /// No connection for another reason.
     Unreachable,
 }
 
-/// The replica's state changed.
+/// Change of a replica's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// It can be used.
+    /// Usable.
     Up {
-        /// It had refused connections since it was last heard: its cache is empty.
+        /// True if it had refused connections since its last sign of life, so its cache is empty.
         restarted: bool,
     },
-    /// It was up all the time as far as routing goes, but refused connections in between: its cache is empty.
+    /// Remained up as far as routing is concerned, but refused connections in between, so its cache is empty.
     Restarted,
-    /// It cannot be used.
+    /// Not usable.
     Down {
-        /// Why, for people.
+        /// Reason, for people.
         cause: &'static str,
     },
 }
@@ -95,7 +95,7 @@ pub struct Health {
     unconnected: u32,
     server_errors: u32,
     answered: u32,
-    /// When the failures in a row began.
+    /// Start of the failures in a row.
     failing_since: Option<At>,
     ever_answered: bool,
     refused: bool,
@@ -123,26 +123,31 @@ impl Default for Health {
 }
 
 impl Health {
-    /// Takes a probe's finding. `heard`: when the replica was last heard of elsewhere.
+    /// Takes the result of a probe. `heard`: last sign of life from elsewhere.
     pub fn sign(&mut self, at: At, sign: Sign, heard: At) -> Option<Change> {
         self.count(at, sign);
         if sign == Sign::Answered {
             return self.good();
         }
         let since = self.failing_since.unwrap_or(at);
+        // Bytes since the failures began prove that the engine lives and is merely too busy to accept connections.
         let heard_since = heard > since;
+        // Silence counts from the first failure or the last byte, whichever is later.
         let silent_ms = at.millis_since(since.max(heard));
+        // A refusal is certain: nothing listens, even if old connections still bring bytes. Other failures to connect
+        // are not.
         let cause = if sign == Sign::Refused && self.unconnected >= FAILURES_DOWN {
-            "connections are refused"
+            "it refuses connections"
         } else if self.unconnected >= FAILURES_DOWN && !heard_since {
-            "no connection can be had"
+            "no connection can be made"
         } else if self.server_errors >= FAILURES_DOWN {
             "it answers probes with a server error"
         } else if silent_ms >= SILENCE_MS {
-            "it answers nothing"
+            "it does not answer"
         } else {
             return None;
         };
+        // Counted above all the same: the return from this state depends on the counts.
         if self.state == State::Down {
             return None;
         }
@@ -151,10 +156,13 @@ impl Health {
     }
 
     fn count(&mut self, at: At, sign: Sign) {
+        // A run of one kind of failure ends with any other result.
         let one_more = |count: u32, counts: bool| if counts { count.saturating_add(1) } else { 0 };
+        // Both count together: an engine that goes down may be refused or unreachable in turn.
         self.unconnected = one_more(self.unconnected, matches!(sign, Sign::Refused | Sign::Unreachable));
         self.server_errors = one_more(self.server_errors, sign == Sign::ServerError);
         self.answered = one_more(self.answered, sign == Sign::Answered);
+        // Before the first answer a refusal is just an engine that has not started yet.
         self.refused |= sign == Sign::Refused && self.ever_answered;
         if sign == Sign::Answered {
             self.failing_since = None;
@@ -167,9 +175,10 @@ impl Health {
         let restarted = std::mem::take(&mut self.refused);
         self.ever_answered = true;
         match self.state {
-            // A quick restart shows as a refused probe or two between answers.
+            // A quick restart shows as one or two refused probes between answers.
             State::Up => return restarted.then_some(Change::Restarted),
             State::Down if self.answered < SIGNS_UP => {
+                // Kept for the second answer, which reports the return.
                 self.refused = restarted;
                 return None;
             }
@@ -189,7 +198,7 @@ mod tests {
         At(1_000_000_000 + probe * 2_000_000)
     }
 
-    /// Feeds signs, one each 2 s, and answers with the changes and when they came.
+    /// Feeds signs, one every 2 s, and returns the changes with their times.
     fn run(signs: &[Sign], heard: impl Fn(u64) -> At) -> Vec<(u64, Change)> {
         let mut health = Health::default();
         (0..).zip(signs).filter_map(|(n, sign)| health.sign(at(n), *sign, heard(n)).map(|change| (n, change))).collect()
@@ -204,7 +213,7 @@ mod tests {
             run(&[Answered, Answered, Refused, Refused, Refused, Refused, Answered, Answered, Answered], |_| NEVER);
         assert_eq!(
             changes,
-            [(0, UP), (4, Change::Down { cause: "connections are refused" }), (7, Change::Up { restarted: true })]
+            [(0, UP), (4, Change::Down { cause: "it refuses connections" }), (7, Change::Up { restarted: true })]
         );
     }
 
@@ -212,7 +221,7 @@ mod tests {
     fn a_replica_that_is_absent_from_the_start_goes_down_and_its_first_start_is_no_restart() {
         use Sign::{Answered, Refused};
         let changes = run(&[Refused, Refused, Refused, Answered, Answered], |_| NEVER);
-        assert_eq!(changes, [(2, Change::Down { cause: "connections are refused" }), (4, UP)]);
+        assert_eq!(changes, [(2, Change::Down { cause: "it refuses connections" }), (4, UP)]);
     }
 
     #[test]
@@ -227,18 +236,18 @@ mod tests {
         let mut signs = vec![Sign::Answered];
         signs.extend([Sign::Late; 150]);
         assert_eq!(run(&signs, at), [(0, UP)]);
-        // nothing flows: silent since the second probe, down 30 s later
-        assert_eq!(run(&signs, |_| NEVER), [(0, UP), (16, Change::Down { cause: "it answers nothing" })]);
+        // Nothing arrives: silent since the second probe, down 30 s later.
+        assert_eq!(run(&signs, |_| NEVER), [(0, UP), (16, Change::Down { cause: "it does not answer" })]);
     }
 
     #[test]
     fn a_full_backlog_is_not_death_but_a_closed_listener_is() {
         use Sign::{Answered, Refused, Unreachable};
         assert_eq!(run(&[Answered, Unreachable, Unreachable, Unreachable, Unreachable], at), [(0, UP)]);
-        let down = Change::Down { cause: "no connection can be had" };
+        let down = Change::Down { cause: "no connection can be made" };
         assert_eq!(run(&[Answered, Unreachable, Unreachable, Unreachable], |_| NEVER), [(0, UP), (3, down)]);
-        // it drains: its streams go on, new requests have no chance
-        let down = Change::Down { cause: "connections are refused" };
+        // The replica drains: its streams continue, new requests are refused.
+        let down = Change::Down { cause: "it refuses connections" };
         assert_eq!(run(&[Answered, Refused, Refused, Refused], at), [(0, UP), (3, down)]);
     }
 

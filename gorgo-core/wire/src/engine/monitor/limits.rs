@@ -1,14 +1,14 @@
-//! What an engine's own settings say of how many requests it decodes cheaply and how many it runs at once, from a page
-//! that shows them. Read when the engine is first heard and when it restarted.
+//! Limits from an engine's own settings: how many requests it decodes cheaply and how many it runs at once, from a page
+//! that shows them. Read when the engine first answers and after each restart.
 //!
-//! SGLang's `/get_server_info` has its start arguments: `cuda_graph_max_bs` is the largest batch with a captured graph,
-//! `disable_cuda_graph` says that there is none, and `max_running_requests` or what it became in effect bounds what runs.
-//! vLLM shows its capture sizes on no page that is always there; llama.cpp has no such batch.
+//! SGLang's `/get_server_info` shows its start arguments: `cuda_graph_max_bs` is the largest batch with a captured
+//! graph, `disable_cuda_graph` says that there is none, and `max_running_requests` or its effective value limits what
+//! runs. vLLM shows its capture sizes on no page that always exists; llama.cpp has no such batch.
 
 use gorgo_routing::model::engine::LimitsPage;
 use serde_json::Value;
 
-/// What such a page said.
+/// Limits as read from such a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(in crate::engine) struct Limits {
     /// Largest batch that is decoded cheaply, requests.
@@ -17,15 +17,16 @@ pub(in crate::engine) struct Limits {
     pub(in crate::engine) max_running: Option<u32>,
 }
 
-/// Reads the page; what it does not say is not known.
+/// Reads the page; limits that it does not show are unknown.
 pub(in crate::engine) fn read(known: &LimitsPage, body: &[u8]) -> Limits {
     let Ok(page) = serde_json::from_slice::<Value>(body) else { return Limits::default() };
     let first = |members: &[&str]| members.iter().find_map(|member| find(&page, member, &largest));
     let no_graphs = find(&page, known.no_graphs, &|value| value.as_bool().filter(|said| *said).map(u32::from));
+    // Without captured graphs no batch size is cheaper than another.
     Limits { decode_batch: first(known.batch).filter(|_| no_graphs.is_none()), max_running: first(known.running) }
 }
 
-/// The first member of that name, however deep, of which `read` makes something.
+/// First value that `read` accepts among the members of that name, at any depth.
 fn find(value: &Value, member: &str, read: &dyn Fn(&Value) -> Option<u32>) -> Option<u32> {
     match value {
         Value::Object(members) => {

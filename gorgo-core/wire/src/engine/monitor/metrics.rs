@@ -1,22 +1,22 @@
-//! Reads an engine's Prometheus page: one pass over its lines, looking only for the names it wants.
+//! Reads an engine's Prometheus page in one pass over its lines, looking only for the wanted names.
 //!
-//! A series usually stands there several times, once per label set. Label sets that are different work are put
-//! together (data-parallel ranks, engines, models); label sets that are the same work told several times (tensor and
-//! pipeline ranks, process ids) count once, by the largest. Samples that are not finite, lines that are cut and bytes
-//! that are not text are skipped: a broken page makes readings unknown, never wrong and never a panic.
+//! A series usually appears several times, once per label set. Label sets of different work are combined (data-parallel
+//! ranks, engines, models); label sets that report the same work several times (tensor and pipeline ranks, process ids)
+//! count once, by the largest. Samples that are not finite, truncated lines and bytes that are not text are skipped: a
+//! broken page makes readings unknown, but never wrong, and never causes a panic.
 
 use gorgo_routing::model::EngineReport;
 use gorgo_routing::model::engine::{Across, Field, Series};
 
-/// Labels by which the same series is different work.
+/// Labels that distinguish work within the same series.
 const WORK_LABELS: [&[u8]; 4] = [b"dp_rank", b"engine", b"engine_type", b"model_name"];
-/// Label sets kept per series; beyond it a page is not an engine's.
+/// Label sets kept per series; a page with more is not an engine's.
 const MOST_LABEL_SETS: usize = 4_096;
 
-/// What a page says.
+/// Figures of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Page {
-    /// The engine's state.
+    /// State of the engine.
     pub report: EngineReport,
     /// Prompt tokens since the engine started.
     pub prompt_tokens_total: Option<f64>,
@@ -25,14 +25,14 @@ pub struct Page {
 }
 
 impl Page {
-    /// Whether it said anything that was wanted.
+    /// Returns `true` if the page contained nothing that was wanted.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// Reads a page. Used tokens and used share are computed from one another where only one is there and the capacity is
+/// Reads a page. Used tokens and used share are computed from one another if only one is present and the capacity is
 /// known.
 #[must_use]
 pub fn read(page: &[u8], tables: &[&[Series]]) -> Page {
@@ -40,6 +40,8 @@ pub fn read(page: &[u8], tables: &[&[Series]]) -> Page {
     let mut found: Vec<Vec<(u64, f64)>> = vec![Vec::new(); wanted.len()];
     for line in lines(page) {
         let Some(sample) = Sample::parse(line) else { continue };
+        // Every series is compared with every line: the tables are short, and most lines fail on the length of the
+        // name.
         for (series, sets) in wanted.iter().zip(&mut found) {
             if same_name(sample.name, series.name.as_bytes())
                 && let Some(value) = sample.value_for(series)
@@ -49,6 +51,7 @@ pub fn read(page: &[u8], tables: &[&[Series]]) -> Page {
         }
     }
     let mut out = Page::default();
+    // In the order of the tables: the first series that has a value for a field wins, see `fill`.
     for (series, sets) in wanted.iter().zip(&found) {
         if let Some(value) = combine(series.across, sets) {
             out.fill(series.field, value);
@@ -70,6 +73,7 @@ impl Page {
             Field::StartedSecs => &mut report.started_secs,
             Field::PromptTokensTotal => &mut self.prompt_tokens_total,
             Field::GeneratedTokensTotal => &mut self.generated_tokens_total,
+            // A count and not a number of any value, hence not in the common path.
             Field::KvCapacityTokens => {
                 report.kv_capacity_tokens = report.kv_capacity_tokens.or_else(|| whole(value));
                 return;
@@ -107,7 +111,7 @@ fn lines(page: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// `name{labels} value [timestamp]`
+/// Line of the form `name{labels} value [timestamp]`.
 struct Sample<'a> {
     name: &'a [u8],
     labels: &'a [u8],
@@ -129,6 +133,7 @@ impl<'a> Sample<'a> {
             }
             _ => (&rest[..0], rest),
         };
+        // The time stamp, if there is one, is ignored.
         let value = rest.trim_ascii_start().split(u8::is_ascii_whitespace).next()?;
         Some(Self { name, labels, value })
     }
@@ -141,14 +146,15 @@ impl<'a> Sample<'a> {
         value.is_finite().then_some(value)
     }
 
-    /// The value of a label, with its escapes.
+    /// Value of a label, with its escapes.
     fn label(&self, name: &[u8]) -> Option<&'a [u8]> {
         labels(self.labels).find(|(key, _)| *key == name).map(|(_, value)| value)
     }
 
-    /// Which work this sample is of: a hash of the labels that tell.
+    /// Hash of the labels that distinguish work; equal for samples of the same work.
     fn work(&self) -> u64 {
         let mut hash = 0;
+        // Mixed in order, so that equal values of two different labels do not cancel out.
         for name in WORK_LABELS {
             let value = self.label(name).map_or(0, xxhash_rust::xxh3::xxh3_64);
             hash = (hash ^ value).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
@@ -157,13 +163,13 @@ impl<'a> Sample<'a> {
     }
 }
 
-/// Exporters differ in `sglang:x` and `sglang_x`.
+/// Compares names; exporters write both `sglang:x` and `sglang_x`.
 fn same_name(found: &[u8], wanted: &[u8]) -> bool {
     let plain = |byte: &u8| if *byte == b':' { b'_' } else { *byte };
     found.len() == wanted.len() && found.iter().map(plain).eq(wanted.iter().map(plain))
 }
 
-/// The place of the `}` that ends the labels, which may hold braces inside quotes.
+/// Position of the `}` that ends the labels, which may contain braces inside quotes.
 fn closing_brace(labels: &[u8]) -> Option<usize> {
     let (mut quoted, mut escaped) = (false, false);
     labels.iter().position(|byte| {
@@ -179,7 +185,7 @@ fn closing_brace(labels: &[u8]) -> Option<usize> {
     })
 }
 
-/// `name="value",…` without the braces.
+/// Labels of the form `name="value",…`, without the braces.
 fn labels(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -203,6 +209,7 @@ fn number(text: &[u8]) -> Option<f64> {
 }
 
 fn keep(sets: &mut Vec<(u64, f64)>, work: u64, value: f64) {
+    // The same work reported by another rank or process: the largest counts.
     if let Some((_, most)) = sets.iter_mut().find(|(known, _)| *known == work) {
         *most = most.max(value);
     } else if sets.len() < MOST_LABEL_SETS {
@@ -220,6 +227,7 @@ fn combine(across: Across, sets: &[(u64, f64)]) -> Option<f64> {
         Across::Mean => Some(values().sum::<f64>() / count),
         Across::Most => values().reduce(f64::max),
     }
+    // Sums of finite values may still overflow.
     .filter(|value| value.is_finite())
 }
 

@@ -1,4 +1,4 @@
-//! An engine for tests: a real HTTP server on loopback whose answers a test decides, and a clock that goes on by one
+//! Engine for tests: a real HTTP server on loopback whose answers a test determines, and a clock that advances by one
 //! millisecond each time it is read, so that round trips are exact.
 
 use std::convert::Infallible;
@@ -24,7 +24,7 @@ use gorgo_observe::{FactOutlet, Listener};
 use gorgo_routing::config::{EngineUrl, HttpVersion};
 use gorgo_routing::model::{At, Clock, EngineKind, Event, EventKind, Record, ReplicaId};
 
-/// What the engine answers: `None`: nothing, ever.
+/// Answer of the engine; `None`: none, ever.
 pub(in crate::engine) type Reply = Option<Response<Full<Bytes>>>;
 
 pub(in crate::engine) fn reply(status: u16, body: impl Into<Bytes>) -> Reply {
@@ -35,7 +35,7 @@ pub(in crate::engine) fn redirect(to: &str) -> Reply {
     Some(Response::builder().status(307).header("location", to).body(Full::default()).unwrap())
 }
 
-/// A running mock.
+/// Running mock.
 pub(in crate::engine) struct Mock {
     pub(in crate::engine) address: SocketAddr,
     connections: Arc<AtomicUsize>,
@@ -111,7 +111,7 @@ impl Drop for Mock {
     }
 }
 
-/// An address that refuses connections, and that no other test can take meanwhile: bound, but not listened on.
+/// Address that refuses connections, and that no other test can take meanwhile: bound, but not listened on.
 pub(in crate::engine) struct Nobody(socket2::Socket);
 
 impl Nobody {
@@ -127,7 +127,7 @@ impl Nobody {
     }
 }
 
-/// One millisecond each time it is read.
+/// Clock that advances by one millisecond each time it is read.
 #[derive(Debug)]
 pub(in crate::engine) struct Ticks(AtomicU64);
 
@@ -158,7 +158,7 @@ impl Listener for Ears {
     }
 }
 
-/// Senses that remember.
+/// Context that remembers what was reported.
 pub(in crate::engine) struct Heard {
     pub(in crate::engine) senses: Senses,
     pub(in crate::engine) clock: Arc<Ticks>,
@@ -193,7 +193,7 @@ impl Heard {
         std::mem::take(&mut self.ears.records.lock())
     }
 
-    /// What an operator would read of the records since the last call; the other records are dropped.
+    /// Texts for operators in the records since the last call; the other records are dropped.
     pub(in crate::engine) fn notes(&self) -> Vec<(EventKind, String)> {
         let note = |record| match record {
             Record::Event(event) => Some((event.kind, event.text)),

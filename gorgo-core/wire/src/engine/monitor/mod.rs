@@ -1,6 +1,4 @@
-//! Asks each replica how it is.
-//!
-//! What the loops are handed: which replica to watch, and where what they see goes.
+//! Input of the monitoring loops: which replica to monitor, and where results go.
 
 pub mod ejection;
 pub mod examine;
@@ -28,33 +26,33 @@ use gorgo_observe::FactOutlet;
 use gorgo_routing::model::engine::Adapter;
 use gorgo_routing::model::{Clock, EventKind, ReplicaId};
 
-/// A replica to watch.
+/// Replica to monitor.
 #[derive(Debug, Clone)]
 pub struct Watched {
-    /// Its id.
+    /// Id.
     pub replica: ReplicaId,
-    /// Its name, for texts.
+    /// Name, for texts.
     pub name: Arc<str>,
-    /// Its engine.
+    /// Adapter of its engine.
     pub adapter: &'static Adapter,
-    /// Where it listens, with its key.
+    /// Address and key.
     pub endpoint: Endpoint,
-    /// The environment variable that the key was to come from, for texts.
+    /// Environment variable that the key should come from, for texts.
     pub api_key_env: Option<String>,
-    /// Whether its models are to be learned: none are configured.
+    /// True if its models must be learned because none are configured.
     pub learn_models: bool,
 }
 
-/// Where time comes from and where findings go. Cloned for each loop.
+/// Time source and outlets of the monitoring loops. Cloned for each loop.
 #[derive(Clone)]
 pub struct Senses {
-    /// The time.
+    /// Source of time.
     pub clock: Arc<dyn Clock>,
-    /// Where findings leave.
+    /// Outlet for results.
     pub outlet: FactOutlet,
-    /// Signs of life, also from the data plane.
+    /// Signs of life, including those from the data plane.
     pub vitals: Arc<Vitals>,
-    /// Counts what is spawned (HTTP/2 connections), so that a shutdown can wait for it.
+    /// Tracks spawned tasks (HTTP/2 connections), so that a shutdown can wait for them.
     pub tasks: TaskTracker,
     /// Ends the loops.
     pub stop: CancellationToken,
@@ -68,7 +66,7 @@ impl std::fmt::Debug for Senses {
     }
 }
 
-/// Intervals with ± 10 % jitter, so that the probes of a fleet, and of several routers, do not march in step.
+/// Intervals with ± 10 % jitter, so that the probes of a fleet, and of several routers, do not synchronise.
 #[derive(Debug)]
 pub(super) struct Schedule {
     interval: Duration,
@@ -76,7 +74,7 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    /// `salt` tells the loops of one replica apart.
+    /// Schedule of one loop. `salt` distinguishes the loops of one replica.
     pub(super) fn new(interval_ms: u64, seed: u64, replica: ReplicaId, salt: u64) -> Self {
         let seed = seed ^ (u64::from(replica.0) << 8) ^ salt;
         Self { interval: Duration::from_millis(interval_ms), random: ChaCha8Rng::seed_from_u64(seed) }
@@ -87,14 +85,14 @@ impl Schedule {
     }
 }
 
-/// Says each complaint once, until it changes or ends.
+/// Reports each warning once, until it changes or ends.
 #[derive(Debug, Default)]
 pub(super) struct Complaint {
     last: Option<String>,
 }
 
 impl Complaint {
-    /// `None`: all is well.
+    /// Reports the warning if it is new. `None`: all is well.
     pub(super) fn say(&mut self, text: Option<String>, watched: &Watched, senses: &Senses) {
         if self.last != text {
             if let Some(text) = &text {
@@ -105,28 +103,28 @@ impl Complaint {
     }
 }
 
-/// What is wrong with the key, where that is what the status says.
+/// Warning about the API key, if the status indicates one.
 pub(super) fn key_complaint(watched: &Watched, path: &str, status: StatusCode) -> Option<String> {
     if status != StatusCode::UNAUTHORIZED && status != StatusCode::FORBIDDEN {
         return None;
     }
     let (name, status) = (&watched.name, status.as_u16());
     let remedy = match (&watched.api_key_env, watched.endpoint.bearer().is_some()) {
-        (Some(variable), true) => format!("the key in {variable} is not accepted"),
-        (Some(variable), false) => format!("{variable} (api_key_env) holds no key"),
-        (None, _) => "it wants a key; name the variable that holds it with api_key_env".to_owned(),
+        (Some(variable), true) => format!("the engine rejects the API key in {variable}"),
+        (Some(variable), false) => format!("{variable} (api_key_env) contains no API key"),
+        (None, _) => "it requires an API key; set api_key_env to the variable that contains it".to_owned(),
     };
     Some(format!("replica {name} answers {status} to GET {path}: {remedy}"))
 }
 
-/// What answers does not have a page that the engine always has. It counts as alive all the same: a proxy before the
-/// engine may hide the page.
+/// Warning that a page is missing which the engine always has. The replica counts as alive all the same: a proxy in
+/// front of the engine may hide the page.
 pub(super) fn stranger_complaint(watched: &Watched, path: &str, status: StatusCode) -> Option<String> {
     (status == StatusCode::NOT_FOUND).then(|| {
         let (name, engine) = (&watched.name, watched.adapter.kind.name());
         format!(
-            "replica {name} answers 404 to GET {path}, which every {engine} has: if no engine listens there, mend `url`; \
-             `gorgo doctor` asks more"
+            "replica {name} answers 404 to GET {path}, which every {engine} has; check `url`, or run \
+             `gorgo doctor`"
         )
     })
 }

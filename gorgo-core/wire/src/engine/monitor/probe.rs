@@ -1,8 +1,8 @@
-//! The probe: how far a replica is, and whether it lives. One loop per replica, on a warm connection of its own.
+//! The probe: round trip and health of a replica. One loop per replica, on its own warm connection.
 //!
-//! What is measured is what a request on a warm connection pays: from handing a light GET to the open connection to
-//! the head of its answer. The first request on a fresh connection is a warm-up and not counted, and neither is
-//! connecting. (The reference probed through idle pool connections and read 2.3 to 3 times what requests paid.)
+//! The measured time is the network time of a request on a warm connection: from handing a light GET to the open
+//! connection to the head of its response. The first request on a fresh connection is a warm-up and not counted, and
+//! neither is connecting. (Probing through idle pool connections instead reads 2.3 to 3 times what requests pay.)
 
 use std::time::Duration;
 
@@ -12,32 +12,35 @@ use crate::engine::monitor::{Complaint, Schedule, Senses, Watched, key_complaint
 use gorgo_routing::config::Probe;
 use gorgo_routing::model::Clock;
 
-/// Longest answer that is read; a longer one is no light page.
+/// Longest response that is read; a longer one is no light page.
 const MOST_BYTES: usize = 1 << 20;
 
-/// What one probe found.
+/// Result of one probe.
 #[derive(Debug)]
 pub enum Probed {
-    /// An answer, of whatever status: any answer is a round trip.
+    /// Response of whatever status: any response is a round trip.
     Answered {
-        /// Request handed over to head received, ms.
+        /// Time from handing the request over to receiving the head, ms.
         rtt_ms: f64,
-        /// The answer.
+        /// Response.
         answer: Answer,
     },
-    /// No answer.
+    /// No response.
     Lost(GetError),
 }
 
-/// Probes once. Connects and warms up first where it must; a connection that the engine closed just then is no loss.
-/// An engine that closes after every answer is measured on its fresh connection, connecting left out.
+/// Probes once. Connects and warms up first if necessary; a connection that the engine closed just then does not count
+/// as a loss. An engine that closes after every response is measured on its fresh connection, without connecting.
 pub async fn probe_once(client: &mut Client, path: &str, limit: Duration, clock: &dyn Clock) -> Probed {
     let mut warmed = None;
+    // Twice: the kept connection may turn out to be closed, and the second round then uses a fresh one.
     for _ in 0..2 {
         if client.is_open().await {
             match client.get(path, MOST_BYTES, limit, clock).await {
+                // Closed between the check and the request, so the client dialled: a warm-up.
                 Ok(answer) if answer.fresh => warmed = Some(answer),
                 Ok(answer) => return answered(answer),
+                // The engine closed an idle connection, which says nothing about its health.
                 Err(GetError::Broken(_)) => {}
                 Err(lost) => return Probed::Lost(lost),
             }
@@ -64,11 +67,12 @@ fn answered(answer: Answer) -> Probed {
     Probed::Answered { rtt_ms: answer.head.millis_since(answer.sent), answer }
 }
 
-/// Probes a replica until `senses.stop`; returns only then, so a task that ends before is a defect to be reported.
+/// Probes a replica until `senses.stop`; returns only then, so a task that ends earlier is a defect to be reported.
 pub async fn probe_loop(watched: Watched, senses: Senses, config: Probe) {
     let mut schedule = Schedule::new(config.interval_ms, senses.seed, watched.replica, 1);
     let mut prober = Prober::new(watched, Duration::from_millis(config.timeout_ms), &senses);
     loop {
+        // Started before the step, so that the interval does not grow by the duration of the probe.
         let pause = tokio::time::sleep(schedule.next());
         let step = async {
             prober.step(&senses).await;
@@ -81,7 +85,7 @@ pub async fn probe_loop(watched: Watched, senses: Senses, config: Probe) {
     }
 }
 
-/// A replica's probe and its health.
+/// Probe of a replica, with its health.
 #[derive(Debug)]
 pub struct Prober {
     watched: Watched,
@@ -92,20 +96,22 @@ pub struct Prober {
 }
 
 impl Prober {
-    /// Nothing is sent yet. `limit`: a probe without an answer by then is lost.
+    /// Prober that has not sent anything yet. `limit`: a probe without a response by then is lost.
     #[must_use]
     pub fn new(watched: Watched, limit: Duration, senses: &Senses) -> Self {
         let client = Client::new(watched.endpoint.clone(), senses.tasks.clone());
         Self { watched, client, limit, health: Health::default(), complaint: Complaint::default() }
     }
 
-    /// Probes once and tells what it found.
+    /// Probes once and reports the result.
     pub async fn step(&mut self, senses: &Senses) {
         let (replica, path) = (self.watched.replica, self.watched.adapter.probe_path);
         let probed = probe_once(&mut self.client, path, self.limit, &*senses.clock).await;
         let at = senses.clock.now();
         let (rtt_ms, sign) = match &probed {
             Probed::Answered { rtt_ms, answer } => {
+                // A refusal is a round trip all the same; the warning only tells the operator about the key or the
+                // address.
                 let complaint = key_complaint(&self.watched, path, answer.status)
                     .or_else(|| stranger_complaint(&self.watched, path, answer.status));
                 self.complaint.say(complaint, &self.watched, senses);
@@ -115,7 +121,7 @@ impl Prober {
             Probed::Lost(error) if error.is_connect() => (None, Sign::Unreachable),
             Probed::Lost(_) => (None, Sign::Late),
         };
-        // Health first: who listens to the facts then knows the state in which this figure was taken.
+        // Health first: listeners to the facts then know the state in which this figure was measured.
         if let Some(change) = self.health.sign(at, sign, senses.vitals.last(replica)) {
             self.tell(change, &probed, senses);
         }
@@ -125,12 +131,13 @@ impl Prober {
     fn tell(&self, change: Change, probed: &Probed, senses: &Senses) {
         let (replica, name) = (self.watched.replica, &self.watched.name);
         if matches!(change, Change::Restarted | Change::Up { restarted: true }) {
-            let text = format!("replica {name} refused connections and answers again; its cache is taken for empty");
+            let text = format!("replica {name} refused connections and answers again; its cache is assumed empty");
             senses.outlet.restarted(replica, text);
         }
         match change {
             Change::Restarted => {}
             Change::Up { .. } => {
+                // Probes see a recovery before requests do, so the rest of an ejection is not waited out.
                 senses.vitals.ejections().probes_answer(replica);
                 senses.outlet.up(replica, format!("replica {name} answers probes"));
             }

@@ -1,5 +1,5 @@
-//! The scrape: how busy an engine says it is, its KV capacity, which models it serves, whether it restarted. One loop
-//! per replica, on a connection of its own beside the probe's: a metrics page of 50 KB would lie in the way of one.
+//! The scrape: load of an engine as it reports it, its KV capacity, its models, and restarts. One loop per replica, on
+//! a connection separate from the probe's: a metrics page of 50 KB would delay a probe.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,22 +16,23 @@ use gorgo_routing::model::{At, EngineReport};
 
 /// Longest page that is read, bytes: vLLM's are 54 KB.
 pub(in crate::engine) const MOST_BYTES: usize = 8 << 20;
-/// Age at which the model list is asked for again, ms.
+/// Age at which the model list is read again, ms.
 const MODELS_EVERY_MS: f64 = 60_000.0;
-/// Least time a page has to come, ms: an engine in the middle of a step answers late.
+/// Shortest time limit for a page, ms: an engine in the middle of a step answers late.
 const LEAST_LIMIT_MS: u64 = 2_000;
-/// A counter below this share of its last value has begun anew. Not simply "below": a page that misses one of several
+/// A counter below this share of its last value has restarted. Not simply "below": a page that lacks one of several
 /// label sets would cost a whole prefix index.
 const BEGAN_ANEW: f64 = 0.5;
 /// Start times closer than this are the same start, seconds.
 const SAME_START_SECS: f64 = 1.0;
 
-/// Scrapes a replica until `senses.stop`; returns only then, so a task that ends before is a defect to be reported.
+/// Scrapes a replica until `senses.stop`; returns only then, so a task that ends earlier is a defect to be reported.
 pub async fn scrape_loop(watched: Watched, senses: Senses, config: Scrape) {
     let mut schedule = Schedule::new(config.interval_ms, senses.seed, watched.replica, 2);
     let limit = Duration::from_millis(config.interval_ms.max(LEAST_LIMIT_MS));
     let mut scraper = Scraper::new(watched, limit, &senses);
     loop {
+        // Started before the step, so that the interval does not grow by the duration of the scrape.
         let pause = tokio::time::sleep(schedule.next());
         let step = async {
             scraper.step(&senses).await;
@@ -44,18 +45,18 @@ pub async fn scrape_loop(watched: Watched, senses: Senses, config: Scrape) {
     }
 }
 
-/// A replica's scrape: what it saw last, to see what changed.
+/// Scrape of a replica, with the last results, to detect changes.
 #[derive(Debug)]
 pub struct Scraper {
     watched: Watched,
     client: Client,
     limit: Duration,
-    /// Where a redirect led, so that it is followed once and not each time.
+    /// Target of a redirect, so that it is followed once and not each time.
     moved: Option<String>,
     last: Option<(At, Page)>,
     models_at: Option<At>,
     capacity_known: bool,
-    /// `None` until it was asked since the engine started.
+    /// `None` until they were read since the engine started.
     limits: Option<Limits>,
     failed: bool,
     page_complaint: Complaint,
@@ -63,7 +64,7 @@ pub struct Scraper {
 }
 
 impl Scraper {
-    /// Nothing is sent yet. `limit`: a page that has not come by then is given up.
+    /// Scraper that has not sent anything yet. `limit`: a page that has not arrived by then is abandoned.
     #[must_use]
     pub fn new(watched: Watched, limit: Duration, senses: &Senses) -> Self {
         Self {
@@ -81,8 +82,9 @@ impl Scraper {
         }
     }
 
-    /// Reads the metrics page if the engine has one, and the models if they are due; tells what it found.
+    /// Reads the metrics page if the engine has one, and the models if they are due; reports the results.
     pub async fn step(&mut self, senses: &Senses) {
+        // Before the page, whose report includes the limits.
         let asked = self.watched.adapter.limits.as_ref().filter(|_| self.limits.is_none());
         if let Some(page) = asked {
             self.limits(page, senses).await;
@@ -114,17 +116,19 @@ impl Scraper {
                 let read = metrics::read(&answer.body, page.series);
                 let empty = read.is_empty().then(|| {
                     let (name, engine) = (&self.watched.name, self.watched.adapter.kind.name());
-                    format!("replica {name}: GET {path} has no metric of {engine}; is `engine` right?")
+                    format!("replica {name}: GET {path} has no metrics of {engine}; check `engine`")
                 });
                 (Some(read), empty)
             }
             Ok((answer, _)) => {
+                // The redirect may be what is wrong now, so the next scrape starts from the configured path.
                 self.moved = None;
                 (None, Some(self.refused_page(page, &path, answer.status)))
             }
-            // An engine that is late or gone is the probe's to tell; the readings grow old by themselves.
+            // The probe reports an engine that is late or gone; the readings become stale by themselves.
             Err(_) => (None, None),
         };
+        // Without an answer the last warning remains in force; it must not be repeated after each lost page.
         if read.is_some() || complaint.is_some() {
             self.page_complaint.say(complaint, &self.watched, senses);
         }
@@ -147,7 +151,7 @@ impl Scraper {
         })
     }
 
-    /// An engine that comes back may serve other models.
+    /// Notes a failure or a recovery. An engine that comes back may serve other models.
     fn failed_or_back(&mut self, failed: bool) {
         if self.failed && !failed {
             self.models_at = None;
@@ -156,20 +160,22 @@ impl Scraper {
         self.failed = failed;
     }
 
-    /// The report of a page, completed by what the pages before it said.
+    /// Report of a page, completed from the pages before it.
     fn take(&mut self, at: At, mut page: Page, senses: &Senses) -> EngineReport {
         let replica = self.watched.replica;
         if let Some((last_at, last)) = &self.last {
             if began_anew(last, &page) {
                 let name = &self.watched.name;
-                let text = format!("replica {name}: its counters or its start time say that the engine restarted");
+                let text = format!("replica {name}: the engine restarted (by its counters or its start time)");
                 senses.outlet.restarted(replica, text);
+                // The new process may serve other models with other limits.
                 self.models_at = None;
                 self.limits = None;
             } else if let (None, Some(before), Some(now)) =
                 (page.report.throughput, last.generated_tokens_total, page.generated_tokens_total)
                 && at > *last_at
             {
+                // An engine without a rate on its page: computed from the counter.
                 page.report.throughput = Some((now - before).max(0.0) / at.since(*last_at).as_secs_f64());
             }
         }
@@ -191,7 +197,7 @@ impl Scraper {
                 None => (
                     None,
                     Some(format!(
-                        "replica {}: GET {path} is no list of models: what listens there is no engine; is `url` right?",
+                        "replica {}: GET {path} returned no list of models, so no engine listens there; check `url`",
                         self.watched.name
                     )),
                 ),
@@ -199,10 +205,11 @@ impl Scraper {
             Ok((status, _)) => {
                 let text = key_complaint(&self.watched, path, status).unwrap_or_else(|| {
                     let (name, status) = (&self.watched.name, status.as_u16());
-                    format!("replica {name} answers {status} to GET {path}: name its models with `models`; if no engine listens there, mend `url`")
+                    format!("replica {name} answers {status} to GET {path}; list its models in `models` or check `url`")
                 });
                 (None, Some(text))
             }
+            // Lost: the list is still due and is read with the next step.
             Err(_) => return,
         };
         self.models_complaint.say(complaint, &self.watched, senses);
@@ -214,12 +221,13 @@ impl Scraper {
         }
     }
 
-    /// The metrics page did not tell the capacity, or is switched off.
+    /// Reads the capacity from its own page, because the metrics page lacks it or is switched off.
     async fn capacity(&mut self, page: &CapacityPage, senses: &Senses) {
         let Ok((status, body)) = self.get(page.path, senses).await else { return };
-        // Whatever it says, it would say again.
+        // Read once: another answer would say the same.
         self.capacity_known = true;
         if let Some(tokens) = status.is_success().then(|| whole_member(&body, page.member)).flatten() {
+            // Added to the last report, so that the store's row keeps the engine's other figures.
             let report = match &mut self.last {
                 Some((_, last)) => {
                     last.report.kv_capacity_tokens = Some(tokens);
@@ -232,14 +240,14 @@ impl Scraper {
         }
     }
 
-    /// How many requests the engine decodes cheaply, and runs.
+    /// Reads how many requests the engine decodes cheaply, and how many it runs.
     async fn limits(&mut self, page: &LimitsPage, senses: &Senses) {
         let Ok((status, body)) = self.get(page.path, senses).await else { return };
-        // Whatever it says, it would say again until it restarts.
+        // Read once: it would say the same until the engine restarts.
         self.limits = Some(if status.is_success() { limits::read(page, &body) } else { Limits::default() });
     }
 
-    /// There is no metrics page to say it with.
+    /// Reports the limits by themselves if there is no metrics page to report them with.
     fn say_limits(&self, senses: &Senses) {
         if let Some(limits) = self.limits.filter(|limits| *limits != Limits::default()) {
             let Limits { decode_batch, max_running } = limits;
@@ -284,7 +292,7 @@ pub(in crate::engine) fn model_names(body: &[u8]) -> Option<Vec<Arc<str>>> {
     Some(list.data.into_iter().map(|model| model.id.into()).collect())
 }
 
-/// The first whole number that is the value of a member of that name, however deep.
+/// First whole number among the members of that name, at any depth.
 fn whole_member(body: &[u8], member: &str) -> Option<u64> {
     fn find(value: &serde_json::Value, member: &str) -> Option<u64> {
         match value {

@@ -1,6 +1,6 @@
-//! Reads a compressed stream of events as it passes. Only observed: the client gets the engine's own bytes.
+//! Reads a compressed stream of events as it passes. Only observes: the client gets the engine's own bytes.
 //!
-//! gorgo asks engines for plain answers; this is for those that compress all the same.
+//! gorgo asks engines for uncompressed responses; this is for engines that compress anyway.
 
 use std::io::{self, Write};
 
@@ -11,11 +11,11 @@ use crate::engine::stream::events::Dialect;
 use crate::engine::stream::{Observed, StreamReader};
 use gorgo_routing::model::At;
 
-/// A reader behind a decompressor.
+/// Reader behind a decompressor.
 #[derive(Debug)]
 pub struct PackedReader {
     decoder: Decoder,
-    /// Unpacking failed; what was seen before that stands.
+    /// Decompression failed; earlier observations remain valid.
     failed: bool,
 }
 
@@ -25,7 +25,7 @@ enum Decoder {
     Deflate(ZlibDecoder<Feed>),
 }
 
-/// Takes the plain bytes, at most a decoder's buffer at a time, so that nothing piles up.
+/// Takes the decompressed bytes, at most a decoder's buffer at a time, so that nothing accumulates.
 #[derive(Debug)]
 struct Feed {
     reader: StreamReader,
@@ -35,6 +35,7 @@ struct Feed {
 
 impl Write for Feed {
     fn write(&mut self, plain: &[u8]) -> io::Result<usize> {
+        // The reader's output is discarded: the client gets the compressed bytes.
         self.reader.push(&Bytes::copy_from_slice(plain), self.at, &mut self.passed);
         self.passed.clear();
         Ok(plain.len())
@@ -46,9 +47,10 @@ impl Write for Feed {
 }
 
 impl PackedReader {
-    /// A reader for this `Content-Encoding`; `None` for one that gorgo cannot unpack.
+    /// Reader for this `Content-Encoding`; `None` for one that gorgo cannot decompress.
     #[must_use]
     pub fn new(encoding: &[u8], dialect: Option<Dialect>) -> Option<Self> {
+        // Nothing can be removed from a compressed stream, so usage is not withheld.
         let feed = Feed { reader: StreamReader::new(dialect, false), at: At(0), passed: Vec::new() };
         let decoder = match encoding.trim_ascii().to_ascii_lowercase().as_slice() {
             b"gzip" | b"x-gzip" => Decoder::Gzip(GzDecoder::new(feed)),
@@ -72,32 +74,35 @@ impl PackedReader {
         }
     }
 
-    /// What was seen so far.
+    /// Observations so far.
     #[must_use]
     pub fn observed(&self) -> &Observed {
         self.feed().reader.observed()
     }
 
-    /// Whether the stream's end can be judged: it was unpacked without a fault, and its dialect is known.
+    /// Returns `true` if the stream's end can be judged: it was decompressed without an error, and its format is known.
     #[must_use]
     pub fn readable(&self) -> bool {
         !self.failed && self.feed().reader.dialect().is_some()
     }
 
-    /// Reads the next bytes, received `at`.
+    /// Reads the next bytes, received at `at`.
     pub fn push(&mut self, packed: &[u8], at: At) {
         if self.failed {
             return;
         }
+        // Set before writing: the decoder calls `write` with no room for a time.
         self.feed_mut().at = at;
         let unpacked = match &mut self.decoder {
+            // Flushed each time, or the decoder would keep events back and their times would be wrong.
             Decoder::Gzip(decoder) => decoder.write_all(packed).and_then(|()| decoder.flush()),
             Decoder::Deflate(decoder) => decoder.write_all(packed).and_then(|()| decoder.flush()),
         };
+        // A damaged stream cannot be resumed; the bytes still pass to the client.
         self.failed = unpacked.is_err();
     }
 
-    /// The stream ended.
+    /// Ends the stream.
     pub fn finish(&mut self, at: At) {
         let feed = self.feed_mut();
         feed.reader.finish(at, &mut feed.passed);

@@ -1,7 +1,7 @@
-//! What one event of a stream says: generated content, an end, an error, usage.
+//! Reads one event of a stream: generated content, an end, an error, usage.
 //!
-//! Most events are only scanned for a few keys: an unescaped quote cannot stand inside a JSON string, so `"content"`
-//! followed by a colon is that member and nothing else. Only events with a usage object or an error are parsed.
+//! Most events are only scanned for a few keys: an unescaped quote cannot occur inside a JSON string, so `"content"`
+//! followed by a colon is always that member. Only events with a usage object or an error are parsed.
 
 use std::sync::LazyLock;
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::engine::stream::usage::Envelope;
 use gorgo_routing::model::{ApiPath, Usage};
 
-/// The shape of a stream's events.
+/// Format of a stream's events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Dialect {
     /// `POST /v1/chat/completions`
@@ -27,7 +27,7 @@ pub enum Dialect {
 }
 
 impl Dialect {
-    /// The dialect of an API; `None` where it has none that gorgo reads.
+    /// Format of an API; `None` if it has none that gorgo reads.
     #[must_use]
     pub const fn of(path: ApiPath) -> Option<Self> {
         match path {
@@ -41,27 +41,27 @@ impl Dialect {
     }
 }
 
-/// An error that came as an event of a stream that had begun with 200.
+/// Error that arrived as an event, in a stream that had begun with 200.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamError {
-    /// The HTTP status that the event names, where it names one.
+    /// HTTP status that the event names, if any.
     pub code: Option<u16>,
 }
 
-/// What an event said.
+/// Summary of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(in crate::engine) struct Seen {
-    /// It carried generated content.
+    /// Has generated content.
     pub(in crate::engine) content: bool,
-    /// It said that generation ended.
+    /// Reports that generation ended.
     pub(in crate::engine) finished: bool,
-    /// It was the end marker of the stream.
+    /// Marks the end of the stream.
     pub(in crate::engine) done: bool,
-    /// It was an error.
+    /// Reports an error.
     pub(in crate::engine) error: Option<StreamError>,
-    /// It carried token counts.
+    /// Has token counts.
     pub(in crate::engine) usage: Option<Usage>,
-    /// It carried nothing else.
+    /// Has token counts and nothing else.
     pub(in crate::engine) only_usage: bool,
 }
 
@@ -94,7 +94,7 @@ keys! {
 }
 
 impl Key {
-    /// Where the values of this member begin, first to last.
+    /// Values of this member, first to last.
     fn values<'a>(&'a self, json: &'a [u8]) -> impl Iterator<Item = &'a [u8]> + 'a {
         let finder = &*self.0;
         let mut from = 0;
@@ -103,6 +103,7 @@ impl Key {
                 let key = json.get(from..)?;
                 let after = from + finder.find(key)? + finder.needle().len();
                 from = after;
+                // Without a colon it is a string value, not a key.
                 if let Some(b':') = json[after..].trim_ascii_start().first() {
                     return Some(json[after..].trim_ascii_start()[1..].trim_ascii_start());
                 }
@@ -110,7 +111,7 @@ impl Key {
         })
     }
 
-    /// Whether it stands anywhere with a value that is not null, false, empty or a number.
+    /// Returns `true` if the member occurs with a value that is not null, false, empty or a number.
     fn filled(&self, json: &[u8]) -> bool {
         self.values(json).any(|value| match value {
             [b'"', rest @ ..] => !rest.starts_with(b"\""),
@@ -120,12 +121,12 @@ impl Key {
         })
     }
 
-    /// Whether it stands anywhere with an object as its value.
+    /// Returns `true` if the member occurs with an object as its value.
     fn object(&self, json: &[u8]) -> bool {
         self.values(json).any(|value| value.starts_with(b"{"))
     }
 
-    /// Whether it stands anywhere with exactly this string as its value.
+    /// Returns `true` if the member occurs with exactly this string as its value.
     fn is(&self, json: &[u8], text: &[u8]) -> bool {
         self.values(json).any(|value| {
             value
@@ -136,14 +137,15 @@ impl Key {
     }
 }
 
-/// Whether an event with this data could be the extra usage chunk: cheap, errs towards yes.
+/// Returns `true` if an event with this data could be the extra usage chunk. Cheap; may err towards `true`.
 pub(in crate::engine) fn may_be_usage(data: &[u8]) -> bool {
     USAGE.object(data)
 }
 
-/// Reads one event. `name` is its `event:` field, empty where it has none.
+/// Reads one event. `name` is its `event:` field, empty if there is none.
 pub(in crate::engine) fn look(dialect: Option<Dialect>, name: &[u8], data: &[u8]) -> Seen {
     let mut seen = Seen::default();
+    // The end marker of OpenAI's streams is no JSON.
     if data.trim_ascii() == b"[DONE]" {
         seen.done = true;
         return seen;
@@ -151,6 +153,7 @@ pub(in crate::engine) fn look(dialect: Option<Dialect>, name: &[u8], data: &[u8]
     let named = |kind: &[u8]| name == kind || (name.is_empty() && TYPE.is(data, kind));
     match dialect {
         Some(Dialect::Chat) => {
+            // Any of these counts: which member carries content depends on the model and on the engine's parsers.
             seen.content = [&CONTENT, &REASONING_CONTENT, &REASONING, &TOOL_CALLS, &REFUSAL, &FUNCTION_CALL, &AUDIO]
                 .into_iter()
                 .any(|key| key.filled(data));
@@ -166,12 +169,14 @@ pub(in crate::engine) fn look(dialect: Option<Dialect>, name: &[u8], data: &[u8]
         }
         Some(Dialect::Messages) => {
             seen.content = (named(b"content_block_delta")
+                // The start of a tool call is generated content, although its arguments follow later.
                 && [&TEXT, &THINKING, &PARTIAL_JSON].into_iter().any(|key| key.filled(data)))
                 || (named(b"content_block_start") && TYPE.is(data, b"tool_use"));
             seen.done = named(b"message_stop");
             seen.finished = seen.done || (named(b"message_delta") && STOP_REASON.filled(data));
         }
         Some(Dialect::Responses) => {
+            // Without an `event:` field the kind is in the member `type`.
             let kind_is_delta = if name.is_empty() {
                 TYPE.values(data).any(|value| {
                     let kind = value.get(1..).unwrap_or_default();
@@ -193,20 +198,23 @@ pub(in crate::engine) fn look(dialect: Option<Dialect>, name: &[u8], data: &[u8]
         && let Some(envelope) = Envelope::parse(data)
     {
         if failed {
+            // Generated text can look like an error, so the members decide unless the event's name says it.
             seen.error = error_of(&envelope, name == b"error" || !ERROR.filled(data));
         }
         if counted {
             seen.usage = Some(envelope.usage()).filter(|usage| *usage != Usage::default());
+            // Only these two APIs send usage in an extra chunk, so only there may an event be removed.
             let extra_chunk = matches!(dialect, Some(Dialect::Chat | Dialect::Completions));
             seen.only_usage = extra_chunk && seen.error.is_none() && envelope.only_usage();
         }
     } else if failed && name == b"error" {
+        // Not JSON, but named `error`: still an error.
         seen.error = Some(StreamError { code: None });
     }
     seen
 }
 
-/// The error of an event. `certain`: the event says so by its name or type, whatever its members.
+/// Error of an event. `certain`: the event reports it by its name or type, whatever its members.
 fn error_of(envelope: &Envelope<'_>, certain: bool) -> Option<StreamError> {
     let named = envelope.error.clone().filter(|error| !error.is_null()).or_else(|| envelope.nested_error());
     if named.is_none() && !certain {

@@ -1,28 +1,28 @@
-//! Gaps between the content events of one stream, µs, in bounded memory; and how many of them lie within each of eight
-//! bounds, which counts every gap.
+//! Gaps between the content events of one stream, µs, in bounded memory, and a histogram over eight bounds that counts
+//! every gap.
 //!
-//! The first [`KEPT`] gaps are kept exactly. Beyond that every second one is dropped and only every second, then
-//! every fourth … is taken: an evenly spaced sample of the whole stream, without randomness.
+//! The first [`KEPT`] gaps are kept exactly. Beyond that every second one is dropped and only every second, then every
+//! fourth … is kept: an evenly spaced sample of the whole stream, without randomness.
 
 use std::time::Duration;
 
 use gorgo_routing::model::{ITL_BOUNDS_MS, ItlCounts};
 
-/// Gaps kept per stream at most: 32 KiB.
+/// Most gaps kept per stream: 32 KiB.
 const KEPT: usize = 8_192;
 
-/// The gaps of one stream.
+/// Gaps of one stream.
 #[derive(Debug, Clone, Default)]
 pub struct Gaps {
     kept: Vec<u32>,
-    /// 2^`halvings` gaps stand behind each kept one.
+    /// Each kept gap represents 2^`halvings` gaps.
     halvings: u32,
     seen: u64,
     counts: ItlCounts,
 }
 
 impl Gaps {
-    /// Takes one gap.
+    /// Adds one gap.
     pub fn push(&mut self, gap: Duration) {
         let within = ITL_BOUNDS_MS.iter().position(|bound| gap <= Duration::from_millis(*bound));
         self.counts[within.unwrap_or(ITL_BOUNDS_MS.len())] += 1;
@@ -31,6 +31,7 @@ impl Gaps {
         if !taken {
             return;
         }
+        // Keeping the first of each pair leaves exactly the gaps that the doubled step would have kept from the start.
         if self.kept.len() == KEPT {
             let mut nth = 0_usize;
             self.kept.retain(|_| {
@@ -42,14 +43,13 @@ impl Gaps {
         self.kept.push(u32::try_from(gap.as_micros()).unwrap_or(u32::MAX));
     }
 
-    /// How many gaps lie within each of [`ITL_BOUNDS_MS`] and above the one before, and beyond the last; `None` without
-    /// gaps.
+    /// Number of gaps in each bucket of [`ITL_BOUNDS_MS`], and beyond the last; `None` without gaps.
     #[must_use]
     pub fn counts(&self) -> Option<ItlCounts> {
         (self.seen > 0).then_some(self.counts)
     }
 
-    /// The quantile `per_mille` / 1000 by nearest rank, µs; `None` without gaps.
+    /// Quantile `per_mille` / 1000 by nearest rank, µs; `None` without gaps.
     #[must_use]
     pub fn quantile(&self, per_mille: usize) -> Option<u32> {
         if self.kept.is_empty() {

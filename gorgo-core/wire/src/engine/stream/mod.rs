@@ -2,11 +2,11 @@
 //!
 //! Reads an engine's server-sent events as they pass, and passes the bytes on.
 //!
-//! Every byte goes on as it came, with one exception: when gorgo asked the engine for usage and the client did not, the
-//! event that carries nothing but usage is taken out. For that alone bytes are held back, at most those of one
-//! event that is not decided yet; the event is let go as soon as a complete line shows that it is another one.
+//! Every byte passes as it came, with one exception: when gorgo asked the engine for usage and the client did not, the
+//! event that carries only usage is removed. Only for that are bytes withheld, at most those of one undecided event; an
+//! event is released as soon as a complete line shows that it is another one.
 //!
-//! Pure: bytes and moments in, bytes and observations out. [`gorgo_routing::parse::sse`] finds the events.
+//! Pure: bytes and times in, bytes and observations out. [`gorgo_routing::parse::sse`] finds the events.
 
 pub(super) mod compressed;
 pub(super) mod events;
@@ -24,34 +24,34 @@ use super::stream::usage::merge;
 use gorgo_routing::model::{At, Usage};
 use gorgo_routing::parse::sse::{SseEvent, SseReader, SseSink};
 
-/// An event longer than this is not read any more, and nothing after it; its bytes still pass. Bytes.
+/// Length beyond which an event, and everything after it, is no longer read; its bytes still pass. Bytes.
 const MAX_EVENT: usize = 8 << 20;
 
-/// What was seen of a stream so far.
+/// Observations of a stream so far.
 #[derive(Debug, Clone, Default)]
 pub struct Observed {
-    /// First generated content of any kind; a role or an empty delta is none.
+    /// Time of the first generated content of any kind; a role or an empty delta is none.
     pub first_content: Option<At>,
-    /// Last generated content.
+    /// Time of the last generated content.
     pub last_content: Option<At>,
     /// Events with generated content.
     pub content_events: u64,
     /// Gaps between them.
     pub gaps: Gaps,
-    /// What the engine counted.
+    /// Token counts of the engine.
     pub usage: Usage,
-    /// The stream's end marker came (`[DONE]`, `message_stop`, `response.completed`).
+    /// The stream's end marker was seen (`[DONE]`, `message_stop`, `response.completed`).
     pub done: bool,
-    /// Generation said that it ended (a finish reason).
+    /// A finish reason was seen.
     pub finished: bool,
-    /// The first error event.
+    /// First error event.
     pub error: Option<StreamError>,
     /// An event was too long to read; nothing after it was observed.
     pub unread: bool,
 }
 
 impl Observed {
-    /// Mean time between tokens: (last − first content) / (tokens − 1); `None` for fewer than two tokens, and where the
+    /// Mean time between tokens: (last − first content) / (tokens − 1); `None` for fewer than two tokens, or if the
     /// engine did not count them.
     #[must_use]
     pub fn mean_gap(&self) -> Option<Duration> {
@@ -62,6 +62,7 @@ impl Observed {
     fn take(&mut self, seen: &Seen, at: At) {
         if seen.content {
             if let Some(last) = self.last_content {
+                // Between events and not between tokens: an event may carry several.
                 self.gaps.push(at.since(last));
             }
             self.first_content.get_or_insert(at);
@@ -77,38 +78,38 @@ impl Observed {
     }
 }
 
-/// Whether the bytes of the event being read wait for a decision.
+/// State of the event being read: whether its bytes are withheld.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Hold {
-    /// Between events, or nothing is ever held.
+    /// Between events, or nothing is ever withheld.
     Idle,
-    /// This event may be the one to take out.
+    /// This event may be the one to remove.
     Undecided,
     /// This event passes.
     Passing,
 }
 
-/// An incremental reader of one stream.
+/// Incremental reader of one stream.
 #[derive(Debug)]
 pub struct StreamReader {
     events: SseReader,
     view: StreamView,
 }
 
-/// What is known of the stream, and what is held back of it.
+/// Observations of the stream, and its withheld bytes.
 #[derive(Debug)]
 struct StreamView {
     dialect: Option<Dialect>,
     withhold_usage: bool,
     observed: Observed,
-    /// The last line ended an event that was taken out.
+    /// The last line ended an event that was removed.
     took_out: bool,
     hold: Hold,
     held: Vec<Bytes>,
 }
 
 impl StreamReader {
-    /// A reader at the head of a stream. `withhold_usage`: take out the event that carries nothing but usage.
+    /// Reader at the start of a stream. `withhold_usage`: remove the event that carries only usage.
     #[must_use]
     pub fn new(dialect: Option<Dialect>, withhold_usage: bool) -> Self {
         let view = StreamView {
@@ -122,40 +123,44 @@ impl StreamReader {
         Self { events: SseReader::default(), view }
     }
 
-    /// What was seen so far.
+    /// Observations so far.
     #[must_use]
     pub const fn observed(&self) -> &Observed {
         &self.view.observed
     }
 
-    /// The shape of the events.
+    /// Format of the events.
     #[must_use]
     pub const fn dialect(&self) -> Option<Dialect> {
         self.view.dialect
     }
 
-    /// Whether the bytes passed on so far end between two events, so that another event may follow.
+    /// Returns `true` if the bytes passed on so far end between two events, so that another event may follow.
     #[must_use]
     pub fn between_events(&self) -> bool {
         self.view.hold == Hold::Undecided || (self.events.is_between_events() && !self.view.observed.unread)
     }
 
-    /// Reads the next bytes, received `at`. What may go on to the client is appended to `out`, without copying.
+    /// Reads the next bytes, received at `at`. Bytes that may go on to the client are appended to `out`, without
+    /// copying.
     pub fn push(&mut self, chunk: &Bytes, at: At, out: &mut Vec<Bytes>) {
         if chunk.is_empty() {
             return;
         }
+        // The parser was reset inside an event, so nothing after that can be parsed.
         if self.view.observed.unread {
             out.push(chunk.clone());
             return;
         }
         let mut pass = Pass { view: &mut self.view, chunk, at, out, from: 0, hold_from: 0 };
         self.events.push(chunk, &mut pass);
+        // A stream without the end of an event must not fill the memory.
         if self.events.kept_bytes() > MAX_EVENT {
             pass.view.observed.unread = true;
             self.events.forget();
             pass.release();
         }
+        // Slices of the engine's buffer, not copies: withholding needs no extra memory.
         if pass.view.hold == Hold::Undecided {
             pass.emit(pass.hold_from);
             pass.view.held.push(chunk.slice(pass.hold_from..));
@@ -164,7 +169,7 @@ impl StreamReader {
         }
     }
 
-    /// The stream ended: reads what stands after its last line end, and lets go what is still held.
+    /// Ends the stream: reads the rest after its last line end, and releases withheld bytes.
     pub fn finish(&mut self, at: At, out: &mut Vec<Bytes>) {
         if self.view.observed.unread {
             return;
@@ -173,20 +178,20 @@ impl StreamReader {
         self.events.finish(&mut Pass { view: &mut self.view, chunk: &chunk, at, out, from: 0, hold_from: 0 });
     }
 
-    /// Drops what is held: the stream broke inside an event.
+    /// Drops withheld bytes: the stream broke inside an event.
     pub fn drop_held(&mut self) {
         self.view.held.clear();
     }
 }
 
-/// One chunk on its way through: the part of it that was not passed on, held or taken out yet.
+/// One chunk on its way through: the part of it that was not yet passed on, withheld or removed.
 struct Pass<'a> {
     view: &'a mut StreamView,
     chunk: &'a Bytes,
     at: At,
     out: &'a mut Vec<Bytes>,
     from: usize,
-    /// Where in the chunk the held bytes begin; 0 where they began in an earlier one.
+    /// Start of the withheld bytes in the chunk; 0 if they began in an earlier one.
     hold_from: usize,
 }
 
@@ -208,24 +213,27 @@ impl Pass<'_> {
 
 impl SseSink for Pass<'_> {
     fn line_feed_belongs_to_last(&mut self) {
+        // A `\r\n` split between two chunks: its `\n` belongs to the event that was removed.
         if self.view.took_out {
             self.from = 1;
         }
     }
 
     fn line_ends(&mut self) {
+        // Only a `\n` directly after the removed event belongs to it.
         self.view.took_out = false;
     }
 
     fn line_begins(&mut self, first_byte: u8, position: usize) {
+        // A comment (`:`) is not part of an event and passes at once, as keep-alives should.
         if self.view.withhold_usage && self.view.hold == Hold::Idle && first_byte != b':' {
             self.view.hold = Hold::Undecided;
             self.hold_from = position;
         }
     }
 
-    /// Lets an event go whose first data line is complete and is not usage. Only a JSON text spread over several data
-    /// lines stays undecided until the event ends.
+    /// Releases an event whose first data line is complete and is not usage. Only a JSON text that is spread over
+    /// several data lines remains undecided until the event ends.
     fn line_read(&mut self, event: &SseEvent<'_>) {
         if self.view.hold != Hold::Undecided || event.data_lines != 1 {
             return;
@@ -245,6 +253,7 @@ impl SseSink for Pass<'_> {
             take_out = seen.only_usage;
         }
         if self.view.hold == Hold::Undecided && take_out {
+            // Everything before the event passes, then the event is skipped.
             self.emit(self.hold_from);
             self.from = next;
             self.view.held.clear();

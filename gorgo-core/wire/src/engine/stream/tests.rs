@@ -9,7 +9,7 @@ fn config(seed: u64) -> Config {
     Config { rng_seed: RngSeed::Fixed(seed), failure_persistence: None, cases: 256, ..Config::default() }
 }
 
-/// Feeds the pieces, one millisecond apart from `start`; `step` 0 gives all of them the same moment.
+/// Feeds the pieces, one millisecond apart from `start`; `step` 0 gives all of them the same time.
 fn feed(reader: &mut StreamReader, pieces: &[&[u8]], step: u64) -> Vec<u8> {
     let mut out = Vec::new();
     for (index, piece) in pieces.iter().enumerate() {
@@ -42,7 +42,7 @@ fn without_usage(text: &str) -> String {
     format!("{}{}", &text[..from], &text[to..])
 }
 
-/// What must not depend on the chunking.
+/// Results that must not depend on the chunking.
 fn essence(observed: &Observed) -> (Option<At>, u64, Usage, bool, bool, Option<StreamError>) {
     (observed.first_content, observed.content_events, observed.usage, observed.done, observed.finished, observed.error)
 }
@@ -223,7 +223,7 @@ fn gaps_are_between_content_events() {
     assert_eq!(reader.observed().mean_gap(), None);
 }
 
-/// One line of a stream: legal and less legal forms.
+/// One line of a stream, in legal and less legal forms.
 fn line() -> impl Strategy<Value = String> {
     prop_oneof![
         Just(String::new()),

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use gorgo_routing::model::Usage;
 
-/// The members of an event or an answer that gorgo reads; everything else is skipped, not built.
+/// Members of an event or a response that gorgo reads; everything else is skipped, not built.
 #[derive(Debug, Deserialize)]
 pub(in crate::engine) struct Envelope<'a> {
     #[serde(default)]
@@ -41,9 +41,10 @@ impl<'a> Envelope<'a> {
         serde_json::from_slice(json).ok()
     }
 
-    /// The counts, wherever they stand.
+    /// Counts from whichever members have them.
     pub(in crate::engine) fn usage(&self) -> Usage {
         let mut usage = Usage::default();
+        // Outer counts are merged later and so take precedence over nested ones.
         for nested in [self.response, self.message].into_iter().flatten() {
             if let Ok(Inner { usage: Some(value), .. }) = serde_json::from_str(nested.get()) {
                 merge(&mut usage, counts(&value));
@@ -55,19 +56,21 @@ impl<'a> Envelope<'a> {
         usage
     }
 
-    /// Whether it says nothing but usage: the extra chunk of `stream_options.include_usage`.
+    /// Returns `true` if there is nothing but usage: the extra chunk of `stream_options.include_usage`.
     pub(in crate::engine) fn only_usage(&self) -> bool {
+        // A chunk with choices also carries content or a finish reason.
         self.usage.as_ref().is_some_and(Value::is_object) && self.choices.as_ref().is_none_or(Vec::is_empty)
     }
 
-    /// The error of a failed response, where the event carries one.
+    /// Error of a failed response, if the event has one.
     pub(in crate::engine) fn nested_error(&self) -> Option<Value> {
         let inner: Inner = serde_json::from_str(self.response?.get()).ok()?;
         inner.error
     }
 }
 
-/// Takes over what `later` knows. A later zero does not undo a prompt count: Anthropic's closing event may omit it.
+/// Takes over the counts of `later`. A later zero does not replace a prompt count: Anthropic's closing event may omit
+/// it.
 pub(in crate::engine) fn merge(usage: &mut Usage, later: Usage) {
     if later.prompt_tokens.is_some_and(|tokens| tokens > 0 || usage.prompt_tokens.is_none()) {
         usage.prompt_tokens = later.prompt_tokens;
@@ -80,16 +83,17 @@ pub(in crate::engine) fn merge(usage: &mut Usage, later: Usage) {
     }
 }
 
-/// Reads one usage object of any dialect.
+/// Reads one usage object of any API.
 pub(in crate::engine) fn counts(usage: &Value) -> Usage {
     let count = |name: &str| usage.get(name).and_then(tokens);
     let detail = |name: &str| usage.get(name).and_then(|details| details.get("cached_tokens")).and_then(tokens);
     let (written, read) = (count("cache_creation_input_tokens"), count("cache_read_input_tokens"));
-    // Anthropic counts cached tokens apart from `input_tokens`; everybody else counts them in.
+    // Anthropic counts cached tokens separately from `input_tokens`; all others include them.
     let apart = written.unwrap_or(0).saturating_add(read.unwrap_or(0));
     Usage {
         prompt_tokens: count("prompt_tokens")
             .or_else(|| count("input_tokens").map(|tokens| tokens.saturating_add(apart))),
+        // Each API has its own place for the figure; the first that is present counts.
         cached_tokens: detail("prompt_tokens_details")
             .or_else(|| detail("input_tokens_details"))
             .or_else(|| count("cached_tokens"))
@@ -99,6 +103,7 @@ pub(in crate::engine) fn counts(usage: &Value) -> Usage {
 }
 
 fn tokens(value: &Value) -> Option<u32> {
+    // More than a u32 holds is nonsense, but must not wrap into a plausible number.
     value.as_u64().map(|tokens| u32::try_from(tokens).unwrap_or(u32::MAX))
 }
 

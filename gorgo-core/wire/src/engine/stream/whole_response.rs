@@ -1,7 +1,7 @@
-//! Reads the token counts of an answer that is not a stream, without holding it back.
+//! Reads the token counts of a response that is not a stream, without delaying it.
 //!
 //! The last [`TAIL`] bytes are kept (as slices of what passed, not copies) and searched at the end: engines write
-//! `usage` last, and an answer up to that size is kept whole.
+//! `usage` last, and a response up to that size is kept whole.
 
 use std::collections::VecDeque;
 
@@ -12,10 +12,10 @@ use serde_json::Value;
 use crate::engine::stream::usage::{counts, merge};
 use gorgo_routing::model::Usage;
 
-/// Bytes of an answer that are kept to be searched.
+/// Bytes of a response that are kept for the search.
 const TAIL: usize = 1 << 20;
 
-/// An incremental reader of one answer.
+/// Incremental reader of one response.
 #[derive(Debug, Default)]
 pub struct AnswerReader {
     kept: VecDeque<Bytes>,
@@ -27,6 +27,7 @@ impl AnswerReader {
     pub fn push(&mut self, chunk: &Bytes) {
         self.bytes += chunk.len();
         self.kept.push_back(chunk.clone());
+        // Whole chunks are dropped, so at least `TAIL` bytes always remain.
         while let Some(oldest) = self.kept.front()
             && self.bytes - oldest.len() >= TAIL
         {
@@ -35,7 +36,7 @@ impl AnswerReader {
         }
     }
 
-    /// The counts, once the answer is complete.
+    /// Counts, once the response is complete.
     #[must_use]
     pub fn usage(&self) -> Usage {
         let joined: Vec<u8>;
@@ -46,6 +47,7 @@ impl AnswerReader {
             &joined
         };
         let mut usage = Usage::default();
+        // `usage` last: where both exist its counts take precedence.
         for key in [&b"\"meta_info\""[..], b"\"usage\""] {
             if let Some(object) = last_object(text, key) {
                 merge(&mut usage, counts(&object));
@@ -55,10 +57,11 @@ impl AnswerReader {
     }
 }
 
-/// The object that is the value of the last member of this name.
+/// Object that is the value of the last member of this name.
 fn last_object(text: &[u8], key: &[u8]) -> Option<Value> {
     let mut end = text.len();
     loop {
+        // Backwards: generated text may contain the key too, and the engine's own comes last.
         let at = memmem::rfind(&text[..end], key)?;
         let value = text[at + key.len()..].trim_ascii_start().strip_prefix(b":").map(<[u8]>::trim_ascii_start);
         if let Some(value) = value.filter(|value| value.starts_with(b"{"))

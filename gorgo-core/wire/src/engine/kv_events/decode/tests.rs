@@ -14,7 +14,7 @@ fn unhex(text: &str) -> Vec<u8> {
     text.as_bytes().chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
 }
 
-/// The recorded batches: number and payload.
+/// Recorded batches: number and payload.
 fn recorded() -> Vec<(i64, Vec<u8>)> {
     let lines = include_str!("vllm-0.32.txt").lines().filter(|line| !line.starts_with('#'));
     let frames = lines.map(|line| line.split(' ').map(unhex).collect::<Vec<_>>());
@@ -41,7 +41,7 @@ fn batches_of_a_real_vllm() {
     assert_eq!((first.parent, first.blocks[0], first.tokens[1]), (None, 10_670_381_169_537_659_977, 372));
     assert_eq!(first.apart, [0; 5]);
 
-    // Cleared with the next step, and the same prompt with a salt: the same tokens, other names, and apart.
+    // Cleared with the next step, then the same prompt with a salt: the same tokens under other names, with extra keys.
     assert_eq!(batches[1].changes[0], KvChange::Cleared);
     let salted = stored(&batches[1].changes[1]);
     assert_eq!(salted.tokens[..20], first.tokens[..20]);
@@ -158,7 +158,7 @@ proptest! {
             let at = at.index(payload.len());
             prop_assert!(batch(&payload[..at]).is_err());
             payload[at] = byte;
-            // Whatever comes, it ends without a panic.
+            // Whatever the input, it ends without a panic.
             if let Ok(read) = batch(&payload) {
                 prop_assert!(read.changes.len() as u64 + read.unknown <= 16);
             }

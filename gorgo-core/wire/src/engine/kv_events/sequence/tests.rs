@@ -1,4 +1,4 @@
-//! What an engine may do, and what is made of it.
+//! Everything that an engine may do, with the resulting actions.
 
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -10,7 +10,7 @@ fn config(cases: u32, seed: u64) -> ProptestConfig {
     ProptestConfig { cases, rng_seed: RngSeed::Fixed(seed), failure_persistence: None, ..ProptestConfig::default() }
 }
 
-/// A batch of an engine's life: lives are a thousand seconds apart.
+/// Batch of an engine's life: lives are a thousand seconds apart.
 fn batch(life: u32, number: u32) -> Seen {
     Seen { number: u64::from(number), made: f64::from(life) * 1_000.0 + f64::from(number) }
 }
@@ -50,7 +50,7 @@ fn a_gap_without_a_replay_is_a_loss_and_said_once() {
 fn a_gap_is_asked_for_once_and_filled() {
     let mut sequence = begun(true, 10);
     assert_eq!(sequence.live(batch(0, 16)), [Ask(10)]);
-    // The engine's buffer has what made it ask, too.
+    // The engine's buffer also contains the batch that caused the replay.
     let answer = batches(0, 10..17);
     assert_eq!(sequence.replayed(&answer, true), (1..7).map(Take).collect::<Vec<_>>());
     assert_eq!(sequence.after(batch(0, 16)), [Leave]);
@@ -76,11 +76,11 @@ fn a_replay_with_holes_or_without_an_end_is_a_loss() {
     sequence.live(batch(0, 50));
     let acts = sequence.replayed(&batches(0, 40..51), true);
     assert_eq!((acts[0], acts.len()), (Unsure, 12));
-    // It begins right behind what was seen: so may another life's.
+    // The buffer begins right after the last batch seen, which may also be the case after a restart.
     let mut sequence = begun(true, 10);
     sequence.live(batch(0, 13));
     assert_eq!(sequence.replayed(&batches(0, 11..14), true), [Unsure, Take(0), Take(1), Take(2)]);
-    // Nobody answers.
+    // Nothing answers.
     let mut sequence = begun(true, 10);
     sequence.live(batch(0, 13));
     assert_eq!(sequence.replayed(&[], false), [Unsure]);
@@ -108,7 +108,7 @@ fn a_restart_whose_beginning_was_missed() {
 
 #[test]
 fn a_restart_that_looks_like_a_gap_is_found_by_the_last_batch() {
-    // Ten were seen, the new life is at sixteen already.
+    // Ten were seen; the restarted engine is at sixteen already.
     let mut sequence = begun(true, 10);
     assert_eq!(sequence.live(batch(1, 16)), [Ask(10)]);
     assert_eq!(sequence.replayed(&batches(1, 10..17), true), [Ask(0)]);
@@ -133,14 +133,14 @@ fn a_look_after_silence_or_a_new_connection() {
     let mut sequence = Sequence::new(true);
     let _ = sequence.look();
     assert_eq!(sequence.replayed(&batches(0, 7..9), true), [Unsure, Take(0), Take(1)]);
-    // All was seen: nothing is new.
+    // Everything was seen: nothing is new.
     let mut sequence = begun(true, 10);
     assert_eq!(sequence.look(), Some(10));
     assert_eq!(sequence.replayed(&batches(0, 10..11), true), []);
-    // The last ones were lost without a word.
+    // The last ones were lost without notice.
     assert_eq!(sequence.look(), Some(10));
     assert_eq!(sequence.replayed(&batches(0, 10..13), true), [Take(1), Take(2)]);
-    // It restarted and has published nothing since.
+    // The engine restarted and has published nothing since.
     assert_eq!(sequence.look(), Some(12));
     assert_eq!(sequence.replayed(&[], true), [Ask(0)]);
     assert_eq!(sequence.replayed(&[], true), [Restarted]);
@@ -183,7 +183,7 @@ fn an_unreadable_batch_is_a_loss_of_its_own() {
     assert_eq!(sequence.unreadable(2), [Leave]);
 }
 
-/// An engine: what it published in this life, and how much of it is still in its buffer.
+/// Engine: the batches published in this life, and how many of them are still in its buffer.
 #[derive(Debug, Default)]
 struct Engine {
     life: u32,
@@ -210,8 +210,8 @@ enum Happening {
 proptest! {
     #![proptest_config(config(512, 41))]
 
-    /// Whatever is lost, repeated or restarted: while nobody said `Unsure` since the last beginning, what was taken is all
-    /// that the engine of this life published up to the last batch, each once and in order.
+    /// Whatever is lost, repeated or restarted: without an `Unsure` since the last beginning, the applied batches are
+    /// all that the engine of this life published up to the last batch, each once and in order.
     #[test]
     fn what_is_believed_whole_is_whole(
         happenings in proptest::collection::vec(prop_oneof![
@@ -261,7 +261,7 @@ proptest! {
             let (mut asked, mut place) = (0, 0);
             loop {
                 let Some(act) = acts.get(place).copied() else {
-                    // After a replay the batch that made it ask is shown again, once.
+                    // After a replay the batch that caused it is passed again, once.
                     if asked > 0 && asked < 10 && let Some(pending) = pending {
                         (acts, source, place, asked) = (sequence.after(pending), vec![pending], 0, 10);
                         continue;

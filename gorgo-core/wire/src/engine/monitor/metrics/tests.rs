@@ -166,7 +166,7 @@ proptest! {
         }
     }
 
-    /// Bytes that look like a page, cut and changed anywhere.
+    /// Bytes that look like a page, truncated and changed anywhere.
     #[test]
     fn a_damaged_page_never_panics_and_stays_finite(
         start in 0_usize..VLLM.len(),
@@ -184,7 +184,7 @@ proptest! {
         prop_assert!(read.report.kv_used_tokens.is_none_or(f64::is_finite));
     }
 
-    /// Any order of the lines says the same.
+    /// Any order of the lines has the same result.
     #[test]
     fn order_of_lines_does_not_matter(seed in any::<u64>()) {
         let mut lines: Vec<&str> = SGLANG.lines().collect();

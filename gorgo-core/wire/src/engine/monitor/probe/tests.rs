@@ -1,4 +1,4 @@
-//! The probe: what counts as a round trip, and what as lost.
+//! The probe: which results count as a round trip, and which as lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
@@ -81,7 +81,7 @@ async fn a_refused_replica_goes_down_and_comes_back_restarted() {
     let mut prober = Prober::new(mock.watched(EngineKind::Vllm, None), LIMIT, &heard.senses);
     prober.step(&heard.senses).await;
     drop(mock);
-    // until the mock's listener is really gone, connections may still be taken
+    // Until the mock's listener is really gone, connections may still be accepted.
     let fresh = || Client::new(prober.watched.endpoint.clone(), TaskTracker::new());
     while fresh().get("/", 1, LIMIT, &Ticks::new()).await.is_ok() {
         tokio::task::yield_now().await;
@@ -94,7 +94,7 @@ async fn a_refused_replica_goes_down_and_comes_back_restarted() {
     assert_eq!(kinds(&heard.events()), ["lost", "lost", "down", "lost", "lost"]);
     let notes = heard.notes();
     assert_eq!(notes.len(), 1);
-    assert!(notes[0].1.starts_with("replica a: connections are refused (cannot connect: "), "{notes:?}");
+    assert!(notes[0].1.starts_with("replica a: it refuses connections (cannot connect: "), "{notes:?}");
 
     let _mock = Mock::start_at(address, |_| reply(200, "")).await;
     prober.step(&heard.senses).await;
@@ -135,7 +135,7 @@ async fn a_wrong_key_is_named_once_and_is_not_death() {
     let notes = heard.notes();
     let complaints: Vec<_> =
         notes.iter().filter(|note| note.0 == EventKind::MissingSignal).map(|note| &*note.1).collect();
-    assert_eq!(complaints, ["replica a answers 401 to GET /health: the key in A_KEY is not accepted"]);
+    assert_eq!(complaints, ["replica a answers 401 to GET /health: the engine rejects the API key in A_KEY"]);
     assert_eq!(kinds(&heard.events()), ["up", "probe", "probe", "probe"]);
     status.store(200, Ordering::Relaxed);
     prober.step(&heard.senses).await;
@@ -152,7 +152,7 @@ async fn a_server_that_is_no_engine_is_named_once() {
     }
     let said: Vec<_> = heard.notes().into_iter().filter(|note| note.0 == EventKind::MissingSignal).collect();
     assert_eq!(said.len(), 1, "{said:?}");
-    assert!(said[0].1.starts_with("replica a answers 404 to GET /health, which every vllm has: "), "{said:?}");
+    assert!(said[0].1.starts_with("replica a answers 404 to GET /health, which every vllm has; "), "{said:?}");
 }
 
 #[tokio::test]

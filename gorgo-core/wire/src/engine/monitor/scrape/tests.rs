@@ -1,4 +1,4 @@
-//! The scrape: reports, models, restarts, complaints.
+//! The scrape: reports, models, restarts, warnings.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 const R: ReplicaId = ReplicaId(0);
 const MODELS: &str = r#"{"object":"list","data":[{"id":"m","object":"model"},{"id":"m-lora"}]}"#;
 
-/// An engine whose metrics page is this text; a redirect as SGLang's, and a count of requests to `/metrics`.
+/// Engine whose metrics page is this text, with a redirect like SGLang's, and a count of requests to `/metrics`.
 async fn engine(page: Arc<Mutex<String>>, redirected: Arc<AtomicUsize>) -> Mock {
     Mock::start(move |request| match request.uri().path() {
         "/metrics" => {
@@ -57,7 +57,7 @@ async fn a_page_becomes_a_report_a_row_and_models() {
     assert!(row.ok && row.running == Some(3.0) && row.waiting == Some(1.0));
     assert!(heard.senses.vitals.last(R) > At::default());
 
-    // the redirect is remembered, and the models are not asked for each time
+    // The redirect is remembered, and the models are not read each time.
     scraper.step(&heard.senses).await;
     assert_eq!(redirects.load(Ordering::Relaxed), 1);
     assert_eq!(heard.events().len(), 1);
@@ -149,17 +149,17 @@ async fn what_is_missing_is_said_once_with_its_remedy() {
     assert_eq!(
         told(mock.watched(EngineKind::Sglang, None)).await,
         [
-            "missing-signal: replica a answers 401 to GET /metrics: it wants a key; name the variable that holds it with api_key_env",
-            "missing-signal: replica a answers 401 to GET /v1/models: it wants a key; name the variable that holds it with api_key_env",
+            "missing-signal: replica a answers 401 to GET /metrics: it requires an API key; set api_key_env to the variable that contains it",
+            "missing-signal: replica a answers 401 to GET /v1/models: it requires an API key; set api_key_env to the variable that contains it",
         ]
     );
     assert_eq!(
         told(unset).await[0],
-        "missing-signal: replica a answers 401 to GET /metrics: A_KEY (api_key_env) holds no key"
+        "missing-signal: replica a answers 401 to GET /metrics: A_KEY (api_key_env) contains no API key"
     );
     assert_eq!(
         told(mock.watched(EngineKind::Vllm, Some("wrong"))).await[0],
-        "missing-signal: replica a answers 401 to GET /metrics: the key in A_KEY is not accepted"
+        "missing-signal: replica a answers 401 to GET /metrics: the engine rejects the API key in A_KEY"
     );
 }
 
@@ -173,7 +173,7 @@ async fn a_page_of_another_engine_is_no_report() {
     assert_eq!(heard.events(), []);
     let records = heard.records();
     let [Record::Event(note), Record::Scrape(row)] = records.as_slice() else { panic!("{records:?}") };
-    assert_eq!(note.text, "replica a: GET /metrics has no metric of llama-cpp; is `engine` right?");
+    assert_eq!(note.text, "replica a: GET /metrics has no metrics of llama-cpp; check `engine`");
     assert!(!row.ok);
 }
 
@@ -208,7 +208,7 @@ async fn what_it_decodes_cheaply_is_asked_at_connect_and_after_a_restart() {
     let heard = Heard::new();
     let watched = Watched { learn_models: false, ..mock.watched(EngineKind::Simulated, None) };
     let mut scraper = Scraper::new(watched, LIMIT, &heard.senses);
-    // Its metrics are switched off: it is said all the same.
+    // Its metrics are switched off: it is reported all the same.
     scraper.step(&heard.senses).await;
     let got = report(&heard.events());
     assert_eq!((got.running, got.decode_batch, got.max_running), (None, Some(20), Some(64)));
