@@ -72,7 +72,7 @@ async fn a_pinned_policy_serves_at_once_and_after_a_restart_until_it_is_unpinned
 
     let folder = std::mem::replace(&mut serve.folder, tempfile::tempdir().unwrap());
     let mut next = Serve::start_in(folder, "default_policy = \"round-robin\"", "");
-    assert!(next.log().contains("this policy is pinned since an earlier run"), "{}", next.log());
+    assert!(next.log().contains("an earlier run pinned this policy"), "{}", next.log());
     answered_by(&next);
     let shown: serde_json::Value = serde_json::from_str(&said(&ctl(&next, &["policy"]))).unwrap();
     let names = ["serves", "default", "pinned"].map(|key| shown[key].as_str().unwrap_or_default().to_owned());

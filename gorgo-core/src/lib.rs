@@ -7,6 +7,6 @@
 //! ```
 //!
 //! `gorgo-routing` decides, `gorgo-wire` forwards, `gorgo-store` remembers, `gorgo-lab` simulates; this crate starts them,
-//! connects them, and takes them down.
+//! connects them, and shuts them down.
 
 pub mod run;
