@@ -23,7 +23,7 @@ pub enum StoreError {
         cause: String,
     },
     /// The file does not exist, or cannot be read.
-    #[error("store {path}: cannot be read ({cause}); check that it exists and its permissions", path = .path.display())]
+    #[error("store {path}: cannot be read ({cause}); check the path and its permissions", path = .path.display())]
     Unreadable {
         /// The database file.
         path: PathBuf,
@@ -101,7 +101,7 @@ pub enum StoreError {
         cause: sqlx::Error,
     },
     /// A row contains a number that has no meaning in this program.
-    #[error("store {path}: {table} has {column} = {value}, which this program does not know; was it written by a newer gorgo?", path = .path.display())]
+    #[error("store {path}: {table} has {column} = {value}, which this program does not know; read it with the gorgo that wrote it", path = .path.display())]
     UnknownCode {
         /// The database file.
         path: PathBuf,
@@ -152,7 +152,7 @@ pub(crate) fn failure(error: &sqlx::Error) -> Failure {
         Some(5 | 6 | 7 | 8 | 10 | 13 | 14 | 15) => Failure::Passing,
         // CORRUPT, NOTADB
         Some(11 | 26) => Failure::Damage,
-        // Errors that are not SQLite's, such as a value that cannot be encoded, depend on the rows alone.
+        // Broken constraints and values that cannot be encoded, for example, depend on the rows alone.
         _ => Failure::Lasting,
     }
 }

@@ -85,7 +85,7 @@ impl Retention {
         // Free pages do not count against the limit: they are the space that pruning has already gained.
         let pages = pages(connection).await?;
         if (pages.all - pages.free).saturating_mul(pages.bytes) > self.max_bytes {
-            // The newest `STEP_ROWS` decisions stay, however small the limit: `chunk_end` finds nothing below that many.
+            // A last step's worth of decisions stays, however small the limit: `chunk_end` finds no end among so few.
             if let Some(end) = chunk_end(connection, i64::MAX).await? {
                 prune(connection, end, moment_of(DecisionId(end))).await?;
                 self.more = true;

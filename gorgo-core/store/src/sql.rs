@@ -11,7 +11,7 @@ pub(crate) const LAST_TUNING: &str = "SELECT (SELECT g.state FROM generations g 
     AND g.state IS NOT NULL ORDER BY g.generation_id DESC LIMIT 1), (SELECT max(g.generation_id) FROM generations g \
     WHERE g.policy_id = p.policy_id) FROM policies p WHERE p.name = ? AND p.sha256 = ?";
 
-// state for a restart; `url IS ?` and not `=`, because a simulated engine's address is NULL
+// state for a restart; `url IS ?` and not `=`, because a replica may have no address
 pub(crate) const READ_INDEX: &str = "SELECT s.taken_at_us, s.engine_epoch, s.engine_tokens, s.blocks \
     FROM index_snapshots s JOIN replicas r ON r.replica_id = s.replica_id WHERE r.name = ? \
     ORDER BY s.taken_at_us DESC LIMIT 1";

@@ -1,4 +1,4 @@
-//! `attempts`: a row per attempt to have a request answered.
+//! `attempts`: a row per attempt of a request.
 
 #[cfg(test)]
 use super::sample::*;

@@ -1,4 +1,4 @@
-//! `events`: a row per thing that an operator should be able to look up.
+//! `events`: a row per event that an operator should be able to look up.
 
 #[cfg(test)]
 use super::sample::*;

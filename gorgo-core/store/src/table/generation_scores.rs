@@ -1,4 +1,4 @@
-//! `generation_scores`: a row per statistic of each arm of a generation that ended.
+//! `generation_scores`: a row per statistic and arm of a generation that ended.
 
 use super::{RetentionRule, Table, generations};
 use crate::write::batch::Batch;

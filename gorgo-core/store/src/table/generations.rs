@@ -1,4 +1,4 @@
-//! `generations`: a row per generation of a tuner; its end completes the row that its beginning made.
+//! `generations`: a row per generation of a tuner; the record of its end completes the row made by that of its start.
 
 #[cfg(test)]
 use super::sample::*;
@@ -45,7 +45,7 @@ fn row(record: &Record) -> Option<&GenerationRecord> {
     if let Record::Generation(generation) = record { Some(generation) } else { None }
 }
 
-/// The moment that the record is of: its end, where it has one.
+/// Time of the record: the generation's end, or its start if it has not ended.
 pub(super) fn moment(row: &GenerationRecord) -> i64 {
     row.ended.unwrap_or(row.started).micros()
 }

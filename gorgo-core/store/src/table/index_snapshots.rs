@@ -1,4 +1,4 @@
-//! `index_snapshots`: the newest snapshot of each replica's part of the prefix index; it replaces the one before.
+//! `index_snapshots`: the newest snapshot of each replica's part of the prefix index; a new one replaces it.
 
 #[cfg(test)]
 use super::sample::*;
@@ -40,6 +40,7 @@ fn write(batch: &Batch<'_>, to: &mut Statements) {
             to.real("engine_tokens", index.engine.prompt_tokens);
             to.blob("blocks", &index.blocks);
         });
+        // After the INSERT, in the same transaction: a crash leaves the old snapshot or the new one, never none.
         to.other(DROP_OLDER, |to| {
             to.maybe("replica_id", replica);
             to.int("taken_at_us", at_us);

@@ -1,4 +1,4 @@
-//! `learned`: what was learned of each replica, for a restart; it replaces what was stored before.
+//! `learned`: the figures learned about each replica, for a restart; new ones replace those stored before.
 
 #[cfg(test)]
 use super::sample::*;

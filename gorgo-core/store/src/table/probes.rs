@@ -1,4 +1,4 @@
-//! `probes`: a row per round trip that was measured or lost.
+//! `probes`: a row per probe, with its round trip, or lost.
 
 #[cfg(test)]
 use super::sample::*;

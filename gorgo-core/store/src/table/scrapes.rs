@@ -1,4 +1,4 @@
-//! `scrapes`: a row per reading of an engine's metrics page.
+//! `scrapes`: a row per scrape of an engine's metrics page.
 
 #[cfg(test)]
 use super::sample::*;

@@ -1,4 +1,4 @@
-//! `shadows`: a row per policy that watched a decision.
+//! `shadows`: a row per shadow policy and decision.
 
 use super::{Table, with_decision};
 use crate::write::batch::Batch;
