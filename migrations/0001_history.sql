@@ -35,7 +35,7 @@ CREATE TABLE errors (error INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE) STRIC
 INSERT INTO errors (error, name) VALUES
     (0, 'refused'), (1, 'connect'), (2, 'upstream-closed'), (3, 'first-byte-timeout'), (4, 'idle-timeout'),
     (5, 'upstream-aborted'), (6, 'upstream-protocol'), (7, 'upstream-status'), (8, 'client-error'),
-    (9, 'upstream-error-event'), (10, 'client-gone'), (11, 'lost-race'), (12, 'shutdown');
+    (9, 'upstream-error-event'), (10, 'client-gone'), (11, 'lost-hedge'), (12, 'shutdown');
 
 CREATE TABLE rtt_sources (rtt_source INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE) STRICT;
 INSERT INTO rtt_sources (rtt_source, name) VALUES (0, 'unknown'), (1, 'probe'), (2, 'kernel');

@@ -93,7 +93,7 @@ fn what_a_tuner_tries_can_be_looked_at() {
     let tuner = shown.as_array().unwrap().iter().find(|tuner| tuner["policy"] == "gorgo-tuned").unwrap();
     assert_eq!(tuner["serves"], true);
     assert_eq!(tuner["incumbent"]["weights"]["rtt"], 0.276);
-    assert_eq!((tuner["on_trial"].is_null(), tuner["said"].as_str()), (true, Some("warming up")));
+    assert_eq!((tuner["on_trial"].is_null(), tuner["message"].as_str()), (true, Some("warming up")));
     assert_eq!(serve.stop().code(), Some(0));
 }
 

@@ -144,6 +144,7 @@ pub fn event(record: &EventRecord, replica: Option<&str>) {
     let kind = record.kind.name();
     let text = record.text.as_str();
     match record.kind {
+        // The operator expects the new configuration to be in effect: somebody must act.
         EventKind::ConfigRefused => error!(kind, text, "reload refused; the running configuration stays in effect"),
         // Handled without anybody's help, but traffic is affected: WARN.
         EventKind::ReplicaDown

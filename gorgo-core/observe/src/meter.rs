@@ -1,5 +1,5 @@
-//! Metrics for Prometheus. Histograms of replicas are looked up by index, not by label; gauges are read from the facts at
-//! each scrape, so that they cannot drift from the values that decisions use.
+//! Metrics for Prometheus. Histograms of replicas are looked up by index, not by label; gauges are read from the facts
+//! at each scrape, so that they cannot drift from the values that decisions use.
 
 use std::fmt;
 use std::sync::Arc;
@@ -123,6 +123,7 @@ impl Meter {
             Unit::Seconds,
             ttft.clone(),
         );
+        // Separate histograms, not one with a label: a failed request has a first token but no meaningful end.
         let e2e = Family::<ReplicaLabel, Histogram>::new_with_constructor(|| Histogram::new(DURATION_BUCKETS));
         registry.register_with_unit(
             "gorgo_e2e",
@@ -144,12 +145,14 @@ impl Meter {
                 let label = ReplicaLabel { replica: Arc::clone(name) };
                 Durations {
                     name: Arc::clone(name),
+                    // Owned handles: observing a time then takes no lock on the family and no lookup by label.
                     ttft: ttft.get_or_create_owned(&label),
                     e2e: e2e.get_or_create_owned(&label),
                     hold: hold.get_or_create_owned(&label),
                 }
             })
             .collect();
+        // A collector instead of gauges that are set: nothing has to remember to update them.
         registry.register_collector(Box::new(AtScrape { gauges }));
         Self { registry, requests, alarms, per_replica }
     }
@@ -186,6 +189,7 @@ impl Meter {
 
     /// Counts a request that waited at the gate.
     pub fn held(&self, hold: &HoldRecord) {
+        // A replica that is not in the fleet cannot occur; if it did, a missing sample is better than a panic.
         if let Some(durations) = self.per_replica.get(hold.replica.index()) {
             durations.hold.observe(seconds(hold.held_us));
         }
@@ -225,6 +229,7 @@ impl Collector for AtScrape {
             let mut metric = encoder.encode_descriptor(name, help, None, gauge.metric_type())?;
             for load in &loads {
                 let label = ReplicaLabel { replica: Arc::clone(&load.replica) };
+                // OpenMetrics gauges are signed here; no count comes near the limit.
                 let value = i64::try_from(value(load)).unwrap_or(i64::MAX);
                 ConstGauge::new(value).encode(metric.encode_family(&label)?)?;
             }
@@ -341,6 +346,7 @@ impl AtScrape {
                 plugin.over_budget as f64
             })?;
         }
+        // The encoder appends the unit and `_total`: `gorgo_plugin_seconds_total`.
         family("gorgo_plugin", "Time spent in the plugin", Some(&Unit::Seconds), &|plugin| plugin.seconds)?;
         let gauge = ConstGauge::new(0_i64);
         let (name, help) = ("gorgo_plugin_quarantined", "1 if the plugin is quarantined after failures and no longer called");

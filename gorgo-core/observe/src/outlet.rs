@@ -1,5 +1,5 @@
-//! The only outlet for observations. An observation leaves in one call: the router's facts take the event, history, log and
-//! metrics take the row that belongs to it, and no caller can report to one and forget the other.
+//! The only outlet for observations. An observation leaves in one call: the router's facts take the event, history, log
+//! and metrics take the row that belongs to it, and no caller can report to one and forget the other.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,6 +23,7 @@ pub struct FactOutlet {
 
 impl fmt::Debug for FactOutlet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Function and listener cannot be printed.
         f.debug_struct("FactOutlet").finish_non_exhaustive()
     }
 }
@@ -41,13 +42,14 @@ impl FactOutlet {
         self.records.record(Record::Probe(ProbeRecord { replica, at, rtt_us: rtt_ms.map(micros) }));
     }
 
-    /// Reports a scrape of a metrics page. A page that could not be read, or reported nothing, changes no fact: the age of the
-    /// previous reading grows by itself.
+    /// Reports a scrape of a metrics page. A page that could not be read, or reported nothing, changes no fact: the age
+    /// of the previous reading grows by itself.
     pub fn scraped(&self, replica: ReplicaId, at: At, report: Option<EngineReport>) {
         if let Some(report) = report {
             (self.facts)(Event::Report { replica, at, report });
         }
-        // A failed scrape is a row of unknowns with `ok` = false, so that the history shows how long a page was missing.
+        // A failed scrape is a row of unknowns with `ok` = false, so that the history shows how long a page was
+        // missing.
         let read = report.unwrap_or_default();
         self.records.record(Record::Scrape(ScrapeRecord {
             replica,
@@ -61,13 +63,15 @@ impl FactOutlet {
         }));
     }
 
-    /// Reports properties of an engine, read from a page other than the metrics. No row: the history has metrics pages only.
+    /// Reports properties of an engine, read from a page other than the metrics. No row: the history has metrics pages
+    /// only.
     pub fn described(&self, replica: ReplicaId, at: At, report: EngineReport) {
         (self.facts)(Event::Report { replica, at, report });
     }
 
     /// Reports the models that an engine lists. No row: the history does not store them.
     pub fn lists_models(&self, replica: ReplicaId, models: Vec<Arc<str>>) {
+        // Lists rarely change, and `GET /v1/models` shows the current one.
         (self.facts)(Event::Models { replica, models });
     }
 
@@ -105,11 +109,13 @@ impl FactOutlet {
     }
 
     fn event(&self, kind: EventKind, replica: Option<ReplicaId>, text: String) {
+        // Dated here, so that callers without a clock can report too.
         let at = self.clock.now();
         self.records.record(Record::Event(EventRecord { at, kind, replica, text }));
     }
 
-    /// Records a row of a request, a policy or a tuner. No event: the router, its source, already knows the facts in it.
+    /// Records a row of a request, a policy or a tuner. No event: the router, its source, already knows the facts in
+    /// it.
     pub fn record(&self, record: Record) {
         self.records.record(record);
     }

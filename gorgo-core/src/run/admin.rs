@@ -1,4 +1,5 @@
-//! The operators' listener: `GET /metrics`, `/health`, `/ready`, `/replicas`, `/policy`, `/tuners`; and the actions, by POST:
+//! The operators' listener: `GET /metrics`, `/health`, `/ready`, `/replicas`, `/policy`, `/tuners`; and the actions, by
+//! POST:
 //! `/replicas/NAME/drain` and `/resume`, `/policy/pin/NAME`, `/policy/unpin`.
 //!
 //! There is no authentication: anyone who can reach this port may do all of it. Pages in an operator's browser may not:
@@ -75,7 +76,8 @@ async fn answer<B>(pages: &Pages, request: &Request<B>) -> Response<Full<Bytes>>
     match (path, deed(path)) {
         // Actions come first, and never by GET: a prefetching browser or a crawler must not drain a replica.
         (_, Some(_)) if request.method() != Method::POST => only("POST"),
-        // Browsers add `Origin` to cross-site POSTs, command-line clients do not: this is the guard against forged requests.
+        // Browsers add `Origin` to cross-site POSTs, command-line clients do not: this is the guard against forged
+        // requests.
         (_, Some(_)) if request.headers().contains_key(ORIGIN) => {
             text(StatusCode::FORBIDDEN, "requests from web pages are refused; use `gorgo ctl` or curl\n".to_owned())
         }

@@ -1,9 +1,9 @@
 //! The thread that writes the history: it has its own runtime and a lower priority than the threads that serve.
 //!
-//! A transaction of a few hundred rows takes milliseconds. On a machine whose cores are all busy, requests would wait for
-//! it; a lower priority lets the history wait instead. The backlog is bounded by `store.queue_decisions`. Threads inherit
-//! their priority, so that the thread on which SQLite runs, which is started from here, has it too. On systems other than
-//! Linux, priorities belong to processes and are left alone.
+//! A transaction of a few hundred rows takes milliseconds. On a machine whose cores are all busy, requests would wait
+//! for it; a lower priority lets the history wait instead. The backlog is bounded by `store.queue_decisions`. Threads
+//! inherit their priority, so that the thread on which SQLite runs, which is started from here, has it too. On systems
+//! other than Linux, priorities belong to processes and are left alone.
 
 use std::io;
 use std::thread::{Builder, JoinHandle};
@@ -25,7 +25,8 @@ pub(super) struct Background {
 }
 
 impl Background {
-    /// Starts the thread. The output of `first` arrives by the receiver; afterwards the thread runs the tasks spawned on it.
+    /// Starts the thread. The output of `first` arrives by the receiver; afterwards the thread runs the tasks spawned
+    /// on it.
     ///
     /// # Errors
     /// When the system provides no thread or no runtime.
@@ -66,7 +67,8 @@ impl Drop for Background {
     }
 }
 
-/// Lowers the priority of this thread and of those it starts. If the system refuses, the history is as urgent as requests.
+/// Lowers the priority of this thread and of those it starts. If the system refuses, the history is as urgent as
+/// requests.
 fn lower_priority() {
     #[cfg(target_os = "linux")]
     let _ = rustix::process::nice(NICER);

@@ -1,5 +1,5 @@
-//! Events on their way to the router's facts, and their immediate consequences: rows for the history, index snapshots that
-//! become usable, and whether the router is ready for requests.
+//! Events on their way to the router's facts, and their immediate consequences: rows for the history, index snapshots
+//! that become usable, and whether the router is ready for requests.
 
 use std::sync::Arc;
 
@@ -37,7 +37,8 @@ impl FactKeeper {
                 self.note(EventKind::GateResync, replica, text);
             }
         }
-        // After `apply`, which drops the index entries of a restarted engine: a snapshot restored earlier would go with them.
+        // After `apply`, which drops the index entries of a restarted engine: a snapshot restored earlier would go with
+        // them.
         self.warm.seen(event, self.clock.now());
         if matches!(event, Event::Up { .. } | Event::Down { .. }) {
             self.readiness.set(operate::welcomes(&self.router));

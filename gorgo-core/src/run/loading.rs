@@ -1,5 +1,5 @@
-//! A configuration file → a checked configuration and its policies. `check` prints exactly the configuration that `serve`
-//! starts with, because both get it here.
+//! A configuration file → a checked configuration and its policies. `check` prints exactly the configuration that
+//! `serve` starts with, because both get it here.
 
 use std::ffi::OsString;
 use std::path::Path;

@@ -1,8 +1,9 @@
 //! Actions of an operator on a running router: drain a replica and resume it, pin another policy, and read the state.
 //!
-//! A drained replica gets no new requests; running requests and probes continue. Draining ends with the process. A pinned
-//! policy serves instead of the default one, from the next decision onwards and in later runs on the same history too,
-//! until it is unpinned. Both are recorded as events, so that the history explains which policy or replica served.
+//! A drained replica gets no new requests; running requests and probes continue. Draining ends with the process. A
+//! pinned policy serves instead of the default one, from the next decision onwards and in later runs on the same
+//! history too, until it is unpinned. Both are recorded as events, so that the history explains which policy or replica
+//! served.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use gorgo_routing::policy::{Policies, Router};
 use gorgo_store::Sink;
 use gorgo_wire::edge::{Readiness, Serving};
 
-/// Time that the store has to write a pin; after it the operator is told that the pin is not stored yet.
+/// Time that the store has to write a pin; after it the operator gets an error, though the pin may still be written.
 const WRITE_LIMIT: Duration = Duration::from_secs(5);
 
 /// Parts that the operators' pages act on.
@@ -65,7 +66,8 @@ impl Operators {
             return Err(NotDone::Unknown(format!("no replica `{name}`; known: {}", known.join(", "))));
         };
         let news = self.router.set_draining(replica.id, draining);
-        // `/ready` must follow at once: with the last replica drained, a load balancer should stop sending requests here.
+        // `/ready` must follow at once: with the last replica drained, a load balancer should stop sending requests
+        // here.
         let welcome = welcomes(&self.router);
         self.readiness.set(welcome);
         let running = self.router.load(replica.id).0;
@@ -95,8 +97,8 @@ impl Operators {
         })
     }
 
-    /// Switches to another policy, or back to the default one. The switch takes effect at once, whatever the store does; then
-    /// it is stored for later runs.
+    /// Switches to another policy, or back to the default one. The switch takes effect at once, whatever the store
+    /// does; then it is stored for later runs.
     pub(super) async fn pin(&self, name: Option<&str>) -> Result<String, NotDone> {
         let policies = self.router.policies();
         let place = match name {

@@ -66,7 +66,8 @@ impl Reloading {
     /// Reloads once. Returns the changes, or the reason why nothing changed.
     async fn reload(&self) -> Result<String, String> {
         let Reread(read) = self.reread.clone();
-        // Reads files and tries plugin libraries in separate processes, which may take seconds: not on a serving thread.
+        // Reads files and tries plugin libraries in separate processes, which may take seconds: not on a serving
+        // thread.
         let loading = tokio::task::spawn_blocking(move || read()).await.map_err(|cause| cause.to_string())?;
         let Some((config, policies)) = loading.ready else {
             let report = render(&loading.faults, &loading.origins, Look::Plain);

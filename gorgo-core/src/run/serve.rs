@@ -208,7 +208,8 @@ struct RouterCore {
 }
 
 impl RouterCore {
-    /// Builds the router, restores its memory, and only then begins the run: the run's rows contain the restored weights.
+    /// Builds the router, restores its memory, and only then begins the run: the run's rows contain the restored
+    /// weights.
     async fn build(
         setup: &ServeSetup,
         mut store: Store,
@@ -497,8 +498,9 @@ async fn tell_of_plugins(loader: Arc<dyn Loader>, outlet: FactOutlet, stop: Canc
     }
 }
 
-/// Lists the plugin builds of a policy's constraints and objective, as comments to append to its text. Terms have a column
-/// for that; these lines change the policy's digest, so that a rebuilt plugin makes another policy in the database.
+/// Lists the plugin builds of a policy's constraints and objective, as comments to append to its text. Terms have a
+/// column for that; these lines change the policy's digest, so that a rebuilt plugin makes another policy in the
+/// database.
 fn builds(policy: &Policy) -> String {
     let constraints = policy.constraints.iter().filter_map(|rule| {
         let sha256 = rule.plugin_sha256.as_ref()?;

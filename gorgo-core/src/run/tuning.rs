@@ -25,8 +25,8 @@ impl Listener for Tuned {
     }
 }
 
-/// Continues from the state that the tuners of the same policies left in the database; with `cold` only the numbering of
-/// generations continues. Updates `run` with the resulting weights.
+/// Continues from the state that the tuners of the same policies left in the database; with `cold` only the numbering
+/// of generations continues. Updates `run` with the resulting weights.
 pub(super) async fn resume(
     store: &mut Store,
     router: &Router,

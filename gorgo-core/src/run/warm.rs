@@ -1,9 +1,9 @@
 //! Warm start: a run stores its prefix index and its learned figures, and the next run restores them.
 //!
 //! A stored snapshot of the index waits until the first metrics page of its engine shows that this is still the process
-//! that the snapshot describes: it started at the same moment and has read no fewer prompt tokens than then. Snapshots of
-//! engines that restarted meanwhile, or that report neither figure, are dropped. Nothing stored is trusted: pieces that do
-//! not fit are refused one by one, with the reason in the log.
+//! that the snapshot describes: it started at the same moment and has read no fewer prompt tokens than then. Snapshots
+//! of engines that restarted meanwhile, or that report neither figure, are dropped. Nothing stored is trusted: pieces
+//! that do not fit are refused one by one, with the reason in the log.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -97,7 +97,8 @@ impl Warm {
         let Some((_, place, life)) = self.kept().find(|(id, ..)| id == replica) else { return };
         let mut life = life.lock();
         let Event::Report { report, .. } = event else {
-            // A restart: the snapshot that waits is of the old process, and the last one written says nothing about the new.
+            // A restart: the snapshot that waits is of the old process, and the last one written says nothing about the
+            // new.
             life.epoch = EngineEpoch::default();
             life.written = None;
             if life.pending.take().is_some() {
@@ -133,7 +134,8 @@ impl Warm {
         let _ = tokio::time::timeout(SETTLE, all).await;
     }
 
-    /// Returns each replica's learned figures, and a snapshot of its part of the index if it changed since the last one.
+    /// Returns each replica's learned figures, and a snapshot of its part of the index if it changed since the last
+    /// one.
     pub(super) fn write(&self, now: At) -> Vec<Record> {
         let (mut records, mut count) = (Vec::new(), 0);
         for _ in self.kept() {
@@ -143,13 +145,14 @@ impl Warm {
         let most_blocks = MAX_BLOCKS.min(FLEET_BLOCKS / usize::max(count, 1));
         for (replica, place, life) in self.kept() {
             records.push(Record::Learned(LearnedRecord { replica, at: now, state: self.router.learned(replica) }));
-            // Read the engine before the index: if it restarts in between, the snapshot has the old epoch and is refused later.
+            // Read the engine before the index: if it restarts in between, the snapshot has the old epoch and is
+            // refused later.
             let (engine, written, waits) = {
                 let life = life.lock();
                 (life.epoch, life.written, life.pending.is_some())
             };
-            // Without an epoch no later run could recognise the engine. While a restored snapshot still waits, the index lacks
-            // its blocks, and a new snapshot would replace it.
+            // Without an epoch no later run could recognise the engine. While a restored snapshot still waits, the
+            // index lacks its blocks, and a new snapshot would replace it.
             if engine == EngineEpoch::default() || waits {
                 continue;
             }
@@ -179,7 +182,8 @@ fn epoch(report: &EngineReport) -> Option<EngineEpoch> {
     let prompt_tokens = report.prompt_tokens_total.filter(|tokens| tokens.is_finite() && *tokens >= 0.0);
     let started = report.started_secs.and_then(|secs| Duration::try_from_secs_f64(secs).ok());
     let started_ms = started.and_then(|started| i64::try_from(started.as_millis()).ok());
-    // Reports read from other pages (`FactOutlet::described`) have none of these three, and must not erase a known epoch.
+    // Reports read from other pages (`FactOutlet::described`) have none of these three, and must not erase a known
+    // epoch.
     let page = report.running.is_some() || started_ms.is_some() || prompt_tokens.is_some();
     page.then_some(EngineEpoch { started_ms, prompt_tokens })
 }
@@ -201,8 +205,8 @@ fn same_engine(then: &EngineEpoch, now: &EngineEpoch) -> Result<(), &'static str
     }
 }
 
-/// Restores what earlier runs stored of exactly these replicas: learned figures at once, snapshots of the index when their
-/// engines have confirmed them.
+/// Restores what earlier runs stored of exactly these replicas: learned figures at once, snapshots of the index when
+/// their engines have confirmed them.
 pub(super) async fn recall(warm: &Warm, store: &mut Store, run: &RunInfo, now: At) -> Result<(), StoreError> {
     let mut oldest = now;
     for (replica, place, life) in warm.kept() {
@@ -233,7 +237,8 @@ pub(super) async fn recall(warm: &Warm, store: &mut Store, run: &RunInfo, now: A
             Err(cause) => log::index_refused(&place.name, &cause),
         }
     }
-    // Before the first decision: restored uses are older than this run, and the index must know how far back it reaches.
+    // Before the first decision: restored uses are older than this run, and the index must know how far back it
+    // reaches.
     warm.router.index_begins_at(oldest);
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Closed lists as numbers. A migration fills one small table per list, and a test compares it with the list here, so that
-//! a number always means the same in the program and in SQL: new entries are appended.
+//! Closed lists as numbers. A migration fills one small table per list, and a test compares it with the list here, so
+//! that a number always means the same in the program and in SQL: new entries are appended.
 
 use gorgo_routing::model::{ApiPath, Connection, ErrorClass, EventKind, HoldEnd, RateKind, Refusal, RttSource};
 

@@ -5,8 +5,9 @@
 //! Listener::record → Queue (bounded, counts what it drops) → Writer (batches) → SQLite (WAL) → Reader, views
 //! ```
 //!
-//! The folders follow a row: `open` creates or migrates the file and begins a run, `write` takes records and writes them in
-//! batches, `table` defines the rows of each table, `read` reads them, `retain` deletes them. A new table is a file in
+//! The folders follow a row: `open` creates or migrates the file and begins a run, `write` takes records and writes
+//! them in batches, `table` defines the rows of each table, `read` reads them, `retain` deletes them. A new table is a
+//! file in
 //! `table` and its lines in the lists there.
 //!
 //! `migrations/README.md` is the data dictionary.

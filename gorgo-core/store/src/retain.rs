@@ -1,6 +1,6 @@
 //! Retention: the database keeps rows younger than `max_age_days`, and a file below `max_size_mb`. The writer takes one
-//! small step between two batches, so that pruning never delays rows for long; freed pages are returned to the system in
-//! steps too, and the write-ahead log is truncated when a reader has let it grow.
+//! small step between two batches, so that pruning never delays rows for long; freed pages are returned to the system
+//! in steps too, and the write-ahead log is truncated when a reader has let it grow.
 
 use std::path::Path;
 use std::time::Duration;
@@ -67,7 +67,8 @@ impl Retention {
         self.more || self.last.is_none_or(|last| now.since(last) >= INTERVAL)
     }
 
-    /// Takes one step. Returns the size of the write-ahead log, bytes, when it could not be truncated for the first time.
+    /// Takes one step. Returns the size of the write-ahead log, bytes, when it could not be truncated for the first
+    /// time.
     pub(crate) async fn step(
         &mut self,
         connection: &mut SqliteConnection,
@@ -117,8 +118,8 @@ async fn chunk_end(connection: &mut SqliteConnection, first: i64) -> Result<Opti
     sqlx::query_scalar(sql::CHUNK_END).bind(first).bind(STEP_ROWS).fetch_optional(connection).await
 }
 
-/// Deletes the decisions below `end` with all rows that belong to them, and up to [`STEP_ROWS`] rows older than `oldest_us`
-/// in each table keyed by time. Returns true if more of the latter are left.
+/// Deletes the decisions below `end` with all rows that belong to them, and up to [`STEP_ROWS`] rows older than
+/// `oldest_us` in each table keyed by time. Returns true if more of the latter are left.
 pub(crate) async fn prune(connection: &mut SqliteConnection, end: i64, oldest_us: i64) -> Result<bool, sqlx::Error> {
     sqlx::query(sql::BEGIN).execute(&mut *connection).await?;
     let pruned = match prune_tables(connection, end, oldest_us).await {

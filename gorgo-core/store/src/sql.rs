@@ -1,5 +1,5 @@
-//! The SQL texts that do not belong to one table of rows, as constants; those that do are in `table`. A test prepares each
-//! of them against a migrated database.
+//! The SQL texts that do not belong to one table of rows, as constants; those that do are in `table`. A test prepares
+//! each of them against a migrated database.
 
 /// Ends the alarms that a killed run left on, and in the next one its last generation, which has no verdict. `max`: the
 /// clock may have been set back since.
@@ -119,8 +119,9 @@ pub(crate) const READ_CONSTRAINTS: &str = "SELECT constraint_id, name FROM const
 pub(crate) const READ_WEIGHTS: &str = "SELECT max(value) FROM weights WHERE run_id = ? AND policy_id = ? \
     AND generation_id = ? GROUP BY slot ORDER BY slot";
 
-/// Reads, for the build of each policy that was used last, the weights of the generation that was accepted last, or else
-/// the initial ones. A build that came back after another keeps its old id, so the newest is found by time, not by id.
+/// Reads, for the build of each policy that was used last, the weights of the generation that was accepted last, or
+/// else the initial ones. A build that came back after another keeps its old id, so the newest is found by time, not by
+/// id.
 pub(crate) const READ_INCUMBENTS: &str = "WITH newest AS (SELECT p.name, w.policy_id, max(w.from_us) \
     FROM weights w JOIN policies p ON p.policy_id = w.policy_id GROUP BY p.name), \
     won AS (SELECT n.policy_id, coalesce((SELECT max(g.generation_id) FROM generations g \

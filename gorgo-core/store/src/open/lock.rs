@@ -1,5 +1,5 @@
-//! One writer per database: an advisory lock on `<file>.lock`, for the life of the process. The system releases the lock
-//! when the process ends, however it ends; the file remains, with the id of the last process.
+//! One writer per database: an advisory lock on `<file>.lock`, for the life of the process. The system releases the
+//! lock when the process ends, however it ends; the file remains, with the id of the last process.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Read, Seek, Write};

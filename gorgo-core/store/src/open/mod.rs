@@ -68,10 +68,12 @@ fn options(path: &Path) -> SqliteConnectOptions {
     SqliteConnectOptions::new()
         .filename(path)
         .create_if_missing(true)
-        // Must be set before the first table: pruning returns free pages in steps, and VACUUM would copy the whole file.
+        // Must be set before the first table: pruning returns free pages in steps, and VACUUM would copy the whole
+        // file.
         .auto_vacuum(SqliteAutoVacuum::Incremental)
         .journal_mode(SqliteJournalMode::Wal)
-        // With WAL, a power failure may lose the last transactions but cannot corrupt the file; FULL would sync each commit.
+        // With WAL, a power failure may lose the last transactions but cannot corrupt the file; FULL would sync each
+        // commit.
         .synchronous(SqliteSynchronous::Normal)
         // A row is kept even if a full queue dropped its parent.
         .foreign_keys(false)

@@ -1,6 +1,6 @@
-//! Reading the state that a restart continues from: tuners' states, prefix index, learned figures, the last round trips.
-//! One row per replica, replaced by each newer one. Rows are read by the replica's name, so that those of a replica that
-//! left the fleet are never read.
+//! Reading the state that a restart continues from: tuners' states, prefix index, learned figures, the last round
+//! trips. One row per replica, replaced by each newer one. Rows are read by the replica's name, so that those of a
+//! replica that left the fleet are never read.
 
 use crate::open::Store;
 use crate::open::run::{PolicyInfo, ReplicaInfo};
@@ -65,7 +65,8 @@ impl Store {
     /// When SQLite fails.
     pub async fn last_index(&mut self, replica: &ReplicaInfo) -> Result<Option<StoredIndex>, StoreError> {
         type Row = (i64, Option<i64>, Option<f64>, Vec<u8>);
-        // By name only: engine and address are part of the snapshot's key, which `decode` compares with a reason for the log.
+        // By name only: engine and address are part of the snapshot's key, which `decode` compares with a reason for
+        // the log.
         let query = sqlx::query_as(sql::READ_INDEX).bind(&replica.name);
         let found: Option<Row> =
             query.fetch_optional(&mut self.connection).await.map_err(|cause| self.failed(cause))?;

@@ -118,8 +118,8 @@ impl Ids {
 }
 
 impl Store {
-    /// Stores the run, and returns the sink for its records and their writer: the caller spawns [`Writer::run`]. `trouble` is
-    /// called with everything that an operator should know; it must not wait.
+    /// Stores the run, and returns the sink for its records and their writer: the caller spawns [`Writer::run`].
+    /// `trouble` is called with everything that an operator should know; it must not wait.
     ///
     /// # Errors
     /// When SQLite fails.
@@ -176,8 +176,8 @@ async fn write_parts(connection: &mut SqliteConnection, run: &RunInfo) -> Result
     let query = query.bind(default_policy).bind(run.seed.cast_signed()).bind(i64::from(std::process::id()));
     let run_id = query.fetch_one(&mut *connection).await?;
 
-    // A killed run left its weights without an end, its alarms on, and a generation without a verdict. This is the first
-    // moment at which that is certain: the lock shows that no other process writes.
+    // A killed run left its weights without an end, its alarms on, and a generation without a verdict. This is the
+    // first moment at which that is certain: the lock shows that no other process writes.
     for text in [sql::CLOSE_ALL_WEIGHTS, sql::CLEAR_ALL_ALARMS, sql::CUT_GENERATIONS] {
         sqlx::query(text).bind(started_us).execute(&mut *connection).await?;
     }

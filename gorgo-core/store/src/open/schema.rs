@@ -57,8 +57,8 @@ pub(crate) async fn version(connection: &mut SqliteConnection, path: &Path) -> R
     Ok(found)
 }
 
-/// Checks that an existing file is an intact database of this or an older schema. `connection` only reads: a file that is
-/// refused stays unchanged to the byte.
+/// Checks that an existing file is an intact database of this or an older schema. `connection` only reads: a file that
+/// is refused stays unchanged to the byte.
 pub(crate) async fn examine(connection: &mut SqliteConnection, path: &Path) -> Result<(), StoreError> {
     connection.ping().await.map_err(|cause| opening(path, cause))?;
     let found = version(connection, path).await?;

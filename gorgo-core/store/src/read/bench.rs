@@ -1,5 +1,5 @@
-//! Figures that an experiment reads from a history: the run that it measured, and how often a decision differed from what
-//! the policy preferred.
+//! Figures that an experiment reads from a history: the run that it measured, and how often a decision differed from
+//! what the policy preferred.
 
 use crate::read::Reader;
 use crate::{StoreError, sql};

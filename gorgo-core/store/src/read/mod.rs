@@ -78,7 +78,8 @@ impl Reader {
         let mut decisions = Vec::new();
         let mut from = from.0;
         let mut left = limit;
-        // In pages, so that no query holds a read transaction open for long, which would stop the log from being truncated.
+        // In pages, so that no query holds a read transaction open for long, which would stop the log from being
+        // truncated.
         while left > 0 {
             let page = left.min(PAGE);
             let query = sqlx::query(sql::READ_DECISIONS).bind(from).bind(page);
@@ -112,6 +113,7 @@ impl Reader {
                 decisions.push(decision);
             }
             left -= page;
+            // Not an OFFSET, which would read all skipped rows again and shift when old ones are pruned.
             from = last.saturating_add(1);
         }
         Ok(decisions)

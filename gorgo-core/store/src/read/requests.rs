@@ -1,5 +1,5 @@
-//! Requests as read from the database: arrival, shared prefix and outcome. One row each, without candidates: for traces and
-//! for calibration, which read whole histories.
+//! Requests as read from the database: arrival, shared prefix and outcome. One row each, without candidates: for traces
+//! and for calibration, which read whole histories.
 
 use std::sync::Arc;
 
@@ -55,12 +55,14 @@ impl Reader {
     /// # Errors
     /// As [`Reader::decisions`].
     pub async fn requests(&self, from: DecisionId, limit: u32) -> Result<Vec<StoredRequest>, StoreError> {
+        // Names are resolved here instead of by a join: they are few, and the requests may be millions.
         let replicas = self.names(sql::READ_REPLICAS).await?;
         let query = sqlx::query(sql::READ_REQUESTS).bind(from.0).bind(limit);
         let rows = query.fetch_all(self.pool()).await.map_err(|cause| self.failed(cause))?;
         let mut requests = Vec::with_capacity(rows.len());
         for row in &rows {
-            // The path column is never NULL, so an unknown number is an error; a replica whose name is lost is no reason to fail.
+            // The path column is never NULL, so an unknown number is an error; a replica whose name is lost is no
+            // reason to fail.
             let path: i64 = self.get(row, 3)?;
             let replica: Option<i64> = self.get(row, 8)?;
             requests.push(StoredRequest {

@@ -104,8 +104,8 @@ impl StoredDecision {
         self.candidates.iter().zip(0..).map(row).collect()
     }
 
-    /// Returns these candidates as a fleet to build the policy for. A stored decision has only the names of its replicas; a
-    /// decision repeated from stored rows does not read the rest.
+    /// Returns these candidates as a fleet to build the policy for. A stored decision has only the names of its
+    /// replicas; a decision repeated from stored rows does not read the rest.
     #[must_use]
     pub fn fleet(&self) -> Vec<Replica> {
         let replica = |(candidate, id): (&StoredCandidate, u16)| Replica {
@@ -113,6 +113,7 @@ impl StoredDecision {
             name: candidate.replica.clone(),
             // Placeholders from here on; see above.
             region: candidate.replica.clone(),
+            // The kind without any special behaviour.
             engine: EngineKind::OpenAi,
             kv_capacity_tokens: None,
             decode_batch: None,
@@ -144,7 +145,8 @@ pub struct StoredCandidate {
     pub inflight: u32,
     /// Age of the engine's report, ms.
     pub report_age_ms: Option<i64>,
-    /// One signal per term slot, thousandths of the term's unit; [`gorgo_routing::model::VOID_MILLI`] of a term without one.
+    /// One signal per term slot, thousandths of the term's unit; [`gorgo_routing::model::VOID_MILLI`] of a term without
+    /// one.
     pub signals_milli: Vec<i64>,
     /// weight × signal per term slot, thousandths; [`gorgo_routing::model::VOID_MILLI`] likewise.
     pub costs_milli: Vec<i64>,

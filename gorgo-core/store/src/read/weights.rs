@@ -1,5 +1,5 @@
-//! Learned figures as read from the database, for people and for other machines: each policy's incumbent weights, and the
-//! newest rates of each replica.
+//! Learned figures as read from the database, for people and for other machines: each policy's incumbent weights, and
+//! the newest rates of each replica.
 
 use crate::read::Reader;
 use crate::{StoreError, sql};
@@ -46,6 +46,7 @@ impl Reader {
         // One row per term, sorted by policy: a new name begins the next policy.
         for row in &rows {
             let (policy, term): (String, (String, f64)) = (self.get(row, 0)?, (self.get(row, 3)?, self.get(row, 4)?));
+            // Digest and generation are the same in each row of a policy.
             match found.last_mut().filter(|last| last.policy == policy) {
                 Some(last) => last.terms.push(term),
                 None => found.push(StoredWeights {

@@ -1,5 +1,5 @@
-//! `candidates`: a row per replica that a decision chose among, of the first attempt and of later ones. The row contains
-//! signals and costs of the first eight term slots; `candidate_terms` has the rest.
+//! `candidates`: a row per replica that a decision chose among, of the first attempt and of later ones. The row
+//! contains signals and costs of the first eight term slots; `candidate_terms` has the rest.
 
 #[cfg(test)]
 use super::sample::*;
@@ -20,6 +20,7 @@ pub(super) const TABLE: Table = Table {
             Record::Candidates { decision, rows, .. } => (moment_of(*decision), rows),
             _ => return None,
         };
+        // One row of this table per candidate, whatever the number of terms.
         Some(Loss::at(at_us, rows.len()))
     },
     write,
@@ -101,7 +102,8 @@ pub(super) struct Candidate<'r> {
 /// Iterates over the candidates of a record, in the order in which the decision saw them.
 pub(super) fn of(record: &Record) -> impl Iterator<Item = Candidate<'_>> {
     let (decision, attempt, rows) = match record {
-        // A decision's own record has the candidates of the first attempt; later attempts have records of candidates only.
+        // A decision's own record has the candidates of the first attempt; later attempts have records of candidates
+        // only.
         Record::Decision(decision) => (decision.decision, 1, decision.candidates.as_slice()),
         Record::Candidates { decision, attempt, rows } => (*decision, *attempt, rows.as_slice()),
         _ => (DecisionId(0), 0, [].as_slice()),
@@ -112,6 +114,7 @@ pub(super) fn of(record: &Record) -> impl Iterator<Item = Candidate<'_>> {
 fn write(batch: &Batch<'_>, to: &mut Statements) {
     // Candidates are most of the rows of a history: binding eight NULLs less in each is worth a second statement.
     let few = |candidate: &Candidate<'_>| candidate.row.signals_milli.len() <= 4;
+    // A closure, because the records are iterated once per statement.
     let all = || batch.records.iter().flat_map(of);
     to.insert(&INSERT_4, all().filter(few), |to, row| bind(batch, to, row, 4));
     to.insert(&INSERT_8, all().filter(|row| !few(row)), |to, row| bind(batch, to, row, 8));
@@ -119,10 +122,12 @@ fn write(batch: &Batch<'_>, to: &mut Statements) {
 
 fn bind(batch: &Batch<'_>, to: &mut Parameters, candidate: &Candidate<'_>, slots: usize) {
     let row = candidate.row;
+    // In the order of both INSERTs, which differ only in the number of slots.
     to.int("decision_id", candidate.decision.0);
     to.int("attempt", candidate.attempt);
     to.maybe("replica_id", batch.numbers.replica(row.replica));
     to.int("position", candidate.position);
+    // NULL also for a constraint whose name came after the limit of names.
     to.maybe("excluded_by", batch.numbers.constraint(row.excluded_by.as_ref()));
     to.int("cost_milli", row.cost_milli);
     to.maybe("rtt_us", row.rtt_us);

@@ -49,7 +49,7 @@ fn row(record: &Record) -> Option<&DecisionRecord> {
 
 fn write(batch: &Batch<'_>, to: &mut Statements) {
     let numbers = batch.numbers;
-    // Chosen replica and refusal exclude each other; a number that is missing makes the row NULL there, not lost.
+    // A policy without a number breaks NOT NULL, and its row counts as lost; a model without one only loses its name.
     to.insert(&INSERT, batch.records.iter().filter_map(row), |to, row| {
         to.int("decision_id", row.decision.0);
         to.int("run_id", numbers.run());

@@ -51,6 +51,7 @@ pub(super) fn moment(row: &GenerationRecord) -> i64 {
 }
 
 fn write(batch: &Batch<'_>, to: &mut Statements) {
+    // Start and end have the same columns: the INSERT's ON CONFLICT clause lets the end complete the row of the start.
     to.insert(&INSERT, batch.records.iter().filter_map(row), |to, row| {
         to.maybe("policy_id", batch.numbers.policy(row.policy));
         to.unsigned("generation_id", row.generation.0);
@@ -63,6 +64,7 @@ fn write(batch: &Batch<'_>, to: &mut Statements) {
         to.text("state", row.state.as_deref());
         to.int("first_block", row.blocks.0);
         to.int("end_block", row.blocks.1);
+        // As text, not as a code: a CHECK in the schema lists the verdicts.
         to.text("verdict", row.verdict.map(Verdict::name));
         to.text("reason", row.reason.as_deref());
     });

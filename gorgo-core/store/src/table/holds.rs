@@ -31,6 +31,7 @@ fn write(batch: &Batch<'_>, to: &mut Statements) {
         to.int("attempt", row.attempt);
         to.maybe("replica_id", batch.numbers.replica(row.replica));
         to.int("moves", row.moves);
+        // A duration, unlike the other `_us` columns of a request, which count from its arrival.
         to.int("wait_us", row.held_us);
         to.code("ended", Some(row.ended));
     });

@@ -1,9 +1,10 @@
 //! The tables of records: a file each, which defines its rows, the records that become them, and their retention. A new
-//! table is its migration and its description in `migrations/`, its record in `model/record.rs`, a file here, and its lines
-//! in [`MIGRATIONS`] and [`TABLES`]; the tests of the list (`tests/tables.rs`) then check everything that holds for all
-//! tables, with records that the file's `sample` makes.
+//! table is its migration and its description in `migrations/`, its record in `model/record.rs`, a file here, and its
+//! lines in [`MIGRATIONS`] and [`TABLES`]; the tests of the list (`tests/tables.rs`) then check everything that holds
+//! for all tables, with records that the file's `sample` makes.
 //!
-//! Tables of names and of closed lists (`replicas`, `paths`, …) are not here: they are written where numbers are assigned.
+//! Tables of names and of closed lists (`replicas`, `paths`, …) are not here: they are written where numbers are
+//! assigned.
 
 mod alarms;
 mod attempts;
@@ -49,6 +50,7 @@ pub(crate) const MIGRATIONS: &[(i64, &str, &str)] = &[
 
 /// All tables, in the order in which a batch is written and `gaps` names them.
 pub(crate) const TABLES: &[&Table] = &[
+    // First, because pruning runs through the list backwards: rows that belong to a decision go before the decision.
     &decisions::TABLE,
     &candidates::TABLE,
     &candidate_terms::TABLE,
@@ -66,6 +68,7 @@ pub(crate) const TABLES: &[&Table] = &[
     &holds::TABLE,
     &index_snapshots::TABLE,
     &learned::TABLE,
+    // Last, so that the losses of a batch come after the rows that were written.
     &gaps::TABLE,
 ];
 
@@ -104,7 +107,8 @@ pub(crate) struct Checks {
 pub(crate) enum RetentionRule {
     /// With the decision: deletes the rows of decisions below `?`.
     WithDecision(&'static str),
-    /// By age: deletes at most `?2` rows older than `?1`, in small steps. The subquery lets SQLite search the primary key.
+    /// By age: deletes at most `?2` rows older than `?1`, in small steps. The subquery lets SQLite search the primary
+    /// key.
     ByAge(&'static str),
     /// By the age of the end: deletes rows that ended before `?1`. Rows without an end stay.
     OnceEnded(&'static str),
@@ -113,6 +117,7 @@ pub(crate) enum RetentionRule {
 }
 
 /// Rule of a table whose rows have a `decision_id`.
+// A macro, because a constant's text can only be composed from literals.
 macro_rules! with_decision {
     ($table:ident) => {
         $crate::table::RetentionRule::WithDecision(concat!(

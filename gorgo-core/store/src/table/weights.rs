@@ -12,8 +12,7 @@ use gorgo_routing::model::{Generation, WeightRecord};
 
 pub(super) const TABLE: Table = Table {
     name: "weights",
-    // Only weights that ended a minute before the oldest decision that stays: a decision in progress at their end may be
-    // dated a little later.
+    // A minute before the oldest decision that stays: the minute covers decisions in progress when the weights ended.
     retention: RetentionRule::OnceEnded("DELETE FROM weights WHERE to_us < ?1 - 60000000"),
     loss: |record| match record {
         Record::Weights(weights) => Some(Loss::at(weights.at.micros(), weights.values.len())),

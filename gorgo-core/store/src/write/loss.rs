@@ -19,8 +19,8 @@ impl Loss {
     }
 }
 
-/// Losses of all tables since they were last written, by index in [`TABLES`]. Empty until there is one, so that taking the
-/// losses of a batch that lost nothing copies nothing.
+/// Losses of all tables since they were last written, by index in [`TABLES`]. Empty until there is one, so that taking
+/// the losses of a batch that lost nothing copies nothing.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Losses(Vec<Option<Loss>>);
 

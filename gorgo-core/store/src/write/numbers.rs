@@ -47,8 +47,8 @@ impl Numbers {
         name.and_then(|name| self.constraints.id(name))
     }
 
-    /// Assigns numbers to new names of a batch. Outside the batch's transaction, so that a rollback cannot revoke a number
-    /// that `known` keeps.
+    /// Assigns numbers to new names of a batch. Outside the batch's transaction, so that a rollback cannot revoke a
+    /// number that `known` keeps.
     pub(crate) async fn learn_names(
         &mut self,
         connection: &mut SqliteConnection,
@@ -62,6 +62,7 @@ impl Numbers {
                     }
                     &decision.candidates
                 }
+                // Candidates of later attempts may be excluded by a constraint that excluded nobody before.
                 Record::Candidates { rows, .. } => rows,
                 _ => continue,
             };
@@ -73,8 +74,8 @@ impl Numbers {
     }
 }
 
-/// Limit of different names that a run writes to one list. Clients choose model names, and a client that invents them must
-/// not fill the disk.
+/// Limit of different names that a run writes to one list. Clients choose model names, and a client that invents them
+/// must not fill the disk.
 const MAX_NAMES: usize = 10_000;
 /// Length to which a name is cut, bytes; for the same reason.
 const MAX_NAME_BYTES: usize = 200;
@@ -98,6 +99,7 @@ impl Names {
 
     /// Assigns a number to `name` if it has none, unless there are too many names.
     async fn learn(&mut self, connection: &mut SqliteConnection, name: &Arc<str>) -> Result<(), sqlx::Error> {
+        // Checked first, so that the common case costs one lookup and no statement.
         if self.known.contains_key(name) || self.known.len() >= MAX_NAMES {
             return Ok(());
         }

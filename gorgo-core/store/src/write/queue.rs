@@ -8,8 +8,8 @@ use super::loss::Losses;
 use gorgo_routing::config;
 use gorgo_routing::model::Record;
 
-/// Limit of waiting rows, of all tables together, per decision that may wait: 3 replicas and one attempt make 6. It bounds
-/// memory when decisions have many candidates, and when probes and scrapes pile up.
+/// Limit of waiting rows, of all tables together, per decision that may wait: 3 replicas and one attempt make 6. It
+/// bounds memory when decisions have many candidates, and when probes and scrapes pile up.
 const ROWS_PER_DECISION: u64 = 8;
 
 /// Records that wait, and losses that are not written yet.
@@ -53,12 +53,13 @@ impl Queue {
         }
     }
 
-    /// Takes a record, or drops and counts it. New weights are always taken: they are few, and without them the decisions
-    /// made with them could not be explained.
+    /// Takes a record, or drops and counts it. New weights are always taken: they are few, and without them the
+    /// decisions made with them could not be explained.
     pub(crate) fn push(&self, record: Record) {
         let (decisions, rows) = weight(&record);
         let mut state = self.state.lock();
         let room = state.decisions + decisions <= self.max_decisions && state.rows + rows <= self.max_rows;
+        // A closed queue takes nothing at all, not even weights: no write would follow.
         if state.closed || !(room || matches!(record, Record::Weights(_))) {
             state.losses.add_record(&record);
             state.dropped_rows += rows;

@@ -67,6 +67,7 @@ impl Sink {
     /// # Errors
     /// [`StoreError::Ended`] after the writer has ended.
     pub async fn flush(&self) -> Result<(), StoreError> {
+        // By the writer, which is the only one to know when a batch is committed.
         self.ask(Command::Flush).await
     }
 
@@ -78,8 +79,8 @@ impl Sink {
         self.ask(Command::Tidy).await
     }
 
-    /// Stores policies that the run did not begin with, and their weights from `from` onwards. Their numbers follow those
-    /// assigned so far; no decision may name them before this returns.
+    /// Stores policies that the run did not begin with, and their weights from `from` onwards. Their numbers follow
+    /// those assigned so far; no decision may name them before this returns.
     ///
     /// # Errors
     /// When SQLite fails, or [`StoreError::Ended`]; nothing is added then.
@@ -95,7 +96,8 @@ impl Sink {
         self.ask(|reply| Command::Pin(policy, reply)).await?
     }
 
-    /// Writes all records taken so far, marks the run as ended at `ended`, and closes the file. Later records are dropped.
+    /// Writes all records taken so far, marks the run as ended at `ended`, and closes the file. Later records are
+    /// dropped.
     ///
     /// # Errors
     /// [`StoreError::Unwritten`] if rows could not be written in time, because of the disk or a lock.

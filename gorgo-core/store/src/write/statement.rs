@@ -1,8 +1,8 @@
 //! Rows as statements: the texts of INSERTs, which are constants, and their parameters.
 //!
-//! Rows are inserted together, fifty, ten or one per statement, so that a batch costs few hops to the thread that SQLite
-//! runs on. `OR IGNORE`: a row that breaks a rule of the schema is skipped and counted as lost; the rest of its batch is
-//! still written.
+//! Rows are inserted together, fifty, ten or one per statement, so that a batch costs few hops to the thread that
+//! SQLite runs on. `OR IGNORE`: a row that breaks a rule of the schema is skipped and counted as lost; the rest of its
+//! batch is still written.
 
 use sqlx::Arguments;
 use sqlx::sqlite::SqliteArguments;
@@ -34,8 +34,8 @@ impl Insert {
     }
 }
 
-// The texts are built by macros, because `concat!` needs literals: constants cost nothing at run time, and sqlx caches a
-// prepared statement per text.
+// The texts are built by macros, because `concat!` needs literals: constants cost nothing at run time, and sqlx caches
+// a prepared statement per text.
 macro_rules! placeholder {
     ($column:ident) => {
         ",?"
@@ -104,8 +104,9 @@ pub(crate) enum Cell {
     Blob(Vec<u8>),
 }
 
-/// Parameters of a statement, in column order. Each is added with the name of its column, which debug builds compare with
-/// the next column of the INSERT: a swapped pair fails the first test that writes the row, at no cost in release builds.
+/// Parameters of a statement, in column order. Each is added with the name of its column, which debug builds compare
+/// with the next column of the INSERT: a swapped pair fails the first test that writes the row, at no cost in release
+/// builds.
 #[derive(Debug, Default)]
 pub(crate) struct Parameters {
     arguments: SqliteArguments,
@@ -133,7 +134,8 @@ impl Parameters {
     #[cfg_attr(not(debug_assertions), expect(unused_variables, reason = "only debug builds compare columns"))]
     fn add(&mut self, column: &'static str, value: Cell) {
         #[cfg(debug_assertions)]
-        // Statements other than INSERTs have no list of columns. The remainder, because the columns repeat for each row.
+        // Statements other than INSERTs have no list of columns. The remainder, because the columns repeat for each
+        // row.
         if !self.columns.is_empty() {
             let place = self.arguments.len() % self.columns.len();
             debug_assert_eq!(column, self.columns[place], "parameters must follow the order of the INSERT's columns");

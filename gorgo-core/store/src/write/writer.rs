@@ -1,6 +1,6 @@
-//! The only task that writes: it wakes every `flush_ms`, or earlier when a batch is full, and writes the waiting records,
-//! one transaction per batch. While the disk is full or another process holds a lock, it retries; meanwhile the queue fills
-//! to its bound, and rows dropped beyond it are listed in `gaps` as soon as writing works again.
+//! The only task that writes: it wakes every `flush_ms`, or earlier when a batch is full, and writes the waiting
+//! records, one transaction per batch. While the disk is full or another process holds a lock, it retries; meanwhile
+//! the queue fills to its bound, and rows dropped beyond it are listed in `gaps` as soon as writing works again.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -30,8 +30,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// Longest pause between attempts to write.
 const LAST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Attempts to write after the end was requested. With the pauses, and a second of waiting for a lock in each, they take
-/// about 15 s: less than a service manager usually grants.
+/// Attempts to write after the end was requested. With the pauses, and a second of waiting for a lock in each, they
+/// take about 15 s: less than a service manager usually grants.
 const LAST_ATTEMPTS: u32 = 8;
 
 /// Task that writes; the only owner of the connection and of the file's lock.
