@@ -48,8 +48,7 @@ impl FactOutlet {
         if let Some(report) = report {
             (self.facts)(Event::Report { replica, at, report });
         }
-        // A failed scrape is a row of unknowns with `ok` = false, so that the history shows how long a page was
-        // missing.
+        // A failed scrape is a row of unknowns with `ok` = false, so that the history shows the gap.
         let read = report.unwrap_or_default();
         self.records.record(Record::Scrape(ScrapeRecord {
             replica,
@@ -63,8 +62,7 @@ impl FactOutlet {
         }));
     }
 
-    /// Reports properties of an engine, read from a page other than the metrics. No row: the history has metrics pages
-    /// only.
+    /// Reports properties of an engine, read from another page than the metrics. No row: those are of metrics pages.
     pub fn described(&self, replica: ReplicaId, at: At, report: EngineReport) {
         (self.facts)(Event::Report { replica, at, report });
     }
@@ -114,8 +112,7 @@ impl FactOutlet {
         self.records.record(Record::Event(EventRecord { at, kind, replica, text }));
     }
 
-    /// Records a row of a request, a policy or a tuner. No event: the router, its source, already knows the facts in
-    /// it.
+    /// Records a row of a request, a policy or a tuner. No event: the router made the row and knows its facts.
     pub fn record(&self, record: Record) {
         self.records.record(record);
     }

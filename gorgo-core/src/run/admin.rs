@@ -76,8 +76,7 @@ async fn answer<B>(pages: &Pages, request: &Request<B>) -> Response<Full<Bytes>>
     match (path, deed(path)) {
         // Actions come first, and never by GET: a prefetching browser or a crawler must not drain a replica.
         (_, Some(_)) if request.method() != Method::POST => only("POST"),
-        // Browsers add `Origin` to cross-site POSTs, command-line clients do not: this is the guard against forged
-        // requests.
+        // Browsers add `Origin` to cross-site POSTs, command-line clients do not: this guards against forged ones.
         (_, Some(_)) if request.headers().contains_key(ORIGIN) => {
             text(StatusCode::FORBIDDEN, "requests from web pages are refused; use `gorgo ctl` or curl\n".to_owned())
         }

@@ -25,8 +25,7 @@ pub(super) struct Background {
 }
 
 impl Background {
-    /// Starts the thread. The output of `first` arrives by the receiver; afterwards the thread runs the tasks spawned
-    /// on it.
+    /// Starts the thread. The output of `first` arrives by the receiver; later tasks are spawned on [`Self::handle`].
     ///
     /// # Errors
     /// When the system provides no thread or no runtime.
@@ -67,8 +66,7 @@ impl Drop for Background {
     }
 }
 
-/// Lowers the priority of this thread and of those it starts. If the system refuses, the history is as urgent as
-/// requests.
+/// Lowers the priority of this thread and of those it starts. If refused, the history is as urgent as requests.
 fn lower_priority() {
     #[cfg(target_os = "linux")]
     let _ = rustix::process::nice(NICER);

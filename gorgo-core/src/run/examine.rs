@@ -10,8 +10,7 @@ use gorgo_routing::config::Config;
 use gorgo_routing::model::{Clock, EngineKind, ReplicaId};
 use gorgo_wire::engine::examine::{Finding, examine};
 
-/// Examines each enabled replica that is not simulated, one after another, in the file's order; returns findings by
-/// name.
+/// Examines each enabled replica that is not simulated, one by one, in the file's order; findings by name.
 ///
 /// # Errors
 /// An address or a key that cannot be used.

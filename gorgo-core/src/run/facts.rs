@@ -37,8 +37,7 @@ impl FactKeeper {
                 self.note(EventKind::GateResync, replica, text);
             }
         }
-        // After `apply`, which drops the index entries of a restarted engine: a snapshot restored earlier would go with
-        // them.
+        // After `apply`, which drops the index entries of a restarted engine, and would drop a restored snapshot too.
         self.warm.seen(event, self.clock.now());
         if matches!(event, Event::Up { .. } | Event::Down { .. }) {
             self.readiness.set(operate::welcomes(&self.router));

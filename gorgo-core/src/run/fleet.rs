@@ -122,8 +122,7 @@ async fn simulate(section: &ReplicaSection, id: u16, ground: &Ground<'_>) -> Res
     let settings = section.simulated.clone().unwrap_or_default();
     let profile = Profile::find(&settings.profile)
         .ok_or_else(|| ServeError::replica(section, format!("unknown profile `{}`", settings.profile)))?;
-    // Loopback only, and a port that the system picks: no client but this router should reach it, and any may be in
-    // use.
+    // Loopback only: no client but this router should reach it. Port 0: any fixed port may be in use.
     let listener = TcpListener::bind("127.0.0.1:0").await.map_err(|cause| ServeError::Listen {
         address: format!("127.0.0.1:0 (simulated engine {})", section.name),
         cause,

@@ -66,8 +66,7 @@ impl Operators {
             return Err(NotDone::Unknown(format!("no replica `{name}`; known: {}", known.join(", "))));
         };
         let news = self.router.set_draining(replica.id, draining);
-        // `/ready` must follow at once: with the last replica drained, a load balancer should stop sending requests
-        // here.
+        // `/ready` must follow at once: with the last replica drained, a load balancer should look elsewhere.
         let welcome = welcomes(&self.router);
         self.readiness.set(welcome);
         let running = self.router.load(replica.id).0;

@@ -66,8 +66,7 @@ impl Reloading {
     /// Reloads once. Returns the changes, or the reason why nothing changed.
     async fn reload(&self) -> Result<String, String> {
         let Reread(read) = self.reread.clone();
-        // Reads files and tries plugin libraries in separate processes, which may take seconds: not on a serving
-        // thread.
+        // Not on a serving thread: trying plugin libraries in separate processes may take seconds.
         let loading = tokio::task::spawn_blocking(move || read()).await.map_err(|cause| cause.to_string())?;
         let Some((config, policies)) = loading.ready else {
             let report = render(&loading.faults, &loading.origins, Look::Plain);

@@ -208,8 +208,7 @@ struct RouterCore {
 }
 
 impl RouterCore {
-    /// Builds the router, restores its memory, and only then begins the run: the run's rows contain the restored
-    /// weights.
+    /// Builds the router, restores its memory, and only then begins the run, whose rows contain restored weights.
     async fn build(
         setup: &ServeSetup,
         mut store: Store,

@@ -97,8 +97,7 @@ impl Warm {
         let Some((_, place, life)) = self.kept().find(|(id, ..)| id == replica) else { return };
         let mut life = life.lock();
         let Event::Report { report, .. } = event else {
-            // A restart: the snapshot that waits is of the old process, and the last one written says nothing about the
-            // new.
+            // A restart: the waiting snapshot is of the old process, and so is the last one written.
             life.epoch = EngineEpoch::default();
             life.written = None;
             if life.pending.take().is_some() {
@@ -134,8 +133,7 @@ impl Warm {
         let _ = tokio::time::timeout(SETTLE, all).await;
     }
 
-    /// Returns each replica's learned figures, and a snapshot of its part of the index if it changed since the last
-    /// one.
+    /// Returns each replica's learned figures, and a snapshot of its part of the index if that changed.
     pub(super) fn write(&self, now: At) -> Vec<Record> {
         let (mut records, mut count) = (Vec::new(), 0);
         for _ in self.kept() {
@@ -145,8 +143,7 @@ impl Warm {
         let most_blocks = MAX_BLOCKS.min(FLEET_BLOCKS / usize::max(count, 1));
         for (replica, place, life) in self.kept() {
             records.push(Record::Learned(LearnedRecord { replica, at: now, state: self.router.learned(replica) }));
-            // Read the engine before the index: if it restarts in between, the snapshot has the old epoch and is
-            // refused later.
+            // Engine before index: if it restarts in between, the snapshot has the old epoch and is refused later.
             let (engine, written, waits) = {
                 let life = life.lock();
                 (life.epoch, life.written, life.pending.is_some())
@@ -182,8 +179,7 @@ fn epoch(report: &EngineReport) -> Option<EngineEpoch> {
     let prompt_tokens = report.prompt_tokens_total.filter(|tokens| tokens.is_finite() && *tokens >= 0.0);
     let started = report.started_secs.and_then(|secs| Duration::try_from_secs_f64(secs).ok());
     let started_ms = started.and_then(|started| i64::try_from(started.as_millis()).ok());
-    // Reports read from other pages (`FactOutlet::described`) have none of these three, and must not erase a known
-    // epoch.
+    // Reports of other pages (`FactOutlet::described`) have none of these, and must not erase a known epoch.
     let page = report.running.is_some() || started_ms.is_some() || prompt_tokens.is_some();
     page.then_some(EngineEpoch { started_ms, prompt_tokens })
 }
@@ -237,8 +233,7 @@ pub(super) async fn recall(warm: &Warm, store: &mut Store, run: &RunInfo, now: A
             Err(cause) => log::index_refused(&place.name, &cause),
         }
     }
-    // Before the first decision: restored uses are older than this run, and the index must know how far back it
-    // reaches.
+    // Before the first decision: restored uses are older than this run, which the index must know.
     warm.router.index_begins_at(oldest);
     Ok(())
 }

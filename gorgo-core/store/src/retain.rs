@@ -67,8 +67,7 @@ impl Retention {
         self.more || self.last.is_none_or(|last| now.since(last) >= INTERVAL)
     }
 
-    /// Takes one step. Returns the size of the write-ahead log, bytes, when it could not be truncated for the first
-    /// time.
+    /// Takes one step. Returns the size of the write-ahead log, bytes, when it first could not be truncated.
     pub(crate) async fn step(
         &mut self,
         connection: &mut SqliteConnection,

@@ -68,12 +68,10 @@ fn options(path: &Path) -> SqliteConnectOptions {
     SqliteConnectOptions::new()
         .filename(path)
         .create_if_missing(true)
-        // Must be set before the first table: pruning returns free pages in steps, and VACUUM would copy the whole
-        // file.
+        // Set before the first table: pruning returns free pages in steps, and VACUUM would copy the whole file.
         .auto_vacuum(SqliteAutoVacuum::Incremental)
         .journal_mode(SqliteJournalMode::Wal)
-        // With WAL, a power failure may lose the last transactions but cannot corrupt the file; FULL would sync each
-        // commit.
+        // With WAL, a power failure may lose the last transactions, but not corrupt the file. FULL syncs each commit.
         .synchronous(SqliteSynchronous::Normal)
         // A row is kept even if a full queue dropped its parent.
         .foreign_keys(false)

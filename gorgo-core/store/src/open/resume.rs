@@ -65,8 +65,7 @@ impl Store {
     /// When SQLite fails.
     pub async fn last_index(&mut self, replica: &ReplicaInfo) -> Result<Option<StoredIndex>, StoreError> {
         type Row = (i64, Option<i64>, Option<f64>, Vec<u8>);
-        // By name only: engine and address are part of the snapshot's key, which `decode` compares with a reason for
-        // the log.
+        // By name only: engine and address are part of the snapshot's key, which `decode` checks, for the log.
         let query = sqlx::query_as(sql::READ_INDEX).bind(&replica.name);
         let found: Option<Row> =
             query.fetch_optional(&mut self.connection).await.map_err(|cause| self.failed(cause))?;

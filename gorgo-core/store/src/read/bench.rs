@@ -64,6 +64,7 @@ impl Reader {
     pub async fn fallbacks(&self, first: DecisionId, last: DecisionId) -> Result<Fallbacks, StoreError> {
         let query = sqlx::query(sql::FALLBACKS).bind(first.0).bind(last.0);
         let row = query.fetch_one(self.pool()).await.map_err(|cause| self.failed(cause))?;
+        // One row, even in an empty range: the query's aggregates are 0 then.
         let count = |place| self.get::<i64>(&row, place).map(i64::cast_unsigned);
         Ok(Fallbacks { decisions: count(0)?, refused: count(1)?, relaxed: count(2)?, tried_again: count(3)? })
     }

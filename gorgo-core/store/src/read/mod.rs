@@ -78,8 +78,7 @@ impl Reader {
         let mut decisions = Vec::new();
         let mut from = from.0;
         let mut left = limit;
-        // In pages, so that no query holds a read transaction open for long, which would stop the log from being
-        // truncated.
+        // In pages: a long read transaction would keep the write-ahead log from being truncated.
         while left > 0 {
             let page = left.min(PAGE);
             let query = sqlx::query(sql::READ_DECISIONS).bind(from).bind(page);

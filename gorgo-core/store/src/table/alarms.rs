@@ -14,6 +14,7 @@ pub(super) const TABLE: Table = Table {
     name: "alarms",
     retention: RetentionRule::Never,
     loss: |record| match record {
+        // The end of an alarm only updates a row: if that fails, no row is missing.
         Record::Alarm(alarm) => Some(Loss::at(alarm.at.micros(), usize::from(!alarm.over))),
         _ => None,
     },

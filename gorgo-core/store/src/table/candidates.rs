@@ -102,8 +102,7 @@ pub(super) struct Candidate<'r> {
 /// Iterates over the candidates of a record, in the order in which the decision saw them.
 pub(super) fn of(record: &Record) -> impl Iterator<Item = Candidate<'_>> {
     let (decision, attempt, rows) = match record {
-        // A decision's own record has the candidates of the first attempt; later attempts have records of candidates
-        // only.
+        // A decision's record has the candidates of the first attempt; later attempts have their own records.
         Record::Decision(decision) => (decision.decision, 1, decision.candidates.as_slice()),
         Record::Candidates { decision, attempt, rows } => (*decision, *attempt, rows.as_slice()),
         _ => (DecisionId(0), 0, [].as_slice()),

@@ -30,6 +30,7 @@ fn row(record: &Record) -> Option<&LearnedRecord> {
 }
 
 fn write(batch: &Batch<'_>, to: &mut Statements) {
+    // Replaces the row of the replica: only the newest state is of use, and `rates` has the history.
     to.insert(&INSERT, batch.records.iter().filter_map(row), |to, row| {
         to.maybe("replica_id", batch.numbers.replica(row.replica));
         to.int("at_us", row.at.micros());

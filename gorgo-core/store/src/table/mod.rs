@@ -3,8 +3,7 @@
 //! lines in [`MIGRATIONS`] and [`TABLES`]; the tests of the list (`tests/tables.rs`) then check everything that holds
 //! for all tables, with records that the file's `sample` makes.
 //!
-//! Tables of names and of closed lists (`replicas`, `paths`, …) are not here: they are written where numbers are
-//! assigned.
+//! Tables of names and of closed lists (`replicas`, …) are not here: they are written where numbers are assigned.
 
 mod alarms;
 mod attempts;
@@ -107,8 +106,7 @@ pub(crate) struct Checks {
 pub(crate) enum RetentionRule {
     /// With the decision: deletes the rows of decisions below `?`.
     WithDecision(&'static str),
-    /// By age: deletes at most `?2` rows older than `?1`, in small steps. The subquery lets SQLite search the primary
-    /// key.
+    /// By age: deletes at most `?2` rows older than `?1`; the subquery lets SQLite search the primary key.
     ByAge(&'static str),
     /// By the age of the end: deletes rows that ended before `?1`. Rows without an end stay.
     OnceEnded(&'static str),

@@ -1,5 +1,4 @@
-//! The newest decisions stay, with all rows that belong to them; older ones are deleted in small steps, and space is
-//! freed.
+//! The newest decisions stay, with the rows that belong to them; older ones go in small steps, and space is freed.
 
 use super::{Bench, START, at, attempt, decision, id, outcome, run_info};
 use crate::Trouble;
@@ -118,8 +117,7 @@ async fn the_file_stays_below_its_limit() {
     assert!(file <= 3 << 20, "{file}");
 }
 
-/// A reader that stays open makes the log grow: that is reported once, and the log is truncated when the reader is
-/// gone.
+/// A reader that stays open makes the log grow: that is reported once, and the log truncated afterwards.
 #[tokio::test]
 async fn the_log_is_cut_back_when_its_reader_is_gone() {
     let bench = patient();

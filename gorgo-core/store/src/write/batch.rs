@@ -70,8 +70,7 @@ async fn write_tables(connection: &mut SqliteConnection, batch: &Batch<'_>) -> R
     Ok(missing)
 }
 
-/// Turns missing rows into losses. SQLite does not say which rows it skipped, so each loss spans the whole batch's
-/// time.
+/// Turns missing rows into losses. SQLite does not say which it skipped, so each spans the batch's time.
 fn refused(records: &[Record], missing: &[Missing]) -> Losses {
     let mut refused = Losses::default();
     if missing.is_empty() {

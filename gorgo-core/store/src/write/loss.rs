@@ -1,5 +1,4 @@
-//! Rows that could not be written: their number per table, and the time of the first and the last. They become rows of
-//! `gaps`.
+//! Rows that could not be written: their number per table, times of the first and the last. Become rows of `gaps`.
 
 use crate::table::TABLES;
 use gorgo_routing::model::{DecisionId, Record};

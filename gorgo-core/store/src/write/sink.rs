@@ -57,6 +57,7 @@ pub(crate) enum Command {
 
 impl Listener for Sink {
     fn record(&self, record: Record) {
+        // Not by the channel of commands: a record must not wait for the writer.
         self.queue.push(record);
     }
 }
@@ -96,8 +97,7 @@ impl Sink {
         self.ask(|reply| Command::Pin(policy, reply)).await?
     }
 
-    /// Writes all records taken so far, marks the run as ended at `ended`, and closes the file. Later records are
-    /// dropped.
+    /// Writes all records taken so far, marks the run as ended at `ended`, and closes the file. Drops later records.
     ///
     /// # Errors
     /// [`StoreError::Unwritten`] if rows could not be written in time, because of the disk or a lock.

@@ -134,8 +134,7 @@ impl Parameters {
     #[cfg_attr(not(debug_assertions), expect(unused_variables, reason = "only debug builds compare columns"))]
     fn add(&mut self, column: &'static str, value: Cell) {
         #[cfg(debug_assertions)]
-        // Statements other than INSERTs have no list of columns. The remainder, because the columns repeat for each
-        // row.
+        // Statements other than INSERTs have no list of columns. Remainder: the columns repeat for each row.
         if !self.columns.is_empty() {
             let place = self.arguments.len() % self.columns.len();
             debug_assert_eq!(column, self.columns[place], "parameters must follow the order of the INSERT's columns");
