@@ -121,7 +121,10 @@ pub fn config_warning(text: &str) {
 
 /// An earlier run on this database never ended: it was killed, or the machine went down.
 pub fn unfinished_run(run: i64) {
-    warn!(run, "the last run on this database did not end cleanly; at most the rows of its last flush interval are missing");
+    warn!(
+        run,
+        "the last run on this database did not end cleanly; at most the rows of its last flush interval are missing"
+    );
 }
 
 /// A shutdown began.

@@ -244,7 +244,9 @@ impl Collector for AtScrape {
             "Uncached prompt tokens of requests in flight at the replica without a first token",
             &|load| load.queued_uncached_tokens,
         )?;
-        family("gorgo_waiting_requests", "Requests that wait at the admission gate for the replica", &|load| load.held)?;
+        family("gorgo_waiting_requests", "Requests that wait at the admission gate for the replica", &|load| {
+            load.held
+        })?;
         family("gorgo_replica_available", "1 if the replica takes new requests", &|load| u64::from(load.available))?;
         let store = self.gauges.store();
         // Counters of other parts, read here instead of counted twice; the encoder appends `_total`.
@@ -296,8 +298,12 @@ impl AtScrape {
         };
         counter("gorgo_kv_event_batches", "Batches of cache events applied", |cache| cache.batches)?;
         counter("gorgo_kv_event_gaps", "Times that batches of cache events were missing", |cache| cache.gaps)?;
-        counter("gorgo_kv_event_replays", "Times that a replay of missed cache events was requested", |cache| cache.replays)?;
-        counter("gorgo_kv_event_bad_frames", "Frames that could not be parsed as cache events", |cache| cache.bad_frames)?;
+        counter("gorgo_kv_event_replays", "Times that a replay of missed cache events was requested", |cache| {
+            cache.replays
+        })?;
+        counter("gorgo_kv_event_bad_frames", "Frames that could not be parsed as cache events", |cache| {
+            cache.bad_frames
+        })?;
         counter("gorgo_kv_event_unknown", "Cache events of an unknown kind", |cache| cache.unknown_events)?;
         counter("gorgo_kv_prompts_mapped", "Prompts whose tokens the engine reported", |cache| cache.mapped)?;
         counter("gorgo_kv_prompts_unmapped", "Prompts whose tokens are unknown", |cache| cache.unmapped)?;
@@ -349,7 +355,8 @@ impl AtScrape {
         // The encoder appends the unit and `_total`: `gorgo_plugin_seconds_total`.
         family("gorgo_plugin", "Time spent in the plugin", Some(&Unit::Seconds), &|plugin| plugin.seconds)?;
         let gauge = ConstGauge::new(0_i64);
-        let (name, help) = ("gorgo_plugin_quarantined", "1 if the plugin is quarantined after failures and no longer called");
+        let (name, help) =
+            ("gorgo_plugin_quarantined", "1 if the plugin is quarantined after failures and no longer called");
         let mut metric = encoder.encode_descriptor(name, help, None, gauge.metric_type())?;
         for plugin in &plugins {
             let label = PluginLabel { plugin: Arc::clone(&plugin.plugin) };

@@ -72,7 +72,9 @@ impl Operators {
         let running = self.router.load(replica.id).0;
         let (kind, text) = if draining {
             let rest = if welcome { "" } else { "; no other replica takes requests, so new ones get 503" };
-            let text = format!("replica {name} is drained: nothing new goes there; {running} requests are still running{rest}");
+            let text = format!(
+                "replica {name} is drained: nothing new goes there; {running} requests are still running{rest}"
+            );
             (EventKind::ReplicaDraining, text)
         } else {
             (EventKind::ReplicaUp, format!("replica {name} takes requests again whenever it is up"))

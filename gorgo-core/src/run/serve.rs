@@ -421,7 +421,10 @@ async fn listen(address: &str) -> Result<TcpListener, ServeError> {
 }
 
 fn local(listener: &TcpListener) -> Result<SocketAddr, ServeError> {
-    listener.local_addr().map_err(|cause| ServeError::Listen { address: "an open socket (its address cannot be read)".to_owned(), cause })
+    listener.local_addr().map_err(|cause| ServeError::Listen {
+        address: "an open socket (its address cannot be read)".to_owned(),
+        cause,
+    })
 }
 
 fn router_setup(config: &Config, secret: u64, members: &[Member]) -> RouterSetup {
