@@ -123,7 +123,7 @@ impl Meter {
             Unit::Seconds,
             ttft.clone(),
         );
-        // Separate histograms, not one with a label: a failed request has a first token but no meaningful end.
+        // Separate histograms, not one with a label: a failed request may have a first token, but no meaningful end.
         let e2e = Family::<ReplicaLabel, Histogram>::new_with_constructor(|| Histogram::new(DURATION_BUCKETS));
         registry.register_with_unit(
             "gorgo_e2e",
