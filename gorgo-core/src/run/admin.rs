@@ -1,5 +1,4 @@
-//! The operators' listener: `GET /metrics`, `/health`, `/ready`, `/replicas`, `/policy`, `/tuners`; and the actions, by
-//! POST:
+//! The operators' listener: `GET /metrics`, `/health`, `/ready`, `/replicas`, `/policy`, `/tuners`; actions, by POST:
 //! `/replicas/NAME/drain` and `/resume`, `/policy/pin/NAME`, `/policy/unpin`.
 //!
 //! There is no authentication: anyone who can reach this port may do all of it. Pages in an operator's browser may not:

@@ -43,7 +43,6 @@ impl Gauges for LiveGauges {
     }
 
     fn plugins(&self) -> Vec<PluginCount> {
-        // Asked at each scrape: a reload may have brought the first plugins, or removed the last.
         self.router.policies().loader.as_ref().map_or_else(Vec::new, |loader| loader.counts())
     }
 

@@ -13,7 +13,7 @@ use gorgo_routing::policy::{PRESETS, Policies, Registry, build, preset};
 /// Result of loading a file.
 #[derive(Debug)]
 pub struct Loading {
-    /// Configuration and policies; `None` if there is any fault.
+    /// Configuration and policies; `None` if there is any fault that is not a warning.
     pub ready: Option<(Config, Policies)>,
     /// All findings.
     pub faults: Faults,

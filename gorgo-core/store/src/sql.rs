@@ -120,8 +120,7 @@ pub(crate) const READ_WEIGHTS: &str = "SELECT max(value) FROM weights WHERE run_
     AND generation_id = ? GROUP BY slot ORDER BY slot";
 
 /// Reads, for the build of each policy that was used last, the weights of the generation that was accepted last, or
-/// else the initial ones. A build that came back after another keeps its old id, so the newest is found by time, not by
-/// id.
+/// else the initial ones. A build that came back after another keeps its old id, so the newest is found by time.
 pub(crate) const READ_INCUMBENTS: &str = "WITH newest AS (SELECT p.name, w.policy_id, max(w.from_us) \
     FROM weights w JOIN policies p ON p.policy_id = w.policy_id GROUP BY p.name), \
     won AS (SELECT n.policy_id, coalesce((SELECT max(g.generation_id) FROM generations g \
