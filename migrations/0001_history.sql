@@ -1,11 +1,11 @@
--- The history of a router: who was chosen for each request, among whom, why, and what came of it.
+-- The history of a router: for each request the chosen replica, the candidates, the reasons and the outcome.
 --
 -- Units: `_us` microseconds, `_milli` thousandths of the unit that the term declares. Moments (`…at_us`, `from_us`,
 -- `to_us`) count from the Unix epoch, other `_us` from the arrival of the request's head. Tables hold integers;
 -- the views at the end divide, name and join, and they are what people and programs read. README.md explains each column.
 --
--- No foreign keys: a row whose parent was dropped by a full queue is still worth keeping. Append-only: a change of
--- this schema is a new file.
+-- No foreign keys: a row is kept even if a full queue dropped its parent. After a release, a change of this schema is a
+-- new file.
 
 PRAGMA application_id = 1735357031;
 
@@ -19,7 +19,7 @@ INSERT INTO meta (key, value) VALUES
     ('router_id', lower(hex(randomblob(8)))),
     ('created_at_us', CAST(unixepoch() * 1000000 AS TEXT));
 
--- Closed lists. A number means the same for ever: new entries are appended by a later migration.
+-- Closed lists. Numbers never change their meaning: new entries are appended by a later migration.
 
 CREATE TABLE paths (path INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE) STRICT;
 INSERT INTO paths (path, name) VALUES
@@ -35,7 +35,7 @@ CREATE TABLE errors (error INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE) STRIC
 INSERT INTO errors (error, name) VALUES
     (0, 'refused'), (1, 'connect'), (2, 'upstream-closed'), (3, 'first-byte-timeout'), (4, 'idle-timeout'),
     (5, 'upstream-aborted'), (6, 'upstream-protocol'), (7, 'upstream-status'), (8, 'client-error'),
-    (9, 'upstream-error-event'), (10, 'client-gone'), (11, 'lost-race'), (12, 'shutdown');
+    (9, 'upstream-error-event'), (10, 'client-gone'), (11, 'lost-hedge'), (12, 'shutdown');
 
 CREATE TABLE rtt_sources (rtt_source INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE) STRICT;
 INSERT INTO rtt_sources (rtt_source, name) VALUES (0, 'unknown'), (1, 'probe'), (2, 'kernel');
@@ -196,7 +196,7 @@ CREATE TABLE shadows (
     PRIMARY KEY (decision_id, policy_id)
 ) STRICT, WITHOUT ROWID;
 
--- What was seen of the replicas, and what befell the router.
+-- Observations of the replicas, and events of the router.
 
 CREATE TABLE probes (
     replica_id INTEGER NOT NULL,
@@ -246,7 +246,7 @@ CREATE TABLE alarms (
     value REAL
 ) STRICT;
 
--- What the tuner learns.
+-- Results of the tuners.
 
 CREATE TABLE generations (
     policy_id INTEGER NOT NULL,

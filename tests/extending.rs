@@ -135,11 +135,11 @@ async fn a_plugin_is_swapped_under_load_and_no_request_is_lost() {
             // In place, under the running router: the same file gets other bytes.
             fs::write(&live, fs::read(build).unwrap()).unwrap();
             serve.signal("HUP");
-            logged(&serve, "loaded anew: mine with ", swaps);
+            logged(&serve, "reloaded: mine with ", swaps);
         }
         served(&serve, 60);
         serve.signal("HUP");
-        logged(&serve, "all policies and plugins are as they were", 1);
+        logged(&serve, "no policy or plugin changed", 1);
         fs::write(&live, "no library any more").unwrap();
         serve.signal("HUP");
         logged(&serve, "nothing changed: ", 1);

@@ -72,7 +72,7 @@ async fn a_pinned_policy_serves_at_once_and_after_a_restart_until_it_is_unpinned
 
     let folder = std::mem::replace(&mut serve.folder, tempfile::tempdir().unwrap());
     let mut next = Serve::start_in(folder, "default_policy = \"round-robin\"", "");
-    assert!(next.log().contains("this policy is pinned since an earlier run"), "{}", next.log());
+    assert!(next.log().contains("an earlier run pinned this policy"), "{}", next.log());
     answered_by(&next);
     let shown: serde_json::Value = serde_json::from_str(&said(&ctl(&next, &["policy"]))).unwrap();
     let names = ["serves", "default", "pinned"].map(|key| shown[key].as_str().unwrap_or_default().to_owned());
@@ -93,7 +93,7 @@ fn what_a_tuner_tries_can_be_looked_at() {
     let tuner = shown.as_array().unwrap().iter().find(|tuner| tuner["policy"] == "gorgo-tuned").unwrap();
     assert_eq!(tuner["serves"], true);
     assert_eq!(tuner["incumbent"]["weights"]["rtt"], 0.276);
-    assert_eq!((tuner["on_trial"].is_null(), tuner["said"].as_str()), (true, Some("warming up")));
+    assert_eq!((tuner["on_trial"].is_null(), tuner["message"].as_str()), (true, Some("warming up")));
     assert_eq!(serve.stop().code(), Some(0));
 }
 

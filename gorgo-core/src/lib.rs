@@ -6,7 +6,7 @@
 //!               reads the current Weights ←──────────── watch channel owned by run ───┘
 //! ```
 //!
-//! `gorgo-routing` decides, `gorgo-wire` forwards, `gorgo-store` remembers, `gorgo-lab` simulates; this crate starts them,
-//! connects them, and takes them down.
+//! `gorgo-routing` decides, `gorgo-wire` forwards, `gorgo-store` remembers, `gorgo-lab` simulates; this crate starts
+//! them, connects them, and shuts them down.
 
 pub mod run;

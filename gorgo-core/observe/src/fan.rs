@@ -1,4 +1,4 @@
-//! One record in, every listener told: log lines, metrics, and last the store, which keeps it.
+//! One record in, every listener served: log lines, metrics, and finally the store.
 
 use std::sync::Arc;
 
@@ -41,6 +41,7 @@ impl Listener for Fan {
             Record::Event(event) => log::event(event, name(event.replica)),
             _ => {}
         }
+        // Last, because the store takes ownership: log and metrics only borrow, and nothing is cloned.
         self.store.record(record);
     }
 }

@@ -1,4 +1,4 @@
-//! What leaves the router for people and for the store: log lines, metrics, records.
+//! Output of the router for people and for the store: log lines, metrics, records.
 
 pub mod fan;
 pub mod log;
@@ -9,7 +9,7 @@ pub use outlet::{FactOutlet, TakeEvent};
 
 use gorgo_routing::model::Record;
 
-/// Takes records, never waits. The store's queue is one; tests have theirs.
+/// Consumer of records that never waits. The store's queue is one; tests have others.
 pub trait Listener: Send + Sync {
     /// Takes one record. A full queue drops it and counts the loss.
     fn record(&self, record: Record);

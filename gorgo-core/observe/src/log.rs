@@ -14,29 +14,32 @@ use tracing_subscriber::EnvFilter;
 use gorgo_routing::config::{Log, LogFormat};
 use gorgo_routing::model::{AlarmRecord, DecisionRecord, EventKind, EventRecord, GenerationRecord, OutcomeRecord};
 
-/// Sends log lines to standard error as `[log]` says. Called once, by the program.
+/// Sends log lines to standard error as configured by `[log]`. Called once, by the program.
 ///
 /// # Errors
-/// The filter's own message when it cannot be read.
+/// When the filter cannot be parsed, with the parser's message.
 pub fn init(log: &Log) -> Result<(), String> {
     let filter = EnvFilter::try_new(&log.filter).map_err(|cause| format!("log.filter: {cause}"))?;
+    // https://no-color.org: any value but an empty one switches colours off.
     let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(colour)
+        // All lines come from this file: the target would be the same in each.
         .with_target(false);
     let installed = match log.format {
         LogFormat::Text => lines.try_init(),
+        // Fields at the top level, where log collectors index them without configuration.
         LogFormat::Json => lines.json().flatten_event(true).try_init(),
     };
     installed.map_err(|cause| cause.to_string())
 }
 
-/// Whether `filter` can be read, for the configuration check.
+/// Checks that `filter` can be parsed, for the configuration check.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The parser's message.
 pub fn check_filter(filter: &str) -> Result<(), String> {
     EnvFilter::try_new(filter).map(|_| ()).map_err(|cause| cause.to_string())
 }
@@ -66,44 +69,44 @@ pub fn alarm(row: &AlarmRecord) {
     }
 }
 
-/// A policy that an earlier run pinned serves instead of the default one.
+/// The policy that an earlier run pinned serves instead of the default one.
 pub fn policy_pinned(policy: &str) {
-    warn!(policy, "this policy is pinned since an earlier run; `gorgo ctl unpin` lets the default one serve");
+    warn!(policy, "an earlier run pinned this policy; run `gorgo ctl unpin` to serve with the default one");
 }
 
-/// The pinned policy is not there any more.
+/// The pinned policy is no longer in the configuration.
 pub fn pin_refused(policy: &str) {
-    error!(policy, "the pinned policy does not exist in this configuration; the default one serves");
+    error!(policy, "the pinned policy is not in this configuration; serving with the default one");
 }
 
-/// A tuner goes on from the last run.
+/// A tuner continues from the last run.
 pub fn tuning_resumed(policy: &str, text: &str) {
     info!(policy, text, "tuner resumed");
 }
 
-/// What the last run's tuner left is not used.
+/// Tuner state stored by the last run is not used.
 pub fn tuning_refused(policy: &str, cause: &str) {
     warn!(policy, cause, "stored tuner state refused; starting with the weights as configured");
 }
 
-/// A replica's part of the prefix index is back.
+/// A replica's part of the prefix index was restored.
 pub fn index_restored(replica: &str, blocks: u64, left_out: u64, age_secs: u64) {
     info!(replica, blocks, left_out, age_secs, "prefix index restored");
 }
 
 /// A stored snapshot of the prefix index is not used.
 pub fn index_refused(replica: &str, cause: &dyn Display) {
-    warn!(replica, %cause, "stored prefix index refused; starting without");
+    warn!(replica, %cause, "stored prefix index refused; starting with an empty one");
 }
 
-/// What the last run learned of a replica is used again, all of it but what was refused.
+/// Figures learned by the last run about a replica are used again, except for parts that were refused.
 pub fn learning_resumed(replica: &str, age_secs: u64, round_trips: usize) {
     info!(replica, age_secs, round_trips, "learned rates resumed");
 }
 
-/// A part of what was learned of a replica is not used.
+/// Part of the figures learned about a replica is not used.
 pub fn learning_refused(replica: &str, part: &str, cause: &dyn Display) {
-    warn!(replica, part, %cause, "stored learning refused; starting without");
+    warn!(replica, part, %cause, "stored learned figures refused; starting without them");
 }
 
 /// A simulated engine was started inside the process.
@@ -111,14 +114,17 @@ pub fn simulated_engine(replica: &str, address: SocketAddr, rtt_ms: f64, speed: 
     info!(replica, %address, rtt_ms, speed, "simulated engine");
 }
 
-/// The configuration is legal but foolish.
+/// The configuration is valid but probably not intended.
 pub fn config_warning(text: &str) {
     warn!(text, "configuration");
 }
 
 /// An earlier run on this database never ended: it was killed, or the machine went down.
 pub fn unfinished_run(run: i64) {
-    warn!(run, "the last run on this database did not end cleanly; at most its last flush interval is missing");
+    warn!(
+        run,
+        "the last run on this database did not end cleanly; at most the rows of its last flush interval are missing"
+    );
 }
 
 /// A shutdown began.
@@ -126,7 +132,7 @@ pub fn draining(signal: &str, secs: u64) {
     info!(signal, secs, "draining");
 }
 
-/// A second signal: running requests end now.
+/// A second signal: running requests are cut off now.
 pub fn cutting(signal: &str) {
     warn!(signal, "running requests are cut off");
 }
@@ -136,12 +142,14 @@ pub fn stopped(dropped_rows: u64) {
     info!(dropped_rows, "stopped");
 }
 
-/// Something an operator should be able to look up, as the store's `events` hold it.
+/// An event that an operator should be able to look up, as in the store's `events`.
 pub fn event(record: &EventRecord, replica: Option<&str>) {
     let kind = record.kind.name();
     let text = record.text.as_str();
     match record.kind {
-        EventKind::ConfigRefused => error!(kind, text, "reload refused; what ran goes on"),
+        // The operator expects the new configuration to be in effect: somebody must act.
+        EventKind::ConfigRefused => error!(kind, text, "reload refused; the running configuration stays in effect"),
+        // Handled without anybody's help, but traffic is affected: WARN.
         EventKind::ReplicaDown
         | EventKind::ReplicaDraining
         | EventKind::ReplicaRestarted
@@ -155,6 +163,7 @@ pub fn event(record: &EventRecord, replica: Option<&str>) {
 
 /// A request was routed or refused.
 pub fn decided(record: &DecisionRecord, replica: Option<&str>) {
+    // DEBUG: at thousands of requests per second INFO would flood the log; the history has every decision.
     debug!(
         decision = record.decision.0,
         replica,
@@ -177,37 +186,37 @@ pub fn ended(record: &OutcomeRecord) {
     );
 }
 
-/// The history cannot be written now; rows wait, and are dropped when the queue is full.
+/// The history cannot be written at present; rows wait, and are dropped when the queue is full.
 pub fn store_stuck(cause: &str) {
-    error!(cause, "the history database cannot be written; requests go on, rows wait");
+    error!(cause, "history database not writable; requests continue, rows wait in memory");
 }
 
-/// The history can be written again.
+/// The history is writable again.
 pub fn store_recovered() {
-    warn!("the history database can be written again; what was lost stands in gaps");
+    warn!("history database writable again; lost rows are listed in table `gaps`");
 }
 
 /// Rows are lost.
 pub fn store_lost(rows: u64, cause: &str) {
-    error!(rows, cause, "rows of the history are lost; gaps will hold their count");
+    error!(rows, cause, "rows of the history were lost; table `gaps` will list them");
 }
 
-/// The write-ahead log cannot be cut back.
+/// The write-ahead log cannot be truncated.
 pub fn store_long_log(bytes: u64) {
-    warn!(bytes, "the history's write-ahead log cannot be cut back: some reader has been open for long");
+    warn!(bytes, "the history's write-ahead log cannot be truncated: a reader has been open for a long time");
 }
 
 /// Old rows could not be pruned this time.
 pub fn store_not_pruned(cause: &str) {
-    warn!(cause, "old rows of the history could not be pruned; it will be tried again");
+    warn!(cause, "old rows of the history could not be deleted; will retry");
 }
 
-/// A listener could not take a connection; most likely the process is out of file handles.
+/// A listener could not accept a connection; most likely the process is out of file handles.
 pub fn accept_failed(listener: &str, cause: &dyn Display) {
     warn!(listener, %cause, "a connection could not be accepted");
 }
 
-/// A background task ended although nobody told it to.
+/// A background task ended unexpectedly.
 pub fn task_died(task: &str, cause: &dyn Display) {
     error!(task, %cause, "a background task ended");
 }

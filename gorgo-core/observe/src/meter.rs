@@ -1,5 +1,5 @@
-//! Metrics for Prometheus. Handles are held, not looked up by label; gauges are read from the facts when a scrape
-//! comes, so they cannot drift from what decisions use.
+//! Metrics for Prometheus. Histograms of replicas are looked up by index, not by label; gauges are read from the facts
+//! at each scrape, so that they cannot drift from the values that decisions use.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,19 +19,19 @@ use gorgo_routing::model::{AlarmRecord, ErrorClass, HoldRecord, KvCount, Outcome
 pub struct ReplicaLoad {
     /// The replica's name.
     pub replica: Arc<str>,
-    /// Requests of this router there.
+    /// Requests of this router in flight there.
     pub inflight: u64,
     /// Their prompt tokens, until they complete.
     pub queued_tokens: u64,
     /// Their uncached prompt tokens, until the first token.
     pub queued_uncached_tokens: u64,
-    /// Whether it can be used.
+    /// True if it takes new requests.
     pub available: bool,
-    /// Requests that wait at the gate for it.
+    /// Requests that wait at the admission gate for it.
     pub held: u64,
 }
 
-/// What the store tells about itself.
+/// Counters of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StoreState {
     /// Rows that were dropped since the start.
@@ -40,19 +40,19 @@ pub struct StoreState {
     pub queued_records: u64,
 }
 
-/// Where gauges are read from at a scrape.
+/// Source of the gauges, read at each scrape.
 pub trait Gauges: Send + Sync + fmt::Debug {
     /// Load per replica.
     fn loads(&self) -> Vec<ReplicaLoad>;
     /// The store's counters.
     fn store(&self) -> StoreState;
-    /// Headers that are hints and could not be read.
+    /// Hint headers that could not be parsed.
     fn unread_hints(&self) -> u64;
-    /// What was heard of engines' caches, of those that are listened to.
+    /// Counters of the cache events, of replicas with a subscription.
     fn caches(&self) -> Vec<KvCount> {
         Vec::new()
     }
-    /// The plugins' counters; none where no policy has any.
+    /// The plugins' counters; empty if no policy has a plugin.
     fn plugins(&self) -> Vec<PluginCount> {
         Vec::new()
     }
@@ -101,7 +101,7 @@ struct Durations {
 const DURATION_BUCKETS: [f64; 14] = [0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0, 30.0, 120.0];
 
 impl Meter {
-    /// Metrics of a fleet of these replicas.
+    /// Registers the metrics of a fleet of these replicas, by id.
     #[must_use]
     pub fn new(replicas: &[Arc<str>], gauges: Arc<dyn Gauges>) -> Self {
         let mut registry = Registry::default();
@@ -112,9 +112,10 @@ impl Meter {
             requests.clone(),
         );
         let alarms = Family::<AlarmLabel, Gauge>::default();
-        // There before anything goes wrong, so that a rule on it can be written and tried.
+        // Present before anything goes wrong, so that an alerting rule on it can be written and tested.
         alarms.get_or_create(&AlarmLabel { alarm: "reward-hacking".to_owned() }).set(0);
         registry.register("gorgo_tuner_alarm", "1 while a tuner's alarm is on; kinds as in v_alarms", alarms.clone());
+        // The encoder appends the unit: `gorgo_ttft_seconds`.
         let ttft = Family::<ReplicaLabel, Histogram>::new_with_constructor(|| Histogram::new(DURATION_BUCKETS));
         registry.register_with_unit(
             "gorgo_ttft",
@@ -122,6 +123,7 @@ impl Meter {
             Unit::Seconds,
             ttft.clone(),
         );
+        // Separate histograms, not one with a label: a failed request may have a first token, but no meaningful end.
         let e2e = Family::<ReplicaLabel, Histogram>::new_with_constructor(|| Histogram::new(DURATION_BUCKETS));
         registry.register_with_unit(
             "gorgo_e2e",
@@ -131,23 +133,26 @@ impl Meter {
         );
         let hold = Family::<ReplicaLabel, Histogram>::new_with_constructor(|| Histogram::new(DURATION_BUCKETS));
         registry.register_with_unit(
-            "gorgo_hold",
-            "What requests waited at the gate for a replica, whatever ended it; those that did not wait are not in it",
+            "gorgo_admission_wait",
+            "Time that requests waited at the admission gate for a replica, however it ended; without those that did not wait",
             Unit::Seconds,
             hold.clone(),
         );
+        // Every series exists from the start, at zero: `rate()` needs a sample before the first increase.
         let per_replica = replicas
             .iter()
             .map(|name| {
                 let label = ReplicaLabel { replica: Arc::clone(name) };
                 Durations {
                     name: Arc::clone(name),
+                    // Owned handles: observing a time then takes no lock on the family and no lookup by label.
                     ttft: ttft.get_or_create_owned(&label),
                     e2e: e2e.get_or_create_owned(&label),
                     hold: hold.get_or_create_owned(&label),
                 }
             })
             .collect();
+        // A collector instead of gauges that are set: nothing has to remember to update them.
         registry.register_collector(Box::new(AtScrape { gauges }));
         Self { registry, requests, alarms, per_replica }
     }
@@ -156,15 +161,18 @@ impl Meter {
     pub fn ended(&self, route: Route, outcome: &OutcomeRecord) {
         let durations = route.replica.and_then(|replica| self.per_replica.get(replica.index()));
         let status = match (outcome.error, outcome.status) {
+            // First: a client may leave after a status was sent, and that says nothing against the replica.
             (Some(ErrorClass::ClientGone), _) => "client-gone",
             (_, Some(status)) if status >= 500 => "5xx",
             (_, Some(status)) if status >= 400 => "4xx",
             (Some(_), _) | (None, None) => "broken",
             (None, Some(_)) => "2xx",
         };
+        // A refused request had no replica. The label needs a value: an empty one means no label in Prometheus.
         let replica = durations.map_or_else(|| Arc::from("none"), |durations| Arc::clone(&durations.name));
         self.requests.get_or_create(&RequestLabels { path: route.path.name(), replica, status }).inc();
         if let Some(durations) = durations {
+            // A first token counts even if the request failed later; the length of a failed answer means nothing.
             if let Some(ttft_us) = outcome.ttft_us {
                 durations.ttft.observe(seconds(ttft_us));
             }
@@ -174,13 +182,14 @@ impl Meter {
         }
     }
 
-    /// A tuner's alarm went on or off.
+    /// Records that a tuner's alarm went on or off.
     pub fn alarm(&self, alarm: &AlarmRecord) {
         self.alarms.get_or_create(&AlarmLabel { alarm: alarm.kind.clone() }).set(i64::from(!alarm.over));
     }
 
     /// Counts a request that waited at the gate.
     pub fn held(&self, hold: &HoldRecord) {
+        // A replica that is not in the fleet cannot occur; if it did, a missing sample is better than a panic.
         if let Some(durations) = self.per_replica.get(hold.replica.index()) {
             durations.hold.observe(seconds(hold.held_us));
         }
@@ -189,21 +198,22 @@ impl Meter {
     /// The page for `GET /metrics`.
     ///
     /// # Errors
-    /// Never in practice: the page is written to memory.
+    /// None in practice: the page is written to memory.
     pub fn page(&self) -> Result<String, fmt::Error> {
+        // A fleet of a few replicas fits without growing.
         let mut page = String::with_capacity(8 << 10);
         text::encode(&mut page, &self.registry)?;
         Ok(page)
     }
 }
 
-/// `micros` in seconds.
+/// Converts `micros` to seconds.
 #[expect(clippy::cast_precision_loss, reason = "a duration in µs stays far below 2^53")]
 fn seconds(micros: i64) -> f64 {
     micros as f64 / 1e6
 }
 
-/// Reads the gauges when a scrape comes.
+/// Collector that reads the gauges at a scrape.
 #[derive(Debug)]
 struct AtScrape {
     gauges: Arc<dyn Gauges>,
@@ -211,29 +221,35 @@ struct AtScrape {
 
 impl Collector for AtScrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        // Once per scrape, so that all families of one page show the same moment.
         let loads = self.gauges.loads();
         let mut family = |name: &str, help: &str, value: &dyn Fn(&ReplicaLoad) -> u64| -> Result<(), fmt::Error> {
+            // Only its type is used, for the family's head; the values follow.
             let gauge = ConstGauge::new(0_i64);
             let mut metric = encoder.encode_descriptor(name, help, None, gauge.metric_type())?;
             for load in &loads {
                 let label = ReplicaLabel { replica: Arc::clone(&load.replica) };
+                // OpenMetrics gauges are signed here; no count comes near the limit.
                 let value = i64::try_from(value(load)).unwrap_or(i64::MAX);
                 ConstGauge::new(value).encode(metric.encode_family(&label)?)?;
             }
             Ok(())
         };
-        family("gorgo_inflight_requests", "Requests of this router at the replica", &|load| load.inflight)?;
-        family("gorgo_queued_tokens", "Prompt tokens of requests at the replica that are not complete", &|load| {
+        family("gorgo_inflight_requests", "Requests of this router in flight at the replica", &|load| load.inflight)?;
+        family("gorgo_queued_tokens", "Prompt tokens of requests in flight at the replica", &|load| {
             load.queued_tokens
         })?;
         family(
             "gorgo_queued_uncached_tokens",
-            "Uncached prompt tokens of requests at the replica without a first token",
+            "Uncached prompt tokens of requests in flight at the replica without a first token",
             &|load| load.queued_uncached_tokens,
         )?;
-        family("gorgo_held_requests", "Requests that wait at the router's gate for the replica", &|load| load.held)?;
-        family("gorgo_replica_available", "1 where the replica can be used", &|load| u64::from(load.available))?;
+        family("gorgo_waiting_requests", "Requests that wait at the admission gate for the replica", &|load| {
+            load.held
+        })?;
+        family("gorgo_replica_available", "1 if the replica takes new requests", &|load| u64::from(load.available))?;
         let store = self.gauges.store();
+        // Counters of other parts, read here instead of counted twice; the encoder appends `_total`.
         let dropped = ConstCounter::new(store.dropped_rows);
         let metric = encoder.encode_descriptor(
             "gorgo_store_dropped_rows",
@@ -253,7 +269,7 @@ impl Collector for AtScrape {
         let unread = ConstCounter::new(self.gauges.unread_hints());
         let metric = encoder.encode_descriptor(
             "gorgo_unread_slo_headers",
-            "Headers x-slo-ttft-ms that are no number of ms above 0 up to a day; their requests went on without",
+            "Headers x-slo-ttft-ms that are not a number of ms above 0 and up to a day; they were ignored",
             None,
             unread.metric_type(),
         )?;
@@ -264,9 +280,10 @@ impl Collector for AtScrape {
 }
 
 impl AtScrape {
-    /// One series per replica that is listened to; no family at all where there is none.
+    /// Encodes one series per replica with a subscription; no family at all if there is none.
     fn caches(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let caches = self.gauges.caches();
+        // Otherwise the page would show heads of families that have no series.
         if caches.is_empty() {
             return Ok(());
         }
@@ -279,13 +296,17 @@ impl AtScrape {
             }
             Ok::<_, fmt::Error>(())
         };
-        counter("gorgo_kv_event_batches", "Batches of cache events taken in", |cache| cache.batches)?;
+        counter("gorgo_kv_event_batches", "Batches of cache events applied", |cache| cache.batches)?;
         counter("gorgo_kv_event_gaps", "Times that batches of cache events were missing", |cache| cache.gaps)?;
-        counter("gorgo_kv_event_replays", "Times that missed cache events were asked for", |cache| cache.replays)?;
-        counter("gorgo_kv_event_bad_frames", "Frames that are no cache events", |cache| cache.bad_frames)?;
-        counter("gorgo_kv_event_unknown", "Cache events of a kind that is not known", |cache| cache.unknown_events)?;
-        counter("gorgo_kv_prompts_mapped", "Prompts whose tokens the engine told", |cache| cache.mapped)?;
-        counter("gorgo_kv_prompts_unmapped", "Prompts whose tokens are not known", |cache| cache.unmapped)?;
+        counter("gorgo_kv_event_replays", "Times that a replay of missed cache events was requested", |cache| {
+            cache.replays
+        })?;
+        counter("gorgo_kv_event_bad_frames", "Frames that could not be parsed as cache events", |cache| {
+            cache.bad_frames
+        })?;
+        counter("gorgo_kv_event_unknown", "Cache events of an unknown kind", |cache| cache.unknown_events)?;
+        counter("gorgo_kv_prompts_mapped", "Prompts whose tokens the engine reported", |cache| cache.mapped)?;
+        counter("gorgo_kv_prompts_unmapped", "Prompts whose tokens are unknown", |cache| cache.unmapped)?;
         let mut gauge = |name: &str, help: &str, value: fn(&KvCount) -> u64| {
             let gauge = ConstGauge::new(0_i64);
             let mut metric = encoder.encode_descriptor(name, help, None, gauge.metric_type())?;
@@ -295,18 +316,18 @@ impl AtScrape {
             }
             Ok::<_, fmt::Error>(())
         };
-        gauge("gorgo_kv_events_connected", "1 where the publisher of cache events is connected", |cache| {
+        gauge("gorgo_kv_events_connected", "1 if the publisher of cache events is connected", |cache| {
             u64::from(cache.connected)
         })?;
-        gauge("gorgo_kv_events_exact", "1 where all that the engine holds is known", |cache| u64::from(cache.exact))?;
+        gauge("gorgo_kv_events_exact", "1 if everything the engine holds is known", |cache| u64::from(cache.exact))?;
         gauge(
-            "gorgo_kv_events_unheard_requests",
+            "gorgo_kv_events_requests_since_batch",
             "Requests that the engine answered since its last batch of cache events",
             |cache| cache.unheard,
         )
     }
 
-    /// One series per plugin and counter; no family at all where there is no plugin.
+    /// Encodes one series per plugin and counter; no family at all if there is no plugin.
     fn plugins(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let plugins = self.gauges.plugins();
         if plugins.is_empty() {
@@ -324,16 +345,18 @@ impl AtScrape {
         #[expect(clippy::cast_precision_loss, reason = "calls stay far below 2^53")]
         {
             family("gorgo_plugin_calls", "Calls of the plugin", None, &|plugin| plugin.calls as f64)?;
-            family("gorgo_plugin_failures", "Calls whose answer could not be used", None, &|plugin| {
+            family("gorgo_plugin_failures", "Calls whose result could not be used", None, &|plugin| {
                 plugin.failures as f64
             })?;
             family("gorgo_plugin_over_budget", "Measured calls over the time budget", None, &|plugin| {
                 plugin.over_budget as f64
             })?;
         }
+        // The encoder appends the unit and `_total`: `gorgo_plugin_seconds_total`.
         family("gorgo_plugin", "Time spent in the plugin", Some(&Unit::Seconds), &|plugin| plugin.seconds)?;
         let gauge = ConstGauge::new(0_i64);
-        let (name, help) = ("gorgo_plugin_quarantined", "1 where the plugin was taken out");
+        let (name, help) =
+            ("gorgo_plugin_quarantined", "1 if the plugin is quarantined after failures and no longer called");
         let mut metric = encoder.encode_descriptor(name, help, None, gauge.metric_type())?;
         for plugin in &plugins {
             let label = PluginLabel { plugin: Arc::clone(&plugin.plugin) };
@@ -343,7 +366,7 @@ impl AtScrape {
     }
 }
 
-/// All metric names, as documentation lists them; a test holds the README to it.
+/// All metric names, as the README lists them; a test compares both.
 pub const METRICS: &[&str] = &[
     "gorgo_requests_total",
     "gorgo_ttft_seconds",
@@ -351,8 +374,8 @@ pub const METRICS: &[&str] = &[
     "gorgo_inflight_requests",
     "gorgo_queued_tokens",
     "gorgo_queued_uncached_tokens",
-    "gorgo_held_requests",
-    "gorgo_hold_seconds",
+    "gorgo_waiting_requests",
+    "gorgo_admission_wait_seconds",
     "gorgo_replica_available",
     "gorgo_store_dropped_rows_total",
     "gorgo_store_queued_records",
@@ -367,7 +390,7 @@ pub const METRICS: &[&str] = &[
     "gorgo_kv_prompts_unmapped_total",
     "gorgo_kv_events_connected",
     "gorgo_kv_events_exact",
-    "gorgo_kv_events_unheard_requests",
+    "gorgo_kv_events_requests_since_batch",
     "gorgo_plugin_calls_total",
     "gorgo_plugin_failures_total",
     "gorgo_plugin_over_budget_total",
@@ -457,13 +480,13 @@ mod tests {
             page.contains("gorgo_requests_total{path=\"/v1/embeddings\",replica=\"a\",status=\"2xx\"} 1"),
             "{page}"
         );
-        assert!(page.contains("gorgo_held_requests{replica=\"a\"} 5"), "{page}");
-        assert!(page.contains("gorgo_hold_seconds_sum{replica=\"a\"} 0.7"), "{page}");
+        assert!(page.contains("gorgo_waiting_requests{replica=\"a\"} 5"), "{page}");
+        assert!(page.contains("gorgo_admission_wait_seconds_sum{replica=\"a\"} 0.7"), "{page}");
         assert!(page.contains("gorgo_store_dropped_rows_total 3"), "{page}");
         assert!(page.contains("gorgo_unread_slo_headers_total 6"), "{page}");
         assert!(page.contains("gorgo_kv_event_batches_total{replica=\"a\"} 41"), "{page}");
         assert!(page.contains("gorgo_kv_events_exact{replica=\"a\"} 1"), "{page}");
-        assert!(page.contains("gorgo_kv_events_unheard_requests{replica=\"a\"} 8"), "{page}");
+        assert!(page.contains("gorgo_kv_events_requests_since_batch{replica=\"a\"} 8"), "{page}");
         assert!(page.contains("gorgo_plugin_failures_total{plugin=\"carbon\"} 2"), "{page}");
         assert!(page.contains("gorgo_plugin_seconds_total{plugin=\"carbon\"} 0.5"), "{page}");
         assert!(page.contains("gorgo_plugin_quarantined{plugin=\"carbon\"} 1"), "{page}");

@@ -1,5 +1,5 @@
-//! The one way out for what is seen. A fact leaves in one call: the router's facts take the event, the history and people
-//! take the row that belongs to it, and no caller can tell the one and forget the other.
+//! The only outlet for observations. An observation leaves in one call: the router's facts take the event, history, log
+//! and metrics take the row that belongs to it, and no caller can report to one and forget the other.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use gorgo_routing::model::{
     At, Clock, EngineReport, Event, EventKind, EventRecord, ProbeRecord, Record, ReplicaId, ScrapeRecord,
 };
 
-/// Takes events for the router's facts. Called on the hot path, so it must not wait.
+/// Function that applies events to the router's facts. Called on the hot path, so it must not wait.
 pub type TakeEvent = Arc<dyn Fn(Event) + Send + Sync>;
 
-/// Where facts and rows leave. Clones share it.
+/// Outlet for facts and rows. Clones share the same destinations.
 #[derive(Clone)]
 pub struct FactOutlet {
     clock: Arc<dyn Clock>,
@@ -23,29 +23,32 @@ pub struct FactOutlet {
 
 impl fmt::Debug for FactOutlet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Function and listener cannot be printed.
         f.debug_struct("FactOutlet").finish_non_exhaustive()
     }
 }
 
 impl FactOutlet {
-    /// Events go to `facts`, rows to `records`; `clock` dates the events that operators look up.
+    /// Sends events to `facts` and rows to `records`; `clock` dates the events that operators look up.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>, facts: TakeEvent, records: Arc<dyn Listener>) -> Self {
         Self { clock, facts, records }
     }
 
-    /// A probe came back, or was lost.
+    /// Reports a probe that returned, or was lost.
     pub fn probed(&self, replica: ReplicaId, at: At, rtt_ms: Option<f64>) {
+        // Facts before the row, here and below: a listener that reacts to the row must find the new facts.
         (self.facts)(Event::Probe { replica, at, rtt_ms });
         self.records.record(Record::Probe(ProbeRecord { replica, at, rtt_us: rtt_ms.map(micros) }));
     }
 
-    /// A metrics page was read. A page that could not be had, or said nothing, changes no fact: readings grow old by
-    /// themselves.
+    /// Reports a scrape of a metrics page. A page that could not be read, or reported nothing, changes no fact: the age
+    /// of the previous reading grows by itself.
     pub fn scraped(&self, replica: ReplicaId, at: At, report: Option<EngineReport>) {
         if let Some(report) = report {
             (self.facts)(Event::Report { replica, at, report });
         }
+        // A failed scrape is a row of unknowns with `ok` = false, so that the history shows the gap.
         let read = report.unwrap_or_default();
         self.records.record(Record::Scrape(ScrapeRecord {
             replica,
@@ -59,61 +62,64 @@ impl FactOutlet {
         }));
     }
 
-    /// A page other than that of the metrics told what an engine is made of. The history keeps rows of metrics pages only.
+    /// Reports properties of an engine, read from another page than the metrics. No row: those are of metrics pages.
     pub fn described(&self, replica: ReplicaId, at: At, report: EngineReport) {
         (self.facts)(Event::Report { replica, at, report });
     }
 
-    /// An engine listed its models; the history keeps no rows of that.
+    /// Reports the models that an engine lists. No row: the history does not store them.
     pub fn lists_models(&self, replica: ReplicaId, models: Vec<Arc<str>>) {
+        // Lists rarely change, and `GET /v1/models` shows the current one.
         (self.facts)(Event::Models { replica, models });
     }
 
-    /// The kernel's round trip of a live connection, once per answer; the row of the attempt says enough.
+    /// Reports the kernel's round trip of a live connection, once per answer. No row: that of the attempt suffices.
     pub fn kernel_rtt(&self, replica: ReplicaId, at: At, (smoothed_ms, min_ms): (f64, f64)) {
         (self.facts)(Event::KernelRtt { replica, at, smoothed_ms, min_ms });
     }
 
-    /// A replica can be used again.
+    /// Reports that a replica can be used again.
     pub fn up(&self, replica: ReplicaId, text: String) {
         (self.facts)(Event::Up { replica });
         self.note(EventKind::ReplicaUp, replica, text);
     }
 
-    /// A replica cannot be used.
+    /// Reports that a replica cannot be used.
     pub fn down(&self, replica: ReplicaId, text: String) {
         (self.facts)(Event::Down { replica });
         self.note(EventKind::ReplicaDown, replica, text);
     }
 
-    /// An engine restarted in place.
+    /// Reports that an engine restarted in place.
     pub fn restarted(&self, replica: ReplicaId, text: String) {
         (self.facts)(Event::Restarted { replica });
         self.note(EventKind::ReplicaRestarted, replica, text);
     }
 
-    /// Something of a replica that an operator should be able to look up, and that changes no fact.
+    /// Records an event of a replica that an operator should be able to look up, and that changes no fact.
     pub fn note(&self, kind: EventKind, replica: ReplicaId, text: String) {
         self.event(kind, Some(replica), text);
     }
 
-    /// Something of the whole process that an operator should be able to look up.
+    /// Records an event of the whole process that an operator should be able to look up.
     pub fn announce(&self, kind: EventKind, text: String) {
         self.event(kind, None, text);
     }
 
     fn event(&self, kind: EventKind, replica: Option<ReplicaId>, text: String) {
+        // Dated here, so that callers without a clock can report too.
         let at = self.clock.now();
         self.records.record(Record::Event(EventRecord { at, kind, replica, text }));
     }
 
-    /// A row of a request, a policy or a tuner. What such a row tells, the router knows already: it said so itself.
+    /// Records a row of a request, a policy or a tuner. No event: the router made the row and knows its facts.
     pub fn record(&self, record: Record) {
         self.records.record(record);
     }
 }
 
 fn micros(ms: f64) -> i64 {
+    // By way of `Duration`: NaN and negative values become 0, and no cast can wrap.
     At::default().plus(Duration::try_from_secs_f64(ms / 1e3).unwrap_or_default()).micros()
 }
 

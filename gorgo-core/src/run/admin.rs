@@ -1,8 +1,8 @@
-//! The operators' listener: `GET /metrics`, `/health`, `/ready`, `/replicas`, `/policy`, `/tuners`; and by POST what they can
-//! do: `/replicas/NAME/drain` and `/resume`, `/policy/pin/NAME`, `/policy/unpin`.
+//! The operators' listener: `GET /metrics`, `/health`, `/ready`, `/replicas`, `/policy`, `/tuners`; actions, by POST:
+//! `/replicas/NAME/drain` and `/resume`, `/policy/pin/NAME`, `/policy/unpin`.
 //!
-//! Whoever reaches this port may do all of it. A page in an operator's browser may not: its requests say where they come
-//! from (`Origin`), and are refused.
+//! There is no authentication: anyone who can reach this port may do all of it. Pages in an operator's browser may not:
+//! their requests carry an `Origin` header, and are refused.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -23,15 +23,15 @@ use super::operate::{NotDone, Operators};
 use gorgo_observe::log;
 use gorgo_observe::meter::Meter;
 
-/// What the operators' pages show.
+/// Sources of the operators' pages.
 pub(super) struct Pages {
     pub(super) meter: Arc<Meter>,
     pub(super) operators: Operators,
-    /// Whether requests are welcome.
+    /// Returns true while the router takes requests.
     pub(super) ready: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
-/// Serves until `stop`. Connections are cut then: nothing here is worth waiting for.
+/// Serves until `stop`. Open connections are closed then: no response here is worth waiting for.
 pub(super) async fn serve(pages: Arc<Pages>, listener: TcpListener, tracker: TaskTracker, stop: CancellationToken) {
     loop {
         let accepted = tokio::select! {
@@ -41,12 +41,13 @@ pub(super) async fn serve(pages: Arc<Pages>, listener: TcpListener, tracker: Tas
         let stream = match accepted {
             Ok((stream, _)) => stream,
             Err(cause) => {
-                // Out of file handles, most likely; trying again at once would only spin.
+                // Most likely the process is out of file handles: without a pause this loop would spin.
                 log::accept_failed("admin", &cause);
                 tokio::time::sleep(std::time::Duration::from_millis(100)).await;
                 continue;
             }
         };
+        // Responses are small: Nagle's algorithm would only delay them. A socket that refuses the option still works.
         let _ = stream.set_nodelay(true);
         let pages = Arc::clone(&pages);
         let stop = stop.clone();
@@ -58,27 +59,30 @@ pub(super) async fn serve(pages: Arc<Pages>, listener: TcpListener, tracker: Tas
             let builder = auto::Builder::new(TokioExecutor::new());
             tokio::select! {
                 () = stop.cancelled() => {}
-                // A scraper that goes away in mid-answer is nobody's business.
+                // Errors are ignored: a scraper that disconnects during a response harms nobody.
                 _ = builder.serve_connection(TokioIo::new(stream), service) => {}
             }
         });
     }
 }
 
-/// Pages that are looked at.
+/// Pages that can be read.
 const LOOKS: [&str; 6] = ["/metrics", "/health", "/ready", "/replicas", "/policy", "/tuners"];
 
 async fn answer<B>(pages: &Pages, request: &Request<B>) -> Response<Full<Bytes>> {
     let path = request.uri().path();
     let looks = request.method() == Method::GET || request.method() == Method::HEAD;
     match (path, deed(path)) {
+        // Actions come first, and never by GET: a prefetching browser or a crawler must not drain a replica.
         (_, Some(_)) if request.method() != Method::POST => only("POST"),
+        // Browsers add `Origin` to cross-site POSTs, command-line clients do not: this guards against forged ones.
         (_, Some(_)) if request.headers().contains_key(ORIGIN) => {
-            text(StatusCode::FORBIDDEN, "not for pages in a browser; use `gorgo ctl` or curl\n".to_owned())
+            text(StatusCode::FORBIDDEN, "requests from web pages are refused; use `gorgo ctl` or curl\n".to_owned())
         }
         (_, Some(deed)) => done(deed.on(&pages.operators).await),
+        // An unknown path gets the list of known ones, whatever the method.
         (path, None) if !LOOKS.contains(&path) => {
-            let known = "known here: /metrics /health /ready /replicas /policy /tuners; by POST /replicas/NAME/drain \
+            let known = "known paths: /metrics /health /ready /replicas /policy /tuners; by POST /replicas/NAME/drain \
                          /replicas/NAME/resume /policy/pin/NAME /policy/unpin\n";
             text(StatusCode::NOT_FOUND, known.to_owned())
         }
@@ -94,6 +98,7 @@ async fn answer<B>(pages: &Pages, request: &Request<B>) -> Response<Full<Bytes>>
             }
             Err(cause) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("metrics: {cause}\n")),
         },
+        // From here on the method is GET or HEAD; hyper leaves out the body of a response to HEAD.
         ("/replicas", _) => shown(&pages.operators.replicas()),
         ("/policy", _) => shown(&pages.operators.policy()),
         ("/tuners", _) => shown(&pages.operators.tuners()),
@@ -103,7 +108,7 @@ async fn answer<B>(pages: &Pages, request: &Request<B>) -> Response<Full<Bytes>>
     }
 }
 
-/// What an operator asks for by POST.
+/// Action that an operator requests by POST.
 #[derive(Debug, PartialEq, Eq)]
 enum Deed<'p> {
     Drain(&'p str),
@@ -119,6 +124,7 @@ fn deed(path: &str) -> Option<Deed<'_>> {
     if let Some(name) = path.strip_prefix("/policy/pin/") {
         return Some(Deed::Pin(name));
     }
+    // Split from the right: the verb is the last segment, and a replica's name may contain a slash.
     let (name, verb) = path.strip_prefix("/replicas/")?.rsplit_once('/')?;
     match verb {
         "drain" => Some(Deed::Drain(name)),
@@ -142,12 +148,13 @@ fn done(done: Result<String, NotDone>) -> Response<Full<Bytes>> {
     match done {
         Ok(said) => text(StatusCode::OK, format!("{said}\n")),
         Err(NotDone::Unknown(said)) => text(StatusCode::NOT_FOUND, format!("{said}\n")),
+        // The action took effect, but a restart would forget it: no success, so that a script notices.
         Err(NotDone::Unwritten(said)) => text(StatusCode::SERVICE_UNAVAILABLE, format!("{said}\n")),
     }
 }
 
 fn only(methods: &'static str) -> Response<Full<Bytes>> {
-    let mut refused = text(StatusCode::METHOD_NOT_ALLOWED, format!("only {methods}\n"));
+    let mut refused = text(StatusCode::METHOD_NOT_ALLOWED, format!("method not allowed; use {methods}\n"));
     refused.headers_mut().insert(ALLOW, HeaderValue::from_static(methods));
     refused
 }

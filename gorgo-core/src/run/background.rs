@@ -1,9 +1,9 @@
-//! The thread that writes the history: its own runtime, of lower priority than the threads that serve.
+//! The thread that writes the history: it has its own runtime and a lower priority than the threads that serve.
 //!
-//! A transaction of some hundred rows takes milliseconds. On a machine whose cores are all busy, requests would wait for
-//! it; so the scheduler is told that the history can wait. It is bounded by `store.queue_decisions`. Threads inherit their
-//! priority, so that the thread on which SQLite runs, which is started from here, has it too. On systems other than Linux
-//! priorities are of processes, and left alone.
+//! A transaction of a few hundred rows takes milliseconds. On a machine whose cores are all busy, requests would wait
+//! for it; a lower priority lets the history wait instead. The backlog is bounded by `store.queue_decisions`. Threads
+//! inherit their priority, so that the thread on which SQLite runs, which is started from here, has it too. On systems
+//! other than Linux, priorities belong to processes and are left alone.
 
 use std::io;
 use std::thread::{Builder, JoinHandle};
@@ -12,11 +12,11 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-/// How much nicer than the serving threads: 5 is a third of their share where both want a core.
+/// Niceness added to that of the serving threads: 5 means a third of their share when both want a core.
 #[cfg(target_os = "linux")]
 const NICER: i32 = 5;
 
-/// The thread. Dropped, it ends with the poll it is in.
+/// Handle of the thread. Dropping it ends the thread after the poll in progress.
 #[derive(Debug)]
 pub(super) struct Background {
     handle: Handle,
@@ -25,10 +25,10 @@ pub(super) struct Background {
 }
 
 impl Background {
-    /// Starts it. What it does first comes back by the receiver; then it does the tasks it is given.
+    /// Starts the thread. The output of `first` arrives by the receiver; later tasks are spawned on [`Self::handle`].
     ///
     /// # Errors
-    /// Where the system gives no thread or no runtime.
+    /// When the system provides no thread or no runtime.
     pub(super) fn start<F>(
         first: impl FnOnce() -> F + Send + 'static,
     ) -> io::Result<(Self, oneshot::Receiver<F::Output>)>
@@ -40,15 +40,17 @@ impl Background {
         let stopped = stop.clone();
         let (tell, told) = oneshot::channel();
         let thread = Builder::new().name("gorgo-history".to_owned()).spawn(move || {
+            // Before `first`, which starts SQLite's thread: a thread inherits the priority of the one that starts it.
             lower_priority();
-            // Nobody waits any more where the start was given up meanwhile.
+            // The receiver is gone if the start was abandoned in the meantime.
             let _ = tell.send(runtime.block_on(first()));
+            // A current-thread runtime drives its spawned tasks only inside `block_on`.
             runtime.block_on(stopped.cancelled());
         })?;
         Ok((Self { handle, stop, thread: Some(thread) }, told))
     }
 
-    /// Where tasks are spawned on it.
+    /// Handle for spawning tasks on the thread.
     pub(super) const fn handle(&self) -> &Handle {
         &self.handle
     }
@@ -58,13 +60,13 @@ impl Drop for Background {
     fn drop(&mut self) {
         self.stop.cancel();
         if let Some(thread) = self.thread.take() {
-            // A panic there has been reported by the task that panicked.
+            // The panic hook has already reported a panic of that thread.
             let _ = thread.join();
         }
     }
 }
 
-/// Of this thread and those it starts. Where that is refused, the history is merely as urgent as requests.
+/// Lowers the priority of this thread and of those it starts. If refused, the history is as urgent as requests.
 fn lower_priority() {
     #[cfg(target_os = "linux")]
     let _ = rustix::process::nice(NICER);

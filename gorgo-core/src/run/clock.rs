@@ -1,4 +1,4 @@
-//! The wall clock, read once and run on monotonically.
+//! The wall clock, read once and continued monotonically.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -16,6 +16,7 @@ impl WallClock {
     #[must_use]
     #[expect(clippy::disallowed_methods, reason = "the one place where the machine's clocks are read")]
     pub fn start() -> Self {
+        // A clock set before 1970 counts as the epoch: gorgo runs, with wrong dates.
         let epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self { epoch, started: Instant::now() }
     }

@@ -1,4 +1,4 @@
-//! The real engines of a configuration, each asked once whether it is what it is said to be.
+//! Examination of the real engines of a configuration: each is queried once and compared with its configuration.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use gorgo_routing::config::Config;
 use gorgo_routing::model::{Clock, EngineKind, ReplicaId};
 use gorgo_wire::engine::examine::{Finding, examine};
 
-/// What was found of each enabled replica that is not simulated, by name, in the file's order, one after another.
+/// Examines each enabled replica that is not simulated, one by one, in the file's order; findings by name.
 ///
 /// # Errors
 /// An address or a key that cannot be used.
@@ -21,6 +21,7 @@ pub async fn examine_fleet(config: &Config, clock: &dyn Clock) -> Result<Vec<(St
     for section in config.replicas.iter().filter(|section| section.enabled) {
         let (Some(engine), Some(url)) = (EngineKind::parse(&section.engine), &section.url) else { continue };
         if engine != EngineKind::Simulated {
+            // The id goes nowhere: findings carry the replica's name.
             let watched = watched(section, ReplicaId(0), engine, url.clone())?;
             findings.push((section.name.clone(), examine(&watched, limit, clock, &tasks).await));
         }

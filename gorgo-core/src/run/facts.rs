@@ -1,5 +1,5 @@
-//! Events on their way to the router's facts, and what follows from them at once: rows for the history, snapshots of the
-//! index that may be used again, and whether new requests are welcome.
+//! Events on their way to the router's facts, and their immediate consequences: rows for the history, index snapshots
+//! that become usable, and whether the router is ready for requests.
 
 use std::sync::Arc;
 
@@ -20,28 +20,31 @@ pub(super) struct FactKeeper {
 }
 
 impl FactKeeper {
-    /// The function that the loops and the data plane hand their events to.
+    /// Returns the function that the loops and the data plane call with their events.
     pub(super) fn taker(self) -> TakeEvent {
         Arc::new(move |event| self.take(&event))
     }
 
     fn take(&self, event: &Event) {
+        // A metrics page may reveal a restart, which no caller knows of: this is the only place to record it.
         if let Some(replica) = self.router.apply(event) {
-            let text = "its metrics say that the process started anew; its index entries were dropped".to_owned();
+            let text = "its metrics show that the process restarted; its index entries were dropped".to_owned();
             self.note(EventKind::ReplicaRestarted, replica, text);
         }
+        // The gate corrects its counts against an engine's report, so only a report can bring news of it.
         if matches!(event, Event::Report { .. }) {
             for (replica, text) in self.router.take_admission_news() {
                 self.note(EventKind::GateResync, replica, text);
             }
         }
+        // After `apply`, which drops the index entries of a restarted engine, and would drop a restored snapshot too.
         self.warm.seen(event, self.clock.now());
         if matches!(event, Event::Up { .. } | Event::Down { .. }) {
             self.readiness.set(operate::welcomes(&self.router));
         }
     }
 
-    /// The router found this out itself, so that it is a row and no event any more.
+    /// Records a discovery of the router itself: a row only, since the router's facts already include it.
     fn note(&self, kind: EventKind, replica: ReplicaId, text: String) {
         self.records.record(Record::Event(EventRecord { at: self.clock.now(), kind, replica: Some(replica), text }));
     }

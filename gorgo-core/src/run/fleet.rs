@@ -1,4 +1,4 @@
-//! The enabled replicas as the parts of the router want them; simulated ones are started here.
+//! The enabled replicas in the form that each part of the router needs; simulated engines are started here.
 
 use std::env;
 use std::net::SocketAddr;
@@ -24,16 +24,16 @@ pub(super) struct Member {
     pub(super) upstream: UpstreamSetup,
     pub(super) watched: Watched,
     pub(super) models: Vec<Arc<str>>,
-    /// Where its cache events are published.
-    #[cfg_attr(not(feature = "kv-events"), expect(dead_code, reason = "nobody listens then"))]
+    /// Address at which the engine publishes cache events.
+    #[cfg_attr(not(feature = "kv-events"), expect(dead_code, reason = "read by the cache events only"))]
     pub(super) kv_events: Option<String>,
-    /// Where missed ones are asked for.
-    #[cfg_attr(not(feature = "kv-events"), expect(dead_code, reason = "nobody asks then"))]
+    /// Address that replays missed ones.
+    #[cfg_attr(not(feature = "kv-events"), expect(dead_code, reason = "read by the cache events only"))]
     pub(super) kv_replay: Option<String>,
 }
 
 impl Member {
-    /// Where its engine lives; an engine inside this process has no place that a later one would find it at.
+    /// Identity of the replica's engine for a later run; `None` for an engine inside this process, which ends with it.
     pub(super) fn place(&self) -> Option<Place> {
         (self.replica.engine != EngineKind::Simulated).then(|| Place {
             name: Arc::clone(&self.replica.name),
@@ -43,7 +43,7 @@ impl Member {
     }
 }
 
-/// What starts simulated engines.
+/// Parts that simulated engines are started with.
 pub(super) struct Ground<'a> {
     pub(super) clock: &'a Arc<dyn Clock>,
     pub(super) tracker: &'a TaskTracker,
@@ -51,16 +51,17 @@ pub(super) struct Ground<'a> {
     pub(super) seed: u64,
 }
 
-/// Starts what is simulated, and resolves addresses and keys. Ids are positions among the enabled replicas.
+/// Starts simulated engines, and resolves addresses and keys. Ids are positions among the enabled replicas.
 pub(super) async fn gather(config: &Config, ground: &Ground<'_>) -> Result<Vec<Member>, ServeError> {
     let mut members = Vec::new();
+    // Numbered after the filter: ids index vectors of all other parts, so a disabled replica must not leave a hole.
     for (section, id) in config.replicas.iter().filter(|section| section.enabled).zip(0_u16..) {
         let engine = EngineKind::parse(&section.engine)
             .ok_or_else(|| ServeError::replica(section, format!("unknown engine `{}`", section.engine)))?;
         let url = match (engine, &section.url) {
             (EngineKind::Simulated, _) => EngineUrl::of_socket(simulate(section, id, ground).await?),
             (_, Some(url)) => url.clone(),
-            (_, None) => return Err(ServeError::replica(section, "it has no url".to_owned())),
+            (_, None) => return Err(ServeError::replica(section, "`url` is missing".to_owned())),
         };
         let watched = watched(section, ReplicaId(id), engine, url)?;
         let name: Arc<str> = section.name.as_str().into();
@@ -70,6 +71,7 @@ pub(super) async fn gather(config: &Config, ground: &Ground<'_>) -> Result<Vec<M
             replica: Replica {
                 id,
                 name: Arc::clone(&name),
+                // Without a region each replica is a region by itself.
                 region: section.region.as_deref().unwrap_or(&section.name).into(),
                 engine,
                 kv_capacity_tokens: section.kv_capacity_tokens,
@@ -91,7 +93,7 @@ pub(super) async fn gather(config: &Config, ground: &Ground<'_>) -> Result<Vec<M
     Ok(members)
 }
 
-/// A replica as the loops that ask it see it.
+/// Builds a replica as the probe and scrape loops see it.
 pub(super) fn watched(
     section: &ReplicaSection,
     replica: ReplicaId,
@@ -106,11 +108,12 @@ pub(super) fn watched(
         adapter: engine.adapter(),
         endpoint,
         api_key_env: section.api_key_env.clone(),
+        // Only a replica without configured models is asked for its list.
         learn_models: section.models.is_empty(),
     })
 }
 
-/// The key of its engine, from the environment.
+/// Returns the API key of the replica's engine, from the environment.
 fn key_of(section: &ReplicaSection) -> Option<String> {
     section.api_key_env.as_deref().and_then(|variable| env::var(variable).ok())
 }
@@ -119,6 +122,7 @@ async fn simulate(section: &ReplicaSection, id: u16, ground: &Ground<'_>) -> Res
     let settings = section.simulated.clone().unwrap_or_default();
     let profile = Profile::find(&settings.profile)
         .ok_or_else(|| ServeError::replica(section, format!("unknown profile `{}`", settings.profile)))?;
+    // Loopback only: no client but this router should reach it. Port 0: any fixed port may be in use.
     let listener = TcpListener::bind("127.0.0.1:0").await.map_err(|cause| ServeError::Listen {
         address: format!("127.0.0.1:0 (simulated engine {})", section.name),
         cause,
@@ -129,6 +133,7 @@ async fn simulate(section: &ReplicaSection, id: u16, ground: &Ground<'_>) -> Res
         rtt_ms: settings.rtt_ms,
         dialect: Dialect::default(),
         models: if section.models.is_empty() { vec!["sim".to_owned()] } else { section.models.clone() },
+        // Engines of the same profile must not draw the same noise.
         seed: ground.seed ^ u64::from(id),
         faulty: None,
     };

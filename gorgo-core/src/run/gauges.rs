@@ -1,4 +1,4 @@
-//! Gauges of the metrics page, read when it is asked for.
+//! Gauges of the metrics page, read when the page is requested.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use gorgo_routing::policy::Router;
 use gorgo_store::Sink;
 use gorgo_wire::edge::UnreadHints;
 
-/// Gauges, read from what decisions use.
+/// Gauges read from the same facts that decisions use.
 #[derive(Debug)]
 pub(super) struct LiveGauges {
     pub(super) router: Arc<Router>,
@@ -30,6 +30,7 @@ impl Gauges for LiveGauges {
                     inflight: u64::from(inflight),
                     queued_tokens,
                     queued_uncached_tokens,
+                    // The same condition as `/ready` (`welcomes`), for one replica.
                     available: self.router.replica_state(replica.id).is_up() && !self.router.is_draining(replica.id),
                     held: u64::from(self.router.held(replica.id)),
                 }

@@ -1,4 +1,4 @@
-//! Cache events: which replicas are listened to, and who makes facts of what is heard.
+//! Cache events: the replicas whose events are subscribed to, and the way of these events into the router's facts.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use gorgo_routing::policy::Router;
 use gorgo_wire::engine::kv_events::{CacheFacts, Lessons, Pupil, Source, Tally, listen_loop};
 use gorgo_wire::engine::{Senses, TellServed};
 
-/// The replicas that are listened to, until the loops are started.
+/// Replicas with a subscription, until the loops are started.
 pub(super) struct Caches {
     facts: Arc<dyn CacheFacts>,
     sources: Vec<Source>,
@@ -19,7 +19,7 @@ pub(super) struct Caches {
 
 type Tallies = Vec<(ReplicaId, Arc<str>, Arc<Tally>)>;
 
-/// What became of them, for the gauges.
+/// Counters of the subscriptions, for the gauges.
 pub(super) struct Heard {
     facts: Arc<dyn CacheFacts>,
     tallies: Tallies,
@@ -41,7 +41,7 @@ impl Heard {
 }
 
 impl Caches {
-    /// Of the members that name a publisher.
+    /// Prepares the subscriptions of all members that name a publisher.
     pub(super) fn new(router: &Arc<Router>, members: &[Member]) -> Self {
         let facts: Arc<dyn CacheFacts> = Arc::new(Facts(Arc::clone(router)));
         let lessons = Lessons::new(members.len(), Arc::clone(&facts));
@@ -49,6 +49,7 @@ impl Caches {
         for member in members {
             let Some(events) = &member.kv_events else { continue };
             let (replica, name) = (member.replica.id, &member.replica.name);
+            // One set of counters per replica, shared by the listening loop, the token mapping and the gauges.
             let tally = Arc::new(Tally::default());
             let endpoint = member.watched.endpoint.clone();
             caches.pupils.push(caches.lessons.add(replica, Arc::clone(name), endpoint, Arc::clone(&tally)));
@@ -67,12 +68,13 @@ impl Caches {
         Heard { facts: Arc::clone(&self.facts), tallies: self.tallies.clone() }
     }
 
-    /// Starts the loops. `None` where nobody is listened to.
+    /// Starts the loops. `None` if there is no subscription.
     pub(super) fn start(self, senses: &Senses) -> Option<TellServed> {
         let Self { facts, sources, pupils, tallies, lessons } = self;
         if sources.is_empty() {
             return None;
         }
+        // `sources` and `tallies` were filled together in `new`, so that they correspond by position.
         for (source, (_, _, tally)) in sources.into_iter().zip(tallies) {
             senses.tasks.spawn(listen_loop(source, Arc::clone(&facts), senses.clone(), tally));
         }

@@ -1,5 +1,5 @@
-//! A configuration file → a checked configuration and its policies. What `check` prints and what `serve` starts from
-//! are the same, because both come from here.
+//! A configuration file → a checked configuration and its policies. `check` prints exactly the configuration that
+//! `serve` starts with, because both get it here.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -10,14 +10,14 @@ use gorgo_routing::config::{self, Config, Inputs, Known, Origins, Setting};
 use gorgo_routing::model::{Fault, Faults, KindDoc, Severity, Value};
 use gorgo_routing::policy::{PRESETS, Policies, Registry, build, preset};
 
-/// What came of the file.
+/// Result of loading a file.
 #[derive(Debug)]
 pub struct Loading {
-    /// Configuration and policies; only where nothing must be mended.
+    /// Configuration and policies; `None` if there is any fault that is not a warning.
     pub ready: Option<(Config, Policies)>,
     /// All findings.
     pub faults: Faults,
-    /// The file, and who set what.
+    /// The file, and the origin of each value.
     pub origins: Origins,
 }
 
@@ -41,17 +41,18 @@ pub fn load(path: &Path, environment: &[(OsString, OsString)], settings: &[Setti
     let loaded = config::read(path, Inputs { environment, settings, known });
     let mut faults = loaded.faults;
     let draft = loaded.draft;
-    // A file that cannot be read at all has no draft; its one fault says enough.
+    // A file that cannot be read at all yields no draft; building would only add faults about missing policies.
     let policies = if draft.fleet.is_empty() && faults.any() {
         None
     } else {
         let checked = build(registry, &draft.policies, &draft.default_policy, &draft.fleet);
-        // Both look at it, since each can be used without the other.
+        // `config::read` and `build` both check it, since each can be used without the other: report it once.
         let told = faults.list.iter().any(|fault| fault.path == "default_policy");
         let news = checked.faults.list.into_iter().filter(|fault| !(told && fault.path == "default_policy"));
         faults.list.extend(news);
         checked.policies
     };
+    // Checked here because the configuration crate does not depend on the logging one.
     if let Some(config) = &loaded.config
         && let Err(cause) = log::check_filter(&config.log.filter)
     {

@@ -1,4 +1,4 @@
-//! Ring 4: assembly. Owns the clock, the tasks, the way up and the way down.
+//! Ring 4: assembly. Owns the clock, the tasks, startup and shutdown.
 
 mod admin;
 mod background;

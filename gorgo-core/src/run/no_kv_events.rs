@@ -1,5 +1,5 @@
-//! Cache events in a gorgo that was built without them: nobody is listened to. The configuration check says so where
-//! somebody is to be.
+//! Stand-in for cache events in a gorgo that was built without them. The configuration check reports replicas that name
+//! a publisher.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use gorgo_routing::model::KvCount;
 use gorgo_routing::policy::Router;
 use gorgo_wire::engine::{Senses, TellServed};
 
-/// Nobody.
+/// No subscriptions.
 pub(super) struct Caches;
 
-/// Nothing.
+/// No counters.
 #[derive(Debug)]
 pub(super) struct Heard;
 

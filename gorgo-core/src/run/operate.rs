@@ -1,8 +1,9 @@
-//! What an operator can do to a running router: take a replica out and let it back, pin another policy, and look.
+//! Actions of an operator on a running router: drain a replica and resume it, pin another policy, and read the state.
 //!
-//! A drained replica gets nothing new; what runs there goes on, and probes go on too. That lasts as long as the process.
-//! A pinned policy serves instead of the default one, from the next decision on and in later runs on the same history too,
-//! until it is unpinned. Both are events, so that the history says who served why.
+//! A drained replica gets no new requests; running requests and probes continue. Draining ends with the process. A
+//! pinned policy serves instead of the default one, from the next decision onwards and in later runs on the same
+//! history too, until it is unpinned. Both are recorded as events, so that the history explains which policy or replica
+//! served.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,33 +17,34 @@ use gorgo_routing::policy::{Policies, Router};
 use gorgo_store::Sink;
 use gorgo_wire::edge::{Readiness, Serving};
 
-/// How long the store may take to write a pin down, before the operator is told that it has not.
+/// Time that the store has to write a pin; after it the operator gets an error, though the pin may still be written.
 const WRITE_LIMIT: Duration = Duration::from_secs(5);
 
-/// What the operators' pages act on.
+/// Parts that the operators' pages act on.
 pub(super) struct Operators {
     pub(super) router: Arc<Router>,
     pub(super) serving: Serving,
-    /// The policy that serves where none is pinned.
+    /// Policy that serves while none is pinned.
     pub(super) default: PolicyIndex,
     pub(super) readiness: Readiness,
     pub(super) sink: Sink,
     pub(super) outlet: FactOutlet,
 }
 
-/// Why it was not done, or not whole.
+/// Reason why an action was not done, or not completely.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NotDone {
-    /// There is no such replica or policy; with those that are.
+    /// No such replica or policy; the text lists or suggests known ones.
     Unknown(String),
-    /// It was done, but could not be written down.
+    /// The action took effect, but could not be stored.
     Unwritten(String),
 }
 
 impl Operators {
-    /// The replicas: state, whether they are drained, and how many requests are there.
+    /// Describes each replica: state, draining or not, numbers of requests in flight and waiting for it.
     pub(super) fn replicas(&self) -> Value {
         let one = |replica: &Replica| {
+            // A replica that no probe has reached yet is not known to be down, hence no `down`.
             let state = if self.router.replica_state(replica.id).is_up() { "up" } else { "not-up" };
             json!({
                 "replica": &*replica.name,
@@ -50,13 +52,13 @@ impl Operators {
                 "state": state,
                 "draining": self.router.is_draining(replica.id),
                 "inflight": self.router.load(replica.id).0,
-                "held": self.router.held(replica.id),
+                "waiting": self.router.held(replica.id),
             })
         };
         Value::Array(self.router.fleet().iter().map(one).collect())
     }
 
-    /// Takes a replica out, or lets it back. What is to be said of it.
+    /// Drains a replica, or resumes it. Returns a message for the operator.
     pub(super) fn drain(&self, name: &str, draining: bool) -> Result<String, NotDone> {
         let fleet = self.router.fleet();
         let Some(replica) = fleet.iter().find(|replica| *replica.name == *name) else {
@@ -64,23 +66,27 @@ impl Operators {
             return Err(NotDone::Unknown(format!("no replica `{name}`; known: {}", known.join(", "))));
         };
         let news = self.router.set_draining(replica.id, draining);
+        // `/ready` must follow at once: with the last replica drained, a load balancer should look elsewhere.
         let welcome = welcomes(&self.router);
         self.readiness.set(welcome);
         let running = self.router.load(replica.id).0;
         let (kind, text) = if draining {
             let rest = if welcome { "" } else { "; no other replica takes requests, so new ones get 503" };
-            let text = format!("replica {name} is drained: nothing new goes there; {running} requests still run{rest}");
+            let text = format!(
+                "replica {name} is drained: nothing new goes there; {running} requests are still running{rest}"
+            );
             (EventKind::ReplicaDraining, text)
         } else {
-            (EventKind::ReplicaUp, format!("replica {name} takes requests again, as far as it is up"))
+            (EventKind::ReplicaUp, format!("replica {name} takes requests again whenever it is up"))
         };
+        // Repeating a command is harmless, and no event.
         if news {
             self.outlet.note(kind, replica.id, text.clone());
         }
         Ok(text)
     }
 
-    /// Which policy serves, which is the default, which is pinned.
+    /// Names the policies that serve, are the default, and are pinned.
     pub(super) fn policy(&self) -> Value {
         let policies = self.router.policies();
         let name = |id| policies.get(id).map(|policy| policy.name.to_string());
@@ -92,8 +98,8 @@ impl Operators {
         })
     }
 
-    /// Lets another policy serve, or the default one again. That holds at once, whatever the store does; then it is written
-    /// down for later runs.
+    /// Switches to another policy, or back to the default one. The switch takes effect at once, whatever the store
+    /// does; then it is stored for later runs.
     pub(super) async fn pin(&self, name: Option<&str>) -> Result<String, NotDone> {
         let policies = self.router.policies();
         let place = match name {
@@ -104,24 +110,26 @@ impl Operators {
                 NotDone::Unknown(format!("no policy `{name}`{near}"))
             })?,
         };
+        // Before the store is asked: pinning is the kill switch for a bad policy, and must work while the disk is full.
         self.serving.set(place);
         let text = match name {
             Some(name) => format!("policy {name} is pinned: it serves until it is unpinned, in later runs too"),
             None => {
                 let default = policies.get(place).map_or("?", |policy| &*policy.name);
-                format!("no policy is pinned any more: {default}, the default, serves")
+                format!("no policy is pinned; the default, {default}, serves")
             }
         };
         self.outlet.announce(EventKind::ConfigChange, text.clone());
+        // While its disk is full or locked, the writer retries for as long as that lasts: do not wait with it.
         let written = match timeout(WRITE_LIMIT, self.sink.pin_policy(name.map(str::to_owned))).await {
             Ok(Ok(())) => return Ok(text),
             Ok(Err(cause)) => cause.to_string(),
-            Err(_) => format!("the store has not answered for {} s", WRITE_LIMIT.as_secs()),
+            Err(_) => format!("the store did not answer within {} s", WRITE_LIMIT.as_secs()),
         };
-        Err(NotDone::Unwritten(format!("{text}. That holds now, but a later run may not know it: {written}")))
+        Err(NotDone::Unwritten(format!("{text}. This is in effect now, but may be lost at a restart: {written}")))
     }
 
-    /// What the tuners do: the weights that won, those on trial, and why.
+    /// Describes the tuners: incumbent weights, weights on trial, and the tuner's last message.
     pub(super) fn tuners(&self) -> Value {
         let policies = self.router.policies();
         let tuned = policies.list.iter().zip(0_u16..).filter_map(|(policy, place)| {
@@ -136,7 +144,7 @@ impl Operators {
             Some(json!({
                 "policy": &*policy.name,
                 "serves": id == self.serving.get(),
-                "said": said,
+                "message": said,
                 "incumbent": self.router.incumbent(id).map(&weights),
                 "on_trial": self.router.on_trial(id).map(&weights),
             }))
@@ -145,12 +153,12 @@ impl Operators {
     }
 }
 
-/// Whether there is a replica for new requests: what `/ready` tells a load balancer.
+/// Returns true if any replica takes new requests, as `/ready` reports to a load balancer.
 pub(super) fn welcomes(router: &Router) -> bool {
     router.fleet().iter().any(|replica| router.replica_state(replica.id).is_up() && !router.is_draining(replica.id))
 }
 
-/// The policy that a run begins with: the one that an earlier run pinned, where there still is such a policy.
+/// Returns the policy that a run begins with: the one that an earlier run pinned, if the configuration still has it.
 pub(super) fn begins_with(policies: &Policies, pinned: Option<&str>) -> PolicyIndex {
     let Some(name) = pinned else { return policies.default };
     match policies.index_of(name) {
@@ -159,6 +167,7 @@ pub(super) fn begins_with(policies: &Policies, pinned: Option<&str>) -> PolicyIn
             place
         }
         None => {
+            // Not an error that stops the start: a renamed policy should not keep the router down.
             log::pin_refused(name);
             policies.default
         }

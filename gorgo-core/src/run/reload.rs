@@ -1,8 +1,8 @@
-//! SIGHUP: the configuration is read and checked again, as `gorgo check` does; where it is right, its policies take over
-//! between two decisions, with every plugin in the build that its file holds now. Where anything is wrong, or only a
-//! restart could do it, nothing changes and an event says why.
+//! SIGHUP: the configuration is read and checked again, as `gorgo check` does. If it is valid, its policies take over
+//! between two decisions, with every plugin in the build that its file now contains. If anything is wrong, or needs a
+//! restart, nothing changes and an event gives the reason.
 //!
-//! Only policies are taken: the fleet must be as it was, and all other sections wait for the next start.
+//! Only policies are reloaded: the fleet must be unchanged, and all other sections wait for the next start.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use gorgo_routing::model::{Clock, EventKind};
 use gorgo_routing::policy::Router;
 use gorgo_store::Sink;
 
-/// Reads the configuration again, from where it was read at the start. May block.
+/// Reads the configuration again, from the same sources as at the start. May block.
 #[derive(Clone)]
 pub struct Reread(Arc<dyn Fn() -> Loading + Send + Sync>);
 
 impl Reread {
-    /// By this function.
+    /// Reads by calling `read`.
     #[must_use]
     pub fn new(read: impl Fn() -> Loading + Send + Sync + 'static) -> Self {
         Self(Arc::new(read))
@@ -36,9 +36,9 @@ impl fmt::Debug for Reread {
     }
 }
 
-/// What a reload works on.
+/// Parts that a reload works on.
 pub(super) struct Reloading {
-    /// As the process runs with it.
+    /// The configuration that the process runs with.
     pub(super) config: Config,
     pub(super) reread: Reread,
     pub(super) router: Arc<Router>,
@@ -48,7 +48,7 @@ pub(super) struct Reloading {
 }
 
 impl Reloading {
-    /// Reloads at each SIGHUP, one at a time.
+    /// Reloads at each SIGHUP, one at a time, until `stop`.
     pub(super) async fn run(self, mut hangups: Hangups, stop: CancellationToken) {
         loop {
             tokio::select! {
@@ -63,25 +63,26 @@ impl Reloading {
         }
     }
 
-    /// What changed; or why nothing did.
+    /// Reloads once. Returns the changes, or the reason why nothing changed.
     async fn reload(&self) -> Result<String, String> {
         let Reread(read) = self.reread.clone();
-        // Files are read and libraries tried in processes of their own: seconds, perhaps.
+        // Not on a serving thread: trying plugin libraries in separate processes may take seconds.
         let loading = tokio::task::spawn_blocking(move || read()).await.map_err(|cause| cause.to_string())?;
         let Some((config, policies)) = loading.ready else {
             let report = render(&loading.faults, &loading.origins, Look::Plain);
             return Err(report.lines().collect::<Vec<_>>().join("; "));
         };
         if let Some(names) = other_replicas(&self.config, &config) {
-            return Err(format!("a [[replica]] changed, came, went or moved: {names}: restart for that"));
+            return Err(format!("[[replica]] changed, added, removed or moved: {names}; restart to apply that"));
         }
+        // With the policies of the running configuration put in, everything that still differs is not reloadable.
         let rest = if (Config { policies: self.config.policies.clone(), ..config }) == self.config {
             ""
         } else {
             "; sections other than policies wait for the next start"
         };
         let Some(succession) = self.router.succession(policies)? else {
-            return Ok(format!("all policies and plugins are as they were{rest}"));
+            return Ok(format!("no policy or plugin changed{rest}"));
         };
         let mut changed = Vec::new();
         let mut infos = Vec::new();
@@ -91,16 +92,17 @@ impl Reloading {
             changed.push(format!("{}{with}", policy.name));
             infos.push(policy_info(policy, (*weights).clone()));
         }
-        // Their numbers must be known to the store before a decision names them.
+        // Before the switch: the store must know the new policies' numbers when the first decision names one.
         self.sink.add_policies(infos, self.clock.now()).await.map_err(|cause| cause.to_string())?;
+        // The tuners of replaced policies end here; their last records belong to the history.
         for record in self.router.take_over(succession, self.clock.now()) {
             self.outlet.record(record);
         }
-        Ok(format!("loaded anew: {}{rest}", changed.join("; ")))
+        Ok(format!("reloaded: {}{rest}", changed.join("; ")))
     }
 }
 
-/// Names of the replicas that are not as they were and where they were; `None`: all are.
+/// Names of the replicas that changed or moved; `None` if none did. The order counts, because ids are positions.
 fn other_replicas(old: &Config, new: &Config) -> Option<String> {
     let length = old.replicas.len().max(new.replicas.len());
     let mut names: Vec<&str> = (0..length)

@@ -1,4 +1,4 @@
-//! `serve`: builds the router, runs it until a signal, and takes it down without losing a row.
+//! `serve`: builds the router, runs it until a signal, and shuts it down without losing a row.
 
 use std::io;
 use std::net::SocketAddr;
@@ -35,43 +35,43 @@ use gorgo_wire::engine::probe::probe_loop;
 use gorgo_wire::engine::scrape::scrape_loop;
 use gorgo_wire::engine::{Senses, TellServed, Vitals};
 
-/// How often learned rates are written down.
+/// Interval between two writes of the learned rates.
 const RATES_EVERY: Duration = Duration::from_secs(30);
-/// How often plugins are asked for news.
+/// Interval between two looks for news of plugins.
 const PLUGIN_NEWS_EVERY: Duration = Duration::from_secs(1);
-/// How long background tasks may take to notice the end.
+/// Time that background tasks have to notice the end.
 const TASKS_GRACE: Duration = Duration::from_secs(5);
 
-/// What to serve.
+/// Everything that `serve` needs.
 #[derive(Debug)]
 pub struct ServeSetup {
     /// The configuration, checked.
     pub config: Config,
-    /// Its policies.
+    /// The policies of the configuration, built.
     pub policies: Policies,
-    /// The configuration as it holds, with origins, without secrets: what the database keeps.
+    /// The effective configuration with origins, without secrets, as the database stores it.
     pub config_text: String,
     /// The program's version.
     pub version: String,
     /// Seed of all randomness of the run.
     pub seed: u64,
-    /// Whether tuners start afresh, whatever the last run learned.
+    /// True to start without anything that earlier runs learned.
     pub cold: bool,
-    /// Whether the policy was named for this run: then it serves, whatever an earlier run pinned.
+    /// True if the policy was named for this run: it then serves even if an earlier run pinned another.
     pub named: bool,
-    /// How the configuration is read again on SIGHUP.
+    /// Reader of the configuration on SIGHUP.
     pub reread: Reread,
 }
 
-/// Why it could not serve, or could not end well.
+/// Reason why the router could not serve, or did not end cleanly.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// A port cannot be had.
+    /// A port cannot be opened.
     #[error("cannot listen on {address}: {cause}")]
     Listen {
-        /// Where.
+        /// The address.
         address: String,
-        /// What the system said.
+        /// The system's error.
         cause: io::Error,
     },
     /// The history database cannot be used.
@@ -80,15 +80,15 @@ pub enum ServeError {
     /// A replica cannot be used as configured.
     #[error("replica {name}: {cause}")]
     Replica {
-        /// Its name.
+        /// The replica's name.
         name: String,
-        /// What is wrong.
+        /// The reason.
         cause: String,
     },
     /// An upstream cannot be used as configured.
     #[error(transparent)]
     Upstream(#[from] UpstreamError),
-    /// The thread that writes the history cannot be had.
+    /// The thread that writes the history cannot be started.
     #[error("cannot start the thread that writes the history: {0}")]
     Thread(io::Error),
     /// Signals cannot be caught.
@@ -105,12 +105,13 @@ impl ServeError {
 /// Serves until SIGTERM or SIGINT, then drains, flushes and returns.
 ///
 /// # Errors
-/// Why it could not start; or, at the end, that rows could not be written.
+/// When the router cannot start; or, at the end, when rows could not be written.
 pub async fn serve(setup: ServeSetup) -> Result<(), ServeError> {
+    // Before anything that takes time: a signal during the start would otherwise kill the process by default.
     let mut signals = Signals::install().map_err(ServeError::Signals)?;
     let hangups = Hangups::install().map_err(ServeError::Signals)?;
     let life = Lifetime::begin();
-    // The store first: a second process on the same file is told so, whatever its ports are.
+    // The store before the ports: a second router on the same file should get that error, not one about a port in use.
     let (background, store) = open_store(&setup.config).await?;
     let ports = Ports::open(&setup.config).await?;
     let members = fleet::gather(&setup.config, &life.ground(setup.seed)).await?;
@@ -121,7 +122,9 @@ pub async fn serve(setup: ServeSetup) -> Result<(), ServeError> {
     let senses = shared.senses(&life, setup.seed);
     let served = caches.start(&senses);
     let data = Data::new(shared.data_setup(&setup, &core, &members, served, &life), &life.tasks)?;
+    // The data plane needs the router and the router the data plane's connections: the second link is made here.
     core.router.ask_connections(data.connections());
+    // Probes and scrapes start before the first client is accepted: `settled` below waits for the first scrapes.
     watch_fleet(members, &senses, &setup.config);
     keep_books(&core, &shared.outlet, &life);
     obey_hangups(&setup, &core, &shared.outlet, hangups, &life);
@@ -131,17 +134,17 @@ pub async fn serve(setup: ServeSetup) -> Result<(), ServeError> {
     let policy_name = &core.first_policy;
     shared.outlet.announce(EventKind::Start, format!("gorgo {} with policy {policy_name}", setup.version));
     log::listening(addresses.0, addresses.1, policy_name, core.router.fleet().len());
-    // Clients wait in the listener's queue meanwhile: who comes first should find the caches that are there.
+    // Clients wait in the listener's queue meanwhile, so that even the first one is routed with the restored index.
     core.warm.settled().await;
     let finished = serve_clients(&data, clients, &shared, &mut signals, &life).await;
     wind_down(finished, &core, &shared.outlet, &life).await
 }
 
-/// What lasts as long as the process: time, tasks, and what ends them.
+/// Parts that live as long as the process: clock, tasks, and the tokens that end them.
 struct Lifetime {
     clock: Arc<dyn Clock>,
     tasks: TaskTracker,
-    /// Ends the loops, once no request runs any more.
+    /// Ends the loops, after the last request.
     stop: CancellationToken,
     /// Ends simulated engines, at the same moment.
     engines_stop: CancellationToken,
@@ -165,7 +168,7 @@ impl Lifetime {
 /// The history, opened on the thread that will write it.
 async fn open_store(config: &Config) -> Result<(Background, Store), ServeError> {
     let path = config.base.join(&config.store.path);
-    // Opened there, because SQLite's own thread is as urgent as the one that starts it.
+    // Opened on that thread, because SQLite's own thread inherits the priority of the one that starts it.
     let (background, opened) =
         Background::start(async move || gorgo_store::open(&path).await).map_err(ServeError::Thread)?;
     let store = opened.await.map_err(|cause| ServeError::Thread(io::Error::other(cause)))??;
@@ -186,6 +189,7 @@ impl Ports {
     async fn open(config: &Config) -> Result<Self, ServeError> {
         let clients = listen(&config.server.listen).await?;
         let operators = listen(&config.admin.listen).await?;
+        // The addresses in use, not the configured ones: port 0 asks for any free port.
         let addresses = (local(&clients)?, local(&operators)?);
         Ok(Self { clients, operators, addresses })
     }
@@ -198,13 +202,13 @@ struct RouterCore {
     serving: Serving,
     /// Name of the policy that the run begins with.
     first_policy: String,
-    /// Newest decision of earlier runs.
+    /// Newest decision of earlier runs; ids of this run start above it.
     last_decision: Option<DecisionId>,
     sink: Sink,
 }
 
 impl RouterCore {
-    /// Builds the router, lets it remember, and only then begins the run: its row holds the weights that were recalled.
+    /// Builds the router, restores its memory, and only then begins the run, whose rows contain restored weights.
     async fn build(
         setup: &ServeSetup,
         mut store: Store,
@@ -212,6 +216,7 @@ impl RouterCore {
         life: &Lifetime,
         background: &Background,
     ) -> Result<Self, ServeError> {
+        // The command line is the operator's latest word: it wins over a pin of an earlier run.
         let pinned = if setup.named { None } else { store.pinned_policy().await? };
         let serving = Serving::new(operate::begins_with(&setup.policies, pinned.as_deref()));
         let serves = setup.policies.get(serving.get());
@@ -221,6 +226,7 @@ impl RouterCore {
         let (secret, last_decision) = (store.secret(), store.last_decision_id());
         let router = Router::new(router_setup(&setup.config, secret, members), setup.policies.clone());
         let router = Arc::new(router);
+        // Before `begin_run`, which takes the store and writes the weights of `run`.
         tuning::resume(&mut store, &router, &mut run, setup.cold).await?;
         let places = members.iter().map(Member::place).collect();
         let warm = Arc::new(Warm::new(Arc::clone(&router), places, (setup.config.index, secret)));
@@ -229,12 +235,13 @@ impl RouterCore {
         }
         let clock = Arc::clone(&life.clock);
         let (sink, writer) = store.begin_run(&run, &setup.config.store, clock, Box::new(tell)).await?;
+        // On the background runtime, whose thread has the lower priority.
         life.tasks.spawn_on(writer.run(), background.handle());
         Ok(Self { router, warm, serving, first_policy, last_decision, sink })
     }
 }
 
-/// What the loops, the data plane and the operators' pages have in common.
+/// Parts shared by the loops, the data plane and the operators' pages.
 struct SharedParts {
     outlet: FactOutlet,
     meter: Arc<Meter>,
@@ -244,7 +251,7 @@ struct SharedParts {
 }
 
 impl SharedParts {
-    /// Connects what is seen with those who are told: tuners first, then log and metrics, then the history.
+    /// Connects observations with their consumers: tuners first, then log and metrics, then the history.
     fn connect(core: &RouterCore, members: &[Member], caches: &Caches, life: &Lifetime) -> Self {
         let names: Vec<Arc<str>> = members.iter().map(|member| Arc::clone(&member.replica.name)).collect();
         let (readiness, unread_hints) = (Readiness::default(), UnreadHints::default());
@@ -255,6 +262,7 @@ impl SharedParts {
             heard: caches.heard(),
         };
         let meter = Arc::new(Meter::new(&names, Arc::new(gauges)));
+        // Built from the inside out: tuners wrap the fan, which wraps the store's queue.
         let fan = Arc::new(Fan::new(names, Arc::clone(&meter), Arc::new(core.sink.clone())));
         let (router, clock) = (Arc::clone(&core.router), Arc::clone(&life.clock));
         let records: Arc<dyn Listener> = Arc::new(Tuned { router, clock, next: fan });
@@ -300,13 +308,14 @@ impl SharedParts {
             failover: setup.config.failover,
             replicas: members.iter().map(|member| member.upstream.clone()).collect(),
             serving: core.serving.clone(),
+            // Ids contain the time; a clock that was set back must not repeat those of an earlier run.
             ids: DecisionIds::above(core.last_decision.unwrap_or(DecisionId(0))),
             seed: setup.seed,
         }
     }
 }
 
-/// Asks each replica how far, how busy and how well it is.
+/// Starts the loops that measure each replica's round trip, load and health.
 fn watch_fleet(members: Vec<Member>, senses: &Senses, config: &Config) {
     for member in members {
         senses.tasks.spawn(probe_loop(member.watched.clone(), senses.clone(), config.probe));
@@ -314,7 +323,7 @@ fn watch_fleet(members: Vec<Member>, senses: &Senses, config: &Config) {
     }
 }
 
-/// Writes down now and then what no request brings: learned rates, snapshots of the index, news of plugins.
+/// Starts the periodic writers of what no request records: learned rates, snapshots of the index, news of plugins.
 fn keep_books(core: &RouterCore, outlet: &FactOutlet, life: &Lifetime) {
     let Lifetime { clock, tasks, stop, .. } = life;
     tasks.spawn(write_rates(Arc::clone(&core.router), outlet.clone(), Arc::clone(clock), stop.clone()));
@@ -354,8 +363,8 @@ fn serve_operators(listener: TcpListener, core: &RouterCore, shared: &SharedPart
     life.tasks.spawn(admin::serve(Arc::new(pages), listener, life.tasks.clone(), life.stop.clone()));
 }
 
-/// Serves clients until a signal, then drains; a second signal cuts what still runs. Whether all requests ended by
-/// themselves.
+/// Serves clients until a signal, then drains; a second signal cuts off running requests. Returns true if all requests
+/// ended by themselves.
 async fn serve_clients(
     data: &Arc<Data>,
     clients: TcpListener,
@@ -371,6 +380,7 @@ async fn serve_clients(
         signal = signals.next() => {
             log::draining(signal, data.drain_secs());
             shared.outlet.announce(EventKind::Drain, signal.to_owned());
+            // Not ready first, so that a load balancer's next check fails while running requests finish.
             shared.readiness.set(false);
             shutdown.cancel();
             tokio::select! {
@@ -378,6 +388,7 @@ async fn serve_clients(
                 signal = signals.next() => {
                     log::cutting(signal);
                     data.cut_now();
+                    // Still awaited: each request that is cut off writes its outcome.
                     serving.await
                 }
             }
@@ -385,17 +396,20 @@ async fn serve_clients(
     }
 }
 
-/// Ends the loops, writes down what was learned, and waits for the last row and the last task.
+/// Ends the loops, writes everything learned, and waits for the last row and the last task.
 async fn wind_down(finished: bool, core: &RouterCore, outlet: &FactOutlet, life: &Lifetime) -> Result<(), ServeError> {
     life.stop.cancel();
     life.engines_stop.cancel();
+    // Learned state goes into the queue before `finish`, after which the sink drops every record.
     core.router.stop_tuning(life.clock.now()).into_iter().for_each(|said| outlet.record(said));
     core.warm.write_all(life.clock.now()).into_iter().for_each(|record| outlet.record(record));
     let how = if finished { "drained" } else { "running requests were cut off; their outcomes say `shutdown`" };
     outlet.announce(EventKind::Stop, how.to_owned());
     core.sink.finish(life.clock.now()).await?;
+    // A tracker's `wait` returns only after it was closed.
     life.tasks.close();
     if tokio::time::timeout(TASKS_GRACE, life.tasks.wait()).await.is_err() {
+        // A task that hangs must not keep the process alive: all rows are on disk by now.
         log::task_died("shutdown", &format!("{} tasks did not end in time", life.tasks.len()));
     }
     log::stopped(core.sink.dropped_rows());
@@ -407,7 +421,10 @@ async fn listen(address: &str) -> Result<TcpListener, ServeError> {
 }
 
 fn local(listener: &TcpListener) -> Result<SocketAddr, ServeError> {
-    listener.local_addr().map_err(|cause| ServeError::Listen { address: "a bound socket".to_owned(), cause })
+    listener.local_addr().map_err(|cause| ServeError::Listen {
+        address: "an open socket (its address cannot be read)".to_owned(),
+        cause,
+    })
 }
 
 fn router_setup(config: &Config, secret: u64, members: &[Member]) -> RouterSetup {
@@ -441,7 +458,7 @@ fn run_info(setup: &ServeSetup, members: &[Member], clock: &Arc<dyn Clock>, serv
     }
 }
 
-/// A policy as the store takes it down.
+/// Describes a policy for the store.
 pub(super) fn policy_info(policy: &Policy, weights: Weights) -> PolicyInfo {
     let term_info = |term: &Term| TermInfo {
         name: term.name.to_string(),
@@ -457,7 +474,7 @@ pub(super) fn policy_info(policy: &Policy, weights: Weights) -> PolicyInfo {
     }
 }
 
-/// Writes down the learned rates now and then, for post-mortems and for the next start.
+/// Writes the learned rates periodically, for post-mortems and for the next start.
 async fn write_rates(router: Arc<Router>, outlet: FactOutlet, clock: Arc<dyn Clock>, stop: CancellationToken) {
     loop {
         tokio::select! {
@@ -469,9 +486,10 @@ async fn write_rates(router: Arc<Router>, outlet: FactOutlet, clock: Arc<dyn Clo
     }
 }
 
-/// Writes down what became of plugins. A decision only leaves word; it is fetched here.
+/// Records news of plugins. A decision, which must not wait, only leaves a note; it is collected here.
 async fn tell_of_plugins(loader: Arc<dyn Loader>, outlet: FactOutlet, stop: CancellationToken) {
     loop {
+        // News is taken once more after the stop, so that the last requests' failures are recorded too.
         let stopped = tokio::time::timeout(PLUGIN_NEWS_EVERY, stop.cancelled()).await.is_ok();
         for text in loader.take_news() {
             outlet.announce(EventKind::PluginQuarantined, text);
@@ -482,18 +500,20 @@ async fn tell_of_plugins(loader: Arc<dyn Loader>, outlet: FactOutlet, stop: Canc
     }
 }
 
-/// Which builds of plugins its constraints and its objective are, as comments below its text: the terms have a column of
-/// their own, and with these a rebuilt one makes another policy in the database, too.
+/// Lists the plugin builds of a policy's constraints and objective, as comments to append to its text. Terms have a
+/// column for that; these lines change the policy's digest, so that a rebuilt plugin makes another policy in the
+/// database.
 fn builds(policy: &Policy) -> String {
     let constraints = policy.constraints.iter().filter_map(|rule| {
         let sha256 = rule.plugin_sha256.as_ref()?;
+        // Escaped, so that a name with a line break cannot end the comment and become configuration.
         Some(format!("# constraint {} is build {sha256}\n", rule.name.escape_debug()))
     });
     let objective = policy.tune.as_ref().and_then(|plan| plan.objective_sha256.as_ref());
     constraints.chain(objective.map(|sha256| format!("# objective is build {sha256}\n"))).collect()
 }
 
-/// Troubles of the store, in the log.
+/// Logs a trouble of the store.
 fn tell(trouble: Trouble) {
     match trouble {
         Trouble::Stuck { cause } => log::store_stuck(&cause),

@@ -1,8 +1,8 @@
-//! Signals: the first SIGTERM or SIGINT asks for a drain, the second for an end now; SIGHUP for a reload.
+//! Signals: the first SIGTERM or SIGINT starts a drain, the second ends the process at once; SIGHUP starts a reload.
 
 use std::io;
 
-/// Waits for SIGTERM or SIGINT, and says which came.
+/// Waits for SIGTERM or SIGINT, and returns its name.
 pub(super) struct Signals {
     #[cfg(unix)]
     terminate: tokio::signal::unix::Signal,
@@ -22,7 +22,7 @@ impl Signals {
         Ok(Self {})
     }
 
-    /// The next one.
+    /// Returns the name of the next signal.
     #[cfg(unix)]
     pub(super) async fn next(&mut self) -> &'static str {
         tokio::select! {
@@ -31,7 +31,7 @@ impl Signals {
         }
     }
 
-    /// The next one.
+    /// Returns the name of the next signal.
     #[cfg(not(unix))]
     pub(super) async fn next(&mut self) -> &'static str {
         let _ = tokio::signal::ctrl_c().await;
@@ -57,12 +57,13 @@ impl Hangups {
         Ok(Self {})
     }
 
-    /// The next one; where there is no such signal, never.
+    /// Returns at the next SIGHUP; never on systems without that signal.
     pub(super) async fn next(&mut self) {
         #[cfg(unix)]
         if self.hangup.recv().await.is_some() {
             return;
         }
+        // Pending for ever, instead of returning: the caller would reload in a loop.
         std::future::pending().await
     }
 }

@@ -1,5 +1,5 @@
-//! Between what happens and who is told: shows every record to the router's tuners and takes down what they say; and
-//! at the start, lets them go on where the last run stopped.
+//! The link between records and tuners: every record passes the router's tuners, and their own records follow it to the
+//! other listeners. At the start, tuners continue where the last run stopped.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub(super) struct Tuned {
 
 impl Listener for Tuned {
     fn record(&self, record: Record) {
-        // A decision's weights are taken down before the decision.
+        // The tuners' records first: the row of new weights must precede the first decision made with them.
         for said in self.router.tuning(&record, self.clock.now()) {
             self.next.record(said);
         }
@@ -25,8 +25,8 @@ impl Listener for Tuned {
     }
 }
 
-/// Goes on from what the tuners of the same policies left in the database; with `cold` only their numbers. The run is
-/// written down with the weights that hold then.
+/// Continues from the state that the tuners of the same policies left in the database; with `cold` only the numbering
+/// of generations continues. Updates `run` with the resulting weights.
 pub(super) async fn resume(
     store: &mut Store,
     router: &Router,
@@ -36,12 +36,14 @@ pub(super) async fn resume(
     for (policy, place) in router.policies().list.iter().zip(0_u16..) {
         let Some(info) = run.policies.get_mut(usize::from(place)).filter(|_| policy.tune.is_some()) else { continue };
         let Some(last) = store.last_tuning(info).await? else { continue };
+        // Numbering continues in any case: a generation's number must not be used twice for the same policy.
         let state = last.state.as_deref().filter(|_| !cold);
         match router.resume_tuning(PolicyIndex(place), state, last.generation) {
             Ok(()) if state.is_some() => {
                 log::tuning_resumed(&policy.name, &router.tuner_said(PolicyIndex(place)).unwrap_or_default());
             }
             Ok(()) => {}
+            // A refused state is no reason not to start: the configured weights are always usable.
             Err(cause) => log::tuning_refused(&policy.name, &cause),
         }
         if let Some(weights) = router.weights(PolicyIndex(place)) {

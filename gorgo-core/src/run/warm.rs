@@ -1,9 +1,9 @@
-//! Warm start: what a run writes down of its prefix index and of what it learned, and what the next one makes of it.
+//! Warm start: a run stores its prefix index and its learned figures, and the next run restores them.
 //!
-//! A snapshot of the index waits until the first metrics page of its engine says that it is still the one that the
-//! snapshot is of: it started at the same moment and has read no fewer prompt tokens than then. An engine that restarted
-//! meanwhile gets no credit, and neither does one that tells neither. Nothing stored is trusted: what does not fit is
-//! refused piece by piece, with the reason in the log.
+//! A stored snapshot of the index waits until the first metrics page of its engine shows that this is still the process
+//! that the snapshot describes: it started at the same moment and has read no fewer prompt tokens than then. Snapshots
+//! of engines that restarted meanwhile, or that report neither figure, are dropped. Nothing stored is trusted: pieces
+//! that do not fit are refused one by one, with the reason in the log.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,21 +22,22 @@ use gorgo_routing::model::{
 use gorgo_routing::policy::Router;
 use gorgo_store::{RunInfo, Sink, Store, StoreError};
 
-/// How long the start waits for engines to say whether they restarted.
+/// Time that the start waits for engines to show whether they restarted.
 const SETTLE: Duration = Duration::from_secs(1);
 /// Start times closer than this are the same start, ms: some exporters round.
 const SAME_START_MS: u64 = 1_000;
-/// What is learned of a replica holds as long as its hardware, its model and its neighbours stay; not for ever.
+/// Age limit of learned figures: they are valid only while hardware, model and neighbours of the replica stay the same.
 const LEARNED_MAX_AGE_SECS: u64 = 7 * 86_400;
-/// Round trips older than this say nothing of the way now; and how many are looked back on.
+/// Age limit of stored round trips: older ones say nothing about the present route.
 const RTT_MAX_AGE: Duration = Duration::from_secs(600);
+/// Number of stored round trips that are restored per replica, at most.
 const RTT_PROBES: u32 = 32;
-/// Snapshots wait for the next time while more rows than this do: what happened is worth more.
+/// Snapshots are skipped while more rows than this wait to be written: the history is worth more.
 const BUSY_ROWS: u64 = 20_000;
 /// All replicas together keep at most this many blocks: 64 MiB.
 const FLEET_BLOCKS: usize = 8 << 20;
 
-/// Where a replica's engine lives, by which a later run knows it again.
+/// Identity of a replica's engine, by which a later run recognises it.
 #[derive(Debug, Clone)]
 pub(super) struct Place {
     pub(super) name: Arc<str>,
@@ -44,7 +45,7 @@ pub(super) struct Place {
     pub(super) url: String,
 }
 
-/// A snapshot whose engine has not said yet whether it is still the same.
+/// Snapshot whose engine has not yet shown whether it is still the same process.
 #[derive(Debug)]
 struct Pending {
     engine: EngineEpoch,
@@ -52,20 +53,20 @@ struct Pending {
     uses: Vec<Remembered>,
 }
 
-/// What is known of a replica's engine.
+/// State kept for a replica's engine.
 #[derive(Debug, Default)]
 struct Life {
     epoch: EngineEpoch,
     pending: Option<Pending>,
-    /// Newest use, number of uses and moment of the last snapshot.
+    /// Newest use, number of uses and time of the last snapshot written.
     written: Option<(At, usize, At)>,
 }
 
-/// See the module.
+/// Stores and restores index and learned figures; see the module.
 #[derive(Debug)]
 pub(super) struct Warm {
     router: Arc<Router>,
-    /// By replica; `None`: nothing is kept of it.
+    /// By replica; `None` for replicas of which nothing is stored.
     places: Vec<Option<Place>>,
     lives: Vec<Mutex<Life>>,
     index: Index,
@@ -79,7 +80,7 @@ impl Warm {
         Self { router, places, lives, index, secret, settled: Notify::new() }
     }
 
-    /// The replicas of which something is kept.
+    /// Iterates over the replicas of which something is stored.
     fn kept(&self) -> impl Iterator<Item = (ReplicaId, &Place, &Mutex<Life>)> {
         let all = (0_u16..).zip(&self.places).zip(&self.lives);
         all.filter_map(|((id, place), life)| Some((ReplicaId(id), place.as_ref()?, life)))
@@ -90,12 +91,13 @@ impl Warm {
         SnapshotKey { secret: self.secret, block_bytes, engine: place.engine, url: &place.url }.fits()
     }
 
-    /// Takes in what was seen of a replica, after the router did.
+    /// Takes in an event of a replica, after the router has.
     pub(super) fn seen(&self, event: &Event, now: At) {
         let (Event::Report { replica, .. } | Event::Restarted { replica }) = event else { return };
         let Some((_, place, life)) = self.kept().find(|(id, ..)| id == replica) else { return };
         let mut life = life.lock();
         let Event::Report { report, .. } = event else {
+            // A restart: the waiting snapshot is of the old process, and so is the last one written.
             life.epoch = EngineEpoch::default();
             life.written = None;
             if life.pending.take().is_some() {
@@ -107,6 +109,7 @@ impl Warm {
         let Some(epoch) = epoch(report) else { return };
         life.epoch = epoch;
         let Some(pending) = life.pending.take() else { return };
+        // Restoring may insert many blocks; `write` must not wait for that.
         drop(life);
         match same_engine(&pending.engine, &epoch) {
             Ok(()) => {
@@ -119,37 +122,40 @@ impl Warm {
         self.settled.notify_one();
     }
 
-    /// Returns when no snapshot waits for its engine any more, or after a second; what comes later is used then.
+    /// Returns when no snapshot waits for its engine any more, or after a second. Later confirmations are still used.
     pub(super) async fn settled(&self) {
         let all = async {
             while self.lives.iter().any(|life| life.lock().pending.is_some()) {
                 self.settled.notified().await;
             }
         };
-        // An engine that is away, or slow, must not keep the others' clients waiting.
+        // An engine that is unreachable or slow must not delay clients of the others.
         let _ = tokio::time::timeout(SETTLE, all).await;
     }
 
-    /// A snapshot of the index at each replica, where it changed since the last one, and what was learned of it.
+    /// Returns each replica's learned figures, and a snapshot of its part of the index if that changed.
     pub(super) fn write(&self, now: At) -> Vec<Record> {
         let (mut records, mut count) = (Vec::new(), 0);
         for _ in self.kept() {
             count += 1;
         }
+        // The limit for the fleet is shared evenly; a small fleet is bound by the limit of one snapshot.
         let most_blocks = MAX_BLOCKS.min(FLEET_BLOCKS / usize::max(count, 1));
         for (replica, place, life) in self.kept() {
             records.push(Record::Learned(LearnedRecord { replica, at: now, state: self.router.learned(replica) }));
-            // First the engine, then the index: of an engine that restarts in between, the snapshot is refused later.
+            // Engine before index: if it restarts in between, the snapshot has the old epoch and is refused later.
             let (engine, written, waits) = {
                 let life = life.lock();
                 (life.epoch, life.written, life.pending.is_some())
             };
-            // An engine that never told who it is cannot be known again; one that has not told yet will be asked first.
+            // Without an epoch no later run could recognise the engine. While a restored snapshot still waits, the
+            // index lacks its blocks, and a new snapshot would replace it.
             if engine == EngineEpoch::default() || waits {
                 continue;
             }
             let uses = self.router.remember_index(replica, most_blocks);
             let newest = uses.first().map_or(At(0), |used| used.at);
+            // An unchanged index is written again after a quarter of the age limit, or its snapshot would expire.
             let stale = |at: At| now.since(at).as_secs() >= self.index.snapshot_max_age_secs / 4;
             if written.is_some_and(|(last, many, at)| (last, many) == (newest, uses.len()) && !stale(at)) {
                 continue;
@@ -161,53 +167,56 @@ impl Warm {
         records
     }
 
-    /// The same at the end of a run, whether or not anything changed.
+    /// Returns the same at the end of a run, for unchanged replicas too.
     pub(super) fn write_all(&self, now: At) -> Vec<Record> {
         self.lives.iter().for_each(|life| life.lock().written = None);
         self.write(now)
     }
 }
 
-/// What a metrics page tells of the engine's life; `None` for what is no metrics page.
+/// Reads the engine's epoch from a report; `None` if the report is not of a metrics page.
 fn epoch(report: &EngineReport) -> Option<EngineEpoch> {
     let prompt_tokens = report.prompt_tokens_total.filter(|tokens| tokens.is_finite() && *tokens >= 0.0);
     let started = report.started_secs.and_then(|secs| Duration::try_from_secs_f64(secs).ok());
     let started_ms = started.and_then(|started| i64::try_from(started.as_millis()).ok());
+    // Reports of other pages (`FactOutlet::described`) have none of these, and must not erase a known epoch.
     let page = report.running.is_some() || started_ms.is_some() || prompt_tokens.is_some();
     page.then_some(EngineEpoch { started_ms, prompt_tokens })
 }
 
-/// Whether an engine is surely the one it was.
+/// Checks that an engine is certainly the same process as before; otherwise returns the reason for doubt.
 fn same_engine(then: &EngineEpoch, now: &EngineEpoch) -> Result<(), &'static str> {
     match (then.prompt_tokens, now.prompt_tokens) {
-        (Some(then), Some(now)) if now < then => return Err("the engine restarted: its token counter began anew"),
-        // SGLang shows the counter only after its first request.
+        (Some(then), Some(now)) if now < then => return Err("the engine restarted: its token counter was reset"),
+        // SGLang exports the counter only after its first request, so a missing one means zero.
         (Some(then), None) if then > 0.0 => return Err("the engine restarted: it has read nothing yet"),
         _ => {}
     }
     match (then.started_ms, now.started_ms) {
         (Some(then), Some(now)) if then.abs_diff(now) <= SAME_START_MS => Ok(()),
         (Some(_), Some(_)) => Err("the engine restarted: it started at another time"),
+        // Without start times, a counter that was above zero and did not fall is the only evidence.
         (None, None) if then.prompt_tokens.is_some_and(|tokens| tokens > 0.0) => Ok(()),
-        _ => Err("the engine does not say whether it restarted"),
+        _ => Err("the engine does not report whether it restarted"),
     }
 }
 
-/// Reads what the last run left of exactly these replicas; learned figures are used at once, snapshots of the index wait
-/// for their engines.
+/// Restores what earlier runs stored of exactly these replicas: learned figures at once, snapshots of the index when
+/// their engines have confirmed them.
 pub(super) async fn recall(warm: &Warm, store: &mut Store, run: &RunInfo, now: At) -> Result<(), StoreError> {
     let mut oldest = now;
     for (replica, place, life) in warm.kept() {
         let Some(info) = run.replicas.get(replica.index()) else { continue };
         let since = At(now.0.saturating_sub(u64::try_from(RTT_MAX_AGE.as_micros()).unwrap_or(u64::MAX)));
         let probes = store.last_probes(info, since, RTT_PROBES).await?;
+        // After the clock was set back, rows are dated in the future: their age would count as zero for all that time.
         for probe in probes.iter().filter(|probe| probe.at <= now) {
             warm.router.recall_rtt(replica, probe.at, Duration::from_micros(probe.rtt_us).as_secs_f64() * 1e3);
         }
         if let Some(learned) = store.last_learned(info).await? {
             let age_secs = now.since(learned.at).as_secs();
             if learned.at > now || age_secs > LEARNED_MAX_AGE_SECS {
-                log::learning_refused(&place.name, "all", &"it is too old, or from the future");
+                log::learning_refused(&place.name, "all", &"too old, or dated in the future");
             } else {
                 for refused in warm.router.go_on_from(replica, &learned.state) {
                     log::learning_refused(&place.name, refused.part, &refused.cause);
@@ -224,11 +233,12 @@ pub(super) async fn recall(warm: &Warm, store: &mut Store, run: &RunInfo, now: A
             Err(cause) => log::index_refused(&place.name, &cause),
         }
     }
+    // Before the first decision: restored uses are older than this run, which the index must know.
     warm.router.index_begins_at(oldest);
     Ok(())
 }
 
-/// Writes snapshots down now and then, away from the threads that serve, and only while the history keeps up.
+/// Writes snapshots periodically, away from the threads that serve, and only while the history keeps up.
 pub(super) async fn keep(
     warm: Arc<Warm>,
     sink: Sink,
@@ -242,6 +252,7 @@ pub(super) async fn keep(
             continue;
         }
         let (warm, now) = (Arc::clone(&warm), clock.now());
+        // Encoding megabytes of blocks takes milliseconds: too long for a thread that serves requests.
         let Ok(records) = tasks.spawn_blocking(move || warm.write(now)).await else { continue };
         records.into_iter().for_each(|record| sink.record(record));
     }

@@ -1,4 +1,4 @@
-//! What writing history costs: 1,000 routed requests with 3 candidates of 3 terms, from taking the records to the
+//! Cost of writing history: 1,000 routed requests with 3 candidates of 3 terms, from taking the records to the
 //! commit. `decisions` is the row of `decisions` and its candidates alone, `requests` has attempt and outcome too.
 //! Divan's time per item is CPU per decision as long as the disk does not make it wait: the log is not synced.
 
@@ -42,7 +42,7 @@ impl Clock for Fixed {
     }
 }
 
-/// A running writer on a file of its own.
+/// A running writer on a separate file.
 struct Bench {
     runtime: Runtime,
     sink: Sink,
@@ -188,7 +188,7 @@ fn outcome(decision: DecisionId) -> Record {
     )
 }
 
-/// Ids of the next thousand requests, a millisecond apart.
+/// Ids of the next thousand requests, one millisecond apart.
 fn ids(next: &mut u32) -> impl Iterator<Item = (DecisionId, u32)> {
     let first = *next;
     *next += BATCH;
@@ -220,7 +220,7 @@ fn requests(bencher: Bencher) {
     bench.finish();
 }
 
-/// Taking a record, as a request does it: no disk in it.
+/// Takes a record, as a request does, without any disk access.
 #[divan::bench]
 fn taking(bencher: Bencher) {
     let bench = Bench::new();

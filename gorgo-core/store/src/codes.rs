@@ -1,9 +1,9 @@
-//! Closed lists as numbers. The migration fills one small table per list; a test holds both equal, so that a number
-//! means the same in the program and in SQL, for ever: new entries are appended.
+//! Closed lists as numbers. A migration fills one small table per list, and a test compares it with the list here, so
+//! that a number always means the same in the program and in SQL: new entries are appended.
 
 use gorgo_routing::model::{ApiPath, Connection, ErrorClass, EventKind, HoldEnd, RateKind, Refusal, RttSource};
 
-/// A closed list with a code table.
+/// Closed list with a code table.
 pub(crate) trait Code: Copy + 'static {
     /// The code table, whose key column is [`Code::COLUMN`].
     const TABLE: &'static str;
@@ -12,16 +12,16 @@ pub(crate) trait Code: Copy + 'static {
     /// All entries; the code is the position.
     const LIST: &'static [Self];
 
-    /// The number stored.
+    /// Returns the stored number.
     fn code(self) -> i64;
 
-    /// The entry of that number.
+    /// Returns the entry with that number.
     fn of(code: i64) -> Option<Self> {
         Self::LIST.get(usize::try_from(code).ok()?).copied()
     }
 }
 
-/// Name of a code table, of its key column, and its rows by number: for the test that compares.
+/// Name of a code table, of its key column, and its rows by number, for the test that compares them with SQL.
 #[cfg(test)]
 pub(crate) type CodeTable = (&'static str, &'static str, fn() -> Vec<(i64, String)>);
 
@@ -32,6 +32,7 @@ macro_rules! codes {
             const COLUMN: &'static str = $column;
             const LIST: &'static [Self] = &Self::ALL;
 
+            // The variants of each list are declared in the order of `ALL`; the test compares both directions.
             fn code(self) -> i64 {
                 self as i64
             }
@@ -60,5 +61,5 @@ codes! {
     Connection = "connections"."connection";
     EventKind = "event_kinds"."kind";
     RateKind = "rate_kinds"."kind";
-    HoldEnd = "hold_ends"."ended";
+    HoldEnd = "admission_ends"."ended";
 }

@@ -1,17 +1,17 @@
-//! What can be wrong with the history database, and what to do about it. No error here ever leads to deleting data.
+//! Errors of the history database, each with its remedy. No error here ever leads to deleting data.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why the store cannot be used. `serve` ends with exit code 74 on each of them.
+/// Reason why the store cannot be used. `serve` ends with exit code 74 on each of them.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The folder of the file is missing or not a folder.
-    #[error("store {path}: its folder cannot be used ({cause}); create it, or set `store.path`", path = .path.display())]
+    #[error("store {path}: cannot use its folder ({cause}); create it, or set `store.path`", path = .path.display())]
     Folder {
         /// The database file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         cause: io::Error,
     },
     /// The file, or the lock file beside it, cannot be written.
@@ -19,31 +19,31 @@ pub enum StoreError {
     NotWritable {
         /// The database file.
         path: PathBuf,
-        /// What the system or SQLite said.
+        /// The error of the system or of SQLite.
         cause: String,
     },
-    /// The file cannot be read, or is not there.
-    #[error("store {path}: cannot be read ({cause})", path = .path.display())]
+    /// The file does not exist, or cannot be read.
+    #[error("store {path}: cannot be read ({cause}); check the path and its permissions", path = .path.display())]
     Unreadable {
         /// The database file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         cause: io::Error,
     },
     /// Another process writes this file.
     #[error(
-        "store {path}: in use by {holder}; one router writes a file, so stop the other or set another `store.path`",
+        "store {path}: in use by {holder}; only one router may write a file: stop the other, or set another `store.path`",
         path = .path.display(), holder = .pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
     )]
     InUse {
         /// The database file.
         path: PathBuf,
-        /// The other process, where the lock file says.
+        /// The other process, if the lock file names it.
         pid: Option<u32>,
     },
     /// A newer gorgo wrote this file.
     #[error(
-        "store {path}: its schema is {found}, this program knows up to {known}; use the newer program, or set another `store.path`",
+        "store {path}: its schema version is {found}, this program knows versions up to {known}; use a newer gorgo, or set another `store.path`",
         path = .path.display()
     )]
     Newer {
@@ -56,7 +56,7 @@ pub enum StoreError {
     },
     /// An older gorgo wrote this file, and it is opened for reading only.
     #[error(
-        "store {path}: its schema is {found}, this program reads {known}; start `gorgo serve` on it once to migrate it",
+        "store {path}: its schema version is {found}, this program reads {known}; start `gorgo serve` on it once to migrate it",
         path = .path.display()
     )]
     Older {
@@ -68,28 +68,28 @@ pub enum StoreError {
         known: i64,
     },
     /// A database of another program.
-    #[error("store {path}: a database, but not one of gorgo; set another `store.path`", path = .path.display())]
+    #[error("store {path}: a database of another program; set another `store.path`", path = .path.display())]
     Foreign {
         /// The database file.
         path: PathBuf,
     },
     /// Not a database, or a damaged one.
     #[error(
-        "store {path}: damaged or not a database ({cause}); it was left as it is: move it away to start with a new one, or put a copy back (`sqlite3 FILE .recover` saves what can be read)",
+        "store {path}: damaged, or not a database ({cause}); the file was not changed: move it away to start with a new one, or restore a backup (`sqlite3 FILE .recover` saves the readable rows)",
         path = .path.display()
     )]
     Damaged {
         /// The database file.
         path: PathBuf,
-        /// What SQLite said.
+        /// SQLite's error.
         cause: String,
     },
-    /// A migration failed or was changed after it had been applied; the file is as it was before.
-    #[error("store {path}: cannot be migrated ({cause}); it was left as it is", path = .path.display())]
+    /// A migration failed, or was changed after it had been applied; the file is unchanged.
+    #[error("store {path}: cannot be migrated ({cause}); the file was not changed", path = .path.display())]
     Migration {
         /// The database file.
         path: PathBuf,
-        /// What went wrong.
+        /// The reason.
         cause: sqlx::migrate::MigrateError,
     },
     /// A statement failed.
@@ -97,11 +97,11 @@ pub enum StoreError {
     Sql {
         /// The database file.
         path: PathBuf,
-        /// What SQLite said.
+        /// SQLite's error.
         cause: sqlx::Error,
     },
-    /// A row holds a number that this program gives no meaning to.
-    #[error("store {path}: {table} holds {column} = {value}, which this program does not know", path = .path.display())]
+    /// A row contains a number that has no meaning in this program.
+    #[error("store {path}: {table} has {column} = {value}, which this program does not know; read it with the gorgo that wrote it", path = .path.display())]
     UnknownCode {
         /// The database file.
         path: PathBuf,
@@ -112,12 +112,12 @@ pub enum StoreError {
         /// The number.
         value: i64,
     },
-    /// At shutdown the disk or a lock held rows back for too long.
-    #[error("store {path}: {rows} rows could not be written before the end ({cause})", path = .path.display())]
+    /// At shutdown rows could not be written in time, because of the disk or a lock.
+    #[error("store {path}: {rows} rows could not be written before shutdown and are lost ({cause})", path = .path.display())]
     Unwritten {
         /// The database file.
         path: PathBuf,
-        /// How many rows are lost.
+        /// Number of lost rows.
         rows: u64,
         /// The last failure.
         cause: String,
@@ -127,20 +127,21 @@ pub enum StoreError {
     Ended,
 }
 
-/// What a failed statement means for the writer.
+/// Consequence of a failed statement for the writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// Somebody holds a lock, the disk is full or not answering: the same rows may be written later.
+    /// Another process holds a lock, or the disk is full or does not answer: retrying may succeed later.
     Passing,
     /// The file itself is broken.
     Damage,
-    /// Trying again would fail again.
+    /// A retry would fail again.
     Lasting,
 }
 
-/// The primary result code of SQLite, where the failure is one of SQLite's.
+/// Returns SQLite's primary result code if the error is one of SQLite's.
 pub(crate) fn sqlite_code(error: &sqlx::Error) -> Option<i32> {
     let code: i32 = error.as_database_error()?.code()?.parse().ok()?;
+    // Extended codes keep the primary one in their low byte.
     Some(code & 0xff)
 }
 
@@ -151,6 +152,7 @@ pub(crate) fn failure(error: &sqlx::Error) -> Failure {
         Some(5 | 6 | 7 | 8 | 10 | 13 | 14 | 15) => Failure::Passing,
         // CORRUPT, NOTADB
         Some(11 | 26) => Failure::Damage,
+        // Broken constraints and values that cannot be encoded, for example, depend on the rows alone.
         _ => Failure::Lasting,
     }
 }

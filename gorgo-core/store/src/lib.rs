@@ -1,13 +1,14 @@
-//! Ring 3: the history database. What happened goes in by [`Sink`], which never waits, and [`Writer`], which owns the
-//! one connection that writes; it comes back by [`Reader`], or by any SQL tool through the views.
+//! Ring 3: the history database. Records go in through [`Sink`], which never waits, and [`Writer`], which owns the only
+//! connection that writes; they come back through [`Reader`], or with any SQL tool through the views.
 //!
 //! ```text
 //! Listener::record → Queue (bounded, counts what it drops) → Writer (batches) → SQLite (WAL) → Reader, views
 //! ```
 //!
-//! The folders follow a row: `open` makes or migrates the file and begins a run, `write` takes records and writes them in
-//! batches, `table` says for each table what its rows are, `read` brings them back, `retain` lets them go. A new table is a
-//! file in `table` and its lines in the lists there.
+//! The folders follow a row: `open` creates or migrates the file and begins a run, `write` takes records and writes
+//! them in batches, `table` defines the rows of each table, `read` reads them, `retain` deletes them. A new table is a
+//! file in
+//! `table` and its lines in the lists there.
 //!
 //! `migrations/README.md` is the data dictionary.
 

@@ -1,24 +1,24 @@
-//! A listener that keeps records in memory, for tests and for the simulator.
+//! Listener that stores records in memory, for tests and for the simulator.
 
 use parking_lot::Mutex;
 
 use gorgo_observe::Listener;
 use gorgo_routing::model::Record;
 
-/// Keeps every record, in order.
+/// Stores every record, in order.
 #[derive(Debug, Default)]
 pub struct Memory {
     records: Mutex<Vec<Record>>,
 }
 
 impl Memory {
-    /// The records so far.
+    /// Returns a copy of the records so far.
     #[must_use]
     pub fn records(&self) -> Vec<Record> {
         self.records.lock().clone()
     }
 
-    /// Takes the records so far out.
+    /// Removes and returns the records so far.
     #[must_use]
     pub fn take(&self) -> Vec<Record> {
         std::mem::take(&mut self.records.lock())

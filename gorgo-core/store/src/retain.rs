@@ -1,6 +1,6 @@
-//! What the database keeps: rows younger than `max_age_days`, and a file below `max_size_mb`. The writer takes one
-//! small step between two batches, so that pruning never holds rows up for long; freed pages go back to the system in
-//! steps too, and the write-ahead log is cut back when a reader let it grow.
+//! Retention: the database keeps rows younger than `max_age_days`, and a file below `max_size_mb`. The writer takes one
+//! small step between two batches, so that pruning never delays rows for long; freed pages are returned to the system
+//! in steps too, and the write-ahead log is truncated when a reader has let it grow.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,14 +14,14 @@ use crate::write::loss::moment_of;
 use gorgo_routing::config;
 use gorgo_routing::model::{At, DecisionId};
 
-/// Time between two looks while there is nothing to prune.
+/// Time between two steps while there is nothing to prune.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// Pause between two steps while there is; the queue is written in between.
+/// Pause between two steps while there is; the queue is written in between, so that pruning cannot starve it.
 const STEP_PAUSE: Duration = Duration::from_millis(20);
-/// Decisions, or rows of a table keyed by time, that go in one step: some 10 ms of work, and more per second than
-/// two thousand requests per second bring.
+/// Decisions, or rows of a table keyed by time, deleted in one step: about 10 ms of work, and more per second than two
+/// thousand requests per second add.
 const STEP_ROWS: i64 = 2_000;
-/// Free pages are given back when they are more than this part of the file; fewer will be used again soon.
+/// Divisor: free pages are returned when they exceed this part of the file; fewer will be used again soon.
 const FREE_PART: i64 = 8;
 
 /// The state of pruning.
@@ -29,9 +29,9 @@ const FREE_PART: i64 = 8;
 pub(crate) struct Retention {
     max_age_us: u64,
     max_bytes: i64,
-    /// The write-ahead log is cut back above this, bytes.
+    /// Size above which the write-ahead log is truncated, bytes.
     pub(crate) max_log_bytes: u64,
-    /// A log that could not be cut back was told already.
+    /// A log that could not be truncated has been reported already.
     long_log: bool,
     last: Option<At>,
     more: bool,
@@ -58,7 +58,7 @@ impl Retention {
         }
     }
 
-    /// When the next step is wanted soon: how soon.
+    /// Returns the pause before the next step if there is more to do; `None` if not.
     pub(crate) fn pause(&self) -> Option<Duration> {
         self.more.then_some(STEP_PAUSE)
     }
@@ -67,13 +67,14 @@ impl Retention {
         self.more || self.last.is_none_or(|last| now.since(last) >= INTERVAL)
     }
 
-    /// One step. Returns the size of the write-ahead log, bytes, when it first could not be cut back.
+    /// Takes one step. Returns the size of the write-ahead log, bytes, when it first could not be truncated.
     pub(crate) async fn step(
         &mut self,
         connection: &mut SqliteConnection,
         path: &Path,
         now: At,
     ) -> Result<Option<u64>, sqlx::Error> {
+        // Set before anything can fail: a failed step is retried after `INTERVAL`, not at once.
         self.last = Some(now);
         self.more = false;
         let oldest_us = i64::try_from(now.0.saturating_sub(self.max_age_us)).unwrap_or(i64::MAX);
@@ -81,9 +82,10 @@ impl Retention {
         let end = chunk_end(connection, first).await?;
         self.more = prune(connection, end.unwrap_or(first), oldest_us).await? || end.is_some();
 
+        // Free pages do not count against the limit: they are the space that pruning has already gained.
         let pages = pages(connection).await?;
         if (pages.all - pages.free).saturating_mul(pages.bytes) > self.max_bytes {
-            // The newest decisions stay, however small the limit: a step's worth.
+            // A last step's worth of decisions stays, however small the limit: `chunk_end` finds no end among so few.
             if let Some(end) = chunk_end(connection, i64::MAX).await? {
                 prune(connection, end, moment_of(DecisionId(end))).await?;
                 self.more = true;
@@ -95,6 +97,7 @@ impl Retention {
                 self.more = true;
             }
         }
+        // SQLite checkpoints by itself, but reuses the file only when no reader needs it: a long read lets it grow.
         if log_bytes(path) > self.max_log_bytes {
             sqlx::query(sql::CHECKPOINT).fetch_all(&mut *connection).await?;
         }
@@ -104,18 +107,18 @@ impl Retention {
     }
 }
 
-/// The smallest id of a decision made at `at_us` or later.
+/// Smallest id of a decision made at `at_us` or later: ids are milliseconds × 2^20 + a counter.
 fn first_id(at_us: i64) -> i64 {
     (at_us / 1_000).saturating_mul(1 << 20)
 }
 
-/// The decision after the oldest [`STEP_ROWS`] below `first`, where there are more than that.
+/// Returns the decision after the oldest [`STEP_ROWS`] below `first`, if there are more than that.
 async fn chunk_end(connection: &mut SqliteConnection, first: i64) -> Result<Option<i64>, sqlx::Error> {
     sqlx::query_scalar(sql::CHUNK_END).bind(first).bind(STEP_ROWS).fetch_optional(connection).await
 }
 
-/// Deletes the decisions below `end` with all that hangs on them, and a step's worth of what is older than `oldest_us`
-/// in each table keyed by time. Whether more of the latter is left.
+/// Deletes the decisions below `end` with all rows that belong to them, and up to [`STEP_ROWS`] rows older than
+/// `oldest_us` in each table keyed by time. Returns true if more of the latter are left.
 pub(crate) async fn prune(connection: &mut SqliteConnection, end: i64, oldest_us: i64) -> Result<bool, sqlx::Error> {
     sqlx::query(sql::BEGIN).execute(&mut *connection).await?;
     let pruned = match prune_tables(connection, end, oldest_us).await {
@@ -123,7 +126,7 @@ pub(crate) async fn prune(connection: &mut SqliteConnection, end: i64, oldest_us
         Err(cause) => Err(cause),
     };
     if pruned.is_err() {
-        // Where SQLite has rolled back by itself this fails, which is fine.
+        // Fails if SQLite has already rolled back by itself, as it does on some errors: nothing is left to do then.
         let _ = sqlx::query(sql::ROLLBACK).execute(&mut *connection).await;
     }
     pruned
@@ -131,7 +134,7 @@ pub(crate) async fn prune(connection: &mut SqliteConnection, end: i64, oldest_us
 
 async fn prune_tables(connection: &mut SqliteConnection, end: i64, oldest_us: i64) -> Result<bool, sqlx::Error> {
     let mut more = false;
-    // Backwards: what hangs on a decision comes after `decisions`, and goes first.
+    // In reverse: `decisions` is first in the list and deleted last, after the rows that belong to its decisions.
     for table in TABLES.iter().rev() {
         match table.retention {
             RetentionRule::WithDecision(text) => {
@@ -140,6 +143,7 @@ async fn prune_tables(connection: &mut SqliteConnection, end: i64, oldest_us: i6
             RetentionRule::ByAge(text) => {
                 let query = sqlx::query(text).bind(oldest_us).bind(STEP_ROWS);
                 let gone = query.execute(&mut *connection).await?.rows_affected();
+                // A full step suggests that the limit cut it short.
                 more |= i64::try_from(gone).is_ok_and(|gone| gone == STEP_ROWS);
             }
             RetentionRule::OnceEnded(text) => {

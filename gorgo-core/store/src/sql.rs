@@ -1,16 +1,17 @@
-//! The SQL texts that are not of one table of rows, as constants; those are in `table`. A test prepares each of them
-//! against a migrated database.
+//! The SQL texts that do not belong to one table of rows, as constants; those that do are in `table`. A test prepares
+//! each of them against a migrated database.
 
-/// A run that was killed left its alarms on, and its last generation without a verdict.
+/// Ends the alarms that a killed run left on, and in the next one its last generation, which has no verdict. `max`: the
+/// clock may have been set back since.
 pub(crate) const CLEAR_ALL_ALARMS: &str = "UPDATE alarms SET to_us = max(?1, from_us) WHERE to_us IS NULL";
 pub(crate) const CUT_GENERATIONS: &str = "UPDATE generations SET verdict = 'cut', ended_at_us = max(?1, started_at_us), \
     reason = 'cut: the router was killed' WHERE verdict IS NULL";
-/// What a tuner goes on from: the newest state of the policy, and its highest generation.
+/// Reads the state that a tuner continues from: the newest one of the policy, and its highest generation.
 pub(crate) const LAST_TUNING: &str = "SELECT (SELECT g.state FROM generations g WHERE g.policy_id = p.policy_id \
     AND g.state IS NOT NULL ORDER BY g.generation_id DESC LIMIT 1), (SELECT max(g.generation_id) FROM generations g \
     WHERE g.policy_id = p.policy_id) FROM policies p WHERE p.name = ? AND p.sha256 = ?";
 
-// what a restart goes on from
+// state for a restart; `url IS ?` and not `=`, because a replica may have no address
 pub(crate) const READ_INDEX: &str = "SELECT s.taken_at_us, s.engine_epoch, s.engine_tokens, s.blocks \
     FROM index_snapshots s JOIN replicas r ON r.replica_id = s.replica_id WHERE r.name = ? \
     ORDER BY s.taken_at_us DESC LIMIT 1";
@@ -20,11 +21,12 @@ pub(crate) const READ_LAST_PROBES: &str = "SELECT p.at_us, p.rtt_us FROM probes 
     JOIN replicas r ON r.replica_id = p.replica_id WHERE r.name = ? AND r.url IS ? AND p.at_us >= ? AND p.lost = 0 \
     AND p.rtt_us >= 0 ORDER BY p.at_us DESC LIMIT ?";
 
+// IMMEDIATE takes the write lock at once: a deferred transaction could fail half-way, when it first writes
 pub(crate) const BEGIN: &str = "BEGIN IMMEDIATE";
 pub(crate) const COMMIT: &str = "COMMIT";
 pub(crate) const ROLLBACK: &str = "ROLLBACK";
 
-// opening
+// opening; sqlx keeps its own table of applied migrations, which says nothing about whose file this is
 pub(crate) const APPLICATION_ID: &str = "PRAGMA application_id";
 pub(crate) const TABLE_COUNT: &str =
     "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name NOT IN ('_sqlx_migrations')";
@@ -41,7 +43,7 @@ pub(crate) const DROP_META: &str = "DELETE FROM meta WHERE key = ?";
 pub(crate) const LAST_DECISION: &str = "SELECT max(id) FROM (SELECT max(decision_id) AS id FROM decisions UNION ALL \
     SELECT max(decision_id) FROM outcomes UNION ALL SELECT max(decision_id) FROM attempts)";
 
-// a run
+// a run; OR IGNORE: texts, policies and terms of an earlier run with the same digest are used again
 pub(crate) const ADD_CONFIG: &str = "INSERT OR IGNORE INTO configs (sha256, text) VALUES (?, ?)";
 pub(crate) const CONFIG_ID: &str = "SELECT config_id FROM configs WHERE sha256 = ?";
 pub(crate) const PUT_REPLICA: &str = "INSERT INTO replicas (name, region, engine, url) VALUES (?, ?, ?, ?) \
@@ -56,22 +58,22 @@ pub(crate) const ADD_RUN: &str = "INSERT INTO runs (started_at_us, version, conf
 pub(crate) const CLOSE_ALL_WEIGHTS: &str = "UPDATE weights SET to_us = max(?1, from_us) WHERE to_us IS NULL";
 pub(crate) const END_RUN: &str = "UPDATE runs SET ended_at_us = ? WHERE run_id = ?";
 
-// names on demand
+// names on demand; the id is read separately, because OR IGNORE returns no row for a known name
 pub(crate) const ADD_MODEL: &str = "INSERT OR IGNORE INTO models (name) VALUES (?)";
 pub(crate) const MODEL_ID: &str = "SELECT model_id FROM models WHERE name = ?";
 pub(crate) const ADD_CONSTRAINT: &str = "INSERT OR IGNORE INTO constraints (name) VALUES (?)";
 pub(crate) const CONSTRAINT_ID: &str = "SELECT constraint_id FROM constraints WHERE name = ?";
 
 // retention
-/// The decision after the oldest `?2` of those below `?1`.
+/// Reads the decision after the oldest `?2` of those below `?1`.
 pub(crate) const CHUNK_END: &str =
     "SELECT decision_id FROM decisions WHERE decision_id < ?1 ORDER BY decision_id LIMIT 1 OFFSET ?2";
 pub(crate) const PAGES: &str = "SELECT p.page_count, f.freelist_count, s.page_size FROM pragma_page_count p, pragma_freelist_count f, pragma_page_size s";
-/// 1,000 pages: about 4 MB moved in one step.
+/// Returns up to 1,000 free pages to the system: about 4 MB in one step.
 pub(crate) const VACUUM_STEP: &str = "PRAGMA incremental_vacuum(1000)";
 pub(crate) const CHECKPOINT: &str = "PRAGMA wal_checkpoint(TRUNCATE)";
 
-// reading
+// reading; columns are read by position, in the order of the SELECT
 pub(crate) const READ_DECISIONS: &str = "SELECT decision_id, run_id, received_at_us, path, model_id, session_hash, policy_id, generation_id, seed, \
      replica_id, refusal, propensity, ties, prompt_tokens, parent_decision_id, shared_tokens, body_bytes, decide_us, \
      arm, block, counted \
@@ -92,7 +94,7 @@ pub(crate) const READ_OUTCOMES: &str = "SELECT decision_id, status, error, ttft_
      FROM outcomes WHERE decision_id >= ? ORDER BY decision_id LIMIT ?";
 pub(crate) const READ_ATTEMPTS: &str = "SELECT decision_id, attempt, replica_id, connection, connect_us, sent_us, first_byte_us, ended_us, status, error \
      FROM attempts WHERE decision_id >= ? ORDER BY decision_id, attempt LIMIT ?";
-/// One row per request. The chosen replica's candidate row says what round trip was reckoned with.
+/// Reads one row per request. The round trip is the one in the chosen replica's candidate row, which the decision used.
 pub(crate) const READ_REQUESTS: &str = "SELECT d.decision_id, d.run_id, d.received_at_us, d.path, d.session_hash, d.prompt_tokens, d.parent_decision_id, \
      d.shared_tokens, d.replica_id, (SELECT count(*) FROM attempts a WHERE a.decision_id = d.decision_id), c.rtt_us, \
      o.error, o.ttft_us, o.e2e_us, o.prompt_tokens, o.cached_tokens, o.predicted_cached_tokens, o.completion_tokens \
@@ -117,8 +119,8 @@ pub(crate) const READ_CONSTRAINTS: &str = "SELECT constraint_id, name FROM const
 pub(crate) const READ_WEIGHTS: &str = "SELECT max(value) FROM weights WHERE run_id = ? AND policy_id = ? \
     AND generation_id = ? GROUP BY slot ORDER BY slot";
 
-/// Of the build of each policy that was in use last: the weights of the generation that was accepted last, else those it
-/// began with. A build that came back after another keeps its old id, so the id does not say which is the newest.
+/// Reads, for the build of each policy that was used last, the weights of the generation that was accepted last, or
+/// else the initial ones. A build that came back after another keeps its old id, so the newest is found by time.
 pub(crate) const READ_INCUMBENTS: &str = "WITH newest AS (SELECT p.name, w.policy_id, max(w.from_us) \
     FROM weights w JOIN policies p ON p.policy_id = w.policy_id GROUP BY p.name), \
     won AS (SELECT n.policy_id, coalesce((SELECT max(g.generation_id) FROM generations g \
@@ -132,7 +134,7 @@ pub(crate) const READ_NEWEST_RATES: &str = "SELECT r.name, k.name, a.value, a.lo
     WHERE a.at_us = (SELECT max(b.at_us) FROM rates b WHERE b.replica_id = a.replica_id AND b.kind = a.kind) \
     ORDER BY r.name, k.kind";
 
-/// All of them, for the test that prepares them all.
+/// All texts, for the test that prepares them.
 #[cfg(test)]
 pub(crate) const SINGLE: &[&str] = &[
     BEGIN,

@@ -48,7 +48,7 @@ impl HoldEnd {
     }
 }
 
-/// A row of `holds`: an attempt that waited at the gate.
+/// A row of `admissions`: an attempt that waited at the gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HoldRecord {
     /// Decision that the attempt belongs to.

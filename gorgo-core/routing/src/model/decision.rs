@@ -75,7 +75,7 @@ impl Refusal {
             Self::NoReplica => "no-replica",
             Self::Draining => "draining",
             Self::ClientGone => "client-gone",
-            Self::GateFull => "gate-full",
+            Self::GateFull => "queue-full",
         }
     }
 }

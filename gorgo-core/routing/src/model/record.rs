@@ -303,7 +303,7 @@ impl ErrorClass {
             Self::ClientError => "client-error",
             Self::UpstreamErrorEvent => "upstream-error-event",
             Self::ClientGone => "client-gone",
-            Self::LostRace => "lost-race",
+            Self::LostRace => "lost-hedge",
             Self::Shutdown => "shutdown",
         }
     }
@@ -448,7 +448,7 @@ impl EventKind {
             Self::ConfigChange => "config-change",
             Self::MissingSignal => "missing-signal",
             Self::PluginQuarantined => "plugin-quarantined",
-            Self::GateResync => "gate-resync",
+            Self::GateResync => "admission-resync",
             Self::ConfigRefused => "config-refused",
             Self::ReplicaDraining => "replica-draining",
         }

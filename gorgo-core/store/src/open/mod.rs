@@ -1,5 +1,5 @@
 //! Opening the history database for writing: [`lock`] keeps other writers out, [`schema`] migrates the file, [`run`]
-//! begins a run, and [`resume`] and [`pin`] are what it goes on from.
+//! begins a run, and [`resume`] and [`pin`] read the state that it continues from.
 
 pub(crate) mod lock;
 pub(crate) mod pin;
@@ -17,14 +17,14 @@ use self::lock::WriterLock;
 use crate::{StoreError, sql};
 use gorgo_routing::model::DecisionId;
 
-/// The write-ahead log is cut back to this after a checkpoint, bytes.
+/// Size to which the write-ahead log is truncated after a checkpoint, bytes.
 pub(crate) const WAL_LIMIT_BYTES: u64 = 64 << 20;
 const WAL_LIMIT_TEXT: &str = "67108864";
 
-/// How long a statement waits for another process's lock before the writer turns to its own waiting.
+/// Time that a statement waits for another process's lock before it fails and the writer's own pauses begin.
 const BUSY: Duration = Duration::from_secs(1);
 
-/// An open database that has no run yet: `begin_run` makes a writer of it.
+/// Open database that has no run yet; `begin_run` turns it into a writer.
 #[derive(Debug)]
 pub struct Store {
     pub(crate) connection: SqliteConnection,
@@ -38,12 +38,14 @@ pub struct Store {
 /// Opens `path` for writing, creates or migrates it, and locks it against a second writer.
 ///
 /// # Errors
-/// A folder that is missing, a file that is in use, not writable, damaged, of another program or of a newer gorgo.
-/// The file is left as it was.
+/// When the folder is missing, or the file is in use, not writable, damaged, of another program or of a newer gorgo.
+/// The file is not changed then.
 pub async fn open(path: &Path) -> Result<Store, StoreError> {
+    // The lock first: two processes must not migrate the same file at once.
     let lock = WriterLock::take(path)?;
     let failed = |cause| schema::opening(path, cause);
     if std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() > 0) {
+        // A read-only connection cannot change a file that is then refused, not even its journal mode.
         let reading = SqliteConnectOptions::new().filename(path).read_only(true).busy_timeout(BUSY);
         let mut reading = reading.disable_statement_logging().connect().await.map_err(failed)?;
         schema::examine(&mut reading, path).await?;
@@ -66,9 +68,12 @@ fn options(path: &Path) -> SqliteConnectOptions {
     SqliteConnectOptions::new()
         .filename(path)
         .create_if_missing(true)
+        // Set before the first table: pruning returns free pages in steps, and VACUUM would copy the whole file.
         .auto_vacuum(SqliteAutoVacuum::Incremental)
         .journal_mode(SqliteJournalMode::Wal)
+        // With WAL, a power failure may lose the last transactions, but not corrupt the file. FULL syncs each commit.
         .synchronous(SqliteSynchronous::Normal)
+        // A row is kept even if a full queue dropped its parent.
         .foreign_keys(false)
         .pragma("journal_size_limit", WAL_LIMIT_TEXT)
         .busy_timeout(BUSY)
@@ -76,19 +81,19 @@ fn options(path: &Path) -> SqliteConnectOptions {
 }
 
 impl Store {
-    /// Secret of this database, drawn when it was made: hashes that are stored are keyed with it.
+    /// Secret of this database, drawn when it was created; stored hashes are keyed with it.
     #[must_use]
     pub const fn secret(&self) -> u64 {
         self.secret
     }
 
-    /// The largest id in the database: new ids start above it, also where the clock was set back.
+    /// Largest decision id in the database; new ids start above it, even if the clock was set back.
     #[must_use]
     pub const fn last_decision_id(&self) -> Option<DecisionId> {
         self.last_decision
     }
 
-    /// The newest run, where it never ended: its process was killed, or the machine went down.
+    /// Newest run, if it has no end: its process was killed, or the machine went down.
     #[must_use]
     pub const fn unfinished_run(&self) -> Option<i64> {
         self.unfinished
@@ -97,7 +102,7 @@ impl Store {
     /// Closes the file without a run.
     ///
     /// # Errors
-    /// What SQLite says.
+    /// When SQLite fails.
     pub async fn close(self) -> Result<(), StoreError> {
         let Self { connection, path, .. } = self;
         connection.close().await.map_err(|cause| StoreError::Sql { path, cause })

@@ -1,55 +1,55 @@
-//! What a restart goes on from: tuners' states, prefix index, learned figures, the last round trips. One row
-//! per replica, replaced by each newer one; all is asked for by the replica's name, so that a replica that left the
-//! fleet is never read.
+//! Reading the state that a restart continues from: tuners' states, prefix index, learned figures, the last round
+//! trips. One row per replica, replaced by each newer one. Rows are read by the replica's name, so that those of a
+//! replica that left the fleet are never read.
 
 use crate::open::Store;
 use crate::open::run::{PolicyInfo, ReplicaInfo};
 use crate::{StoreError, sql};
 use gorgo_routing::model::{At, EngineEpoch};
 
-/// A stored snapshot of a replica's part of the prefix index.
+/// Stored snapshot of a replica's part of the prefix index.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredIndex {
-    /// When it was taken.
+    /// Time at which it was taken.
     pub taken: At,
-    /// The engine it is of.
+    /// Epoch of the engine that it describes.
     pub engine: EngineEpoch,
-    /// Its bytes, which nothing vouches for.
+    /// Encoded blocks. Not validated: the reader must check them.
     pub blocks: Vec<u8>,
 }
 
-/// What was stored of what had been learned of a replica.
+/// Stored figures that were learned about a replica.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredLearning {
-    /// When.
+    /// Time at which they were stored.
     pub at: At,
-    /// JSON, which nothing vouches for.
+    /// State as JSON. Not validated: the reader must check it.
     pub state: String,
 }
 
-/// A round trip.
+/// Stored round trip of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoredProbe {
-    /// When it was measured.
+    /// Time of the measurement.
     pub at: At,
-    /// How long it was, µs.
+    /// Round trip, µs.
     pub rtt_us: u64,
 }
 
-/// What a policy's tuner left in the database.
+/// State that a policy's tuner left in the database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LastTuning {
-    /// The newest state that was saved, JSON; generations that were cut later are not in it.
+    /// Newest saved state, JSON; it does not include generations that were cut later.
     pub state: Option<String>,
-    /// The highest generation, cut or not.
+    /// Highest generation, cut or not.
     pub generation: u64,
 }
 
 impl Store {
-    /// What the tuner of exactly this policy (same name, same digest) left behind; `None` where it never ran.
+    /// Reads the state of the tuner of exactly this policy (same name, same digest); `None` if it never ran.
     ///
     /// # Errors
-    /// What SQLite says.
+    /// When SQLite fails.
     pub async fn last_tuning(&mut self, policy: &PolicyInfo) -> Result<Option<LastTuning>, StoreError> {
         let query = sqlx::query_as(sql::LAST_TUNING).bind(&policy.name).bind(policy.digest());
         let found: Option<(Option<String>, Option<i64>)> =
@@ -59,12 +59,13 @@ impl Store {
         }))
     }
 
-    /// The newest snapshot of the index of the replica of that name, whatever it is worth; `None` where there is none.
+    /// Reads the newest snapshot of the index of the replica of that name, valid or not; `None` if there is none.
     ///
     /// # Errors
-    /// What SQLite says.
+    /// When SQLite fails.
     pub async fn last_index(&mut self, replica: &ReplicaInfo) -> Result<Option<StoredIndex>, StoreError> {
         type Row = (i64, Option<i64>, Option<f64>, Vec<u8>);
+        // By name only: engine and address are part of the snapshot's key, which `decode` checks, for the log.
         let query = sqlx::query_as(sql::READ_INDEX).bind(&replica.name);
         let found: Option<Row> =
             query.fetch_optional(&mut self.connection).await.map_err(|cause| self.failed(cause))?;
@@ -75,10 +76,10 @@ impl Store {
         }))
     }
 
-    /// What was learned last of exactly this replica: same name, engine and address.
+    /// Reads the figures learned last about exactly this replica: same name, engine and address.
     ///
     /// # Errors
-    /// What SQLite says.
+    /// When SQLite fails.
     pub async fn last_learned(&mut self, replica: &ReplicaInfo) -> Result<Option<StoredLearning>, StoreError> {
         let query = sqlx::query_as(sql::READ_LEARNED).bind(&replica.name).bind(&replica.engine).bind(&replica.url);
         let found: Option<(i64, String)> =
@@ -86,10 +87,10 @@ impl Store {
         Ok(found.map(|(at, state)| StoredLearning { at: moment(at), state }))
     }
 
-    /// The last `most` round trips to exactly this replica, from `from` on, oldest first; lost ones are left out.
+    /// Reads the last `most` round trips to exactly this replica since `from`, oldest first, without lost probes.
     ///
     /// # Errors
-    /// What SQLite says.
+    /// When SQLite fails.
     pub async fn last_probes(
         &mut self,
         replica: &ReplicaInfo,
@@ -100,6 +101,7 @@ impl Store {
         let query = query.bind(from.micros()).bind(most);
         let found: Vec<(i64, i64)> = query.fetch_all(&mut self.connection).await.map_err(|cause| self.failed(cause))?;
         let probe = |(at, rtt_us)| StoredProbe { at: moment(at), rtt_us: u64::try_from(rtt_us).unwrap_or(0) };
+        // The query takes the newest, so it sorts downwards; estimates must be fed in the order of time.
         Ok(found.into_iter().rev().map(probe).collect())
     }
 
@@ -109,5 +111,6 @@ impl Store {
 }
 
 fn moment(us: i64) -> At {
+    // Any program may have written the file: a negative time counts as the epoch, and is then too old.
     At(u64::try_from(us).unwrap_or(0))
 }

@@ -1,6 +1,6 @@
-//! The beginning of a run: which program, configuration, fleet and policies, and under which numbers they are stored.
+//! The beginning of a run: its program, configuration, fleet and policies, and the numbers under which they are stored.
 //!
-//! Numbers are stable: a replica keeps its number by name, a policy by name and digest, over restarts. A run without
+//! Numbers are stable over restarts: a replica keeps its number by name, a policy by name and digest. A run without
 //! `ended_at_us` is running or was killed.
 
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use crate::{StoreError, sql};
 use gorgo_routing::config;
 use gorgo_routing::model::{At, Clock, PolicyBuildId, ReplicaId, Weights};
 
-/// What a run is made of.
+/// Description of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunInfo {
-    /// When it started.
+    /// Start of the run.
     pub started: At,
-    /// The program's version.
+    /// Version of the program.
     pub version: String,
-    /// The effective configuration as text, without secrets.
+    /// Effective configuration as text, without secrets.
     pub config_text: String,
-    /// The policy that serves.
+    /// Policy that serves.
     pub default_policy: PolicyBuildId,
     /// Seed of the run's randomness.
     pub seed: u64,
@@ -35,46 +35,46 @@ pub struct RunInfo {
     pub policies: Vec<PolicyInfo>,
 }
 
-/// A replica as the database names it.
+/// Replica as stored in the database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplicaInfo {
-    /// Its unique name, which keeps its number.
+    /// Unique name, by which the replica keeps its number.
     pub name: String,
-    /// Its region.
+    /// Region.
     pub region: String,
-    /// Its engine.
+    /// Name of the engine's kind.
     pub engine: String,
-    /// Its address, without user or password.
+    /// Address, without user or password.
     pub url: Option<String>,
 }
 
-/// A policy as the database names it.
+/// Policy as stored in the database.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PolicyInfo {
-    /// Its name.
+    /// Name of the policy.
     pub name: String,
-    /// Its effective TOML text, from which it can be built again; also of a preset.
+    /// Effective TOML text, from which the policy can be built again; presets have one too.
     pub text: String,
-    /// Its terms, in slot order.
+    /// Terms, in slot order.
     pub terms: Vec<TermInfo>,
-    /// The weights it starts with.
+    /// Weights that the policy starts with.
     pub weights: Weights,
 }
 
-/// A term of a policy as the database names it.
+/// Term of a policy as stored in the database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TermInfo {
-    /// Its name, unique in the policy.
+    /// Name, unique in the policy.
     pub name: String,
-    /// Its kind.
+    /// Kind of the term.
     pub kind: String,
-    /// The unit of its signal.
+    /// Unit of the signal.
     pub unit: String,
-    /// SHA-256 of the plugin's library, hexadecimal, where it is one.
+    /// SHA-256 of the plugin's library, hexadecimal, if the term is a plugin.
     pub plugin_sha256: Option<String>,
 }
 
-/// The numbers under which a run's parts are stored.
+/// Numbers under which a run's parts are stored.
 #[derive(Debug)]
 pub(crate) struct Ids {
     pub(crate) run: i64,
@@ -83,12 +83,12 @@ pub(crate) struct Ids {
 }
 
 impl Ids {
-    /// `None` for a replica that the run did not begin with.
+    /// Number of a replica; `None` if the run did not begin with it.
     pub(crate) fn replica(&self, replica: ReplicaId) -> Option<i64> {
         self.replicas.get(replica.index()).copied()
     }
 
-    /// Gives numbers to policies that came later.
+    /// Assigns numbers to policies that were loaded later.
     pub(crate) async fn add(
         &mut self,
         connection: &mut SqliteConnection,
@@ -99,29 +99,30 @@ impl Ids {
         match write_later(connection, self.run, policies, from).await {
             Ok(mut ids) => {
                 sqlx::query(sql::COMMIT).execute(&mut *connection).await?;
+                // After the commit: positions are `PolicyBuildId`s, and a failed attempt must not shift them.
                 self.policies.append(&mut ids);
                 Ok(())
             }
             Err(cause) => {
-                // The first failure is the one to tell.
+                // Report the first failure; a rollback that fails too adds nothing.
                 let _ = sqlx::query(sql::ROLLBACK).execute(&mut *connection).await;
                 Err(cause)
             }
         }
     }
 
-    /// `None` for a policy that has no number yet.
+    /// Number of a policy; `None` if it has none yet.
     pub(crate) fn policy(&self, policy: PolicyBuildId) -> Option<i64> {
         self.policies.get(policy.index()).copied()
     }
 }
 
 impl Store {
-    /// Writes down the run, and returns where its records go and what writes them: the caller spawns
-    /// [`Writer::run`]. `trouble` is told of what a person should know; it must not wait.
+    /// Stores the run, and returns the sink for its records and their writer: the caller spawns [`Writer::run`].
+    /// `trouble` is called with everything that an operator should know; it must not wait.
     ///
     /// # Errors
-    /// What SQLite says.
+    /// When SQLite fails.
     pub async fn begin_run(
         mut self,
         run: &RunInfo,
@@ -145,7 +146,7 @@ async fn write_run(connection: &mut SqliteConnection, run: &RunInfo) -> Result<I
             Ok(ids)
         }
         Err(cause) => {
-            // The first failure is the one to tell.
+            // Report the first failure; a rollback that fails too adds nothing.
             let _ = sqlx::query(sql::ROLLBACK).execute(&mut *connection).await;
             Err(cause)
         }
@@ -153,6 +154,7 @@ async fn write_run(connection: &mut SqliteConnection, run: &RunInfo) -> Result<I
 }
 
 async fn write_parts(connection: &mut SqliteConnection, run: &RunInfo) -> Result<Ids, sqlx::Error> {
+    // By digest, so that restarts with the same configuration or policy share one row.
     let config_sha256 = format!("{:x}", Sha256::digest(&run.config_text));
     sqlx::query(sql::ADD_CONFIG).bind(&config_sha256).bind(&run.config_text).execute(&mut *connection).await?;
     let config: i64 = sqlx::query_scalar(sql::CONFIG_ID).bind(&config_sha256).fetch_one(&mut *connection).await?;
@@ -174,7 +176,8 @@ async fn write_parts(connection: &mut SqliteConnection, run: &RunInfo) -> Result
     let query = query.bind(default_policy).bind(run.seed.cast_signed()).bind(i64::from(std::process::id()));
     let run_id = query.fetch_one(&mut *connection).await?;
 
-    // A run that was killed left its weights open, its alarms on, and a generation without a verdict.
+    // A killed run left its weights without an end, its alarms on, and a generation without a verdict. This is the
+    // first moment at which that is certain: the lock shows that no other process writes.
     for text in [sql::CLOSE_ALL_WEIGHTS, sql::CLEAR_ALL_ALARMS, sql::CUT_GENERATIONS] {
         sqlx::query(text).bind(started_us).execute(&mut *connection).await?;
     }
@@ -184,7 +187,7 @@ async fn write_parts(connection: &mut SqliteConnection, run: &RunInfo) -> Result
     Ok(Ids { run: run_id, replicas, policies })
 }
 
-/// Policies that came while the run was going on. The weights of their predecessors stay open for what still runs.
+/// Stores policies that were loaded during the run. Weights of replaced policies stay open for requests in flight.
 async fn write_later(
     connection: &mut SqliteConnection,
     run_id: i64,
@@ -194,7 +197,7 @@ async fn write_later(
     let mut ids = Vec::with_capacity(policies.len());
     for policy in policies {
         let id = write_policy(connection, policy).await?;
-        // One that was there before, in another build, may have weights that are still open.
+        // A build that was used before in this run, and is now back, may have weights that are still open.
         let query = sqlx::query(weights::CLOSE).bind(from.micros()).bind(run_id).bind(id);
         query.execute(&mut *connection).await?;
         write_weights(connection, (run_id, id), &policy.weights, from.micros()).await?;
@@ -210,6 +213,7 @@ async fn write_weights(
     from_us: i64,
 ) -> Result<(), sqlx::Error> {
     let generation = i64::try_from(weights.generation.0).unwrap_or(i64::MAX);
+    // Slots count from 1 in the database.
     for (slot, value) in (1_i64..).zip(&weights.values) {
         let query = sqlx::query(weights::INSERT.one).bind(run_id).bind(policy_id).bind(generation);
         query.bind(slot).bind(from_us).bind(value).execute(&mut *connection).await?;
@@ -231,8 +235,8 @@ async fn write_policy(connection: &mut SqliteConnection, policy: &PolicyInfo) ->
 }
 
 impl PolicyInfo {
-    /// SHA-256 over the text and all that the terms resolve to, so that a rebuilt plugin makes another policy.
-    /// Each part is preceded by its length; no two policies share a digest by the way their parts are cut.
+    /// Computes SHA-256 over the text and everything that the terms resolve to, so that a rebuilt plugin makes another
+    /// policy. Each part is preceded by its length, so that shifting text between parts changes the digest.
     #[must_use]
     pub fn digest(&self) -> String {
         let mut hash = Sha256::new();

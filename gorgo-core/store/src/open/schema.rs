@@ -1,4 +1,4 @@
-//! The migrations, embedded, and the checks before they run: whose file it is, which version, whether it is whole.
+//! The embedded migrations, and the checks before they run: the file's program, version and integrity.
 
 use std::path::Path;
 
@@ -9,16 +9,16 @@ use crate::error::{Failure, failure};
 use crate::table::MIGRATIONS;
 use crate::{StoreError, sql};
 
-/// `gorg` in the header of each database, so that `file` and we know whose it is.
+/// Application id in the header of each database (`gorg`), by which gorgo and `file` recognise it.
 const APPLICATION_ID: i64 = 0x676f_7267;
 
-/// Files up to this size are checked page by page when they are opened (some 50 ms); larger ones when they are read.
+/// Size up to which a file is checked page by page on opening (about 50 ms); damage in larger ones shows when read.
 const CHECKED_BYTES: u64 = 64 << 20;
 
-/// The newest migration of this program.
+/// Newest migration of this program.
 pub(crate) const NEWEST: i64 = MIGRATIONS[MIGRATIONS.len() - 1].0;
 
-/// All migrations.
+/// Builds the migrator of all migrations.
 pub(crate) fn migrator() -> Migrator {
     let migrations = MIGRATIONS.iter().map(|(version, name, text)| {
         Migration::new(*version, (*name).into(), MigrationType::Simple, text.into_sql_str(), false)
@@ -26,7 +26,7 @@ pub(crate) fn migrator() -> Migrator {
     Migrator::with_migrations(migrations.collect())
 }
 
-/// Sorts an error of a file that is being opened.
+/// Classifies an error of a file that is being opened.
 pub(crate) fn opening(path: &Path, cause: sqlx::Error) -> StoreError {
     let path = path.to_owned();
     match (crate::error::sqlite_code(&cause), failure(&cause)) {
@@ -37,11 +37,12 @@ pub(crate) fn opening(path: &Path, cause: sqlx::Error) -> StoreError {
     }
 }
 
-/// The version of the file's schema; 0 for a new file.
+/// Reads the version of the file's schema; 0 for a new file.
 pub(crate) async fn version(connection: &mut SqliteConnection, path: &Path) -> Result<i64, StoreError> {
     let failed = |cause| opening(path, cause);
     let tables: i64 = sqlx::query_scalar(sql::TABLE_COUNT).fetch_one(&mut *connection).await.map_err(failed)?;
     let application: i64 = sqlx::query_scalar(sql::APPLICATION_ID).fetch_one(&mut *connection).await.map_err(failed)?;
+    // The first migration sets the id, so a new file has neither id nor tables.
     if tables > 0 && application != APPLICATION_ID {
         return Err(StoreError::Foreign { path: path.to_owned() });
     }
@@ -56,11 +57,12 @@ pub(crate) async fn version(connection: &mut SqliteConnection, path: &Path) -> R
     Ok(found)
 }
 
-/// Whether a file that exists is a sound database of this or an older schema. Over a connection that only reads: a file
-/// that is refused is left as it was, to the byte.
+/// Checks that an existing file is an intact database of this or an older schema. `connection` only reads: a file that
+/// is refused stays unchanged to the byte.
 pub(crate) async fn examine(connection: &mut SqliteConnection, path: &Path) -> Result<(), StoreError> {
     connection.ping().await.map_err(|cause| opening(path, cause))?;
     let found = version(connection, path).await?;
+    // `quick_check` reads every page, so a large file would delay the start by seconds.
     if found > 0 && std::fs::metadata(path).is_ok_and(|file| file.len() <= CHECKED_BYTES) {
         let verdict: String = sqlx::query_scalar(sql::QUICK_CHECK)
             .fetch_one(&mut *connection)
@@ -73,9 +75,10 @@ pub(crate) async fn examine(connection: &mut SqliteConnection, path: &Path) -> R
     Ok(())
 }
 
-/// Brings the schema of a file that was examined, or is new, up to date.
+/// Migrates a file that was examined, or is new.
 pub(crate) async fn prepare(connection: &mut SqliteConnection, path: &Path) -> Result<(), StoreError> {
     migrator().run(connection).await.map_err(|cause| match cause {
+        // The disk's and SQLite's failures keep their own message and remedy.
         sqlx::migrate::MigrateError::Execute(cause) => opening(path, cause),
         cause => StoreError::Migration { path: path.to_owned(), cause },
     })

@@ -1,5 +1,5 @@
-//! Rows → model: decisions with all that is needed to decide them again, and what came of them. Read-only, from
-//! connections of its own, so that a long read delays no write.
+//! Rows → model: decisions with everything that is needed to repeat them, and their outcomes. Read-only, over separate
+//! connections, so that a long read delays no write.
 
 pub(crate) mod bench;
 pub(crate) mod requests;
@@ -21,19 +21,19 @@ use crate::open::schema;
 use crate::{StoreError, sql};
 use gorgo_routing::model::{ApiPath, At, DecisionId, Generation, OutcomeRecord, VOID_MILLI};
 
-/// Connections that may read at once.
+/// Number of connections that may read at once.
 const CONNECTIONS: u32 = 4;
-/// Rows per query: what a page of decisions holds at most.
+/// Rows per query: the most decisions in a page.
 const PAGE: u32 = 1_000;
 
-/// A reader of a history database.
+/// Reader of a history database.
 #[derive(Debug, Clone)]
 pub struct Reader {
     pool: SqlitePool,
     path: PathBuf,
 }
 
-/// Lists by number, read once per call.
+/// Names and policies by number, read once per call.
 struct Lists {
     replicas: HashMap<i64, Arc<str>>,
     models: HashMap<i64, Arc<str>>,
@@ -45,9 +45,10 @@ impl Reader {
     /// Opens a history database for reading; a router may be writing it.
     ///
     /// # Errors
-    /// A file that is missing, damaged, of another program, or of another version of gorgo.
+    /// When the file is missing, damaged, of another program, or of another version of gorgo.
     pub async fn open(path: &Path) -> Result<Self, StoreError> {
         let unreadable = |cause| StoreError::Unreadable { path: path.to_owned(), cause };
+        // SQLite's own error for a missing file does not name the cause.
         std::fs::File::open(path).map_err(unreadable)?;
         let options = SqliteConnectOptions::new()
             .filename(path)
@@ -59,22 +60,25 @@ impl Reader {
         let mut connection = pool.acquire().await.map_err(failed)?;
         let found = schema::version(&mut connection, path).await?;
         drop(connection);
+        // A reader cannot migrate: views and columns that its queries name are missing in an older file.
         if found < schema::NEWEST {
             return Err(StoreError::Older { path: path.to_owned(), found, known: schema::NEWEST });
         }
         Ok(Self { pool, path: path.to_owned() })
     }
 
-    /// Up to `limit` decisions from `from` on, oldest first.
+    /// Reads up to `limit` decisions since `from`, oldest first.
     ///
     /// # Errors
-    /// What SQLite says, or a number that this program gives no meaning to.
+    /// When SQLite fails, or a row has a number without meaning in this program.
     pub async fn decisions(&self, from: DecisionId, limit: u32) -> Result<Vec<StoredDecision>, StoreError> {
         let lists = self.lists().await?;
+        // Shared by all decisions of a run, policy and generation: thousands have the same weights.
         let mut weights = HashMap::new();
         let mut decisions = Vec::new();
         let mut from = from.0;
         let mut left = limit;
+        // In pages: a long read transaction would keep the write-ahead log from being truncated.
         while left > 0 {
             let page = left.min(PAGE);
             let query = sqlx::query(sql::READ_DECISIONS).bind(from).bind(page);
@@ -83,6 +87,7 @@ impl Reader {
                 break;
             };
             let (first, last): (i64, i64) = (self.get(first, 0)?, self.get(last, 0)?);
+            // One query per table and page, not per decision: the rows are then sorted to their decisions.
             let mut candidates = self.candidates(first, last, &lists).await?;
             let mut shadows = self.shadows(first, last, &lists).await?;
             for row in &rows {
@@ -98,6 +103,7 @@ impl Reader {
                 };
                 decision.candidates = candidates.remove(&decision.decision).unwrap_or_default();
                 decision.shadows = shadows.remove(&decision.decision).unwrap_or_default();
+                // `candidates` fills eight slots or more; the policy's terms are the number that counts.
                 let slots = decision.policy.terms.len();
                 for candidate in &mut decision.candidates {
                     candidate.signals_milli.resize(slots, VOID_MILLI);
@@ -106,12 +112,13 @@ impl Reader {
                 decisions.push(decision);
             }
             left -= page;
+            // Not an OFFSET, which would read all skipped rows again and shift when old ones are pruned.
             from = last.saturating_add(1);
         }
         Ok(decisions)
     }
 
-    /// The newest `limit` decisions, oldest first.
+    /// Reads the newest `limit` decisions, oldest first.
     ///
     /// # Errors
     /// As [`Reader::decisions`].
@@ -124,7 +131,7 @@ impl Reader {
         }
     }
 
-    /// Up to `limit` outcomes from `from` on, oldest decision first.
+    /// Reads up to `limit` outcomes since `from`, oldest decision first.
     ///
     /// # Errors
     /// As [`Reader::decisions`].
@@ -134,7 +141,7 @@ impl Reader {
         rows.iter().map(|row| self.outcome(row)).collect()
     }
 
-    /// Up to `limit` attempts from `from` on, oldest decision first.
+    /// Reads up to `limit` attempts since `from`, oldest decision first.
     ///
     /// # Errors
     /// As [`Reader::decisions`].
@@ -167,6 +174,7 @@ impl Reader {
 
     pub(crate) fn code<C: Code>(&self, row: &SqliteRow, column: usize) -> Result<Option<C>, StoreError> {
         let code: Option<i64> = self.get(row, column)?;
+        // NULL is unknown; a number that is not in the list is an error, never a default.
         code.map(|value| {
             let unknown =
                 || StoreError::UnknownCode { path: self.path.clone(), table: C::TABLE, column: C::COLUMN, value };
@@ -219,7 +227,7 @@ impl Reader {
         Ok(values.into())
     }
 
-    /// Candidates of the decisions from `first` to `last`, with eight slots each, more where there are more.
+    /// Reads the candidates of the decisions from `first` to `last`, with eight slots each, or more if there are more.
     async fn candidates(
         &self,
         first: i64,
@@ -229,6 +237,7 @@ impl Reader {
         let failed = |cause| self.failed(cause);
         let query = sqlx::query_as(sql::READ_CANDIDATE_TERMS).bind(first).bind(last);
         let rows: Vec<(i64, i64, i64, i64, i64)> = query.fetch_all(&self.pool).await.map_err(failed)?;
+        // Terms beyond the eighth first, to be appended while the candidates are read.
         let mut more: HashMap<(i64, i64), Vec<[i64; 3]>> = HashMap::new();
         for (decision, replica, slot, signal_milli, cost_milli) in rows {
             more.entry((decision, replica)).or_default().push([slot, signal_milli, cost_milli]);
@@ -239,7 +248,7 @@ impl Reader {
             let (decision, replica): (i64, i64) = (self.get(&row, 0)?, self.get(&row, 1)?);
             let mut candidate = self.candidate(&row, replica, lists)?;
             for [slot, signal_milli, cost_milli] in more.remove(&(decision, replica)).unwrap_or_default() {
-                // Slots count from 1; those between that have no row are void.
+                // Slots count from 1; skipped slots have no row, because their terms gave no signal.
                 let before = usize::try_from(slot - 1).unwrap_or(0);
                 candidate.signals_milli.resize(before, VOID_MILLI);
                 candidate.costs_milli.resize(before, VOID_MILLI);
@@ -268,7 +277,7 @@ impl Reader {
         Ok(shadows)
     }
 
-    /// All but weights, candidates and shadows.
+    /// Reads a decision without weights, candidates and shadows.
     fn decision(&self, row: &SqliteRow, lists: &Lists) -> Result<StoredDecision, StoreError> {
         let policy: i64 = self.get(row, 6)?;
         let replica: Option<i64> = self.get(row, 9)?;
@@ -279,6 +288,7 @@ impl Reader {
         Ok(StoredDecision {
             decision: DecisionId(self.get(row, 0)?),
             run: self.get(row, 1)?,
+            // Columns of unsigned numbers below: the sign bit is the highest bit of the number.
             received: At(self.get::<i64>(row, 2)?.cast_unsigned()),
             path: self.needed(<ApiPath as Code>::of(path), ApiPath::TABLE, ApiPath::COLUMN, path)?,
             model: model.and_then(|id| lists.models.get(&id).cloned()),
@@ -306,6 +316,7 @@ impl Reader {
 
     fn candidate(&self, row: &SqliteRow, replica: i64, lists: &Lists) -> Result<StoredCandidate, StoreError> {
         let excluded_by: Option<i64> = self.get(row, 2)?;
+        // NULL means that a term gave no signal, or that the policy has fewer terms.
         let slots = |first: usize| -> Result<Vec<i64>, StoreError> {
             let mut values = Vec::with_capacity(8);
             for column in first..first + 8 {
@@ -334,6 +345,7 @@ impl Reader {
         for (count, place) in counts.iter_mut().zip(13..) {
             *count = self.get::<Option<u32>>(row, place)?;
         }
+        // All eight are NULL or none: an answer with fewer than two contents has no gaps.
         let counted = counts[0].map(|_| counts.map(Option::unwrap_or_default));
         Ok(OutcomeRecord {
             decision: DecisionId(self.get(row, 0)?),

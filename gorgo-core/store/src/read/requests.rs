@@ -1,5 +1,5 @@
-//! Requests as they come back from the database: what arrived, whom it shares its prefix with, and how it went. One
-//! row each, without candidates: for traces and for calibration, which read whole histories.
+//! Requests as read from the database: arrival, shared prefix and outcome. One row each, without candidates: for traces
+//! and for calibration, which read whole histories.
 
 use std::sync::Arc;
 
@@ -8,40 +8,40 @@ use crate::read::Reader;
 use crate::{StoreError, sql};
 use gorgo_routing::model::{ApiPath, At, DecisionId, ErrorClass};
 
-/// A request as it was stored. Times are µs after its head arrived.
+/// Stored request. Times are µs after its head arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredRequest {
-    /// Its decision.
+    /// Decision of the request.
     pub decision: DecisionId,
-    /// The run it was made in.
+    /// Run in which the decision was made.
     pub run: i64,
-    /// When its head arrived.
+    /// Arrival of the request's head.
     pub received: At,
-    /// By which API.
+    /// API of the request.
     pub path: ApiPath,
     /// Hash of the session key.
     pub session_hash: u64,
     /// Prompt tokens as estimated at the decision.
     pub prompt_tokens: u32,
-    /// The earlier decision that this prompt shares its longest prefix with.
+    /// Earlier decision whose prompt shares the longest prefix with this one.
     pub parent: Option<DecisionId>,
     /// Tokens of that shared prefix, estimated as `prompt_tokens`.
     pub shared_tokens: u32,
-    /// Who was chosen first; `None` on a refusal.
+    /// Replica of the first attempt; `None` on a refusal.
     pub replica: Option<Arc<str>>,
-    /// How many attempts were made.
+    /// Number of attempts.
     pub attempts: u32,
-    /// Round trip to the replica chosen, µs.
+    /// Round trip to the chosen replica, µs.
     pub rtt_us: Option<i64>,
-    /// What went wrong.
+    /// Error class, if the request failed.
     pub error: Option<ErrorClass>,
-    /// First generated content; `None` where none came.
+    /// First generated content; `None` if none came.
     pub ttft_us: Option<i64>,
-    /// Last byte; `None` where the outcome was not stored.
+    /// Last byte; `None` if the outcome was not stored.
     pub e2e_us: Option<i64>,
-    /// Prompt tokens the engine counted.
+    /// Prompt tokens as counted by the engine.
     pub engine_prompt_tokens: Option<u32>,
-    /// Prompt tokens the engine had cached.
+    /// Prompt tokens that the engine had cached.
     pub cached_tokens: Option<u32>,
     /// Cached tokens predicted at the decision, estimated as `prompt_tokens`.
     pub predicted_cached_tokens: Option<u32>,
@@ -50,16 +50,19 @@ pub struct StoredRequest {
 }
 
 impl Reader {
-    /// Up to `limit` requests from `from` on, oldest first.
+    /// Reads up to `limit` requests since `from`, oldest first.
     ///
     /// # Errors
     /// As [`Reader::decisions`].
     pub async fn requests(&self, from: DecisionId, limit: u32) -> Result<Vec<StoredRequest>, StoreError> {
+        // Names are resolved here instead of by a join: they are few, and the requests may be millions.
         let replicas = self.names(sql::READ_REPLICAS).await?;
         let query = sqlx::query(sql::READ_REQUESTS).bind(from.0).bind(limit);
         let rows = query.fetch_all(self.pool()).await.map_err(|cause| self.failed(cause))?;
         let mut requests = Vec::with_capacity(rows.len());
         for row in &rows {
+            // The path column is never NULL, so an unknown number is an error; a replica whose name is lost is no
+            // reason to fail.
             let path: i64 = self.get(row, 3)?;
             let replica: Option<i64> = self.get(row, 8)?;
             requests.push(StoredRequest {

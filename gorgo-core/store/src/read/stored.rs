@@ -1,4 +1,4 @@
-//! Decisions and attempts as they come back from the database, with names in place of a run's numbers.
+//! Decisions and attempts as read from the database, with names instead of a run's numbers.
 
 use std::sync::Arc;
 
@@ -8,51 +8,51 @@ use gorgo_routing::model::{
     ReplicaId, RttSource,
 };
 
-/// A policy as it was stored.
+/// Stored policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredPolicy {
-    /// Its name.
+    /// Name of the policy.
     pub name: String,
-    /// Digest of its text and of what its terms resolve to.
+    /// Digest of the text and of what the terms resolve to.
     pub sha256: String,
-    /// Its effective TOML text.
+    /// Effective TOML text.
     pub text: String,
-    /// Its terms, in slot order.
+    /// Terms, in slot order.
     pub terms: Vec<TermInfo>,
 }
 
-/// A decision as it was stored, with names in place of the run's numbers.
+/// Stored decision, with names instead of the run's numbers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredDecision {
-    /// Its id.
+    /// Id of the decision.
     pub decision: DecisionId,
-    /// The run that made it.
+    /// Run that made it.
     pub run: i64,
-    /// When the request's head arrived.
+    /// Arrival of the request's head.
     pub received: At,
-    /// By which API.
+    /// API of the request.
     pub path: ApiPath,
-    /// The model asked for, as far as its name was kept.
+    /// Model that was requested, if its name was stored.
     pub model: Option<Arc<str>>,
     /// Hash of the session key.
     pub session_hash: u64,
-    /// The policy that decided.
+    /// Policy that decided.
     pub policy: Arc<StoredPolicy>,
-    /// Which weights.
+    /// Generation of the weights.
     pub generation: Generation,
     /// In a tuning experiment: 0 incumbent, 1 candidate.
     pub arm: Option<u8>,
-    /// Its block.
+    /// Trial block.
     pub block: Option<u32>,
-    /// Whether its outcome scores the arm.
+    /// True if its outcome counts for the arm's score.
     pub counted: bool,
-    /// These weights, in slot order; empty where their rows are lost.
+    /// Weights of that generation, in slot order; empty if their rows are lost.
     pub weights: Arc<[f64]>,
     /// Seed of the choice.
     pub seed: u64,
-    /// Who was chosen; `None` on a refusal.
+    /// Chosen replica; `None` on a refusal.
     pub replica: Option<Arc<str>>,
-    /// Why nobody was.
+    /// Reason of a refusal.
     pub refusal: Option<Refusal>,
     /// Probability of this choice.
     pub propensity: f64,
@@ -60,7 +60,7 @@ pub struct StoredDecision {
     pub ties: u32,
     /// Prompt tokens as estimated.
     pub prompt_tokens: u32,
-    /// The earlier decision that this prompt shares its longest prefix with.
+    /// Earlier decision whose prompt shares the longest prefix with this one.
     pub parent: Option<DecisionId>,
     /// Tokens of that shared prefix.
     pub shared_tokens: u32,
@@ -68,21 +68,22 @@ pub struct StoredDecision {
     pub body_bytes: u64,
     /// Time spent deciding, µs.
     pub decide_us: u32,
-    /// The candidates of the first attempt, in the order in which the decision saw them.
+    /// Candidates of the first attempt, in the order in which the decision saw them.
     pub candidates: Vec<StoredCandidate>,
-    /// What shadow policies would have chosen.
+    /// Choices of the shadow policies.
     pub shadows: Vec<StoredShadow>,
 }
 
 impl StoredDecision {
-    /// The row of the candidates that was chosen.
+    /// Returns the index of the chosen candidate.
     #[must_use]
     pub fn row(&self) -> Option<usize> {
+        // By name: two candidates of one decision are never the same replica. `None` if the candidate's row is lost.
         let chosen = self.replica.as_ref()?;
         self.candidates.iter().position(|candidate| candidate.replica == *chosen)
     }
 
-    /// The candidates as `policy::again` takes them: a replica's number is its row.
+    /// Returns the candidates in the form that `policy::again` takes: a replica's id is its index here.
     #[must_use]
     pub fn rows(&self) -> Vec<CandidateRecord> {
         let row = |(candidate, id): (&StoredCandidate, u16)| CandidateRecord {
@@ -99,17 +100,20 @@ impl StoredDecision {
             signals_milli: candidate.signals_milli.clone(),
             costs_milli: candidate.costs_milli.clone(),
         };
+        // Ids of the run are not stored, and repeating a decision only needs them to be distinct and in order.
         self.candidates.iter().zip(0..).map(row).collect()
     }
 
-    /// Those candidates as a fleet to build the policy for. Of a replica only its name is stored here; no decision from stored
-    /// rows reads the rest.
+    /// Returns these candidates as a fleet to build the policy for. A stored decision has only the names of its
+    /// replicas; a decision repeated from stored rows does not read the rest.
     #[must_use]
     pub fn fleet(&self) -> Vec<Replica> {
         let replica = |(candidate, id): (&StoredCandidate, u16)| Replica {
             id: ReplicaId(id),
             name: candidate.replica.clone(),
+            // Placeholders from here on; see above.
             region: candidate.replica.clone(),
+            // The kind without any special behaviour.
             engine: EngineKind::OpenAi,
             kv_capacity_tokens: None,
             decode_batch: None,
@@ -118,18 +122,18 @@ impl StoredDecision {
     }
 }
 
-/// A candidate as it was stored.
+/// Stored candidate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredCandidate {
-    /// Who.
+    /// Name of the replica.
     pub replica: Arc<str>,
-    /// Name of the constraint that excluded it.
+    /// Constraint that excluded it.
     pub excluded_by: Option<Arc<str>>,
     /// Total cost, thousandths.
     pub cost_milli: i64,
     /// Round trip used, µs.
     pub rtt_us: Option<i64>,
-    /// Where it came from.
+    /// Source of the round trip.
     pub rtt_source: RttSource,
     /// Tokens believed cached there.
     pub cached_tokens: u32,
@@ -141,44 +145,45 @@ pub struct StoredCandidate {
     pub inflight: u32,
     /// Age of the engine's report, ms.
     pub report_age_ms: Option<i64>,
-    /// One signal per term slot, thousandths of the term's unit; [`gorgo_routing::model::VOID_MILLI`] of a term that said nothing.
+    /// One signal per term slot, thousandths of the term's unit; [`gorgo_routing::model::VOID_MILLI`] of a term without
+    /// one.
     pub signals_milli: Vec<i64>,
     /// weight × signal per term slot, thousandths; [`gorgo_routing::model::VOID_MILLI`] likewise.
     pub costs_milli: Vec<i64>,
 }
 
-/// A shadow policy's choice as it was stored.
+/// Stored choice of a shadow policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredShadow {
-    /// The policy's name.
+    /// Name of the policy.
     pub policy: String,
-    /// Whom it would have chosen.
+    /// Replica that it would have chosen.
     pub replica: Arc<str>,
-    /// At what cost, thousandths.
+    /// Cost of that replica, thousandths.
     pub cost_milli: i64,
 }
 
-/// An attempt as it was stored. Times are µs after the request's head arrived.
+/// Stored attempt. Times are µs after the request's head arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredAttempt {
-    /// Of which decision.
+    /// Decision of the request.
     pub decision: DecisionId,
-    /// 1 for the first.
+    /// Number of the attempt, from 1.
     pub attempt: u16,
-    /// At which replica.
+    /// Replica of the attempt.
     pub replica: Arc<str>,
-    /// New or kept connection; `None` where none was had.
+    /// New or reused connection; `None` if there was none.
     pub connection: Option<Connection>,
-    /// Time spent connecting; 0 on a warm connection.
+    /// Time spent connecting; 0 on a reused connection.
     pub connect_us: Option<i64>,
-    /// When the request had been handed to the connection.
+    /// Time at which the request had been handed to the connection.
     pub sent_us: Option<i64>,
-    /// When the response's head arrived.
+    /// Arrival of the response's head.
     pub first_byte_us: Option<i64>,
-    /// When it was over.
+    /// End of the attempt.
     pub ended_us: i64,
-    /// Response status.
+    /// Status of the response.
     pub status: Option<u16>,
-    /// What went wrong.
+    /// Error class, if the attempt failed.
     pub error: Option<ErrorClass>,
 }

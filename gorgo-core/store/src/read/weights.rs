@@ -1,41 +1,41 @@
-//! What was learned, as it comes back from the database for people and for other machines: each policy's weights that won,
-//! and the newest rates of each replica.
+//! Learned figures as read from the database, for people and for other machines: each policy's incumbent weights, and
+//! the newest rates of each replica.
 
 use crate::read::Reader;
 use crate::{StoreError, sql};
 
-/// The weights of a policy that won last; those it began with where none did.
+/// Weights of a policy that were accepted last, or else the initial ones.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredWeights {
-    /// Its name.
+    /// Name of the policy.
     pub policy: String,
-    /// Digest of its text.
+    /// Digest of the policy's text.
     pub sha256: String,
-    /// Which generation they are of; 0 as configured.
+    /// Generation of the weights; 0 means as configured.
     pub generation: u64,
     /// Term and weight, in slot order.
     pub terms: Vec<(String, f64)>,
 }
 
-/// A learned rate.
+/// Learned rate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredRate {
-    /// Of which replica.
+    /// Name of the replica.
     pub replica: String,
-    /// What of, an entry of `rate_kinds`.
+    /// Kind of rate, an entry of `rate_kinds`.
     pub kind: String,
-    /// Its value, ms per unit.
+    /// Value, ms per unit.
     pub value: f64,
     /// Lower end of its 95 % interval.
     pub low: Option<f64>,
-    /// Upper end.
+    /// Upper end of that interval.
     pub high: Option<f64>,
-    /// How many samples stand behind it.
+    /// Number of samples.
     pub samples: u64,
 }
 
 impl Reader {
-    /// The weights of every policy that ever decided with any, of its newest build, by name.
+    /// Reads the weights of the newest build of every policy that ever had any, by name.
     ///
     /// # Errors
     /// As [`Reader::decisions`].
@@ -43,8 +43,10 @@ impl Reader {
         let rows =
             sqlx::query(sql::READ_INCUMBENTS).fetch_all(self.pool()).await.map_err(|cause| self.failed(cause))?;
         let mut found: Vec<StoredWeights> = Vec::new();
+        // One row per term, sorted by policy: a new name begins the next policy.
         for row in &rows {
             let (policy, term): (String, (String, f64)) = (self.get(row, 0)?, (self.get(row, 3)?, self.get(row, 4)?));
+            // Digest and generation are the same in each row of a policy.
             match found.last_mut().filter(|last| last.policy == policy) {
                 Some(last) => last.terms.push(term),
                 None => found.push(StoredWeights {
@@ -58,7 +60,7 @@ impl Reader {
         Ok(found)
     }
 
-    /// The newest rate of each kind of each replica, by name.
+    /// Reads the newest rate of each kind of each replica, by name.
     ///
     /// # Errors
     /// As [`Reader::decisions`].

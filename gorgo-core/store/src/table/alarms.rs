@@ -1,4 +1,4 @@
-//! `alarms`: a row per alarm of a tuner that went on; going off ends it.
+//! `alarms`: a row per alarm of a tuner that went on; the alarm's end completes the row.
 
 #[cfg(test)]
 use super::sample::*;
@@ -14,6 +14,7 @@ pub(super) const TABLE: Table = Table {
     name: "alarms",
     retention: RetentionRule::Never,
     loss: |record| match record {
+        // The end of an alarm only updates a row: if that fails, no row is missing.
         Record::Alarm(alarm) => Some(Loss::at(alarm.at.micros(), usize::from(!alarm.over))),
         _ => None,
     },
@@ -26,7 +27,7 @@ const RAISE: Insert = insert_one!("INSERT", alarms(run_id, kind, from_us, value)
 const CLEAR: &str = "UPDATE alarms SET to_us = max(?3, from_us) WHERE run_id = ?1 AND kind = ?2 AND to_us IS NULL";
 
 fn write(batch: &Batch<'_>, to: &mut Statements) {
-    // One after the other: what goes off may have gone on in the same batch.
+    // One by one, in order: an alarm may go on and off in the same batch.
     for record in batch.records {
         let Record::Alarm(alarm) = record else { continue };
         if alarm.over {

@@ -1,4 +1,4 @@
-//! `attempts`: a row per attempt to have a request answered.
+//! `attempts`: a row per attempt of a request.
 
 #[cfg(test)]
 use super::sample::*;
@@ -40,7 +40,9 @@ fn write(batch: &Batch<'_>, to: &mut Statements) {
     to.insert(&INSERT, batch.records.iter().filter_map(row), |to, row| {
         to.int("decision_id", row.decision.0);
         to.int("attempt", row.attempt);
+        // NULL breaks NOT NULL: an attempt at an unknown replica is not stored, but counted as lost.
         to.maybe("replica_id", batch.numbers.replica(row.replica));
+        // NULL: no connection could be made, so no time was spent on it either.
         to.code("connection", row.connection);
         to.maybe("connect_us", row.connect_us);
         to.maybe("sent_us", row.sent_us);

@@ -35,8 +35,9 @@ struct Term<'r> {
 }
 
 fn terms(of: Candidate<'_>) -> impl Iterator<Item = Term<'_>> {
+    // Numbered before the skip, so that a slot keeps its number in the policy.
     let slots = (1..).zip(of.row.signals_milli.iter().zip(&of.row.costs_milli)).skip(TERM_SLOTS);
-    // A row that is not there is void, too.
+    // A missing row already means that the term gave no signal: none needs to be written.
     let slots = slots.filter(|(_, (signal_milli, _))| **signal_milli != VOID_MILLI);
     slots.map(move |(slot, (signal_milli, cost_milli))| Term {
         of,

@@ -1,5 +1,5 @@
-//! `candidates`: a row per replica that a decision chose among, of the first attempt and of later ones. Signals and costs
-//! of the first eight term slots stand in the row; `candidate_terms` has the rest.
+//! `candidates`: a row per replica that a decision chose among, of the first attempt and of later ones. The row
+//! contains signals and costs of the first eight term slots; `candidate_terms` has the rest.
 
 #[cfg(test)]
 use super::sample::*;
@@ -20,6 +20,7 @@ pub(super) const TABLE: Table = Table {
             Record::Candidates { decision, rows, .. } => (moment_of(*decision), rows),
             _ => return None,
         };
+        // One row of this table per candidate, whatever the number of terms.
         Some(Loss::at(at_us, rows.len()))
     },
     write,
@@ -27,7 +28,7 @@ pub(super) const TABLE: Table = Table {
     checks: super::Checks { inserts: &[&INSERT_4, &INSERT_8], filled_later: &[], others: &[], sample },
 };
 
-/// For policies of up to four terms: fewer parameters to bind.
+/// INSERT for policies of up to four terms, with fewer parameters to bind.
 const INSERT_4: Insert = insert!(candidates(
     decision_id,
     attempt,
@@ -89,7 +90,7 @@ const SIGNALS: [&str; 8] =
 const COSTS: [&str; 8] =
     ["c1_milli", "c2_milli", "c3_milli", "c4_milli", "c5_milli", "c6_milli", "c7_milli", "c8_milli"];
 
-/// A candidate with what its row says beyond its record.
+/// Candidate with the columns of its row that are not in its record.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Candidate<'r> {
     pub(super) decision: DecisionId,
@@ -98,9 +99,10 @@ pub(super) struct Candidate<'r> {
     pub(super) row: &'r CandidateRecord,
 }
 
-/// The candidates of a record, in the order in which the decision saw them.
+/// Iterates over the candidates of a record, in the order in which the decision saw them.
 pub(super) fn of(record: &Record) -> impl Iterator<Item = Candidate<'_>> {
     let (decision, attempt, rows) = match record {
+        // A decision's record has the candidates of the first attempt; later attempts have their own records.
         Record::Decision(decision) => (decision.decision, 1, decision.candidates.as_slice()),
         Record::Candidates { decision, attempt, rows } => (*decision, *attempt, rows.as_slice()),
         _ => (DecisionId(0), 0, [].as_slice()),
@@ -109,7 +111,9 @@ pub(super) fn of(record: &Record) -> impl Iterator<Item = Candidate<'_>> {
 }
 
 fn write(batch: &Batch<'_>, to: &mut Statements) {
+    // Candidates are most of the rows of a history: binding eight NULLs less in each is worth a second statement.
     let few = |candidate: &Candidate<'_>| candidate.row.signals_milli.len() <= 4;
+    // A closure, because the records are iterated once per statement.
     let all = || batch.records.iter().flat_map(of);
     to.insert(&INSERT_4, all().filter(few), |to, row| bind(batch, to, row, 4));
     to.insert(&INSERT_8, all().filter(|row| !few(row)), |to, row| bind(batch, to, row, 8));
@@ -117,10 +121,12 @@ fn write(batch: &Batch<'_>, to: &mut Statements) {
 
 fn bind(batch: &Batch<'_>, to: &mut Parameters, candidate: &Candidate<'_>, slots: usize) {
     let row = candidate.row;
+    // In the order of both INSERTs, which differ only in the number of slots.
     to.int("decision_id", candidate.decision.0);
     to.int("attempt", candidate.attempt);
     to.maybe("replica_id", batch.numbers.replica(row.replica));
     to.int("position", candidate.position);
+    // NULL also for a constraint whose name came after the limit of names.
     to.maybe("excluded_by", batch.numbers.constraint(row.excluded_by.as_ref()));
     to.int("cost_milli", row.cost_milli);
     to.maybe("rtt_us", row.rtt_us);
@@ -130,6 +136,7 @@ fn bind(batch: &Batch<'_>, to: &mut Parameters, candidate: &Candidate<'_>, slots
     to.unsigned("queued_uncached_tokens", row.queued_uncached_tokens);
     to.int("inflight", row.inflight);
     to.maybe("report_age_ms", row.report_age_ms);
+    // Slots beyond the policy's terms and terms without a signal are both NULL.
     for (columns, values) in [(&SIGNALS, &row.signals_milli), (&COSTS, &row.costs_milli)] {
         for (slot, column) in columns.iter().take(slots).enumerate() {
             to.maybe(column, values.get(slot).copied().filter(|milli| *milli != VOID_MILLI));
@@ -137,7 +144,7 @@ fn bind(batch: &Batch<'_>, to: &mut Parameters, candidate: &Candidate<'_>, slots
     }
 }
 
-/// A later attempt of a request, of ten terms.
+/// Generates a later attempt of a request, with ten terms.
 #[cfg(test)]
 pub(super) fn sample() -> BoxedStrategy<Record> {
     let rows = subsequence(vec![0_u16, 1, 2], 1..=3).prop_shuffle().prop_flat_map(|replicas| {

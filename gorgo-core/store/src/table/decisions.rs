@@ -49,17 +49,20 @@ fn row(record: &Record) -> Option<&DecisionRecord> {
 
 fn write(batch: &Batch<'_>, to: &mut Statements) {
     let numbers = batch.numbers;
+    // A policy without a number breaks NOT NULL, and its row counts as lost; a model without one only loses its name.
     to.insert(&INSERT, batch.records.iter().filter_map(row), |to, row| {
         to.int("decision_id", row.decision.0);
         to.int("run_id", numbers.run());
         to.int("received_at_us", row.received.micros());
         to.code("path", Some(row.path));
         to.maybe("model_id", numbers.model(row.model.as_ref()));
+        // Hashes and seeds are 64 bits: SQLite stores the same bits as a signed number.
         to.int("session_hash", row.session_hash.cast_signed());
         to.maybe("policy_id", numbers.policy(row.policy));
         to.unsigned("generation_id", row.generation.0);
         to.maybe("arm", row.arm);
         to.maybe("block", row.block);
+        // NULL outside a trial, where nothing counts or not.
         to.maybe("counted", row.arm.map(|_| i64::from(row.counted)));
         to.int("seed", row.seed.cast_signed());
         to.maybe("replica_id", row.replica.and_then(|replica| numbers.replica(replica)));
@@ -74,7 +77,7 @@ fn write(batch: &Batch<'_>, to: &mut Statements) {
     });
 }
 
-/// A decision of either policy (3 and 10 terms) among some of the replicas, in any order.
+/// Generates a decision of either policy (3 and 10 terms) among some of the replicas, in any order.
 #[cfg(test)]
 pub(super) fn sample() -> BoxedStrategy<Record> {
     let who = (policy(), subsequence(vec![0_u16, 1, 2], 0..=3).prop_shuffle());

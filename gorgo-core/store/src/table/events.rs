@@ -1,4 +1,4 @@
-//! `events`: a row per thing that an operator should be able to look up.
+//! `events`: a row per event that an operator should be able to look up.
 
 #[cfg(test)]
 use super::sample::*;
@@ -32,6 +32,7 @@ fn write(batch: &Batch<'_>, to: &mut Statements) {
         to.int("run_id", batch.numbers.run());
         to.int("at_us", row.at.micros());
         to.code("kind", Some(row.kind));
+        // NULL for events of the whole process.
         to.maybe("replica_id", row.replica.and_then(|replica| batch.numbers.replica(replica)));
         to.text("text", row.text.as_str());
     });

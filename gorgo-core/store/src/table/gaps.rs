@@ -1,4 +1,4 @@
-//! `gaps`: a row per table and batch of which rows were lost. It is made of losses, not of records.
+//! `gaps`: a row per table and batch with lost rows. Made from losses, not from records.
 
 use super::{RetentionRule, TABLES, Table};
 use crate::write::batch::Batch;
@@ -9,6 +9,7 @@ pub(super) const TABLE: Table = Table {
     retention: RetentionRule::ByAge(
         "DELETE FROM gaps WHERE gap_id IN (SELECT gap_id FROM gaps WHERE to_us < ?1 LIMIT ?2)",
     ),
+    // Losses that cannot be written return to the queue, so that they are never lost themselves.
     loss: |_| None,
     write,
     #[cfg(test)]

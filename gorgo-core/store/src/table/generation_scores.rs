@@ -1,4 +1,4 @@
-//! `generation_scores`: a row per statistic of each arm of a generation that ended.
+//! `generation_scores`: a row per statistic and arm of a generation that ended.
 
 use super::{RetentionRule, Table, generations};
 use crate::write::batch::Batch;
@@ -21,6 +21,7 @@ pub(super) const TABLE: Table = Table {
 const INSERT: Insert = insert!(generation_scores(policy_id, generation_id, arm, statistic, value, low, high, samples));
 
 fn write(batch: &Batch<'_>, to: &mut Statements) {
+    // Per record, because the rows need the generation that their scores belong to.
     for record in batch.records {
         let Record::Generation(generation) = record else { continue };
         to.insert(&INSERT, &generation.scores, |to, score| {

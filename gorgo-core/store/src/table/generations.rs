@@ -1,4 +1,4 @@
-//! `generations`: a row per generation of a tuner; its end completes the row that its beginning made.
+//! `generations`: a row per generation of a tuner; the record of its end completes the row made by that of its start.
 
 #[cfg(test)]
 use super::sample::*;
@@ -45,12 +45,13 @@ fn row(record: &Record) -> Option<&GenerationRecord> {
     if let Record::Generation(generation) = record { Some(generation) } else { None }
 }
 
-/// The moment that the record is of: its end, where it has one.
+/// Time of the record: the generation's end, or its start if it has not ended.
 pub(super) fn moment(row: &GenerationRecord) -> i64 {
     row.ended.unwrap_or(row.started).micros()
 }
 
 fn write(batch: &Batch<'_>, to: &mut Statements) {
+    // Start and end have the same columns: the INSERT's ON CONFLICT clause lets the end complete the row of the start.
     to.insert(&INSERT, batch.records.iter().filter_map(row), |to, row| {
         to.maybe("policy_id", batch.numbers.policy(row.policy));
         to.unsigned("generation_id", row.generation.0);
@@ -63,6 +64,7 @@ fn write(batch: &Batch<'_>, to: &mut Statements) {
         to.text("state", row.state.as_deref());
         to.int("first_block", row.blocks.0);
         to.int("end_block", row.blocks.1);
+        // As text, not as a code: a CHECK in the schema lists the verdicts.
         to.text("verdict", row.verdict.map(Verdict::name));
         to.text("reason", row.reason.as_deref());
     });

@@ -1,4 +1,4 @@
-//! `holds`: a row per attempt that waited at the gate.
+//! `admissions`: a row per attempt that waited at the admission gate.
 
 #[cfg(test)]
 use super::sample::*;
@@ -11,15 +11,15 @@ use gorgo_routing::model::HoldEnd;
 use gorgo_routing::model::{HoldRecord, Record};
 
 pub(super) const TABLE: Table = Table {
-    name: "holds",
-    retention: with_decision!(holds),
+    name: "admissions",
+    retention: with_decision!(admissions),
     loss: |record| row(record).map(|row| Loss::at(moment_of(row.decision), 1)),
     write,
     #[cfg(test)]
     checks: super::Checks { inserts: &[&INSERT], filled_later: &[], others: &[], sample },
 };
 
-const INSERT: Insert = insert!(holds(decision_id, attempt, replica_id, moves, held_us, ended));
+const INSERT: Insert = insert!(admissions(decision_id, attempt, replica_id, moves, wait_us, ended));
 
 fn row(record: &Record) -> Option<&HoldRecord> {
     if let Record::Hold(hold) = record { Some(hold) } else { None }
@@ -31,7 +31,8 @@ fn write(batch: &Batch<'_>, to: &mut Statements) {
         to.int("attempt", row.attempt);
         to.maybe("replica_id", batch.numbers.replica(row.replica));
         to.int("moves", row.moves);
-        to.int("held_us", row.held_us);
+        // A duration, unlike the other `_us` columns of a request, which count from its arrival.
+        to.int("wait_us", row.held_us);
         to.code("ended", Some(row.ended));
     });
 }

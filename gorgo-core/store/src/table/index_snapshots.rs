@@ -1,4 +1,4 @@
-//! `index_snapshots`: the newest snapshot of each replica's part of the prefix index; it replaces the one before.
+//! `index_snapshots`: the newest snapshot of each replica's part of the prefix index; a new one replaces it.
 
 #[cfg(test)]
 use super::sample::*;
@@ -32,6 +32,7 @@ const DROP_OLDER: &str = "DELETE FROM index_snapshots WHERE replica_id = ? AND t
 fn write(batch: &Batch<'_>, to: &mut Statements) {
     for record in batch.records {
         let Record::Index(index) = record else { continue };
+        // One by one, so that each snapshot removes the ones before it, even those of the same batch.
         let (replica, at_us) = (batch.numbers.replica(index.replica), index.at.micros());
         to.insert(&INSERT, [index], |to, index| {
             to.maybe("replica_id", replica);
@@ -40,6 +41,7 @@ fn write(batch: &Batch<'_>, to: &mut Statements) {
             to.real("engine_tokens", index.engine.prompt_tokens);
             to.blob("blocks", &index.blocks);
         });
+        // In the same transaction as the INSERT: a crash leaves the old snapshot or the new one, never none.
         to.other(DROP_OLDER, |to| {
             to.maybe("replica_id", replica);
             to.int("taken_at_us", at_us);

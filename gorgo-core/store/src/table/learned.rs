@@ -1,4 +1,4 @@
-//! `learned`: what was learned of each replica, for a restart; it replaces what was stored before.
+//! `learned`: the figures learned about each replica, for a restart; new ones replace those stored before.
 
 #[cfg(test)]
 use super::sample::*;
@@ -30,6 +30,7 @@ fn row(record: &Record) -> Option<&LearnedRecord> {
 }
 
 fn write(batch: &Batch<'_>, to: &mut Statements) {
+    // Replaces the row of the replica: only the newest state is of use, and `rates` has the history.
     to.insert(&INSERT, batch.records.iter().filter_map(row), |to, row| {
         to.maybe("replica_id", batch.numbers.replica(row.replica));
         to.int("at_us", row.at.micros());

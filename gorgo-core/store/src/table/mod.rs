@@ -1,9 +1,9 @@
-//! The tables of what happens: a file each, which says what its rows are, which records become them, and how long they
-//! stay. A new table is its migration and its words in `migrations/`, its record in `model/record.rs`, a file here, and its
-//! lines in [`MIGRATIONS`] and [`TABLES`]; the tests of the list (`tests/tables.rs`) then hold it to all that is promised
-//! of tables, with records of its own making.
+//! The tables of records: a file each, which defines its rows, the records that become them, and their retention. A new
+//! table is its migration and its description in `migrations/`, its record in `model/record.rs`, a file here, and its
+//! lines in [`MIGRATIONS`] and [`TABLES`]; the tests of the list (`tests/tables.rs`) then check everything that holds
+//! for all tables, with records that the file's `sample` makes.
 //!
-//! Tables of names and of closed lists (`replicas`, `paths`, …) are not here: they are written where numbers are given.
+//! Tables of names and of closed lists (`replicas`, …) are not here: they are written where numbers are assigned.
 
 mod alarms;
 mod attempts;
@@ -49,6 +49,7 @@ pub(crate) const MIGRATIONS: &[(i64, &str, &str)] = &[
 
 /// All tables, in the order in which a batch is written and `gaps` names them.
 pub(crate) const TABLES: &[&Table] = &[
+    // First, because pruning runs through the list backwards: rows that belong to a decision go before the decision.
     &decisions::TABLE,
     &candidates::TABLE,
     &candidate_terms::TABLE,
@@ -66,6 +67,7 @@ pub(crate) const TABLES: &[&Table] = &[
     &holds::TABLE,
     &index_snapshots::TABLE,
     &learned::TABLE,
+    // Last, so that the losses of a batch come after the rows that were written.
     &gaps::TABLE,
 ];
 
@@ -74,45 +76,46 @@ pub(crate) const TABLES: &[&Table] = &[
 pub(crate) struct Table {
     /// Name in the schema and in `gaps.table_name`.
     pub(crate) name: &'static str,
-    /// How long its rows stay.
+    /// Rule by which its rows are deleted.
     pub(crate) retention: RetentionRule,
-    /// Rows that the record becomes here, and their moment: what `gaps` says where they are lost.
+    /// Counts and dates the rows that a record becomes here, for `gaps` in case they are lost.
     pub(crate) loss: fn(&Record) -> Option<Loss>,
     /// Turns a batch into the statements that write its rows of this table.
     pub(crate) write: fn(&Batch<'_>, &mut Statements),
-    /// What the tests of the list need to know beyond.
+    /// Further data for the tests of the list.
     #[cfg(test)]
     pub(crate) checks: Checks,
 }
 
-/// What the tests of [`TABLES`] hold a table to.
+/// Data with which the tests of [`TABLES`] check a table.
 #[cfg(test)]
 #[derive(Debug)]
 pub(crate) struct Checks {
-    /// Its INSERTs; together they name every column but those `filled_later`.
+    /// INSERTs of the table; together they name every column except those in `filled_later`.
     pub(crate) inserts: &'static [&'static Insert],
-    /// Columns that no INSERT names: a number that SQLite gives, a moment that another statement sets.
+    /// Columns that no INSERT names: a number that SQLite assigns, a time that another statement sets.
     pub(crate) filled_later: &'static [&'static str],
-    /// Other statements that write it.
+    /// Other statements that write the table.
     pub(crate) others: &'static [&'static str],
-    /// Records that become rows here.
+    /// Generates records that become rows here.
     pub(crate) sample: fn() -> BoxedStrategy<Record>,
 }
 
-/// When rows go.
+/// Rule by which rows are deleted.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum RetentionRule {
-    /// With their decision: deletes the rows of decisions below `?`.
+    /// With the decision: deletes the rows of decisions below `?`.
     WithDecision(&'static str),
-    /// By age: deletes at most `?2` rows older than `?1`, in small steps. Its subquery lets SQLite seek in the primary key.
+    /// By age: deletes at most `?2` rows older than `?1`; the subquery lets SQLite search the primary key.
     ByAge(&'static str),
-    /// By the age of their end: deletes what ended before `?1`. What has not ended stays.
+    /// By the age of the end: deletes rows that ended before `?1`. Rows without an end stay.
     OnceEnded(&'static str),
-    /// Never: they are few, and later runs go on from them.
+    /// Never: rows are few, and later runs continue from them.
     Never,
 }
 
-/// The rule of a table whose rows have a `decision_id`.
+/// Rule of a table whose rows have a `decision_id`.
+// A macro, because a constant's text can only be composed from literals.
 macro_rules! with_decision {
     ($table:ident) => {
         $crate::table::RetentionRule::WithDecision(concat!(

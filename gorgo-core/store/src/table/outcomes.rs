@@ -13,6 +13,7 @@ use gorgo_routing::model::{OutcomeRecord, Record};
 pub(super) const TABLE: Table = Table {
     name: "outcomes",
     retention: with_decision!(outcomes),
+    // Outcomes have no absolute time but that in the decision's id.
     loss: |record| row(record).map(|row| Loss::at(moment_of(row.decision), 1)),
     write,
     #[cfg(test)]
@@ -50,6 +51,7 @@ fn row(record: &Record) -> Option<&OutcomeRecord> {
 }
 
 fn write(batch: &Batch<'_>, to: &mut Statements) {
+    // The route of the record is for metrics only: the decision's row has path and replica.
     to.insert(&INSERT, batch.records.iter().filter_map(row), |to, row| {
         to.int("decision_id", row.decision.0);
         to.maybe("status", row.status);
@@ -64,6 +66,7 @@ fn write(batch: &Batch<'_>, to: &mut Statements) {
         to.maybe("completion_tokens", row.completion_tokens);
         to.maybe("predicted_ttft_us", row.predicted_ttft_us);
         to.maybe("predicted_cached_tokens", row.predicted_cached_tokens);
+        // All NULL if the answer had no gaps to count.
         for (place, column) in ITL.iter().enumerate() {
             to.maybe(column, row.itl_counts.map(|counts| counts[place]));
         }

@@ -1,4 +1,4 @@
-//! `probes`: a row per round trip that was measured or lost.
+//! `probes`: a row per probe, with its round trip, or lost.
 
 #[cfg(test)]
 use super::sample::*;
@@ -31,6 +31,7 @@ fn write(batch: &Batch<'_>, to: &mut Statements) {
         to.maybe("replica_id", batch.numbers.replica(row.replica));
         to.int("at_us", row.at.micros());
         to.maybe("rtt_us", row.rtt_us);
+        // Redundant with NULL, so that queries can sum it.
         to.int("lost", row.rtt_us.is_none());
     });
 }

@@ -34,6 +34,7 @@ fn write(batch: &Batch<'_>, to: &mut Statements) {
         to.maybe("replica_id", batch.numbers.replica(row.replica));
         to.code("kind", Some(row.kind));
         to.int("at_us", row.at.micros());
+        // Exact, not in thousandths: a rate of 0.02 ms per token would keep two digits only.
         to.real("value", row.value);
         to.real("low", row.low);
         to.real("high", row.high);

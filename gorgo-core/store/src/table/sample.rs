@@ -1,4 +1,4 @@
-//! What the samples of all tables are made of: numbers that the test run knows, and values that the database can hold.
+//! Generators for the samples of all tables: numbers that the test run knows, and values that the database can store.
 
 pub(crate) use proptest::collection::vec;
 pub(crate) use proptest::option;
@@ -7,12 +7,12 @@ pub(crate) use proptest::sample::{select, subsequence};
 
 use gorgo_routing::model::{At, DecisionId, PolicyBuildId, ReplicaId};
 
-/// Counts that the database can hold: 63 bits.
+/// Counts that the database can store: 63 bits.
 pub(crate) fn count() -> impl Strategy<Value = u64> {
     0..=i64::MAX.cast_unsigned()
 }
 
-/// Moments that the database can hold.
+/// Times that the database can store.
 pub(crate) fn at() -> impl Strategy<Value = At> {
     count().prop_map(At)
 }
@@ -26,7 +26,7 @@ pub(crate) fn replica() -> impl Strategy<Value = ReplicaId> {
     (0..3_u16).prop_map(ReplicaId)
 }
 
-/// One of its two policies.
+/// One of the two policies of the test run.
 pub(crate) fn policy() -> impl Strategy<Value = PolicyBuildId> {
     (0..2_u16).prop_map(PolicyBuildId)
 }

@@ -1,4 +1,4 @@
-//! `scrapes`: a row per reading of an engine's metrics page.
+//! `scrapes`: a row per scrape of an engine's metrics page.
 
 #[cfg(test)]
 use super::sample::*;
@@ -32,6 +32,7 @@ fn write(batch: &Batch<'_>, to: &mut Statements) {
         to.maybe("replica_id", batch.numbers.replica(row.replica));
         to.int("at_us", row.at.micros());
         to.int("ok", row.ok);
+        // A page that could not be read leaves all figures NULL: unknown is not zero.
         to.count("running", row.running);
         to.count("waiting", row.waiting);
         to.count("kv_used_tokens", row.kv_used_tokens);

@@ -1,4 +1,4 @@
-//! `shadows`: a row per policy that watched a decision.
+//! `shadows`: a row per shadow policy and decision.
 
 use super::{Table, with_decision};
 use crate::write::batch::Batch;
@@ -9,6 +9,7 @@ use gorgo_routing::model::{DecisionId, Record, ShadowRecord};
 pub(super) const TABLE: Table = Table {
     name: "shadows",
     retention: with_decision!(shadows),
+    // Shadows travel in the decision's record, and are lost with it.
     loss: |record| match record {
         Record::Decision(decision) => Some(Loss::at(decision.received.micros(), decision.shadows.len())),
         _ => None,

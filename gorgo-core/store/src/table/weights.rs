@@ -1,4 +1,4 @@
-//! `weights`: a row per term and generation that a policy decided with.
+//! `weights`: a row per term and generation of weights that a policy used.
 
 #[cfg(test)]
 use super::sample::*;
@@ -12,7 +12,7 @@ use gorgo_routing::model::{Generation, WeightRecord};
 
 pub(super) const TABLE: Table = Table {
     name: "weights",
-    // A minute before the oldest decision that is kept; the minute covers a decision under way.
+    // A minute before the oldest decision that stays: the minute covers decisions in progress when the weights ended.
     retention: RetentionRule::OnceEnded("DELETE FROM weights WHERE to_us < ?1 - 60000000"),
     loss: |record| match record {
         Record::Weights(weights) => Some(Loss::at(weights.at.micros(), weights.values.len())),
@@ -25,11 +25,12 @@ pub(super) const TABLE: Table = Table {
 
 pub(crate) const INSERT: Insert = insert!(weights(run_id, policy_id, generation_id, slot, from_us, value));
 
-/// Ends the weights of a policy that were valid so far.
+/// Ends the weights of a policy that are valid so far. `from_us < ?1`: never those that begin at the same time.
 pub(crate) const CLOSE: &str =
     "UPDATE weights SET to_us = ?1 WHERE run_id = ?2 AND policy_id = ?3 AND to_us IS NULL AND from_us < ?1";
 
 fn write(batch: &Batch<'_>, to: &mut Statements) {
+    // One by one, in order: two generations in one batch must each end the one before.
     for record in batch.records {
         let Record::Weights(weights) = record else { continue };
         let (run, policy, from_us) = (batch.numbers.run(), batch.numbers.policy(weights.policy), weights.at.micros());
@@ -49,7 +50,7 @@ fn write(batch: &Batch<'_>, to: &mut Statements) {
     }
 }
 
-/// Of a later generation than the one that the run began with.
+/// Generates weights of a later generation than the one that the run began with.
 #[cfg(test)]
 fn sample() -> BoxedStrategy<Record> {
     let record = |(policy, at, generation, values)| {

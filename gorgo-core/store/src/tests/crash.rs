@@ -1,5 +1,5 @@
-//! A router that is killed leaves the file and its log as they are at that moment: copies of both, taken while the
-//! writer runs, are what the next start finds.
+//! A killed router leaves the file and its log as they are at that moment. Copies of both, taken while the writer runs,
+//! stand in for that state.
 
 use std::fs;
 use std::path::Path;
@@ -49,7 +49,7 @@ async fn a_killed_run_is_whole_and_visible() {
     assert_eq!(open_weights, 0, "the next run ends the weights of a killed one");
 }
 
-/// Wherever the log breaks off, what is left is whole batches.
+/// At whatever byte the log ends, only complete batches remain.
 #[tokio::test]
 async fn a_torn_log_loses_whole_batches_only() {
     let bench = Bench::new();

@@ -1,4 +1,4 @@
-//! Tests of the store: each file says of what. Here are the hand-made history and the harness that they share.
+//! Tests of the store, and the hand-made history and the harness that they share.
 
 mod crash;
 mod opening;
@@ -35,7 +35,7 @@ use gorgo_routing::model::{
 };
 use gorgo_routing::model::{HoldEnd, HoldRecord};
 
-/// The way of requests whose outcomes are stored; not stored itself.
+/// Route of requests whose outcomes are stored; the route itself is not stored.
 const ROUTE: Route = Route { path: ApiPath::ChatCompletions, replica: None };
 /// 2026-11-30T03:12:05Z.
 const START: At = At(1_796_008_325_000_000);
@@ -48,7 +48,7 @@ impl Clock for Fixed {
     }
 }
 
-/// The id of the `n`th decision, one per millisecond.
+/// Id of the `n`th decision, one per millisecond.
 fn id(n: u32) -> DecisionId {
     DecisionId((i64::try_from(START.0 / 1_000).unwrap() + i64::from(n)) << 20)
 }
@@ -290,7 +290,7 @@ fn began(generation: u64) -> GenerationRecord {
     }
 }
 
-/// A generation that began and was rejected, the next one, which runs, and two alarms, one of them over.
+/// A generation that began and was rejected, the next one, which is running, and two alarms, one of them over.
 fn generation() -> Vec<Record> {
     let score = |arm, value, samples| ScoreRecord {
         arm,
@@ -323,7 +323,7 @@ fn generation() -> Vec<Record> {
     records
 }
 
-/// A database of its own folder, and what the writer told.
+/// A database in a separate folder, and the troubles that its writer reported.
 struct Bench {
     folder: TempDir,
     settings: config::Store,
@@ -332,7 +332,7 @@ struct Bench {
     tracker: TaskTracker,
 }
 
-/// What the writer told, and the news that it told something.
+/// Troubles that the writer reported, and a notification of each.
 #[derive(Default)]
 struct Told {
     all: Mutex<Vec<Trouble>>,
@@ -361,7 +361,7 @@ impl Bench {
         store.begin_run(run, &self.settings, Arc::new(Fixed(self.now)), trouble).await.unwrap()
     }
 
-    /// A writer that waits for nothing: neither for another process's lock nor long between two attempts.
+    /// Begins a run with a writer that waits neither for another process's lock nor long between two attempts.
     async fn begin_impatient(&self) -> (Sink, Writer) {
         let (sink, mut writer) = self.begin(&run_info()).await;
         sqlx::query("PRAGMA busy_timeout = 0").execute(&mut writer.connection).await.unwrap();
@@ -369,19 +369,19 @@ impl Bench {
         (sink, writer)
     }
 
-    /// Returns when the writer told something that fits.
+    /// Returns when the writer has reported a trouble that fits.
     async fn hears(&self, fits: impl Fn(&Trouble) -> bool) {
         while !self.told.all.lock().iter().any(&fits) {
             self.told.news.notified().await;
         }
     }
 
-    /// Everything the writer told so far.
+    /// Troubles that the writer reported so far.
     fn told(&self) -> Vec<Trouble> {
         self.told.all.lock().clone()
     }
 
-    /// A writer that runs.
+    /// Starts a writer.
     async fn start(&self) -> Sink {
         let (sink, writer) = self.begin(&run_info()).await;
         self.spawn(writer);
@@ -392,7 +392,7 @@ impl Bench {
         self.tracker.spawn(writer.run());
     }
 
-    /// Writes `records` in a run of their own.
+    /// Writes `records` in a separate run.
     async fn write(&self, records: impl IntoIterator<Item = Record>) {
         let sink = self.start().await;
         for record in records {
@@ -411,7 +411,7 @@ impl Bench {
     }
 }
 
-/// Another process's connection, as a shell has it.
+/// A connection like that of a shell in another process.
 async fn connect(path: &Path) -> SqliteConnection {
     SqliteConnectOptions::new().filename(path).foreign_keys(false).connect().await.unwrap()
 }

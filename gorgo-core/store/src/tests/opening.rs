@@ -1,4 +1,4 @@
-//! Whatever the file is: used, migrated, or refused with a message that names it, and never destroyed.
+//! Opening any file: it is used, migrated, or refused with a message that names it, and never destroyed.
 
 use std::fs;
 
@@ -114,7 +114,7 @@ async fn a_reader_refuses_what_is_not_there_or_not_ready() {
     assert!(matches!(error, StoreError::Older { found: 0, .. }), "{error}");
 }
 
-/// An empty file is a new one; a file of before keeps its rows, its secret and its numbers.
+/// An empty file counts as new; an existing database keeps its rows, its secret and its numbers.
 #[tokio::test]
 async fn a_file_of_before_goes_on() {
     let bench = Bench::new();
@@ -151,7 +151,7 @@ async fn a_file_of_before_goes_on() {
     assert_eq!(names, ["ap-seoul", "eu-frankfurt", "us-ashburn"], "in the order of the decision");
 }
 
-/// Two databases share no secret.
+/// Each database has its own secret.
 #[tokio::test]
 async fn secrets_differ() {
     let (one, other) = (Bench::new(), Bench::new());

@@ -1,4 +1,4 @@
-//! A slow, locked or full disk: requests never wait, memory is bounded, and what is lost is counted.
+//! A slow, locked or full disk: requests never wait, memory is bounded, and lost rows are counted.
 
 use super::{Bench, at, decision, outcome, run_info, table};
 use crate::{StoreError, Trouble};
@@ -58,7 +58,7 @@ async fn a_lock_held_elsewhere_only_delays() {
     for n in 40..150 {
         sink.record(boxed(n));
     }
-    assert_eq!(sink.queued_decisions(), 100, "what the writer holds counts too");
+    assert_eq!(sink.queued_decisions(), 100, "records that the writer has taken count too");
     sqlx::query("ROLLBACK").execute(&mut shell).await.unwrap();
     sink.flush().await.unwrap();
     assert_eq!(bench.number("SELECT count(*) FROM decisions").await, 100);
@@ -73,7 +73,7 @@ async fn a_lock_held_elsewhere_only_delays() {
     assert_eq!(bench.number("SELECT count(*) FROM runs WHERE ended_at_us IS NOT NULL").await, 1);
 }
 
-/// A full disk at the end of a run: it is tried some times, then said; what was written before is whole.
+/// A full disk at the end of a run: the write is retried a few times, then reported; earlier rows are intact.
 #[tokio::test]
 async fn a_full_disk_at_the_end_is_told() {
     let bench = Bench::new();
@@ -96,7 +96,7 @@ async fn a_full_disk_at_the_end_is_told() {
     assert!(matches!(sink.flush().await, Err(StoreError::Ended)));
 }
 
-/// A row that the schema refuses does not take its batch with it.
+/// A row that the schema refuses does not prevent the rest of its batch from being written.
 #[tokio::test]
 async fn a_refused_row_is_counted() {
     let bench = Bench::new();
@@ -106,7 +106,7 @@ async fn a_refused_row_is_counted() {
     assert!(matches!(bench.told()[..], [Trouble::Lost { rows: 4, .. }]), "{:?}", bench.told());
 }
 
-/// A loss is told once, not with each batch, and again when it comes back after a whole batch.
+/// A loss is reported once, not with each batch, and again when it recurs after a complete batch.
 #[tokio::test]
 async fn a_lasting_loss_is_told_once() {
     let bench = Bench::new();
@@ -134,7 +134,7 @@ async fn a_full_batch_wakes_the_writer() {
     assert_eq!(bench.number("SELECT count(*) FROM decisions").await, 5);
 }
 
-/// Without a call to finish, the last sink to go flushes; only the run's end is missing.
+/// Without a call to `finish`, dropping the last sink flushes; only the run's end is missing.
 #[tokio::test]
 async fn dropping_every_sink_flushes() {
     let bench = Bench::new();

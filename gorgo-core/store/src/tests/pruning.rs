@@ -1,4 +1,4 @@
-//! The newest rows stay, with all that hangs on them; older ones go, in small steps, and so does the space.
+//! The newest decisions stay, with the rows that belong to them; older ones go in small steps, and space is freed.
 
 use super::{Bench, START, at, attempt, decision, id, outcome, run_info};
 use crate::Trouble;
@@ -31,7 +31,7 @@ fn patient() -> Bench {
     bench
 }
 
-/// Rows left in each table that is pruned.
+/// Number of rows left in each table that is pruned.
 async fn counts(bench: &Bench) -> [i64; 6] {
     [
         bench.number("SELECT count(*) FROM decisions").await,
@@ -117,7 +117,7 @@ async fn the_file_stays_below_its_limit() {
     assert!(file <= 3 << 20, "{file}");
 }
 
-/// A reader that stays open makes the log grow: that is told, and mended once it is gone.
+/// A reader that stays open makes the log grow: that is reported once, and the log truncated afterwards.
 #[tokio::test]
 async fn the_log_is_cut_back_when_its_reader_is_gone() {
     let bench = patient();

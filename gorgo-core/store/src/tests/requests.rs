@@ -1,4 +1,4 @@
-//! Requests of a history in one row each, and the trace that is made of them.
+//! Requests of a history in one row each, and the trace that is made from them.
 
 use super::{Bench, at, decision, history, id, outcome};
 use crate::{Fallbacks, Reader, StoredRequest};
@@ -78,7 +78,7 @@ async fn a_decision_whose_outcome_was_lost_is_still_an_arrival() {
     assert_eq!((found[0].e2e_us, found[0].completion_tokens, found[0].prompt_tokens), (None, None, 1_000));
 }
 
-/// Lengths, times and shared prefixes go from the database through a trace file and come out as they were.
+/// Lengths, times and shared prefixes go from the database through a trace file and come out unchanged.
 #[tokio::test]
 async fn a_history_becomes_a_trace_with_the_same_lengths_and_shared_tokens() {
     // Prompt tokens, parent and tokens shared with it, answer.

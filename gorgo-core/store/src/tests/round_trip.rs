@@ -1,4 +1,4 @@
-//! What goes in comes out: any decision, attempt and outcome is read back equal, whatever its values.
+//! Round trip: any decision, attempt and outcome is read back equal, whatever its values.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ use gorgo_routing::model::{
     ReplicaId, ShadowRecord,
 };
 
-/// A request: its decision, an attempt and its outcome, whose ids are given later.
+/// A request: its decision, an attempt and its outcome, whose ids are assigned later.
 fn request() -> impl Strategy<Value = (DecisionRecord, AttemptRecord, OutcomeRecord)> {
     let sample = |name| (TABLES.iter().find(|table| table.name == name).unwrap().checks.sample)();
     let decision = sample("decisions").prop_map(|record| match record {
@@ -40,7 +40,7 @@ fn policy(name: &str) -> PolicyBuildId {
     PolicyBuildId(u16::from(name == "wide"))
 }
 
-/// The record that a stored decision came from.
+/// Returns the record that a stored decision came from.
 fn decision_again(stored: StoredDecision) -> DecisionRecord {
     let candidate = |row: crate::StoredCandidate| CandidateRecord {
         replica: replica(&row.replica),
@@ -149,7 +149,7 @@ proptest! {
     }
 }
 
-/// The weights a decision was made with come back bit for bit, also after a new generation.
+/// The weights of a decision are read back bit for bit, even after a new generation.
 #[tokio::test]
 async fn weights_come_back_exactly() {
     let bench = Bench::new();

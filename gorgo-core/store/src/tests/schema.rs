@@ -30,7 +30,7 @@ async fn code_tables_say_what_the_program_means() {
     assert_eq!(<ApiPath as Code>::of(-1), None);
 }
 
-/// Table or view → its columns, as the dictionary has them: `### name`, then a table whose first cell names columns.
+/// Table or view → its columns, as the dictionary lists them: `### name`, then a table whose first cell names columns.
 pub(super) fn dictionary() -> BTreeMap<String, BTreeSet<String>> {
     let mut named = BTreeMap::new();
     let mut current = None;
@@ -100,7 +100,7 @@ async fn views_show_a_small_history() {
     settings.bind(|| insta::assert_snapshot!(shown.join("\n\n")));
 }
 
-/// What an on-call engineer asks first must not read the whole history.
+/// The queries that an on-call engineer runs first must not read the whole history.
 #[tokio::test]
 async fn a_span_of_time_is_found_by_key() {
     let mut connection = migrated().await;

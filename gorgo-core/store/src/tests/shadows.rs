@@ -1,9 +1,9 @@
-//! What policies that watch would have been worth, by the probabilities that were stored.
+//! Estimated scores of shadow policies, from stored probabilities.
 
 use super::*;
 
-/// Requests that chance sent to two replicas evenly; the first answers in 100 ms, the second in 300. One watching policy
-/// always takes the first, another one what was taken.
+/// Requests sent to two replicas at random, evenly; the first answers in 100 ms, the second in 300. One shadow policy
+/// always takes the first, another one the replica that was chosen.
 fn records(propensity: f64) -> Vec<Record> {
     let mut records = Vec::new();
     for n in 0..8_u32 {

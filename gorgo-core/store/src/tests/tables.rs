@@ -1,4 +1,4 @@
-//! What is promised of every table of [`TABLES`]: a new one is held to it by its line there.
+//! Checks of everything that holds for all tables of [`TABLES`]; a new table is checked by adding its line there.
 
 use std::collections::BTreeSet;
 
@@ -17,18 +17,18 @@ use crate::write::statement::{Cell, Statements};
 use crate::write::writer::Writer;
 use gorgo_routing::model::Record;
 
-/// Tables that are written where numbers are given and runs begin, not by batches.
+/// Tables that are written where numbers are assigned and runs begin, not by batches.
 const OTHER_TABLES: [&str; 9] =
     ["meta", "configs", "replicas", "models", "constraints", "policies", "terms", "runs", "sqlite_sequence"];
-/// Records of each table.
+/// Generates records of each table.
 const CASES: u32 = 48;
 
-/// The columns that INSERTs fill.
+/// Columns that INSERTs fill.
 fn inserted(table: &Table) -> BTreeSet<&'static str> {
     table.checks.inserts.iter().flat_map(|insert| insert.columns).copied().collect()
 }
 
-/// The INSERT that names every column that rows have.
+/// INSERT that names every column that rows have.
 fn columns(table: &Table) -> &'static [&'static str] {
     table.checks.inserts.iter().map(|insert| insert.columns).max_by_key(|columns| columns.len()).unwrap()
 }
@@ -40,7 +40,7 @@ fn samples(table: &Table) -> Vec<Record> {
     (0..CASES).map(|_| sample.new_tree(&mut runner).unwrap().current()).collect()
 }
 
-/// The rows of a table, in the columns that its INSERTs fill.
+/// Rows of a table, in the columns that its INSERTs fill.
 async fn stored(connection: &mut SqliteConnection, table: &Table) -> Vec<Vec<Cell>> {
     let query = format!("SELECT {} FROM {}", columns(table).join(", "), table.name);
     let rows = sqlx::query(AssertSqlSafe(query)).fetch_all(connection).await.unwrap();
@@ -57,7 +57,7 @@ async fn stored(connection: &mut SqliteConnection, table: &Table) -> Vec<Vec<Cel
     rows.iter().map(|row| (0..row.len()).map(|place| cell(row, place)).collect()).collect()
 }
 
-/// Writes records as the writer does, without its transaction; returns the rows that were to be in `table`.
+/// Writes records as the writer does, without its transaction; returns the rows that should be in `table`.
 async fn write(writer: &mut Writer, table: &Table, records: &[Record], losses: &Losses) -> Vec<Vec<Cell>> {
     writer.numbers.learn_names(&mut writer.connection, records).await.unwrap();
     let mut statements = Statements::default();
@@ -88,7 +88,7 @@ async fn run(writer: &mut Writer, text: &'static str) {
     sqlx::query(text).execute(&mut writer.connection).await.unwrap();
 }
 
-/// The texts of every table prepare, and name exactly the columns that its migrations made.
+/// The texts of every table can be prepared, and name exactly the columns that its migrations created.
 #[tokio::test]
 async fn inserts_fill_the_columns_of_the_schema() {
     let mut connection = migrated().await;
@@ -120,8 +120,8 @@ async fn inserts_fill_the_columns_of_the_schema() {
     }
 }
 
-/// What is bound is what is found, column by column, for any record; and what the queue, the losses and the writer count
-/// is the same.
+/// For any record, the bound values are found in the database, column by column; and queue, losses and writer count the
+/// same number of rows.
 #[tokio::test]
 async fn any_record_comes_back_as_its_rows() {
     let bench = Bench::new();
@@ -156,7 +156,7 @@ async fn any_record_comes_back_as_its_rows() {
     }
 }
 
-/// Whatever has a rule goes by it, all of it; whatever has none stays.
+/// Rows of tables with a rule are deleted by it, all of them; rows of tables without one stay.
 #[tokio::test]
 async fn retention_covers_every_table() {
     let bench = Bench::new();
@@ -186,14 +186,14 @@ async fn retention_covers_every_table() {
     }
 }
 
-/// A table that nobody writes, or that nobody describes, is an oversight.
+/// Every table of the schema is written and described.
 #[tokio::test]
 async fn every_table_of_the_schema_is_written_and_described() {
     let mut connection = migrated().await;
     let query = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE '\\_%' ESCAPE '\\'";
     let schema: Vec<String> = sqlx::query_scalar(query).fetch_all(&mut connection).await.unwrap();
     let names: BTreeSet<&str> = TABLES.iter().map(|table| table.name).collect();
-    assert_eq!(names.len(), TABLES.len(), "each table stands once in `TABLES`");
+    assert_eq!(names.len(), TABLES.len(), "each table is listed once in `TABLES`");
     let codes: BTreeSet<&str> = CODE_TABLES.iter().map(|(table, ..)| *table).collect();
     for table in &schema {
         let known = names.contains(table.as_str()) || codes.contains(table.as_str());

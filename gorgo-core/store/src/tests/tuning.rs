@@ -1,4 +1,4 @@
-//! What a tuner goes on from after a restart.
+//! The state from which a tuner continues after a restart.
 
 use super::{Bench, generation, history};
 use crate::LastTuning;
@@ -22,8 +22,8 @@ async fn tune_the_newest_state_and_the_highest_number_come_back_and_open_generat
     assert_eq!(bench.number("SELECT count(*) FROM alarms WHERE to_us IS NULL").await, 0);
 }
 
-/// Every statistic of every generation follows from the decisions it is of, by the dictionary's own query; on the
-/// history of a simulated run in which a replica goes down, so that some requests fail.
+/// The data dictionary's query computes every statistic of every generation again from its decisions; on the history of
+/// a simulated run in which a replica goes down, so that some requests fail.
 #[tokio::test]
 async fn tune_scores_follow_from_their_decisions_by_one_query() {
     use sqlx::Row;
@@ -67,7 +67,7 @@ async fn tune_scores_follow_from_their_decisions_by_one_query() {
     }
 }
 
-/// The records of a simulated run of the paper's policy, tuned for `objective`, and what they are of.
+/// Records of a simulated run of the paper's policy, tuned for `objective`, and a description of the run.
 fn simulated(objective: &str) -> (crate::RunInfo, Vec<gorgo_routing::model::Record>) {
     use gorgo_lab::sim::world::{BEGINNING, Chooser, Scenario, Setup, Workload, members, simulate_recorded};
     use gorgo_lab::trace::{Shape, read, shape};
@@ -128,7 +128,7 @@ fn simulated(objective: &str) -> (crate::RunInfo, Vec<gorgo_routing::model::Reco
     let workload = Workload::new(shape(read(trace.as_bytes(), None).unwrap(), &Shape::default()));
     let mut storm = String::new();
     for at_s in [120, 260, 400, 540, 680] {
-        // Short: whoever is there fails, and no probe takes the replica down, which would cut the trial.
+        // Short: running requests fail, but no probe marks the replica as down, which would cut the trial.
         storm += &format!("[[fault]]\nat_s = {at_s}\nreplica = \"near\"\nkind = \"restart\"\n");
     }
     let scenario = Scenario::parse(&storm, &["near", "middle", "far"], &["tuned"]).unwrap();

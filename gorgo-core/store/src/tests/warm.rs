@@ -1,4 +1,4 @@
-//! What a restart goes on from: one row per replica, the newest, and only of replicas that are asked for.
+//! The state that a restart continues from: one row per replica, the newest, and only of replicas in the fleet.
 
 use super::{Bench, at, run_info};
 use crate::{StoredIndex, StoredLearning, StoredProbe};

@@ -1,4 +1,4 @@
-//! What was learned, for other machines.
+//! Learned weights and rates, read for other machines.
 
 use super::*;
 use crate::Reader;

@@ -9,24 +9,24 @@ use crate::sql;
 use crate::table::TABLES;
 use gorgo_routing::model::Record;
 
-/// What tables make rows of.
+/// Input from which tables make rows.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Batch<'r> {
     pub(crate) records: &'r [Record],
-    /// Rows that were lost since the last batch.
+    /// Rows lost since the last batch.
     pub(crate) losses: &'r Losses,
     pub(crate) numbers: &'r Numbers,
 }
 
-/// Rows of a table that SQLite did not take.
+/// Rows of a table that SQLite did not insert.
 struct Missing {
-    /// Place in [`TABLES`].
+    /// Index in [`TABLES`].
     table: usize,
     rows: u64,
 }
 
-/// Writes all records and the losses, or nothing. Returns the rows that SQLite refused one by one: a number twice, or a
-/// row that breaks a rule of the schema.
+/// Writes all records and the losses, or nothing. Returns the rows that SQLite ignored one by one: rows with a key that
+/// exists already, or that break a rule of the schema.
 pub(crate) async fn write(
     connection: &mut SqliteConnection,
     numbers: &mut Numbers,
@@ -42,7 +42,7 @@ pub(crate) async fn write(
     match written {
         Ok(missing) => Ok(refused(records, &missing)),
         Err(cause) => {
-            // Where SQLite has rolled back by itself this fails, which is fine.
+            // Fails if SQLite has already rolled back by itself, as it does on some errors: nothing is left to do then.
             let _ = sqlx::query(sql::ROLLBACK).execute(&mut *connection).await;
             Err(cause)
         }
@@ -51,6 +51,7 @@ pub(crate) async fn write(
 
 async fn write_tables(connection: &mut SqliteConnection, batch: &Batch<'_>) -> Result<Vec<Missing>, sqlx::Error> {
     let mut missing = Vec::new();
+    // Table by table, so that rows of many records share a statement.
     for (place, table) in TABLES.iter().enumerate() {
         let mut statements = Statements::default();
         (table.write)(batch, &mut statements);
@@ -58,6 +59,7 @@ async fn write_tables(connection: &mut SqliteConnection, batch: &Batch<'_>) -> R
         for statement in statements.0 {
             let wanted = u64::try_from(statement.rows).unwrap_or(u64::MAX);
             let (text, arguments) = statement.parts()?;
+            // `INSERT OR IGNORE` reports skipped rows only by the count.
             let taken = sqlx::query_with(text, arguments).execute(&mut *connection).await?.rows_affected();
             rows += wanted.saturating_sub(taken);
         }
@@ -68,7 +70,7 @@ async fn write_tables(connection: &mut SqliteConnection, batch: &Batch<'_>) -> R
     Ok(missing)
 }
 
-/// The rows that were given and not taken, with the moments between which the batch lies.
+/// Turns missing rows into losses. SQLite does not say which it skipped, so each spans the batch's time.
 fn refused(records: &[Record], missing: &[Missing]) -> Losses {
     let mut refused = Losses::default();
     if missing.is_empty() {

@@ -1,9 +1,9 @@
-//! What could not be written: per table how many rows, and between which moments. Becomes rows of `gaps`.
+//! Rows that could not be written: their number per table, times of the first and the last. Become rows of `gaps`.
 
 use crate::table::TABLES;
 use gorgo_routing::model::{DecisionId, Record};
 
-/// Rows lost of one table, and the moments of the first and the last, µs since the epoch.
+/// Number of lost rows of one table, and times of the first and the last, µs since the epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Loss {
     pub(crate) rows: u64,
@@ -12,14 +12,14 @@ pub(crate) struct Loss {
 }
 
 impl Loss {
-    /// Rows of one moment.
+    /// Loss of rows that share one time.
     pub(crate) fn at(at_us: i64, rows: usize) -> Self {
         Self { rows: u64::try_from(rows).unwrap_or(u64::MAX), from_us: at_us, to_us: at_us }
     }
 }
 
-/// Losses of all tables since they were last written down, by place in [`TABLES`]. Empty until there is one, so that
-/// taking the losses of a batch that lost nothing copies nothing.
+/// Losses of all tables since they were last written, by index in [`TABLES`]. Empty until there is one, so that taking
+/// the losses of a batch that lost nothing copies nothing.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Losses(Vec<Option<Loss>>);
 
@@ -31,6 +31,7 @@ impl Losses {
         if self.0.is_empty() {
             self.0.resize(TABLES.len(), None);
         }
+        // One row of `gaps` per table and batch, however many records were dropped: the time span grows instead.
         let slot = &mut self.0[table];
         *slot = Some(slot.map_or(loss, |known| Loss {
             rows: known.rows + loss.rows,
@@ -53,7 +54,7 @@ impl Losses {
         }
     }
 
-    /// Place in [`TABLES`], and what was lost there.
+    /// Iterates over index in [`TABLES`] and loss.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, Loss)> + '_ {
         self.0.iter().enumerate().filter_map(|(place, loss)| Some((place, (*loss)?)))
     }
@@ -62,13 +63,14 @@ impl Losses {
         self.iter().next().is_none()
     }
 
-    /// All rows of all tables.
+    /// Number of lost rows of all tables.
     pub(crate) fn rows(&self) -> u64 {
         self.iter().map(|(_, loss)| loss.rows).sum()
     }
 }
 
-/// The moment in a decision's id, µs since the epoch: what is known of when its attempts and its outcome were.
+/// Time in a decision's id, µs since the epoch; attempts and outcomes have no other absolute time.
 pub(crate) fn moment_of(decision: DecisionId) -> i64 {
+    // Ids are milliseconds × 2^20 + a counter.
     (decision.0 >> 20).saturating_mul(1_000)
 }

@@ -1,4 +1,4 @@
-//! The numbers under which the parts of a run are stored: rows hold them instead of names.
+//! The numbers under which the parts of a run are stored; rows contain them instead of names.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use crate::open::run::Ids;
 use crate::sql;
 use gorgo_routing::model::{PolicyBuildId, Record, ReplicaId};
 
-/// All numbers that rows may need.
+/// All numbers that rows may refer to.
 #[derive(Debug)]
 pub(crate) struct Numbers {
-    /// Those that were given when the run began or a policy came.
+    /// Numbers assigned when the run began or a policy was loaded.
     pub(crate) ids: Ids,
     models: Names,
     constraints: Names,
@@ -27,27 +27,28 @@ impl Numbers {
         self.ids.run
     }
 
-    /// `None` for a replica that the run did not begin with.
+    /// Number of a replica; `None` if the run did not begin with it.
     pub(crate) fn replica(&self, replica: ReplicaId) -> Option<i64> {
         self.ids.replica(replica)
     }
 
-    /// `None` for a policy that has no number yet.
+    /// Number of a policy; `None` if it has none yet.
     pub(crate) fn policy(&self, policy: PolicyBuildId) -> Option<i64> {
         self.ids.policy(policy)
     }
 
-    /// `None` for a model whose name was one too many.
+    /// Number of a model; `None` if its name came after the limit of names.
     pub(crate) fn model(&self, name: Option<&Arc<str>>) -> Option<i64> {
         name.and_then(|name| self.models.id(name))
     }
 
-    /// `None` likewise.
+    /// Number of a constraint; `None` likewise.
     pub(crate) fn constraint(&self, name: Option<&Arc<str>>) -> Option<i64> {
         name.and_then(|name| self.constraints.id(name))
     }
 
-    /// Gives the batch's new names their numbers. Outside the batch's transaction, so that a rollback takes none back.
+    /// Assigns numbers to new names of a batch. Outside the batch's transaction, so that a rollback cannot revoke a
+    /// number that `known` keeps.
     pub(crate) async fn learn_names(
         &mut self,
         connection: &mut SqliteConnection,
@@ -61,6 +62,7 @@ impl Numbers {
                     }
                     &decision.candidates
                 }
+                // Candidates of later attempts may be excluded by a constraint that excluded nobody before.
                 Record::Candidates { rows, .. } => rows,
                 _ => continue,
             };
@@ -72,12 +74,13 @@ impl Numbers {
     }
 }
 
-/// Most different names that a run writes of one list, and the longest one, bytes: clients choose model names, and a
-/// client that invents them must not fill the disk.
+/// Limit of different names that a run writes to one list. Clients choose model names, and a client that invents them
+/// must not fill the disk.
 const MAX_NAMES: usize = 10_000;
+/// Length to which a name is cut, bytes; for the same reason.
 const MAX_NAME_BYTES: usize = 200;
 
-/// Names that get their number when they are first seen.
+/// Names that get their number when they first occur.
 #[derive(Debug)]
 struct Names {
     known: HashMap<Arc<str>, i64>,
@@ -94,11 +97,13 @@ impl Names {
         Self { known: HashMap::new(), add: sql::ADD_CONSTRAINT, id: sql::CONSTRAINT_ID }
     }
 
-    /// Makes sure that `name` has a number, unless there are too many names.
+    /// Assigns a number to `name` if it has none, unless there are too many names.
     async fn learn(&mut self, connection: &mut SqliteConnection, name: &Arc<str>) -> Result<(), sqlx::Error> {
+        // Checked first, so that the common case costs one lookup and no statement.
         if self.known.contains_key(name) || self.known.len() >= MAX_NAMES {
             return Ok(());
         }
+        // Names that differ only beyond the limit share a number.
         let stored = &name[..name.floor_char_boundary(MAX_NAME_BYTES)];
         sqlx::query(self.add).bind(stored).execute(&mut *connection).await?;
         let id = sqlx::query_scalar(self.id).bind(stored).fetch_one(&mut *connection).await?;
@@ -106,7 +111,7 @@ impl Names {
         Ok(())
     }
 
-    /// The number of `name`, where it has one.
+    /// Number of `name`, if it has one.
     fn id(&self, name: &str) -> Option<i64> {
         self.known.get(name).copied()
     }

@@ -1,5 +1,5 @@
-//! The bounded queue between requests and the disk. Taking a record is one short lock and one push; where there is no
-//! room the record is dropped and counted. Nobody ever waits here.
+//! The bounded queue between requests and the disk. Taking a record is one short lock and one push; without room the
+//! record is dropped and counted. No caller ever waits here.
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -8,15 +8,15 @@ use super::loss::Losses;
 use gorgo_routing::config;
 use gorgo_routing::model::Record;
 
-/// Rows of any table that may wait per decision that may wait: 3 replicas and one attempt make 6. It bounds memory
-/// where a decision has many candidates, and where probes and scrapes pile up.
+/// Limit of waiting rows, of all tables together, per decision that may wait: 3 replicas and one attempt make 6. It
+/// bounds memory when decisions have many candidates, and when probes and scrapes pile up.
 const ROWS_PER_DECISION: u64 = 8;
 
-/// What waits, and what was lost.
+/// Records that wait, and losses that are not written yet.
 #[derive(Debug)]
 pub(crate) struct Queue {
     state: Mutex<State>,
-    /// Told when enough waits for a batch.
+    /// Notified when enough decisions wait for a batch.
     pub(crate) enough: Notify,
     batch_decisions: u64,
     max_decisions: u64,
@@ -37,7 +37,7 @@ struct State {
     closed: bool,
 }
 
-/// How much a record takes of the bounds: decisions, rows.
+/// Weight of a record against the bounds: decisions, rows.
 fn weight(record: &Record) -> (u64, u64) {
     (u64::from(matches!(record, Record::Decision(_))), record.rows())
 }
@@ -53,15 +53,17 @@ impl Queue {
         }
     }
 
-    /// Takes a record or drops and counts it. New weights are always taken: they are few, and without them the
+    /// Takes a record, or drops and counts it. New weights are always taken: they are few, and without them the
     /// decisions made with them could not be explained.
     pub(crate) fn push(&self, record: Record) {
         let (decisions, rows) = weight(&record);
         let mut state = self.state.lock();
         let room = state.decisions + decisions <= self.max_decisions && state.rows + rows <= self.max_rows;
+        // A closed queue takes nothing at all, not even weights: no write would follow.
         if state.closed || !(room || matches!(record, Record::Weights(_))) {
             state.losses.add_record(&record);
             state.dropped_rows += rows;
+            // Freeing a decision with all its candidates takes a while: not under the lock that every request needs.
             drop(state);
             drop(record);
             return;
@@ -70,6 +72,7 @@ impl Queue {
         state.rows += rows;
         state.waiting_decisions += decisions;
         state.waiting.push(record);
+        // Equal, not at least: one wake-up per batch, even if the writer is slow to come.
         let full_batch = decisions == 1 && state.waiting_decisions == self.batch_decisions;
         drop(state);
         if full_batch {
@@ -77,22 +80,23 @@ impl Queue {
         }
     }
 
-    /// Everything that waits. It keeps counting against the bounds until [`Queue::written`] or [`Queue::lost`].
+    /// Takes all waiting records. They count against the bounds until [`Queue::written`] or [`Queue::lost`].
     pub(crate) fn take(&self) -> Vec<Record> {
         let mut state = self.state.lock();
         state.waiting_decisions = 0;
         std::mem::take(&mut state.waiting)
     }
 
-    /// The records are on disk.
+    /// Releases the room of records that are on disk.
     pub(crate) fn written(&self, records: &[Record]) {
+        // Summed before the lock is taken: a batch has hundreds of records.
         let (decisions, rows) = records.iter().map(weight).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
         let mut state = self.state.lock();
         state.decisions -= decisions;
         state.rows -= rows;
     }
 
-    /// The records will never be on disk.
+    /// Releases the room of records that will never be on disk, and counts their rows as lost.
     pub(crate) fn lost(&self, records: &[Record]) {
         self.written(records);
         let mut losses = Losses::default();
@@ -109,22 +113,22 @@ impl Queue {
         state.losses.merge(losses);
     }
 
-    /// The losses that stand nowhere yet, to be written down.
+    /// Takes the losses that are not written yet.
     pub(crate) fn take_losses(&self) -> Losses {
         std::mem::take(&mut self.state.lock().losses)
     }
 
-    /// The losses could not be written down; they stay counted once.
+    /// Returns losses that could not be written. Their rows are already in `dropped_rows`.
     pub(crate) fn return_losses(&self, losses: &Losses) {
         self.state.lock().losses.merge(losses);
     }
 
-    /// From now on everything is dropped.
+    /// Closes the queue: from now on every record is dropped.
     pub(crate) fn close(&self) {
         self.state.lock().closed = true;
     }
 
-    /// Decisions and rows that wait, and rows dropped since the start.
+    /// Numbers of waiting decisions, of waiting rows, and of rows dropped since the start.
     pub(crate) fn depth(&self) -> (u64, u64, u64) {
         let state = self.state.lock();
         (state.decisions, state.rows, state.dropped_rows)

@@ -1,4 +1,4 @@
-//! The store as the rest of the router sees it: records go in without waiting, and a few figures come out.
+//! The store as seen by the rest of the router: records go in without waiting, and a few figures come out.
 
 use std::sync::Arc;
 
@@ -9,43 +9,43 @@ use crate::{PolicyInfo, StoreError};
 use gorgo_observe::Listener;
 use gorgo_routing::model::{At, Record};
 
-/// What a person should know of the store.
+/// Trouble of the store that an operator should know about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trouble {
-    /// Rows cannot be written for now; they wait. Told once until it is over.
+    /// Rows cannot be written at present; they wait. Reported once until it is over.
     Stuck {
-        /// What SQLite says.
+        /// SQLite's error.
         cause: String,
     },
     /// Rows are written again.
     Recovered,
-    /// Rows are lost; they are counted in `gaps`. Told once until a batch is written whole.
+    /// Rows are lost; `gaps` lists them. Reported once until a batch is written completely.
     Lost {
-        /// How many so far; [`Sink::dropped_rows`] has all.
+        /// Number of rows of the first such batch; [`Sink::dropped_rows`] has the total.
         rows: u64,
-        /// Why.
+        /// The reason.
         cause: String,
     },
-    /// The write-ahead log cannot be cut back: some reader has been open for long.
+    /// The write-ahead log cannot be truncated: a reader has been open for a long time.
     LongLog {
-        /// Its size, bytes.
+        /// Size of the log, bytes.
         bytes: u64,
     },
     /// Old rows could not be pruned this time.
     NotPruned {
-        /// What SQLite says.
+        /// SQLite's error.
         cause: String,
     },
 }
 
-/// Where records go. Cheap to clone; taking a record never waits.
+/// Entrance for records. Cheap to clone; taking a record never waits.
 #[derive(Debug, Clone)]
 pub struct Sink {
     pub(crate) queue: Arc<Queue>,
     pub(crate) commands: mpsc::Sender<Command>,
 }
 
-/// What a sink asks of the writer.
+/// Request of a sink to the writer.
 #[derive(Debug)]
 pub(crate) enum Command {
     Flush(oneshot::Sender<()>),
@@ -57,6 +57,7 @@ pub(crate) enum Command {
 
 impl Listener for Sink {
     fn record(&self, record: Record) {
+        // Not by the channel of commands: a record must not wait for the writer.
         self.queue.push(record);
     }
 }
@@ -67,10 +68,11 @@ impl Sink {
     /// # Errors
     /// [`StoreError::Ended`] after the writer has ended.
     pub async fn flush(&self) -> Result<(), StoreError> {
+        // By the writer, which is the only one to know when a batch is committed.
         self.ask(Command::Flush).await
     }
 
-    /// Applies the retention now and to its end, instead of in small steps; returns when that is done.
+    /// Applies the retention completely, instead of in small steps with pauses; returns when that is done.
     ///
     /// # Errors
     /// [`StoreError::Ended`] after the writer has ended.
@@ -78,51 +80,51 @@ impl Sink {
         self.ask(Command::Tidy).await
     }
 
-    /// Writes down policies that the run did not begin with, and the weights that they begin with at `from`. Their numbers
-    /// follow those that were given so far; no decision may name them before this returns.
+    /// Stores policies that the run did not begin with, and their weights from `from` onwards. Their numbers follow
+    /// those assigned so far; no decision may name them before this returns.
     ///
     /// # Errors
-    /// What SQLite says, or [`StoreError::Ended`]; nothing is added then.
+    /// When SQLite fails, or [`StoreError::Ended`]; nothing is added then.
     pub async fn add_policies(&self, policies: Vec<PolicyInfo>, from: At) -> Result<(), StoreError> {
         self.ask(|reply| Command::Policies(policies, from, reply)).await?
     }
 
-    /// Writes down which policy is pinned, for the next run too; `None`: none is.
+    /// Stores the pinned policy, for later runs; `None` if none is pinned.
     ///
     /// # Errors
-    /// What SQLite says, or [`StoreError::Ended`].
+    /// When SQLite fails, or [`StoreError::Ended`].
     pub async fn pin_policy(&self, policy: Option<String>) -> Result<(), StoreError> {
         self.ask(|reply| Command::Pin(policy, reply)).await?
     }
 
-    /// Writes all that was taken, marks the run as ended at `ended`, and closes the file. Records that come later are
-    /// dropped.
+    /// Writes all records taken so far, marks the run as ended at `ended`, and closes the file. Drops later records.
     ///
     /// # Errors
-    /// [`StoreError::Unwritten`] where the disk or a lock held rows back for too long.
+    /// [`StoreError::Unwritten`] if rows could not be written in time, because of the disk or a lock.
     pub async fn finish(&self, ended: At) -> Result<(), StoreError> {
         self.ask(|reply| Command::Finish(ended, reply)).await?
     }
 
     async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, StoreError> {
+        // Both failures mean that the writer is gone: it dropped the receiver, or the reply.
         let (reply, answer) = oneshot::channel();
         self.commands.send(command(reply)).await.map_err(|_| StoreError::Ended)?;
         answer.await.map_err(|_| StoreError::Ended)
     }
 
-    /// Decisions that wait to be written.
+    /// Number of decisions that wait to be written.
     #[must_use]
     pub fn queued_decisions(&self) -> u64 {
         self.queue.depth().0
     }
 
-    /// Rows of all tables that wait to be written.
+    /// Number of rows of all tables that wait to be written.
     #[must_use]
     pub fn queued_rows(&self) -> u64 {
         self.queue.depth().1
     }
 
-    /// Rows lost since the start of the run: `gorgo_store_dropped_rows_total`.
+    /// Number of rows lost since the start of the run: `gorgo_store_dropped_rows_total`.
     #[must_use]
     pub fn dropped_rows(&self) -> u64 {
         self.queue.depth().2

@@ -1,8 +1,8 @@
-//! Rows as statements: the texts of INSERTs, which are constants, and the parameters that go with them.
+//! Rows as statements: the texts of INSERTs, which are constants, and their parameters.
 //!
-//! A row is inserted together with others: fifty, ten or one to a statement, so that a batch costs few hops to the
-//! thread that SQLite runs on. `OR IGNORE`: a row that breaks a rule of the schema is left out and counted as lost,
-//! it never takes its batch with it.
+//! Rows are inserted together, fifty, ten or one per statement, so that a batch costs few hops to the thread that
+//! SQLite runs on. `OR IGNORE`: a row that breaks a rule of the schema is skipped and counted as lost; the rest of its
+//! batch is still written.
 
 use sqlx::Arguments;
 use sqlx::sqlite::SqliteArguments;
@@ -10,12 +10,12 @@ use sqlx::sqlite::SqliteArguments;
 use crate::codes::Code;
 use gorgo_routing::model::to_milli;
 
-/// The INSERT of a table, in as many lengths as it may be sent in.
+/// INSERT of a table, in the lengths that it is sent in.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Insert {
     /// Columns of a row, in the order of its parameters.
     pub(crate) columns: &'static [&'static str],
-    /// Text for fifty rows; `None` where rows are sent one by one.
+    /// Text for fifty rows; `None` if rows are sent one by one.
     pub(crate) fifty: Option<&'static str>,
     /// Text for ten rows; `None` likewise.
     pub(crate) ten: Option<&'static str>,
@@ -24,7 +24,7 @@ pub(crate) struct Insert {
 }
 
 impl Insert {
-    /// The longest text for `rows` rows that are left, and the number of rows it takes.
+    /// Returns the longest text for `rows` remaining rows, and the number of rows it inserts.
     const fn longest(&self, rows: usize) -> (&'static str, usize) {
         match (rows, self.fifty, self.ten) {
             (50.., Some(fifty), _) => (fifty, 50),
@@ -34,6 +34,8 @@ impl Insert {
     }
 }
 
+// The texts are built by macros, because `concat!` needs literals: constants cost nothing at run time, and sqlx caches
+// a prepared statement per text.
 macro_rules! placeholder {
     ($column:ident) => {
         ",?"
@@ -59,7 +61,7 @@ macro_rules! insert_row {
     };
 }
 
-/// An INSERT of many rows that leaves out what the schema refuses: `insert!(table(column, column))`.
+/// INSERT of many rows that skips those that break a rule of the schema: `insert!(table(column, column))`.
 macro_rules! insert {
     ($table:ident ($($column:ident),+ $(,)?)) => {
         $crate::write::statement::insert!(@ [$(stringify!($column)),+],
@@ -78,7 +80,7 @@ macro_rules! insert {
     };
 }
 
-/// An INSERT of one row, with its verb and what follows the row: `insert_one!("INSERT", table(column), " ON CONFLICT …")`.
+/// INSERT of one row, with a verb and a tail: `insert_one!("INSERT", table(column), " ON CONFLICT …")`.
 macro_rules! insert_one {
     ($verb:literal, $table:ident ($($column:ident),+ $(,)?), $tail:literal) => {
         $crate::write::statement::Insert {
@@ -92,7 +94,7 @@ macro_rules! insert_one {
 
 pub(crate) use {insert, insert_head, insert_one, insert_row, placeholder, ten};
 
-/// A value of a column.
+/// Value of a column.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Cell {
     Null,
@@ -102,15 +104,16 @@ pub(crate) enum Cell {
     Blob(Vec<u8>),
 }
 
-/// Parameters of a statement, in column order. Each comes with the name of its column, which debug builds compare with
-/// the column whose turn it is: a swapped pair fails the first test that writes the row, and release builds pay nothing.
+/// Parameters of a statement, in column order. Each is added with the name of its column, which debug builds compare
+/// with the next column of the INSERT: a swapped pair fails the first test that writes the row, at no cost in release
+/// builds.
 #[derive(Debug, Default)]
 pub(crate) struct Parameters {
     arguments: SqliteArguments,
     failed: Option<sqlx::error::BoxDynError>,
     #[cfg(debug_assertions)]
     columns: &'static [&'static str],
-    /// The same values, for the tests that look for them in the database.
+    /// The same values, for tests that look for them in the database.
     #[cfg(test)]
     pub(crate) cells: Vec<Cell>,
 }
@@ -119,6 +122,7 @@ impl Parameters {
     #[cfg_attr(not(debug_assertions), expect(unused_variables, reason = "only debug builds compare columns"))]
     fn of_rows(insert: &Insert, rows: usize) -> Self {
         let mut parameters = Self::default();
+        // The size of the values is unknown; room for their number alone saves most of the reallocations.
         parameters.arguments.reserve(rows * insert.columns.len(), 0);
         #[cfg(debug_assertions)]
         {
@@ -130,9 +134,10 @@ impl Parameters {
     #[cfg_attr(not(debug_assertions), expect(unused_variables, reason = "only debug builds compare columns"))]
     fn add(&mut self, column: &'static str, value: Cell) {
         #[cfg(debug_assertions)]
+        // Statements other than INSERTs have no list of columns. Remainder: the columns repeat for each row.
         if !self.columns.is_empty() {
             let place = self.arguments.len() % self.columns.len();
-            debug_assert_eq!(column, self.columns[place], "parameters stand in the order of the INSERT's columns");
+            debug_assert_eq!(column, self.columns[place], "parameters must follow the order of the INSERT's columns");
         }
         #[cfg(test)]
         self.cells.push(value.clone());
@@ -143,6 +148,7 @@ impl Parameters {
             Cell::Text(value) => self.arguments.add(value),
             Cell::Blob(value) => self.arguments.add(value),
         };
+        // Kept until `parts`: the binding functions of the tables then need no error handling.
         if let Err(cause) = added {
             self.failed = Some(cause);
         }
@@ -153,6 +159,7 @@ impl Parameters {
     }
 
     pub(crate) fn unsigned(&mut self, column: &'static str, value: u64) {
+        // SQLite's integers are signed: a count of 2^63 or more saturates.
         self.add(column, Cell::Int(i64::try_from(value).unwrap_or(i64::MAX)));
     }
 
@@ -176,9 +183,10 @@ impl Parameters {
         self.add(column, Cell::Blob(value.to_vec()));
     }
 
-    /// A measured count: whole, unknown where it is not a number.
+    /// Adds a measured count, rounded; NULL if it is not a finite number.
     pub(crate) fn count(&mut self, column: &'static str, value: Option<f64>) {
         let value = value.filter(|value| value.is_finite());
+        // By way of `to_milli`, which clamps to a range where a cast is exact.
         self.maybe(column, value.map(|value| to_milli(value.round()) / 1_000));
     }
 
@@ -187,17 +195,17 @@ impl Parameters {
     }
 }
 
-/// A text with its parameters.
+/// SQL text with its parameters.
 #[derive(Debug)]
 pub(crate) struct Statement {
     pub(crate) text: &'static str,
     pub(crate) parameters: Parameters,
-    /// Rows that it must add or replace, each of which counts as lost where SQLite leaves it out.
+    /// Number of rows that it should add or replace; those that SQLite skips count as lost.
     pub(crate) rows: usize,
 }
 
 impl Statement {
-    /// Text and arguments, as SQLite takes them.
+    /// Returns text and arguments; an error if a value could not be encoded.
     pub(crate) fn parts(self) -> Result<(&'static str, SqliteArguments), sqlx::Error> {
         match self.parameters.failed {
             Some(cause) => Err(sqlx::Error::Encode(cause)),
@@ -206,19 +214,19 @@ impl Statement {
     }
 }
 
-/// What a batch becomes in one table.
+/// Statements that write a batch to one table.
 #[derive(Debug, Default)]
 pub(crate) struct Statements(pub(crate) Vec<Statement>);
 
 impl Statements {
-    /// Inserts rows, as many to a statement as the INSERT allows.
+    /// Adds INSERTs for `rows`, as many rows per statement as `insert` allows.
     pub(crate) fn insert<R>(
         &mut self,
         insert: &Insert,
         rows: impl IntoIterator<Item = R>,
         bind: impl Fn(&mut Parameters, &R),
     ) {
-        // Their number must be known before the first text is chosen.
+        // Their number must be known before the first text can be chosen.
         let rows: Vec<R> = rows.into_iter().collect();
         let mut rest = rows.as_slice();
         while !rest.is_empty() {
@@ -231,7 +239,7 @@ impl Statements {
         }
     }
 
-    /// Another statement on the same table; the rows it changes are none of the batch.
+    /// Adds another statement on the same table; rows that it changes are not counted as rows of the batch.
     pub(crate) fn other(&mut self, text: &'static str, bind: impl FnOnce(&mut Parameters)) {
         let mut parameters = Parameters::default();
         bind(&mut parameters);

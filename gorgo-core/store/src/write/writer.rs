@@ -1,6 +1,6 @@
-//! The one task that writes: it wakes every `flush_ms`, or earlier when a batch is full, and writes what waits, a
-//! transaction per batch. Where the disk is full or another process holds a lock it tries again and again; meanwhile
-//! the queue fills to its bound, and what is dropped beyond it stands in `gaps` as soon as writing works again.
+//! The only task that writes: it wakes every `flush_ms`, or earlier when a batch is full, and writes the waiting
+//! records, one transaction per batch. While the disk is full or another process holds a lock, it retries; meanwhile
+//! the queue fills to its bound, and rows dropped beyond it are listed in `gaps` as soon as writing works again.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -25,15 +25,16 @@ use crate::{StoreError, sql};
 use gorgo_routing::config;
 use gorgo_routing::model::{At, Clock, Record};
 
-/// Pauses between attempts to write: doubling from the first to the last.
+/// First pause between attempts to write; it doubles up to [`LAST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// Longest pause between attempts to write.
 const LAST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Attempts to write after the end was asked for. With the pauses, and a second of waiting for a lock in each, some
-/// 15 s: less than what a service manager grants.
+/// Attempts to write after the end was requested. With the pauses, and a second of waiting for a lock in each, they
+/// take about 15 s: less than a service manager usually grants.
 const LAST_ATTEMPTS: u32 = 8;
 
-/// The task that writes; the only owner of the connection and of the file's lock.
+/// Task that writes; the only owner of the connection and of the file's lock.
 pub struct Writer {
     pub(crate) connection: SqliteConnection,
     pub(crate) path: PathBuf,
@@ -43,11 +44,11 @@ pub struct Writer {
     pub(crate) numbers: Numbers,
     queue: Arc<Queue>,
     commands: mpsc::Receiver<Command>,
-    /// Commands that came while rows could not be written.
+    /// Commands that arrived while rows could not be written.
     postponed: VecDeque<Command>,
-    /// The end was asked for: attempts are limited.
+    /// The end was requested: attempts are limited.
     ending: bool,
-    /// The last batch was not written whole, and that was told.
+    /// The last batch was not written completely, and that was reported.
     losing: bool,
     flush: Duration,
     batch_decisions: u64,
@@ -71,6 +72,7 @@ impl Writer {
         trouble: Box<dyn Fn(Trouble) + Send + Sync>,
     ) -> (Sink, Self) {
         let queue = Arc::new(Queue::new(settings));
+        // Few suffice: each sender waits for its reply.
         let (asking, commands) = mpsc::channel(8);
         let writer = Self {
             connection: store.connection,
@@ -95,10 +97,12 @@ impl Writer {
     /// Writes until [`Sink::finish`] is called or every sink is gone.
     pub async fn run(mut self) {
         loop {
+            // Commands that came during a retry go first, in their order.
             let command = match self.postponed.pop_front() {
                 Some(command) => command,
                 None => {
                     let pause = self.retention.pause().unwrap_or(self.flush).min(self.flush);
+                    // Commands first: under load, `enough` is ready almost always.
                     let woken = tokio::select! {
                         biased;
                         command = self.commands.recv() => Some(command),
@@ -107,6 +111,7 @@ impl Writer {
                     };
                     match woken {
                         Some(Some(command)) => command,
+                        // All sinks are gone without `finish`: the router's start failed, or a test ended.
                         Some(None) => {
                             self.ending = true;
                             self.write_waiting().await.ok();
@@ -120,7 +125,8 @@ impl Writer {
                     }
                 }
             };
-            // Whoever asked may have stopped waiting for the answer.
+            // Replies may fail: the caller may have stopped waiting.
+            // Failed writes are ignored here, because `write_batch` has counted and reported them.
             match command {
                 Command::Flush(reply) => {
                     self.write_waiting().await.ok();
@@ -149,7 +155,7 @@ impl Writer {
         }
     }
 
-    /// Writes everything that waits, batch by batch.
+    /// Writes all waiting records, batch by batch.
     async fn write_waiting(&mut self) -> Result<(), String> {
         let waiting = self.queue.take();
         let mut rest = waiting.as_slice();
@@ -157,17 +163,19 @@ impl Writer {
         loop {
             let (batch, later) = rest.split_at(batch_end(rest, self.batch_decisions));
             rest = later;
+            // With every batch, so that `gaps` is complete even if the process is killed soon after.
             let losses = self.queue.take_losses();
             if batch.is_empty() && losses.is_empty() {
                 return outcome;
             }
             if let Err(cause) = self.write_batch(batch, &losses).await {
                 if self.ending {
-                    // No time is left to try each of the other batches as patiently.
+                    // There is no time to retry each of the remaining batches as well.
                     self.queue.lost(rest);
                     return Err(cause);
                 }
                 outcome = Err(cause);
+                // Only losses were left to write: they are back in the queue, and another attempt now would loop.
                 if batch.is_empty() {
                     return outcome;
                 }
@@ -175,7 +183,7 @@ impl Writer {
         }
     }
 
-    /// Writes one batch, however long it takes, unless that is hopeless or the end was asked for.
+    /// Writes one batch, however long it takes, unless retrying is pointless or the end was requested.
     async fn write_batch(&mut self, batch: &[Record], losses: &Losses) -> Result<(), String> {
         let (mut pause, mut stuck, mut last_attempts) = (self.pauses[0], false, 0);
         loop {
@@ -183,6 +191,7 @@ impl Writer {
                 Ok(refused) => {
                     self.queue.written(batch);
                     self.queue.add_losses(&refused);
+                    // A batch of losses alone must not reset `losing`: it does not show that records can be written.
                     if !batch.is_empty() {
                         self.tell_loss(refused.rows(), "refused by the schema");
                     }
@@ -193,6 +202,7 @@ impl Writer {
                 }
                 Err(cause) => cause,
             };
+            // Counted from the end's request: a batch that has been retried for long still gets its last attempts.
             last_attempts += u32::from(self.ending);
             if failure(&cause) != Failure::Passing || last_attempts >= LAST_ATTEMPTS {
                 self.queue.lost(batch);
@@ -203,6 +213,7 @@ impl Writer {
                 self.tell_loss(lost.rows(), &cause);
                 return Err(cause);
             }
+            // Reported at the first failure only: a full disk fails every second.
             if !stuck {
                 stuck = true;
                 (self.trouble)(Trouble::Stuck { cause: cause.to_string() });
@@ -212,7 +223,7 @@ impl Writer {
         }
     }
 
-    /// Tells of lost rows, and not again before a batch is whole: there may be four batches a second.
+    /// Reports lost rows, and not again before a batch was written completely: there may be four batches a second.
     fn tell_loss(&mut self, rows: u64, cause: &str) {
         if rows > 0 && !self.losing {
             (self.trouble)(Trouble::Lost { rows, cause: cause.to_owned() });
@@ -220,7 +231,7 @@ impl Writer {
         self.losing = rows > 0;
     }
 
-    /// Waits, and learns meanwhile whether the end is asked for.
+    /// Waits, and notices meanwhile if the end is requested.
     async fn pause(&mut self, length: Duration) {
         let sleep = tokio::time::sleep(length);
         tokio::pin!(sleep);
@@ -228,6 +239,7 @@ impl Writer {
             tokio::select! {
                 () = &mut sleep => return,
                 command = self.commands.recv() => {
+                    // `finish`, or a closed channel. Other commands wait until rows can be written again.
                     self.ending = !matches!(command, Some(Command::Flush(_) | Command::Tidy(_) | Command::Policies(..) | Command::Pin(..)));
                     self.postponed.extend(command);
                 }
@@ -238,19 +250,21 @@ impl Writer {
 
     async fn finish(mut self, ended: At) -> Result<(), StoreError> {
         self.ending = true;
+        // Closed before the last write: a record that came later would never be written, and must be counted.
         self.queue.close();
         let before = self.queue.depth().2;
         let mut written = self.write_waiting().await;
         if written.is_ok() {
             written = self.end_run(ended).await;
         }
-        // Closing the last connection empties the log into the file; where that fails the next opening does it.
+        // Closing the last connection moves the log into the file; if that fails, the next opening does it.
         self.connection.close().await.ok();
         let rows = self.queue.depth().2 - before;
         written.map_err(|cause| StoreError::Unwritten { path: self.path, rows, cause })
     }
 
     async fn end_run(&mut self, ended: At) -> Result<(), String> {
+        // Retried like a batch: without an end, the next start would report that this run was killed.
         let mut attempts = 0;
         loop {
             let query = sqlx::query(sql::END_RUN).bind(ended.micros()).bind(self.numbers.ids.run);
@@ -275,7 +289,7 @@ impl Writer {
         while self.tidy_step().await {}
     }
 
-    /// One step; whether another one is needed at once.
+    /// Takes one step; returns true if another one should follow at once.
     async fn tidy_step(&mut self) -> bool {
         let now = self.clock.now();
         match self.retention.step(&mut self.connection, &self.path, now).await {
@@ -285,7 +299,7 @@ impl Writer {
                 }
                 self.retention.pause().is_some()
             }
-            // Somebody holds a lock, or the disk is full: the next look is soon enough.
+            // A lock or a full disk: the next regular step is soon enough.
             Err(cause) if failure(&cause) == Failure::Passing => false,
             Err(cause) => {
                 (self.trouble)(Trouble::NotPruned { cause: cause.to_string() });
@@ -295,7 +309,7 @@ impl Writer {
     }
 }
 
-/// Length of the longest head of `records` with at most `decisions` decisions; at least one record where there is any.
+/// Length of the longest head of `records` with at most `decisions` decisions; at least 1 if there is any record.
 fn batch_end(records: &[Record], decisions: u64) -> usize {
     let mut seen = 0;
     let end = records.iter().position(|record| {

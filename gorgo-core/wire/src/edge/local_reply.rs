@@ -53,7 +53,7 @@ pub(super) const fn refusal(refusal: Refusal) -> (StatusCode, &'static str) {
         Refusal::UnknownModel => (StatusCode::NOT_FOUND, "model_not_found"),
         Refusal::NoReplica => (StatusCode::SERVICE_UNAVAILABLE, "no_replica_available"),
         Refusal::Draining => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
-        Refusal::GateFull => (StatusCode::TOO_MANY_REQUESTS, "gate_full"),
+        Refusal::GateFull => (StatusCode::TOO_MANY_REQUESTS, "queue_full"),
     }
 }
 

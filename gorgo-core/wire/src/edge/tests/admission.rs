@@ -135,7 +135,7 @@ async fn who_leaves_gives_up_its_place_and_who_is_too_many_is_told_to_come_later
     waiting_are(&router, 0, 2).await;
     let shed = bench.ask(CHAT, CHAT_STREAM).await;
     assert_eq!((shed.status, shed.header("retry-after")), (429, Some("1")));
-    assert!(shed.body.contains("gate_full"), "{}", shed.body);
+    assert!(shed.body.contains("queue_full"), "{}", shed.body);
     drop(leaving);
     waiting_are(&router, 0, 1).await;
     hold.open();
