@@ -9,9 +9,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use gorgo_routing::model::{
-    Candidates, EngineKind, Generation, Replica, ReplicaId, RequestView, RttSource, Value, Weights,
+    Candidates, ConfigValue, EngineKind, Generation, PolicyWeights, Replica, ReplicaId, RequestView, RttSource,
 };
-use gorgo_routing::policy::{PRESETS, Policy, RELAXED, Registry, Scratch, build, decide};
+use gorgo_routing::policy::{DecisionScratch, KindRegistry, PRESETS, Policy, RELAXED, build, decide};
 
 /// Decisions per case, each with its own seed: enough that every replica with a chance of 2 % shows.
 const SEEDS: u64 = 500;
@@ -42,15 +42,15 @@ fn cases() -> Vec<Case> {
 }
 
 /// The same value without TOML's types.
-fn value(toml: &toml::Value) -> Value {
+fn value(toml: &toml::Value) -> ConfigValue {
     match toml {
-        toml::Value::Boolean(truth) => Value::Bool(*truth),
-        toml::Value::Integer(whole) => Value::Integer(*whole),
-        toml::Value::Float(number) => Value::Float(*number),
-        toml::Value::String(text) => Value::Text(text.clone()),
-        toml::Value::Array(list) => Value::List(list.iter().map(value).collect()),
+        toml::Value::Boolean(truth) => ConfigValue::Bool(*truth),
+        toml::Value::Integer(whole) => ConfigValue::Integer(*whole),
+        toml::Value::Float(number) => ConfigValue::Float(*number),
+        toml::Value::String(text) => ConfigValue::Text(text.clone()),
+        toml::Value::Array(list) => ConfigValue::List(list.iter().map(value).collect()),
         toml::Value::Table(table) => {
-            Value::Table(table.iter().map(|(key, member)| (key.clone(), value(member))).collect())
+            ConfigValue::Table(table.iter().map(|(key, member)| (key.clone(), value(member))).collect())
         }
         toml::Value::Datetime(_) => panic!("no key takes a date"),
     }
@@ -83,27 +83,27 @@ impl Case {
     }
 
     /// The policy that decides, and everything built with it.
-    fn policy(&self) -> (gorgo_routing::policy::Policies, String) {
+    fn policy(&self) -> (gorgo_routing::policy::PolicySet, String) {
         let (tables, name) = match &self.table["policy"] {
             toml::Value::String(name) => (Vec::new(), name.clone()),
             own => {
-                let Value::Table(tables) = value(own) else { panic!("{}: `policy`", self.file) };
+                let ConfigValue::Table(tables) = value(own) else { panic!("{}: `policy`", self.file) };
                 assert_eq!(tables.len(), 1, "{}: one policy per case", self.file);
                 let name = tables[0].0.clone();
                 (tables, name)
             }
         };
-        let checked = build(&Registry::built_in(), &tables, &name, &self.fleet());
+        let checked = build(&KindRegistry::built_in(), &tables, &name, &self.fleet());
         (checked.policies.unwrap_or_else(|| panic!("{}: {:?}", self.file, checked.faults)), name)
     }
 
-    fn weights(&self, policy: &Policy) -> Weights {
+    fn weights(&self, policy: &Policy) -> PolicyWeights {
         let mut values = policy.weights().values;
         for (term, weight) in self.table.get("weights").and_then(|weights| weights.as_table()).into_iter().flatten() {
             let slot = policy.terms.iter().position(|known| *known.name == **term);
             values[slot.unwrap_or_else(|| panic!("{}: no term {term}", self.file))] = number(weight);
         }
-        Weights { generation: Generation(0), values }
+        PolicyWeights { generation: Generation(0), values }
     }
 
     fn request(&self) -> RequestView {
@@ -114,7 +114,7 @@ impl Case {
             session_hash: 0,
             head_hash: 0,
             slo_ttft_ms: None,
-            turn: 0,
+            decision_number: 0,
         };
         for (key, stated) in self.table.get("request").and_then(|request| request.as_table()).into_iter().flatten() {
             match &**key {
@@ -123,7 +123,7 @@ impl Case {
                 "body_bytes" => request.body_bytes = whole(stated),
                 "session" => request.session_hash = whole(stated),
                 "head" => request.head_hash = whole(stated),
-                "turn" => request.turn = whole(stated),
+                "turn" => request.decision_number = whole(stated),
                 _ => panic!("{}: request.{key}", self.file),
             }
         }
@@ -194,16 +194,16 @@ impl Case {
     /// Decides with many seeds: the probability of each replica, and the exclusions with their reasons.
     fn decided(&self) -> (BTreeMap<&str, f64>, BTreeMap<&str, String>) {
         let (policies, name) = self.policy();
-        let policy = policies.named(&name).unwrap();
+        let policy = policies.by_name(&name).unwrap();
         let (weights, request, facts) = (self.weights(policy), self.request(), self.facts());
-        let mut scratch = Scratch::default();
+        let mut scratch = DecisionScratch::default();
         let (mut chosen, mut excluded) = (BTreeMap::new(), BTreeMap::new());
         for seed in 0..SEEDS {
             let Some(decision) = decide(policy, &weights, &request, &facts, seed, &mut scratch) else { continue };
             chosen.insert(&*self.names[decision.row], decision.propensity);
             for exclusion in &decision.excluded {
                 let relaxed = if exclusion.row == decision.row { RELAXED } else { "" };
-                let name = format!("{relaxed}{}", policy.constraints[exclusion.constraint].name);
+                let name = format!("{relaxed}{}", policy.constraints[exclusion.constraint_index].name);
                 excluded.entry(&*self.names[exclusion.row]).or_insert(name);
             }
         }
@@ -244,14 +244,14 @@ fn every_case_is_decided_as_expected() {
 
 #[test]
 fn every_kind_and_every_preset_has_a_case() {
-    let registry = Registry::built_in();
+    let registry = KindRegistry::built_in();
     let mut missing: BTreeSet<String> = PRESETS.iter().map(|preset| format!("preset {}", preset.name)).collect();
     missing.extend(registry.terms.iter().map(|kind| format!("term {}", kind.kind)));
     missing.extend(registry.constraints.iter().map(|kind| format!("constraint {}", kind.kind)));
     missing.extend(registry.pickers.iter().map(|kind| format!("picker {}", kind.kind)));
     for case in cases() {
         let (policies, name) = case.policy();
-        let policy = policies.named(&name).unwrap();
+        let policy = policies.by_name(&name).unwrap();
         if case.table["policy"].is_str() {
             missing.remove(&format!("preset {name}"));
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use gorgo_observe::meter::METRICS;
-use gorgo_routing::policy::{PRESETS, Registry};
+use gorgo_routing::policy::{KindRegistry, PRESETS};
 use serde_json::Value;
 
 use crate::layout::root;
@@ -43,8 +43,8 @@ fn every_command_is_documented() {
 
 #[test]
 fn every_kind_and_preset_is_documented() {
-    let registry = Registry::built_in();
-    let kinds: BTreeSet<&str> = registry.rows().map(|kind| kind.kind).collect();
+    let registry = KindRegistry::built_in();
+    let kinds: BTreeSet<&str> = registry.kind_docs().map(|kind| kind.kind).collect();
     assert_eq!(missing("gorgo-core/README.md", kinds), [""; 0]);
     assert_eq!(missing("gorgo-core/README.md", PRESETS.iter().map(|preset| preset.name)), [""; 0]);
 }

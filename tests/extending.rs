@@ -208,7 +208,7 @@ async fn what_is_not_finite_is_void_in_sql_and_the_plugin_is_quarantined() {
     let others = "select count(*) from v_terms where term = 'inflight' and signal is not null and cost is not null";
     assert_eq!(number(&database, others).await, 150);
     assert_eq!(number(&database, "select count(*) from v_events where kind = 'plugin-quarantined'").await, 1);
-    let reader = gorgo_store::Reader::open(&database).await.unwrap();
+    let reader = gorgo_store::HistoryReader::open(&database).await.unwrap();
     let decisions = reader.newest_decisions(50).await.unwrap();
     reader.close().await;
     let read_back = decisions.iter().flat_map(|decision| &decision.candidates).all(|candidate| {

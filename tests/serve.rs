@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use gorgo_routing::config::parse_toml;
-use gorgo_routing::model::Value;
-use gorgo_routing::policy::{Registry, Scratch, again, build};
-use gorgo_store::{Reader, StoredDecision};
+use gorgo_routing::model::ConfigValue;
+use gorgo_routing::policy::{DecisionScratch, KindRegistry, build, repeat_decision};
+use gorgo_store::{HistoryReader, StoredDecision};
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, Row};
 
@@ -88,7 +88,7 @@ async fn a_trace_goes_through_and_every_decision_can_be_read_back() {
     let predicted = number(&database, "select sum(predicted_cached_tokens) from v_replicas").await;
     assert!(cached > 50_000 && predicted > 50_000, "conversations are found again: {cached}, predicted {predicted}");
 
-    let reader = Reader::open(&database).await.unwrap();
+    let reader = HistoryReader::open(&database).await.unwrap();
     let decisions = reader.newest_decisions(1_000).await.unwrap();
     reader.close().await;
     assert_eq!(decisions.len(), 1_000);
@@ -106,17 +106,19 @@ async fn a_trace_goes_through_and_every_decision_can_be_read_back() {
 fn decides_the_same(stored: &StoredDecision) -> bool {
     let fleet = stored.fleet();
     let file = parse_toml(&stored.policy.text).unwrap();
-    let Some(Value::Table(mut tables)) = file.get("policy").cloned() else { panic!("a stored policy is a table") };
+    let Some(ConfigValue::Table(mut tables)) = file.get("policy").cloned() else {
+        panic!("a stored policy is a table")
+    };
     // Shadows do not act; their names are not in this text.
     for (_, table) in &mut tables {
-        if let Value::Table(members) = table {
+        if let ConfigValue::Table(members) = table {
             members.retain(|(key, _)| key != "shadow");
         }
     }
-    let policies = build(&Registry::built_in(), &tables, &stored.policy.name, &fleet).policies.unwrap();
+    let policies = build(&KindRegistry::built_in(), &tables, &stored.policy.name, &fleet).policies.unwrap();
     let rows = stored.rows();
     let policy = policies.get(policies.default).unwrap();
-    let again = again(policy, &stored.weights, &rows, stored.seed, &mut Scratch::default()).unwrap();
+    let again = repeat_decision(policy, &stored.weights, &rows, stored.seed, &mut DecisionScratch::default()).unwrap();
     stored.row() == Some(again.replica.index())
         && stored.propensity.to_bits() == again.propensity.to_bits()
         && stored.ties == again.ties

@@ -6,8 +6,8 @@
 
 use std::fmt::Write as _;
 
-use gorgo_lab::sim::Profile;
-use gorgo_routing::config::{ReplicaSection, Simulated};
+use gorgo_lab::sim::EngineProfile;
+use gorgo_routing::config::{ReplicaConfig, SimulatedEngineConfig};
 use gorgo_routing::model::EngineKind;
 use gorgo_routing::model::engine::{Adapter, ENGINES, EngineSetting};
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ const STUDIED: &str = "l40s-qwen3.5-35b";
 
 /// Advice on one setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Advice {
+struct SettingAdvice {
     /// Name of the setting, for people.
     setting: &'static str,
     /// The profile's present value.
@@ -38,11 +38,11 @@ struct Advice {
 }
 
 /// Advice for an engine of this profile.
-fn advice(profile: &Profile) -> Vec<Advice> {
+fn advice(profile: &EngineProfile) -> Vec<SettingAdvice> {
     vec![running(profile), chunk(profile), order()]
 }
 
-fn running(profile: &Profile) -> Advice {
+fn running(profile: &EngineProfile) -> SettingAdvice {
     let now = profile.max_running.to_string();
     let setting = "requests running at once";
     let rule = "no more than its largest CUDA graph holds";
@@ -53,7 +53,7 @@ fn running(profile: &Profile) -> Advice {
         Some(beyond) => {
             let (most, more) = (beyond.batch, beyond.batch.saturating_add(1));
             let (within, beyond) = (profile.decode_ms(most, 0), profile.decode_ms(more, 0));
-            Advice {
+            SettingAdvice {
                 setting,
                 now,
                 advised: Some(most.to_string()),
@@ -67,7 +67,7 @@ fn running(profile: &Profile) -> Advice {
                 of,
             }
         }
-        None => Advice {
+        None => SettingAdvice {
             setting,
             now,
             advised: None,
@@ -81,7 +81,7 @@ fn running(profile: &Profile) -> Advice {
     }
 }
 
-fn chunk(profile: &Profile) -> Advice {
+fn chunk(profile: &EngineProfile) -> SettingAdvice {
     // Every prefill batch costs a fixed time whatever its length, so the fixed share falls as chunks grow.
     let share = |tokens: u32| 100.0 * profile.prefill_batch_ms / profile.prefill_ms(tokens).max(f64::MIN_POSITIVE);
     let (own, long) = (share(profile.chunk_tokens), share(LONGEST_CHUNK));
@@ -91,7 +91,7 @@ fn chunk(profile: &Profile) -> Advice {
         "{:.0} ms of every prefill batch are fixed: {own:.0} % of one of {} tokens, {long:.0} % of one of {LONGEST_CHUNK}",
         profile.prefill_batch_ms, profile.chunk_tokens
     );
-    Advice {
+    SettingAdvice {
         setting: "prefill chunk, tokens",
         now: profile.chunk_tokens.to_string(),
         advised: gains.then(|| format!("{LONG_CHUNK} to {LONGEST_CHUNK}")),
@@ -105,8 +105,8 @@ fn chunk(profile: &Profile) -> Advice {
     }
 }
 
-fn order() -> Advice {
-    Advice {
+fn order() -> SettingAdvice {
+    SettingAdvice {
         setting: "order of its queue",
         now: "first come, first served".to_owned(),
         advised: Some("longest cached prefix first".to_owned()),
@@ -122,12 +122,12 @@ fn named(setting: EngineSetting) -> String {
 }
 
 /// Advice for one profile, as text for people.
-pub(crate) fn text(profile: &Profile) -> String {
+pub(crate) fn text(profile: &EngineProfile) -> String {
     let mut out = format!(
         "\nthe engine's own settings, by profile {} (gains simulated, not measured); adjust them before any routing\n",
         profile.name
     );
-    for Advice { setting, now, advised, worth, of, .. } in advice(profile) {
+    for SettingAdvice { setting, now, advised, worth, of, .. } in advice(profile) {
         let change = advised.map_or_else(|| format!("{now}, leave it"), |advised| format!("{now} → {advised}"));
         let _ = writeln!(out, "- {setting}: {change}\n  {worth}\n  {}", named(of));
     }
@@ -135,8 +135,8 @@ pub(crate) fn text(profile: &Profile) -> String {
 }
 
 /// Advice for one profile, as JSON.
-pub(crate) fn document(profile: &Profile) -> Value {
-    let one = |advice: Advice| {
+pub(crate) fn document(profile: &EngineProfile) -> Value {
+    let one = |advice: SettingAdvice| {
         json!({
             "setting": advice.setting, "now": advice.now, "advised": advice.advised, "worth": advice.worth,
             "flags": named(advice.of),
@@ -148,14 +148,14 @@ pub(crate) fn document(profile: &Profile) -> Value {
 /// Notes for the owner of a fleet: one for each kind of engine in it, and one for each profile of simulated engines. Of
 /// a real engine only the kind is known, so its note names the value to aim at, with the figures of the engine that was
 /// simulated. Kinds without known flags (`llama-cpp`, `openai`) get no note.
-pub(crate) fn notes(replicas: &[ReplicaSection]) -> String {
+pub(crate) fn notes(replicas: &[ReplicaConfig]) -> String {
     let enabled = || replicas.iter().filter(|replica| replica.enabled);
     let mut out = String::new();
     // Real engines, by kind.
     for engine in ENGINES.iter().filter(|engine| !engine.setting_flags.is_empty()) {
         let names: Vec<&str> =
             enabled().filter(|replica| replica.engine == engine.name).map(|replica| replica.name.as_str()).collect();
-        let Some(profile) = Profile::find(STUDIED).filter(|_| !names.is_empty()) else { continue };
+        let Some(profile) = EngineProfile::find(STUDIED).filter(|_| !names.is_empty()) else { continue };
         let _ = writeln!(
             out,
             "note: gains from {}'s own settings, before any routing ({}); simulated with profile {}, not measured \
@@ -164,15 +164,15 @@ pub(crate) fn notes(replicas: &[ReplicaSection]) -> String {
             names.join(", "),
             profile.name
         );
-        for Advice { setting, rule, worth, of, .. } in advice(profile) {
+        for SettingAdvice { setting, rule, worth, of, .. } in advice(profile) {
             if let Some(flag) = engine.flag(of) {
                 let _ = writeln!(out, "- {setting}: {rule}: {flag}\n  {worth}");
             }
         }
     }
     // Simulated engines, by profile: here the present value is known as well.
-    let simulated = Simulated::default();
-    for profile in Profile::names().filter_map(Profile::find) {
+    let simulated = SimulatedEngineConfig::default();
+    for profile in EngineProfile::names().filter_map(EngineProfile::find) {
         let of_it = enabled().filter(|replica| {
             let settings = replica.simulated.as_ref().unwrap_or(&simulated);
             replica.engine == EngineKind::Simulated.name() && settings.profile == profile.name
@@ -188,7 +188,7 @@ pub(crate) fn notes(replicas: &[ReplicaSection]) -> String {
             profile.name,
             names.join(", ")
         );
-        for Advice { setting, now, advised, worth, .. } in advice(profile) {
+        for SettingAdvice { setting, now, advised, worth, .. } in advice(profile) {
             if let Some(advised) = advised {
                 let _ = writeln!(out, "- {setting}: {now} → {advised}\n  {worth}");
             }
@@ -201,8 +201,8 @@ pub(crate) fn notes(replicas: &[ReplicaSection]) -> String {
 mod tests {
     use super::*;
 
-    fn of(profile: &str) -> Vec<Advice> {
-        advice(Profile::find(profile).unwrap())
+    fn of(profile: &str) -> Vec<SettingAdvice> {
+        advice(EngineProfile::find(profile).unwrap())
     }
 
     #[test]
@@ -225,13 +225,13 @@ mod tests {
         let mixed = of("mixed-2048");
         assert_eq!((mixed[0].advised.as_deref(), mixed[1].advised.as_deref()), (None, None));
         // A limit within the graphs has no cliff to keep away from.
-        let l40s = Profile::find("l40s-qwen3.5-35b").unwrap();
-        assert_eq!(advice(&Profile { max_running: 20, ..l40s.clone() })[0].advised, None);
+        let l40s = EngineProfile::find("l40s-qwen3.5-35b").unwrap();
+        assert_eq!(advice(&EngineProfile { max_running: 20, ..l40s.clone() })[0].advised, None);
     }
 
     #[test]
     fn each_kind_of_engine_in_use_has_its_note() {
-        let replica = |name: &str, engine: &str, enabled: bool, profile: Option<&str>| ReplicaSection {
+        let replica = |name: &str, engine: &str, enabled: bool, profile: Option<&str>| ReplicaConfig {
             name: name.to_owned(),
             enabled,
             region: None,
@@ -244,7 +244,10 @@ mod tests {
             api_key_env: None,
             kv_capacity_tokens: None,
             decode_batch: None,
-            simulated: profile.map(|profile| Simulated { profile: profile.to_owned(), ..Simulated::default() }),
+            simulated: profile.map(|profile| SimulatedEngineConfig {
+                profile: profile.to_owned(),
+                ..SimulatedEngineConfig::default()
+            }),
         };
         let fleet = [
             replica("a", "sglang", true, None),

@@ -4,11 +4,11 @@ use std::process::ExitCode;
 
 /// Meaning of the exit code; the numbers from 64 upwards are those of `sysexits.h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Exit {
+pub(crate) enum CommandExit {
     /// Done.
     Done,
     /// The command ran, and the answer is no.
-    No,
+    Negative,
     /// The command line is wrong, or names a file that cannot be used.
     Usage,
     /// A port or another resource of the machine is unavailable.
@@ -19,12 +19,12 @@ pub(crate) enum Exit {
     Configuration,
 }
 
-impl Exit {
+impl CommandExit {
     /// The exit code.
     pub(crate) const fn code(self) -> u8 {
         match self {
             Self::Done => 0,
-            Self::No => 1,
+            Self::Negative => 1,
             Self::Usage => 2,
             Self::Unavailable => 69,
             Self::Store => 74,
@@ -33,8 +33,8 @@ impl Exit {
     }
 }
 
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> Self {
+impl From<CommandExit> for ExitCode {
+    fn from(exit: CommandExit) -> Self {
         Self::from(exit.code())
     }
 }

@@ -11,11 +11,11 @@ use std::process::Command;
 use std::sync::Arc;
 
 use divan::{Bencher, black_box};
-use gorgo_plugins::conform::{fleet, invented, request};
-use gorgo_plugins::host::{Conduct, Host};
+use gorgo_plugins::conform::{candidates, fleet, request};
+use gorgo_plugins::host::{PluginHost, QuarantineMode};
 use gorgo_routing::config::parse_toml;
-use gorgo_routing::model::Value;
-use gorgo_routing::policy::{Policies, Registry, Scratch, build, decide};
+use gorgo_routing::model::ConfigValue;
+use gorgo_routing::policy::{DecisionScratch, KindRegistry, PolicySet, build, decide};
 
 const REPLICAS: [u16; 2] = [3, 64];
 /// For whole policies.
@@ -55,17 +55,20 @@ fn predicted_latency() -> PathBuf {
 fn whole(bencher: Bencher<'_, '_>, replicas: u16, file: Option<&str>) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/predicted_latency");
     let base = if file == Some("plugin.toml") { predicted_latency() } else { PathBuf::new() };
-    let host = Arc::new(Host::new(&base, None, Conduct::Reported));
-    let registry = Registry::built_in().with_loader(host);
+    let host = Arc::new(PluginHost::new(&base, None, QuarantineMode::Reported));
+    let registry = KindRegistry::built_in().with_loader(host);
     let tables = file.map_or_else(Vec::new, |file| {
         let text = std::fs::read_to_string(folder.join(file)).unwrap();
-        let Some(Value::Table(tables)) = parse_toml(&text).unwrap().get("policy").cloned() else { unreachable!() };
+        let Some(ConfigValue::Table(tables)) = parse_toml(&text).unwrap().get("policy").cloned() else {
+            unreachable!()
+        };
         tables
     });
     let name = tables.first().map_or("predicted-latency", |(name, _)| name);
     let policies = build(&registry, &tables, name, &fleet(replicas)).policies.unwrap();
-    let one = policies.named(name).unwrap();
-    let (weights, facts, request, mut scratch) = (one.weights(), invented(replicas), request(), Scratch::default());
+    let one = policies.by_name(name).unwrap();
+    let (weights, facts, request, mut scratch) =
+        (one.weights(), candidates(replicas), request(), DecisionScratch::default());
     let mut seed = 0;
     bencher.bench_local(|| {
         seed += 1;
@@ -73,18 +76,19 @@ fn whole(bencher: Bencher<'_, '_>, replicas: u16, file: Option<&str>) {
     });
 }
 
-fn policies(replicas: u16, term: &str) -> Policies {
-    let host = Arc::new(Host::new(Path::new(""), None, Conduct::Reported));
-    let registry = Registry::built_in().with_loader(host);
+fn policies(replicas: u16, term: &str) -> PolicySet {
+    let host = Arc::new(PluginHost::new(Path::new(""), None, QuarantineMode::Reported));
+    let registry = KindRegistry::built_in().with_loader(host);
     let file = parse_toml(&format!("[[policy.one.term]]\nweight = 1.0\n{term}")).unwrap();
-    let Some(Value::Table(tables)) = file.get("policy").cloned() else { unreachable!() };
+    let Some(ConfigValue::Table(tables)) = file.get("policy").cloned() else { unreachable!() };
     build(&registry, &tables, "one", &fleet(replicas)).policies.unwrap()
 }
 
 fn decision(bencher: Bencher<'_, '_>, replicas: u16, term: &str) {
     let policies = policies(replicas, term);
-    let one = policies.named("one").unwrap();
-    let (weights, facts, request, mut scratch) = (one.weights(), invented(replicas), request(), Scratch::default());
+    let one = policies.by_name("one").unwrap();
+    let (weights, facts, request, mut scratch) =
+        (one.weights(), candidates(replicas), request(), DecisionScratch::default());
     let mut seed = 0;
     bencher.bench_local(|| {
         seed += 1;

@@ -6,7 +6,7 @@
 //! 2. `abi_major` and `struct_size` are read first. A wrong major is refused with both numbers; fields beyond
 //!    `struct_size` are absent; fields are only ever appended. Each struct that is passed in begins with its size, too.
 //! 3. `needs` is a bit set of [`need`], for the columns that have their own field; an unknown bit is refused. A column
-//!    that was not requested is null. Any fact can be requested by its name in [`Judge::facts`]; an unknown name is
+//!    that was not requested is null. Any fact can be requested by its name in [`JudgeDescriptor::facts`]; an unknown name is
 //!    refused. The names are those of expressions, so a new fact needs no new field here.
 //! 4. Columns are borrowed for the call. Row *i* is the same replica in all of them; the order of rows has no meaning.
 //! 5. Output goes to the caller's columns, in the unit that the descriptor declares.
@@ -108,7 +108,7 @@ pub mod option_flag {
 /// UTF-8 text without a terminating zero. Borrowed: in a descriptor forever, otherwise for the call.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub struct Text {
+pub struct AbiText {
     /// First byte; may be null when `len` is 0.
     pub ptr: *const c_char,
     /// Length, bytes.
@@ -118,7 +118,7 @@ pub struct Text {
 /// Buffer in which a failing function may leave text. Owned by the caller.
 #[repr(C)]
 #[derive(Debug)]
-pub struct ErrorText {
+pub struct AbiErrorText {
     /// First byte of the buffer; may be null when `cap` is 0.
     pub ptr: *mut c_char,
     /// Size of the buffer, bytes.
@@ -130,13 +130,13 @@ pub struct ErrorText {
 /// An option that a plugin declares: a key of `options` in the policy.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub struct OptionSpec {
+pub struct AbiOption {
     /// The key, with the unit in its name if it has one.
-    pub name: Text,
+    pub name: AbiText,
     /// Unit as shown to users; empty if there is none.
-    pub unit: Text,
+    pub unit: AbiText,
     /// Effect of the option, in one line.
-    pub help: Text,
+    pub help: AbiText,
     /// One of [`kind`].
     pub kind: u32,
     /// Bits of [`option_flag`].
@@ -152,9 +152,9 @@ pub struct OptionSpec {
 /// Value of an option in the policy.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub struct Setting {
+pub struct AbiSetting {
     /// The option's name; for numbers by name, `option.name`.
-    pub key: Text,
+    pub key: AbiText,
     /// [`kind::NUMBER`], [`kind::TEXT`] or [`kind::BOOL`].
     pub kind: u32,
     /// 0.
@@ -162,29 +162,29 @@ pub struct Setting {
     /// The number; 1 or 0 for a boolean.
     pub number: f64,
     /// The text.
-    pub text: Text,
+    pub text: AbiText,
 }
 
 /// A replica of the fleet.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub struct Replica {
+pub struct AbiReplica {
     /// Number of the replica in the column `replica`.
     pub id: u32,
     /// 0.
     pub reserved: u32,
     /// Unique name.
-    pub name: Text,
+    pub name: AbiText,
     /// Region.
-    pub region: Text,
+    pub region: AbiText,
     /// Kind of its engine, as spelled in the configuration.
-    pub engine: Text,
+    pub engine: AbiText,
 }
 
 /// Input of `create`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub struct Setup {
+pub struct AbiSetup {
     /// Bytes of this struct.
     pub struct_size: u32,
     /// Bytes from one replica to the next.
@@ -194,11 +194,11 @@ pub struct Setup {
     /// 0.
     pub reserved: u32,
     /// The fleet. Later decisions may include replicas that are not in it, which a plugin must tolerate.
-    pub replicas: *const Replica,
+    pub replicas: *const AbiReplica,
     /// Number of replicas.
     pub replica_count: usize,
     /// The options as set: checked, with defaults filled in.
-    pub settings: *const Setting,
+    pub settings: *const AbiSetting,
     /// Number of settings.
     pub setting_count: usize,
 }
@@ -206,7 +206,7 @@ pub struct Setup {
 /// A request.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub struct Request {
+pub struct AbiRequest {
     /// Bytes of this struct.
     pub struct_size: u32,
     /// Prompt tokens, estimated.
@@ -230,14 +230,14 @@ pub struct Request {
 /// The facts of the candidates, column by column. Unknown numbers are NaN.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub struct Columns {
+pub struct AbiColumns {
     /// Bytes of this struct.
     pub struct_size: u32,
     /// Bits of [`need`] whose columns are present.
     pub present: u32,
     /// Rows; may be 0.
     pub count: usize,
-    /// Always present: [`Replica::id`].
+    /// Always present: [`AbiReplica::id`].
     pub replica: *const u32,
     /// Always present: 1 if the replica may be used at all, else 0.
     pub available: *const u8,
@@ -287,7 +287,7 @@ pub struct Columns {
     pub decode_ms_per_request: *const f64,
     /// RATES: learned fixed part of TTFT beyond the round trip, ms.
     pub intercept_ms: *const f64,
-    /// The facts that [`Judge::facts`] names, in its order, one column each. Null if it names none.
+    /// The facts that [`JudgeDescriptor::facts`] names, in its order, one column each. Null if it names none.
     pub facts: *const *const f64,
     /// Number of those columns.
     pub fact_count: usize,
@@ -297,7 +297,7 @@ pub struct Columns {
 /// whole answer.
 #[repr(C)]
 #[derive(Debug)]
-pub struct Output {
+pub struct AbiOutput {
     /// Bytes of this struct.
     pub struct_size: u32,
     /// 0.
@@ -316,7 +316,7 @@ pub struct Output {
 /// numbers are NaN.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub struct Cohort {
+pub struct AbiCohort {
     /// Bytes of this struct.
     pub struct_size: u32,
     /// 0.
@@ -341,35 +341,40 @@ pub struct Cohort {
 }
 
 /// Makes an instance. `*instance` may stay null if there is no state.
-pub type CreateFn = unsafe extern "C" fn(setup: *const Setup, instance: *mut *mut c_void, error: *mut ErrorText) -> i32;
+pub type CreateFn =
+    unsafe extern "C" fn(setup: *const AbiSetup, instance: *mut *mut c_void, error: *mut AbiErrorText) -> i32;
 /// Frees an instance. Called once, with the pointer that `create` made.
 pub type DestroyFn = unsafe extern "C" fn(instance: *mut c_void);
 /// Judges all candidates of a decision.
 pub type CallFn = unsafe extern "C" fn(
     instance: *const c_void,
-    request: *const Request,
-    columns: *const Columns,
-    output: *mut Output,
-    error: *mut ErrorText,
+    request: *const AbiRequest,
+    columns: *const AbiColumns,
+    output: *mut AbiOutput,
+    error: *mut AbiErrorText,
 ) -> i32;
 /// Computes one number from a cohort; smaller is better.
-pub type MeasureFn =
-    unsafe extern "C" fn(instance: *const c_void, cohort: *const Cohort, value: *mut f64, error: *mut ErrorText) -> i32;
+pub type MeasureFn = unsafe extern "C" fn(
+    instance: *const c_void,
+    cohort: *const AbiCohort,
+    value: *mut f64,
+    error: *mut AbiErrorText,
+) -> i32;
 
 /// First part of every descriptor.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub struct Head {
+pub struct DescriptorHead {
     /// [`ABI_MAJOR`] of the contract that the library was written for.
     pub abi_major: u32,
     /// Bytes of the whole descriptor.
     pub struct_size: u32,
     /// Name of the plugin: lower-case letters, digits, `-`.
-    pub name: Text,
+    pub name: AbiText,
     /// Version as shown to users.
-    pub version: Text,
+    pub version: AbiText,
     /// Description in one line.
-    pub summary: Text,
+    pub summary: AbiText,
     /// One of [`mod@unit`].
     pub unit: u32,
     /// Bits of [`need`].
@@ -379,7 +384,7 @@ pub struct Head {
     /// Bytes from one option to the next.
     pub option_size: u32,
     /// Declared options.
-    pub options: *const OptionSpec,
+    pub options: *const AbiOption,
     /// Number of options.
     pub option_count: usize,
 }
@@ -387,17 +392,17 @@ pub struct Head {
 /// Descriptor that [`SCORER_SYMBOL`] and [`CONSTRAINT_SYMBOL`] return.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub struct Judge {
+pub struct JudgeDescriptor {
     /// Version, name, options.
-    pub head: Head,
+    pub head: DescriptorHead,
     /// Makes an instance.
     pub create: Option<CreateFn>,
     /// Frees the instance.
     pub destroy: Option<DestroyFn>,
     /// Judges the candidates of a decision.
     pub call: Option<CallFn>,
-    /// Names of the facts that are read as [`Columns::facts`]; may be null when `fact_count` is 0.
-    pub facts: *const Text,
+    /// Names of the facts that are read as [`AbiColumns::facts`]; may be null when `fact_count` is 0.
+    pub facts: *const AbiText,
     /// Number of names.
     pub fact_count: usize,
 }
@@ -405,9 +410,9 @@ pub struct Judge {
 /// Descriptor that [`OBJECTIVE_SYMBOL`] returns.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub struct Objective {
+pub struct ObjectiveDescriptor {
     /// Version, name, options; `needs` is 0.
-    pub head: Head,
+    pub head: DescriptorHead,
     /// Makes an instance; the fleet is empty.
     pub create: Option<CreateFn>,
     /// Frees the instance.

@@ -1,7 +1,7 @@
 //! The plugin contract and the author's kit.
 //!
-//! A plugin depends on this crate without features, so it compiles nothing else: it implements [`Scorer`],
-//! [`Constraint`] or [`Objective`] and exports it. `README.md` is the guide. Feature `host` adds the loader that
+//! A plugin depends on this crate without features, so it compiles nothing else: it implements [`ScorerPlugin`],
+//! [`ConstraintPlugin`] or [`ObjectivePlugin`] and exports it. `README.md` is the guide. Feature `host` adds the loader that
 //! registers plugins with the router's kinds; feature `conform` adds the checks of `gorgo plugin check`.
 
 #![cfg_attr(not(feature = "host"), deny(missing_docs))]
@@ -15,5 +15,8 @@ mod sdk;
 #[doc(hidden)]
 pub mod shim;
 
-pub use sdk::{Answer, Constraint, Declared, Need, Objective, OptionDecl, OptionKind, Scorer, Unit};
-pub use shim::{Cohort, Columns, Replica, Request, Setup};
+pub use sdk::{
+    ConstraintPlugin, ObjectivePlugin, OptionDeclaration, OptionKind, PluginAnswer, PluginDeclaration, PluginFacts,
+    ScorerPlugin, SignalUnit,
+};
+pub use shim::{PluginCohort, PluginColumns, PluginReplica, PluginRequest, PluginSetup};

@@ -1,11 +1,11 @@
 //! Interface for authors of plugins in Rust: three traits without a line of unsafe code, and a macro for each.
 
 use crate::abi;
-use crate::shim::{Cohort, Columns, Request, Setup};
+use crate::shim::{PluginCohort, PluginColumns, PluginRequest, PluginSetup};
 
 /// The unit of a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unit {
+pub enum SignalUnit {
     /// Milliseconds.
     Millis,
     /// Prompt tokens.
@@ -20,7 +20,7 @@ pub enum Unit {
     One,
 }
 
-impl Unit {
+impl SignalUnit {
     /// Number of the unit in [`abi::unit`].
     #[must_use]
     pub const fn code(self) -> u32 {
@@ -37,9 +37,9 @@ impl Unit {
 
 /// Groups of facts that a plugin reads as separate columns. Columns of other groups are empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Need(pub(crate) u32);
+pub struct PluginFacts(pub(crate) u32);
 
-impl Need {
+impl PluginFacts {
     /// None.
     pub const NONE: Self = Self(0);
     /// Round trips.
@@ -57,7 +57,7 @@ impl Need {
 
     /// Both sets of groups.
     #[must_use]
-    pub const fn and(self, other: Self) -> Self {
+    pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 }
@@ -96,7 +96,7 @@ pub enum OptionKind {
 
 /// An option: a key of `options` in the policy.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct OptionDecl {
+pub struct OptionDeclaration {
     /// The key, with the unit in its name if it has one.
     pub name: &'static str,
     /// Unit as shown to users; empty if there is none.
@@ -109,7 +109,7 @@ pub struct OptionDecl {
 
 /// Result of a call that did not fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
+pub enum PluginAnswer {
     /// Every row of `out` was written.
     Given,
     /// No answer for this request: the plugin has no influence on this decision.
@@ -117,7 +117,7 @@ pub enum Answer {
 }
 
 /// Description that every plugin has.
-pub trait Declared {
+pub trait PluginDeclaration {
     /// Name of the plugin: lower-case letters, digits, `-`.
     const NAME: &'static str;
     /// Version as shown to users.
@@ -125,16 +125,16 @@ pub trait Declared {
     /// Description in one line.
     const SUMMARY: &'static str;
     /// Options that a policy can set.
-    const OPTIONS: &'static [OptionDecl] = &[];
+    const OPTIONS: &'static [OptionDeclaration] = &[];
 }
 
 /// A cost term: one signal per replica. Several threads call one instance at the same time.
-pub trait Scorer: Declared + Send + Sync + Sized + 'static {
+pub trait ScorerPlugin: PluginDeclaration + Send + Sync + Sized + 'static {
     /// The unit of the signal.
-    const UNIT: Unit;
+    const UNIT: SignalUnit;
     /// Groups of facts that it reads as separate columns.
-    const NEEDS: Need = Need::NONE;
-    /// Names of further facts that it reads, spelled as in expressions: [`Columns::facts`] has them in this order.
+    const NEEDS: PluginFacts = PluginFacts::NONE;
+    /// Names of further facts that it reads, spelled as in expressions: [`PluginColumns::facts`] has them in this order.
     const FACTS: &'static [&'static str] = &[];
     /// True if the signal rises with the work that a replica was given.
     const SPREADS: bool = false;
@@ -143,20 +143,25 @@ pub trait Scorer: Declared + Send + Sync + Sized + 'static {
     ///
     /// # Errors
     /// Says what is wrong with the options, to be shown to the author of the configuration.
-    fn create(setup: &Setup<'_>) -> Result<Self, String>;
+    fn create(setup: &PluginSetup<'_>) -> Result<Self, String>;
 
     /// Writes the signal of row *i* to `out[i]`; `None` if it is unknown. `out` is as long as the columns.
     ///
     /// # Errors
     /// Says why there is no signal. The term then has no influence on this decision, and the failure is counted.
-    fn score(&self, request: &Request, columns: &Columns<'_>, out: &mut [Option<f64>]) -> Result<Answer, String>;
+    fn score(
+        &self,
+        request: &PluginRequest,
+        columns: &PluginColumns<'_>,
+        out: &mut [Option<f64>],
+    ) -> Result<PluginAnswer, String>;
 }
 
 /// A limit that replicas must not exceed. Several threads call one instance at the same time.
-pub trait Constraint: Declared + Send + Sync + Sized + 'static {
+pub trait ConstraintPlugin: PluginDeclaration + Send + Sync + Sized + 'static {
     /// Groups of facts that it reads as separate columns.
-    const NEEDS: Need = Need::NONE;
-    /// Names of further facts that it reads, spelled as in expressions: [`Columns::facts`] has them in this order.
+    const NEEDS: PluginFacts = PluginFacts::NONE;
+    /// Names of further facts that it reads, spelled as in expressions: [`PluginColumns::facts`] has them in this order.
     const FACTS: &'static [&'static str] = &[];
     /// True if the limit holds even when no replica is left.
     const HARD: bool;
@@ -165,52 +170,60 @@ pub trait Constraint: Declared + Send + Sync + Sized + 'static {
     ///
     /// # Errors
     /// Says what is wrong with the options, to be shown to the author of the configuration.
-    fn create(setup: &Setup<'_>) -> Result<Self, String>;
+    fn create(setup: &PluginSetup<'_>) -> Result<Self, String>;
 
     /// Writes to `out[i]` how far the replica of row *i* exceeds the limit, as a ratio above 0; 0 if it is within it.
     /// Infinity: the replica must never be picked.
     ///
     /// # Errors
     /// Says why there is no answer. The constraint then excludes no replica, and the failure is counted.
-    fn judge(&self, request: &Request, columns: &Columns<'_>, out: &mut [f64]) -> Result<Answer, String>;
+    fn judge(
+        &self,
+        request: &PluginRequest,
+        columns: &PluginColumns<'_>,
+        out: &mut [f64],
+    ) -> Result<PluginAnswer, String>;
 }
 
 /// One number computed from a cohort of requests; an optimizer minimises it.
-pub trait Objective: Declared + Send + Sync + Sized + 'static {
+pub trait ObjectivePlugin: PluginDeclaration + Send + Sync + Sized + 'static {
     /// The unit of the number.
-    const UNIT: Unit;
+    const UNIT: SignalUnit;
 
     /// Makes an instance. The options have already been checked against their declarations.
     ///
     /// # Errors
     /// Says what is wrong with the options, to be shown to the author of the configuration.
-    fn create(setup: &Setup<'_>) -> Result<Self, String>;
+    fn create(setup: &PluginSetup<'_>) -> Result<Self, String>;
 
     /// Returns the number. If it is not finite, this cohort has no score.
     ///
     /// # Errors
     /// Says why there is no number.
-    fn measure(&self, cohort: &Cohort<'_>) -> Result<f64, String>;
+    fn measure(&self, cohort: &PluginCohort<'_>) -> Result<f64, String>;
 }
 
-/// Exports a [`Scorer`] as the library's term.
+/// Exports a [`ScorerPlugin`] as the library's term.
 #[macro_export]
 macro_rules! export_scorer {
     ($scorer:ty) => {
-        #[expect(unsafe_code, reason = "the plugin contract fixes the symbol, and no other item of the library has its name")]
+        #[expect(
+            unsafe_code,
+            reason = "the plugin contract fixes the symbol, and no other item of the library has its name"
+        )]
         // An unnamed constant is a scope: the names in it cannot clash with the author's.
         const _: () = {
             /// The term's descriptor.
             #[unsafe(no_mangle)]
-            extern "C" fn gorgo_scorer_v1() -> *const $crate::abi::Judge {
+            extern "C" fn gorgo_scorer_v1() -> *const $crate::abi::JudgeDescriptor {
                 // Constants, so that the descriptor and all it points to are static memory, as the contract demands.
-                const OPTIONS: &[$crate::abi::OptionSpec] = &$crate::shim::options::<
-                    { <$scorer as $crate::Declared>::OPTIONS.len() },
-                >(<$scorer as $crate::Declared>::OPTIONS);
-                const FACTS: &[$crate::abi::Text] = &$crate::shim::texts::<{ <$scorer as $crate::Scorer>::FACTS.len() }>(
-                    <$scorer as $crate::Scorer>::FACTS,
-                );
-                const DESCRIPTOR: &$crate::shim::Static<$crate::abi::Judge> =
+                const OPTIONS: &[$crate::abi::AbiOption] = &$crate::shim::options::<
+                    { <$scorer as $crate::PluginDeclaration>::OPTIONS.len() },
+                >(<$scorer as $crate::PluginDeclaration>::OPTIONS);
+                const FACTS: &[$crate::abi::AbiText] = &$crate::shim::texts::<
+                    { <$scorer as $crate::ScorerPlugin>::FACTS.len() },
+                >(<$scorer as $crate::ScorerPlugin>::FACTS);
+                const DESCRIPTOR: &$crate::shim::StaticDescriptor<$crate::abi::JudgeDescriptor> =
                     &$crate::shim::scorer::<$scorer>(OPTIONS, FACTS);
                 DESCRIPTOR.get()
             }
@@ -218,7 +231,7 @@ macro_rules! export_scorer {
     };
 }
 
-/// Exports a [`Constraint`] as the library's constraint.
+/// Exports a [`ConstraintPlugin`] as the library's constraint.
 #[macro_export]
 macro_rules! export_constraint {
     ($constraint:ty) => {
@@ -230,15 +243,16 @@ macro_rules! export_constraint {
         const _: () = {
             /// The constraint's descriptor.
             #[unsafe(no_mangle)]
-            extern "C" fn gorgo_constraint_v1() -> *const $crate::abi::Judge {
+            extern "C" fn gorgo_constraint_v1() -> *const $crate::abi::JudgeDescriptor {
                 // Constants, so that the descriptor and all it points to are static memory, as the contract demands.
-                const OPTIONS: &[$crate::abi::OptionSpec] = &$crate::shim::options::<
-                    { <$constraint as $crate::Declared>::OPTIONS.len() },
-                >(<$constraint as $crate::Declared>::OPTIONS);
-                const FACTS: &[$crate::abi::Text] = &$crate::shim::texts::<
-                    { <$constraint as $crate::Constraint>::FACTS.len() },
-                >(<$constraint as $crate::Constraint>::FACTS);
-                const DESCRIPTOR: &$crate::shim::Static<$crate::abi::Judge> =
+                const OPTIONS: &[$crate::abi::AbiOption] =
+                    &$crate::shim::options::<{ <$constraint as $crate::PluginDeclaration>::OPTIONS.len() }>(
+                        <$constraint as $crate::PluginDeclaration>::OPTIONS,
+                    );
+                const FACTS: &[$crate::abi::AbiText] = &$crate::shim::texts::<
+                    { <$constraint as $crate::ConstraintPlugin>::FACTS.len() },
+                >(<$constraint as $crate::ConstraintPlugin>::FACTS);
+                const DESCRIPTOR: &$crate::shim::StaticDescriptor<$crate::abi::JudgeDescriptor> =
                     &$crate::shim::constraint::<$constraint>(OPTIONS, FACTS);
                 DESCRIPTOR.get()
             }
@@ -246,7 +260,7 @@ macro_rules! export_constraint {
     };
 }
 
-/// Exports an [`Objective`] as the library's objective.
+/// Exports an [`ObjectivePlugin`] as the library's objective.
 #[macro_export]
 macro_rules! export_objective {
     ($objective:ty) => {
@@ -258,12 +272,13 @@ macro_rules! export_objective {
         const _: () = {
             /// The objective's descriptor.
             #[unsafe(no_mangle)]
-            extern "C" fn gorgo_objective_v1() -> *const $crate::abi::Objective {
+            extern "C" fn gorgo_objective_v1() -> *const $crate::abi::ObjectiveDescriptor {
                 // Constants, so that the descriptor and all it points to are static memory, as the contract demands.
-                const OPTIONS: &[$crate::abi::OptionSpec] = &$crate::shim::options::<
-                    { <$objective as $crate::Declared>::OPTIONS.len() },
-                >(<$objective as $crate::Declared>::OPTIONS);
-                const DESCRIPTOR: &$crate::shim::Static<$crate::abi::Objective> =
+                const OPTIONS: &[$crate::abi::AbiOption] =
+                    &$crate::shim::options::<{ <$objective as $crate::PluginDeclaration>::OPTIONS.len() }>(
+                        <$objective as $crate::PluginDeclaration>::OPTIONS,
+                    );
+                const DESCRIPTOR: &$crate::shim::StaticDescriptor<$crate::abi::ObjectiveDescriptor> =
                     &$crate::shim::objective::<$objective>(OPTIONS);
                 DESCRIPTOR.get()
             }

@@ -9,30 +9,30 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 use std::{mem, slice, str};
 
-use crate::abi::{self, ErrorText, OptionSpec, Text, flag, option_flag, status};
-use crate::sdk::{Answer, Constraint, Objective, OptionDecl, OptionKind, Scorer};
+use crate::abi::{self, AbiErrorText, AbiOption, AbiText, flag, option_flag, status};
+use crate::sdk::{ConstraintPlugin, ObjectivePlugin, OptionDeclaration, OptionKind, PluginAnswer, ScorerPlugin};
 
 /// A descriptor in static memory.
 #[derive(Debug)]
-pub struct Static<D>(D);
+pub struct StaticDescriptor<D>(D);
 
 // SAFETY: a descriptor is never written, and all its pointers point to static memory that is never written either.
-unsafe impl<D> Sync for Static<D> {}
+unsafe impl<D> Sync for StaticDescriptor<D> {}
 
-impl<D> Static<D> {
+impl<D> StaticDescriptor<D> {
     /// Address of the descriptor.
     pub const fn get(&'static self) -> *const D {
         &raw const self.0
     }
 }
 
-const fn text(text: &'static str) -> Text {
-    Text { ptr: text.as_ptr().cast(), len: text.len() }
+const fn text(text: &'static str) -> AbiText {
+    AbiText { ptr: text.as_ptr().cast(), len: text.len() }
 }
 
 /// Texts as the contract passes them.
 #[must_use]
-pub const fn texts<const COUNT: usize>(named: &'static [&'static str]) -> [Text; COUNT] {
+pub const fn texts<const COUNT: usize>(named: &'static [&'static str]) -> [AbiText; COUNT] {
     let mut texts = [text(""); COUNT];
     let mut place = 0;
     // `for` and iterators are not usable in a `const fn`.
@@ -45,9 +45,9 @@ pub const fn texts<const COUNT: usize>(named: &'static [&'static str]) -> [Text;
 
 /// Declared options as the contract passes them.
 #[must_use]
-pub const fn options<const COUNT: usize>(declared: &'static [OptionDecl]) -> [OptionSpec; COUNT] {
+pub const fn options<const COUNT: usize>(declared: &'static [OptionDeclaration]) -> [AbiOption; COUNT] {
     let nothing = text("");
-    let none = OptionSpec {
+    let none = AbiOption {
         name: nothing,
         unit: nothing,
         help: nothing,
@@ -61,7 +61,7 @@ pub const fn options<const COUNT: usize>(declared: &'static [OptionDecl]) -> [Op
     let mut place = 0;
     // `for` and iterators are not usable in a `const fn`.
     while place < COUNT {
-        let OptionDecl { name, unit, help, kind } = declared[place];
+        let OptionDeclaration { name, unit, help, kind } = declared[place];
         let spec = &mut specs[place];
         spec.name = text(name);
         spec.unit = text(unit);
@@ -101,8 +101,13 @@ const fn size<T>() -> u32 {
     mem::size_of::<T>() as u32
 }
 
-const fn head<P: crate::Declared, D>(options: &'static [OptionSpec], unit: u32, needs: u32, flags: u32) -> abi::Head {
-    abi::Head {
+const fn head<P: crate::PluginDeclaration, D>(
+    options: &'static [AbiOption],
+    unit: u32,
+    needs: u32,
+    flags: u32,
+) -> abi::DescriptorHead {
+    abi::DescriptorHead {
         abi_major: abi::ABI_MAJOR,
         struct_size: size::<D>(),
         name: text(P::NAME),
@@ -111,7 +116,7 @@ const fn head<P: crate::Declared, D>(options: &'static [OptionSpec], unit: u32, 
         unit,
         needs,
         flags,
-        option_size: size::<OptionSpec>(),
+        option_size: size::<AbiOption>(),
         options: options.as_ptr(),
         option_count: options.len(),
     }
@@ -119,10 +124,13 @@ const fn head<P: crate::Declared, D>(options: &'static [OptionSpec], unit: u32, 
 
 /// The descriptor of a scorer.
 #[must_use]
-pub const fn scorer<S: Scorer>(options: &'static [OptionSpec], facts: &'static [Text]) -> Static<abi::Judge> {
+pub const fn scorer<S: ScorerPlugin>(
+    options: &'static [AbiOption],
+    facts: &'static [AbiText],
+) -> StaticDescriptor<abi::JudgeDescriptor> {
     let flags = if S::SPREADS { flag::SPREADS } else { 0 };
-    Static(abi::Judge {
-        head: head::<S, abi::Judge>(options, S::UNIT.code(), S::NEEDS.0, flags),
+    StaticDescriptor(abi::JudgeDescriptor {
+        head: head::<S, abi::JudgeDescriptor>(options, S::UNIT.code(), S::NEEDS.0, flags),
         create: Some(create_scorer::<S>),
         destroy: Some(destroy::<S>),
         call: Some(score::<S>),
@@ -133,10 +141,13 @@ pub const fn scorer<S: Scorer>(options: &'static [OptionSpec], facts: &'static [
 
 /// The descriptor of a constraint.
 #[must_use]
-pub const fn constraint<C: Constraint>(options: &'static [OptionSpec], facts: &'static [Text]) -> Static<abi::Judge> {
+pub const fn constraint<C: ConstraintPlugin>(
+    options: &'static [AbiOption],
+    facts: &'static [AbiText],
+) -> StaticDescriptor<abi::JudgeDescriptor> {
     let flags = if C::HARD { flag::HARD } else { 0 };
-    Static(abi::Judge {
-        head: head::<C, abi::Judge>(options, abi::unit::ONE, C::NEEDS.0, flags),
+    StaticDescriptor(abi::JudgeDescriptor {
+        head: head::<C, abi::JudgeDescriptor>(options, abi::unit::ONE, C::NEEDS.0, flags),
         create: Some(create_constraint::<C>),
         destroy: Some(destroy::<C>),
         call: Some(judge::<C>),
@@ -147,9 +158,11 @@ pub const fn constraint<C: Constraint>(options: &'static [OptionSpec], facts: &'
 
 /// The descriptor of an objective.
 #[must_use]
-pub const fn objective<O: Objective>(options: &'static [OptionSpec]) -> Static<abi::Objective> {
-    Static(abi::Objective {
-        head: head::<O, abi::Objective>(options, O::UNIT.code(), 0, 0),
+pub const fn objective<O: ObjectivePlugin>(
+    options: &'static [AbiOption],
+) -> StaticDescriptor<abi::ObjectiveDescriptor> {
+    StaticDescriptor(abi::ObjectiveDescriptor {
+        head: head::<O, abi::ObjectiveDescriptor>(options, O::UNIT.code(), 0, 0),
         create: Some(create_objective::<O>),
         destroy: Some(destroy::<O>),
         measure: Some(measure::<O>),
@@ -157,21 +170,21 @@ pub const fn objective<O: Objective>(options: &'static [OptionSpec]) -> Static<a
 }
 
 /// How a call went wrong.
-enum Wrong {
+enum ShimError {
     Input(&'static str),
     Error(String),
 }
 
 /// Input of `create`: the fleet and the options.
 #[derive(Debug, Clone, Copy)]
-pub struct Setup<'a> {
-    replicas: &'a [abi::Replica],
-    settings: &'a [abi::Setting],
+pub struct PluginSetup<'a> {
+    replicas: &'a [abi::AbiReplica],
+    settings: &'a [abi::AbiSetting],
 }
 
 /// A replica of the fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Replica<'a> {
+pub struct PluginReplica<'a> {
     /// Number of the replica in the column `replica`.
     pub id: u32,
     /// Unique name.
@@ -182,10 +195,10 @@ pub struct Replica<'a> {
     pub engine: &'a str,
 }
 
-impl<'a> Setup<'a> {
+impl<'a> PluginSetup<'a> {
     /// The fleet. Later decisions may include replicas that are not in it.
-    pub fn replicas(&self) -> impl Iterator<Item = Replica<'a>> + use<'a> {
-        self.replicas.iter().map(|replica| Replica {
+    pub fn replicas(&self) -> impl Iterator<Item = PluginReplica<'a>> + use<'a> {
+        self.replicas.iter().map(|replica| PluginReplica {
             id: replica.id,
             name: read(replica.name),
             region: read(replica.region),
@@ -222,20 +235,20 @@ impl<'a> Setup<'a> {
     }
 }
 
-/// Text of the caller; empty if it is not UTF-8. Only reached through a checked [`Setup`].
-fn read<'a>(text: Text) -> &'a str {
+/// Text of the caller; empty if it is not UTF-8. Only reached through a checked [`PluginSetup`].
+fn read<'a>(text: AbiText) -> &'a str {
     if text.ptr.is_null() || text.len == 0 {
         return "";
     }
-    // SAFETY: the caller of `create` keeps all text of the setup alive for the call (abi.rs, `Text`), and instances
-    // cannot keep it: `Setup` is borrowed for the call.
+    // SAFETY: the caller of `create` keeps all text of the setup alive for the call (abi.rs, `AbiText`), and instances
+    // cannot keep it: `PluginSetup` is borrowed for the call.
     let bytes = unsafe { slice::from_raw_parts(text.ptr.cast::<u8>(), text.len) };
     str::from_utf8(bytes).unwrap_or_default()
 }
 
 /// A request.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Request {
+pub struct PluginRequest {
     /// Prompt tokens, estimated.
     pub prompt_tokens: u32,
     /// Limit on the answer that the client set, tokens.
@@ -255,11 +268,11 @@ pub struct Request {
 /// The facts of the candidates: row *i* is the same replica in every column. A column that was not requested is empty;
 /// unknown numbers are NaN.
 #[derive(Debug, Clone, Copy)]
-pub struct Columns<'a>(&'a abi::Columns);
+pub struct PluginColumns<'a>(&'a abi::AbiColumns);
 
 macro_rules! columns {
     ($($(#[doc = $doc:literal])+ $name:ident: $ty:ty,)*) => {
-        impl<'a> Columns<'a> {
+        impl<'a> PluginColumns<'a> {
             $(
                 $(#[doc = $doc])+
                 #[must_use]
@@ -272,7 +285,7 @@ macro_rules! columns {
 }
 
 columns! {
-    /// Number of each replica, as in [`Setup::replicas`].
+    /// Number of each replica, as in [`PluginSetup::replicas`].
     replica: u32,
     /// 1 if the replica may be used at all, else 0.
     available: u8,
@@ -324,7 +337,7 @@ columns! {
     intercept_ms: f64,
 }
 
-impl<'a> Columns<'a> {
+impl<'a> PluginColumns<'a> {
     /// The facts that the plugin names (`FACTS`), in its order; unknown numbers are NaN.
     #[must_use]
     pub fn facts<const COUNT: usize>(&self) -> [&'a [f64]; COUNT] {
@@ -335,9 +348,9 @@ impl<'a> Columns<'a> {
 
 /// The requests of one arm whose answer began and did not fail, in no particular order. Unknown numbers are NaN.
 #[derive(Debug, Clone, Copy)]
-pub struct Cohort<'a>(&'a abi::Cohort);
+pub struct PluginCohort<'a>(&'a abi::AbiCohort);
 
-impl<'a> Cohort<'a> {
+impl<'a> PluginCohort<'a> {
     /// Time from arrival to the first generated content, ms.
     #[must_use]
     pub fn ttft_ms(&self) -> &'a [f64] {
@@ -396,14 +409,14 @@ fn column<'a, T>(ptr: *const T, count: usize) -> &'a [T] {
 ///
 /// # Safety
 /// `ptr` is null, or points to a struct that begins with its size in bytes and lives for `'a`.
-unsafe fn sized<'a, T>(ptr: *const T, what: &'static str) -> Result<&'a T, Wrong> {
+unsafe fn checked_struct<'a, T>(ptr: *const T, what: &'static str) -> Result<&'a T, ShimError> {
     if ptr.is_null() || !ptr.is_aligned() {
-        return Err(Wrong::Input(what));
+        return Err(ShimError::Input(what));
     }
     // SAFETY: guaranteed by the caller; each of the contract's structs begins with its size, a `u32`.
     let struct_size = unsafe { *ptr.cast::<u32>() };
     if struct_size < size::<T>() {
-        return Err(Wrong::Input(what));
+        return Err(ShimError::Input(what));
     }
     // SAFETY: not null, aligned, and by its size all bytes are present.
     Ok(unsafe { &*ptr })
@@ -419,7 +432,7 @@ thread_local! {
 static QUIET: Once = Once::new();
 
 /// Runs `body` so that no panic leaves it, and turns its result into a status and text.
-fn barrier(error: *mut ErrorText, body: impl FnOnce() -> Result<Answer, Wrong>) -> i32 {
+fn barrier(error: *mut AbiErrorText, body: impl FnOnce() -> Result<PluginAnswer, ShimError>) -> i32 {
     // Printing a panic with its backtrace takes most of a second, so inside a plugin its text goes to the caller instead.
     QUIET.call_once(|| {
         let before = std::panic::take_hook();
@@ -433,18 +446,18 @@ fn barrier(error: *mut ErrorText, body: impl FnOnce() -> Result<Answer, Wrong>) 
     let done = catch_unwind(AssertUnwindSafe(body));
     INSIDE.set(false);
     match done {
-        Ok(Ok(Answer::Given)) => status::DONE,
-        Ok(Ok(Answer::NoOpinion)) => status::NO_OPINION,
-        Ok(Err(Wrong::Input(what))) => {
-            tell(error, what);
+        Ok(Ok(PluginAnswer::Given)) => status::DONE,
+        Ok(Ok(PluginAnswer::NoOpinion)) => status::NO_OPINION,
+        Ok(Err(ShimError::Input(what))) => {
+            write_error(error, what);
             status::BAD_INPUT
         }
-        Ok(Err(Wrong::Error(cause))) => {
-            tell(error, &cause);
+        Ok(Err(ShimError::Error(cause))) => {
+            write_error(error, &cause);
             status::ERROR
         }
         Err(payload) => {
-            tell(error, said(&*payload));
+            write_error(error, panic_message(&*payload));
             // Dropping a payload may itself panic, and here nothing would catch it.
             mem::forget(payload);
             status::PANICKED
@@ -452,7 +465,7 @@ fn barrier(error: *mut ErrorText, body: impl FnOnce() -> Result<Answer, Wrong>) 
     }
 }
 
-fn said(payload: &(dyn Any + Send)) -> &str {
+fn panic_message(payload: &(dyn Any + Send)) -> &str {
     match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
         (Some(text), _) => text,
         (_, Some(text)) => text,
@@ -461,7 +474,7 @@ fn said(payload: &(dyn Any + Send)) -> &str {
 }
 
 /// Leaves text in the caller's buffer, cut at the end of a character.
-fn tell(error: *mut ErrorText, text: &str) {
+fn write_error(error: *mut AbiErrorText, text: &str) {
     if error.is_null() || !error.is_aligned() {
         return;
     }
@@ -479,52 +492,53 @@ fn tell(error: *mut ErrorText, text: &str) {
 }
 
 fn create<P>(
-    setup: *const abi::Setup,
+    setup: *const abi::AbiSetup,
     instance: *mut *mut c_void,
-    error: *mut ErrorText,
-    make: impl FnOnce(&Setup<'_>) -> Result<P, String>,
+    error: *mut AbiErrorText,
+    make: impl FnOnce(&PluginSetup<'_>) -> Result<P, String>,
 ) -> i32 {
     barrier(error, || {
         // SAFETY: by the contract the caller passes a setup that lives for the call.
-        let setup = unsafe { sized(setup, "the setup is missing or shorter than this plugin expects") }?;
+        let setup = unsafe { checked_struct(setup, "the setup is missing or shorter than this plugin expects") }?;
         // A later router may have longer rows; reading them with this version's stride would mix up their fields.
-        let strides = setup.replica_size == size::<abi::Replica>() && setup.setting_size == size::<abi::Setting>();
+        let strides =
+            setup.replica_size == size::<abi::AbiReplica>() && setup.setting_size == size::<abi::AbiSetting>();
         if !strides || instance.is_null() || !instance.is_aligned() {
-            return Err(Wrong::Input(
+            return Err(ShimError::Input(
                 "the rows of the setup have another size than this plugin expects, or the pointer for the instance is null",
             ));
         }
-        let setup = Setup {
+        let setup = PluginSetup {
             replicas: column(setup.replicas, setup.replica_count),
             settings: column(setup.settings, setup.setting_count),
         };
-        let made = Box::new(make(&setup).map_err(Wrong::Error)?);
+        let made = Box::new(make(&setup).map_err(ShimError::Error)?);
         // SAFETY: checked to be not null and aligned; the caller keeps it for the call.
         unsafe { *instance = Box::into_raw(made).cast() };
-        Ok(Answer::Given)
+        Ok(PluginAnswer::Given)
     })
 }
 
-unsafe extern "C" fn create_scorer<S: Scorer>(
-    setup: *const abi::Setup,
+unsafe extern "C" fn create_scorer<S: ScorerPlugin>(
+    setup: *const abi::AbiSetup,
     instance: *mut *mut c_void,
-    error: *mut ErrorText,
+    error: *mut AbiErrorText,
 ) -> i32 {
     create(setup, instance, error, S::create)
 }
 
-unsafe extern "C" fn create_constraint<C: Constraint>(
-    setup: *const abi::Setup,
+unsafe extern "C" fn create_constraint<C: ConstraintPlugin>(
+    setup: *const abi::AbiSetup,
     instance: *mut *mut c_void,
-    error: *mut ErrorText,
+    error: *mut AbiErrorText,
 ) -> i32 {
     create(setup, instance, error, C::create)
 }
 
-unsafe extern "C" fn create_objective<O: Objective>(
-    setup: *const abi::Setup,
+unsafe extern "C" fn create_objective<O: ObjectivePlugin>(
+    setup: *const abi::AbiSetup,
     instance: *mut *mut c_void,
-    error: *mut ErrorText,
+    error: *mut AbiErrorText,
 ) -> i32 {
     create(setup, instance, error, O::create)
 }
@@ -536,7 +550,7 @@ unsafe extern "C" fn destroy<P>(instance: *mut c_void) {
     barrier(std::ptr::null_mut(), || {
         // SAFETY: `create` made it from a box of this type, and the caller destroys it once.
         drop(unsafe { Box::from_raw(instance.cast::<P>()) });
-        Ok(Answer::Given)
+        Ok(PluginAnswer::Given)
     });
 }
 
@@ -546,25 +560,26 @@ unsafe extern "C" fn destroy<P>(instance: *mut c_void) {
 /// The pointers are valid by the contract for `'a`; only this call uses the output.
 unsafe fn parts<'a, P>(
     instance: *const c_void,
-    request: *const abi::Request,
-    columns: *const abi::Columns,
-    output: *mut abi::Output,
-) -> Result<(&'a P, Request, Columns<'a>, &'a abi::Output), Wrong> {
+    request: *const abi::AbiRequest,
+    columns: *const abi::AbiColumns,
+    output: *mut abi::AbiOutput,
+) -> Result<(&'a P, PluginRequest, PluginColumns<'a>, &'a abi::AbiOutput), ShimError> {
     if instance.is_null() {
-        return Err(Wrong::Input("the instance is null"));
+        return Err(ShimError::Input("the instance is null"));
     }
     // SAFETY: `create` made it from a box of this type; it is only destroyed when no call runs.
     let plugin = unsafe { &*instance.cast::<P>() };
     // SAFETY: guaranteed by this function's caller.
-    let request = unsafe { sized(request, "the request is missing or shorter than this plugin expects") }?;
+    let request = unsafe { checked_struct(request, "the request is missing or shorter than this plugin expects") }?;
     // SAFETY: the same.
-    let columns = unsafe { sized(columns, "the columns are missing or shorter than this plugin expects") }?;
+    let columns = unsafe { checked_struct(columns, "the columns are missing or shorter than this plugin expects") }?;
     // SAFETY: the same.
-    let output = unsafe { sized(output.cast_const(), "the output is missing or shorter than this plugin expects") }?;
+    let output =
+        unsafe { checked_struct(output.cast_const(), "the output is missing or shorter than this plugin expects") }?;
     if output.count != columns.count || (output.count > 0 && output.value.is_null()) {
-        return Err(Wrong::Input("the output and the columns differ in their number of rows"));
+        return Err(ShimError::Input("the output and the columns differ in their number of rows"));
     }
-    let request = Request {
+    let request = PluginRequest {
         prompt_tokens: request.prompt_tokens,
         max_tokens: Some(request.max_tokens).filter(|tokens| *tokens > 0),
         body_bytes: request.body_bytes,
@@ -573,7 +588,7 @@ unsafe fn parts<'a, P>(
         turn: request.turn,
         slo_ttft_ms: Some(request.slo_ttft_ms).filter(|asked| asked.is_finite()),
     };
-    Ok((plugin, request, Columns(columns), output))
+    Ok((plugin, request, PluginColumns(columns), output))
 }
 
 /// A writable column of the output.
@@ -588,12 +603,12 @@ unsafe fn column_mut<'a, T>(ptr: *mut T, count: usize) -> &'a mut [T] {
     unsafe { slice::from_raw_parts_mut(ptr, count) }
 }
 
-unsafe extern "C" fn score<S: Scorer>(
+unsafe extern "C" fn score<S: ScorerPlugin>(
     instance: *const c_void,
-    request: *const abi::Request,
-    columns: *const abi::Columns,
-    output: *mut abi::Output,
-    error: *mut ErrorText,
+    request: *const abi::AbiRequest,
+    columns: *const abi::AbiColumns,
+    output: *mut abi::AbiOutput,
+    error: *mut AbiErrorText,
 ) -> i32 {
     barrier(error, || {
         // SAFETY: by the contract the caller passes the pointers that `parts` requires.
@@ -602,7 +617,7 @@ unsafe extern "C" fn score<S: Scorer>(
         let mut signals = SIGNALS.take();
         signals.clear();
         signals.resize(output.count, None);
-        let answer = scorer.score(&request, &columns, &mut signals).map_err(Wrong::Error)?;
+        let answer = scorer.score(&request, &columns, &mut signals).map_err(ShimError::Error)?;
         // SAFETY: both columns have `count` rows, and only this call uses them (abi.rs, rule 5).
         let (values, known) =
             unsafe { (column_mut(output.value, output.count), column_mut(output.known, output.count)) };
@@ -617,39 +632,39 @@ unsafe extern "C" fn score<S: Scorer>(
     })
 }
 
-unsafe extern "C" fn judge<C: Constraint>(
+unsafe extern "C" fn judge<C: ConstraintPlugin>(
     instance: *const c_void,
-    request: *const abi::Request,
-    columns: *const abi::Columns,
-    output: *mut abi::Output,
-    error: *mut ErrorText,
+    request: *const abi::AbiRequest,
+    columns: *const abi::AbiColumns,
+    output: *mut abi::AbiOutput,
+    error: *mut AbiErrorText,
 ) -> i32 {
     barrier(error, || {
         // SAFETY: by the contract the caller passes the pointers that `parts` requires.
         let (constraint, request, columns, output) = unsafe { parts::<C>(instance, request, columns, output) }?;
         // SAFETY: the column has `count` rows, and only this call uses it (abi.rs, rule 5).
         let values = unsafe { column_mut(output.value, output.count) };
-        constraint.judge(&request, &columns, values).map_err(Wrong::Error)
+        constraint.judge(&request, &columns, values).map_err(ShimError::Error)
     })
 }
 
-unsafe extern "C" fn measure<O: Objective>(
+unsafe extern "C" fn measure<O: ObjectivePlugin>(
     instance: *const c_void,
-    cohort: *const abi::Cohort,
+    cohort: *const abi::AbiCohort,
     value: *mut f64,
-    error: *mut ErrorText,
+    error: *mut AbiErrorText,
 ) -> i32 {
     barrier(error, || {
         if instance.is_null() || value.is_null() || !value.is_aligned() {
-            return Err(Wrong::Input("the instance or the pointer for the number is null"));
+            return Err(ShimError::Input("the instance or the pointer for the number is null"));
         }
         // SAFETY: `create` made it from a box of this type; it is only destroyed when no call runs.
         let objective = unsafe { &*instance.cast::<O>() };
         // SAFETY: by the contract the caller passes a cohort that lives for the call.
-        let cohort = unsafe { sized(cohort, "the cohort is missing or shorter than this plugin expects") }?;
-        let number = objective.measure(&Cohort(cohort)).map_err(Wrong::Error)?;
+        let cohort = unsafe { checked_struct(cohort, "the cohort is missing or shorter than this plugin expects") }?;
+        let number = objective.measure(&PluginCohort(cohort)).map_err(ShimError::Error)?;
         // SAFETY: checked to be not null and aligned; the caller keeps it for the call.
         unsafe { *value = number };
-        Ok(Answer::Given)
+        Ok(PluginAnswer::Given)
     })
 }

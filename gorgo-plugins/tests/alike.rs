@@ -6,14 +6,15 @@ use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use gorgo_plugins::host::{Conduct, Host};
-use gorgo_routing::config::{Index, Probe, Scrape, parse_toml};
+use gorgo_plugins::host::{PluginHost, QuarantineMode};
+use gorgo_routing::config::{IndexConfig, ProbeConfig, ScrapeConfig, parse_toml};
 use gorgo_routing::model::{
-    At, Candidates, DecisionId, Ending, EngineKind, EngineReport, Event, Needs, Params, Prompt, Replica, ReplicaId,
-    RequestView, Unit, Usage, Value,
+    Candidates, ConfigValue, DecisionId, EngineKind, EngineReport, FleetEvent, ParamValues, ParsedRequest, Replica,
+    ReplicaId, RequestOutcome, RequestView, RequiredFacts, TokenUsage, Unit, UnixMicros,
 };
 use gorgo_routing::policy::{
-    DecisionContext, Loader, Policies, Registry, Reservation, Router, RouterSetup, Scratch, build, decide,
+    DecisionContext, DecisionScratch, KindRegistry, PluginLoader, PolicySet, Reservation, Router, RouterSetup, build,
+    decide,
 };
 use gorgo_routing::score::term::TERMS;
 use gorgo_routing::score::{CostTerm, TermKind};
@@ -31,8 +32,8 @@ static SEEN: Mutex<Vec<(RequestView, Candidates)>> = Mutex::new(Vec::new());
 struct Recorder;
 
 impl CostTerm for Recorder {
-    fn needs(&self) -> Needs {
-        Needs::ALL
+    fn needs(&self) -> RequiredFacts {
+        RequiredFacts::ALL
     }
 
     fn signal(&self, request: &RequestView, candidates: &Candidates, out: &mut [Option<f64>]) {
@@ -63,26 +64,26 @@ fn fleet() -> Vec<Replica> {
 }
 
 /// The one policy of an example's file.
-fn example(file: &str) -> (String, Value) {
+fn example(file: &str) -> (String, ConfigValue) {
     let path = root().join("gorgo-plugins/examples/predicted_latency").join(file);
     let text = fs::read_to_string(&path).unwrap();
-    let Some(Value::Table(policies)) = parse_toml(&text).unwrap().get("policy").cloned() else { unreachable!() };
+    let Some(ConfigValue::Table(policies)) = parse_toml(&text).unwrap().get("policy").cloned() else { unreachable!() };
     policies.into_iter().next().unwrap()
 }
 
 /// The built-in policy, its two copies, and one that is driven with the recorder as its shadow.
-fn policies() -> Policies {
-    let mut registry = Registry::built_in();
+fn policies() -> PolicySet {
+    let mut registry = KindRegistry::built_in();
     registry.terms.push(&RECORDER);
-    let registry = registry.with_loader(Arc::new(Host::new(built(), None, Conduct::Enforced)));
+    let registry = registry.with_loader(Arc::new(PluginHost::new(built(), None, QuarantineMode::Enforced)));
     let (expressions, plugin) = (example("expressions.toml"), example("plugin.toml"));
-    let Value::Table(mut driven) = expressions.1.clone() else { unreachable!() };
-    driven.push(("shadow".to_owned(), Value::List(vec![text("recording")])));
-    let recording = table(&[("term", Value::List(vec![table(&[("kind", text("recorder"))])]))]);
+    let ConfigValue::Table(mut driven) = expressions.1.clone() else { unreachable!() };
+    driven.push(("shadow".to_owned(), ConfigValue::List(vec![text("recording")])));
+    let recording = table(&[("term", ConfigValue::List(vec![table(&[("kind", text("recorder"))])]))]);
     let tables =
-        [expressions, plugin, ("driven".to_owned(), Value::Table(driven)), ("recording".to_owned(), recording)];
+        [expressions, plugin, ("driven".to_owned(), ConfigValue::Table(driven)), ("recording".to_owned(), recording)];
     let checked = build(&registry, &tables, "driven", &fleet());
-    assert!(!checked.faults.any(), "{:?}", checked.faults);
+    assert!(!checked.faults.has_faults(), "{:?}", checked.faults);
     checked.policies.unwrap()
 }
 
@@ -101,9 +102,9 @@ impl Chance {
 /// A request in flight.
 struct Flight {
     reservation: Option<Reservation>,
-    prompt: Prompt,
+    prompt: ParsedRequest,
     replica: usize,
-    ending: Ending,
+    ending: RequestOutcome,
     first_token: u64,
     end: u64,
     began: bool,
@@ -112,13 +113,13 @@ struct Flight {
 /// Processes all events before `now`, µs.
 fn settle(router: &Router, flights: &mut Vec<Flight>, now: u64) {
     for flight in flights.iter_mut().filter(|flight| !flight.began && flight.first_token <= now) {
-        router.first_token(flight.reservation.as_mut().unwrap(), At(flight.first_token));
+        router.first_token(flight.reservation.as_mut().unwrap(), UnixMicros(flight.first_token));
         flight.began = true;
     }
     flights.retain_mut(|flight| {
         let ends = flight.end <= now;
         if ends && let Some(reservation) = flight.reservation.take() {
-            router.finish(reservation, &flight.prompt, &flight.ending, At(flight.end));
+            router.finish(reservation, &flight.prompt, &flight.ending, UnixMicros(flight.end));
         }
         !ends
     });
@@ -129,7 +130,7 @@ fn observe(router: &Router, flights: &[Flight], now: u64, chance: &mut Chance) {
         let jitter = f64::from(u32::try_from(chance.below(900)).unwrap()) / 100.0;
         let probe = chance.below(50) != 0;
         let rtt_ms = probe.then(|| 15.0 + 31.0 * f64::from(id) + jitter);
-        router.apply(&Event::Probe { replica: ReplicaId(id), at: At(now), rtt_ms });
+        router.apply(&FleetEvent::Probe { replica: ReplicaId(id), at: UnixMicros(now), rtt_ms });
         let running = flights.iter().filter(|flight| flight.replica == usize::from(id)).count();
         let running = f64::from(u32::try_from(running).unwrap());
         let report = EngineReport {
@@ -140,20 +141,20 @@ fn observe(router: &Router, flights: &[Flight], now: u64, chance: &mut Chance) {
             throughput: Some(running * 31.0),
             ..EngineReport::default()
         };
-        router.apply(&Event::Report { replica: ReplicaId(id), at: At(now), report });
+        router.apply(&FleetEvent::Report { replica: ReplicaId(id), at: UnixMicros(now), report });
     }
 }
 
 /// Drives a router with growing sessions, in waves of load, and returns the facts of each decision.
-fn recorded(policies: Policies) -> Vec<(RequestView, Candidates)> {
+fn recorded(policies: PolicySet) -> Vec<(RequestView, Candidates)> {
     let driven = policies.default;
     let setup = RouterSetup {
         fleet: fleet(),
         models: vec![vec![Arc::from("m")]; usize::from(REPLICAS)],
         secret: 7,
-        index: Index::default(),
-        probe: Probe::default(),
-        scrape: Scrape::default(),
+        index: IndexConfig::default(),
+        probe: ProbeConfig::default(),
+        scrape: ScrapeConfig::default(),
     };
     let router = Router::new(setup, policies);
     let mut chance = Chance(SEED);
@@ -179,9 +180,9 @@ fn recorded(policies: Policies) -> Vec<(RequestView, Candidates)> {
         );
         sessions[session].push_str(&grown);
         let body = format!(r#"{{"model":"m","messages":[{{"role":"user","content":"{}"}}]}}"#, sessions[session]);
-        let prompt = router.read("/v1/chat/completions", body.as_bytes(), None, None).unwrap();
+        let prompt = router.parse_request("/v1/chat/completions", body.as_bytes(), None, None).unwrap();
         let id = DecisionId(i64::try_from(number).unwrap());
-        let context = DecisionContext { policy: driven, id, seed: number as u64, at: At(now), exclude: &[] };
+        let context = DecisionContext { policy: driven, id, seed: number as u64, at: UnixMicros(now), exclude: &[] };
         let Ok(routed) = router.decide(&prompt, &context) else {
             panic!("decision {number} found nobody");
         };
@@ -193,13 +194,13 @@ fn recorded(policies: Policies) -> Vec<(RequestView, Candidates)> {
         let first_token = free_at[replica] + (15 + 31 * replica as u64) * 1_000;
         let answer = 20 + chance.below(180);
         let end = first_token + answer * (9_000 + 400 * flights.len() as u64 / u64::from(REPLICAS));
-        let ending = Ending {
-            usage: Usage {
+        let ending = RequestOutcome {
+            usage: TokenUsage {
                 prompt_tokens: Some(tokens),
                 cached_tokens: Some(cached),
                 completion_tokens: u32::try_from(answer).ok(),
             },
-            ttft_ms: Some(At(first_token).millis_since(At(now))),
+            ttft_ms: Some(UnixMicros(first_token).millis_since(UnixMicros(now))),
             completed: chance.below(40) != 0,
         };
         let reservation = Some(routed.reservation);
@@ -211,23 +212,23 @@ fn recorded(policies: Policies) -> Vec<(RequestView, Candidates)> {
 /// All terms except the last: built in, as an expression, and from a plugin. Called one by one, they show their signals
 /// before rounding.
 fn unrounded() -> Vec<[Box<dyn CostTerm>; 3]> {
-    let host = Host::new(built(), None, Conduct::Enforced);
+    let host = PluginHost::new(built(), None, QuarantineMode::Enforced);
     let terms = |file| {
-        let Some(Value::List(terms)) = example(file).1.get("term").cloned() else { unreachable!() };
+        let Some(ConfigValue::List(terms)) = example(file).1.get("term").cloned() else { unreachable!() };
         terms
     };
     let (expressions, plugins) = (terms("expressions.toml"), terms("plugin.toml"));
-    let params = |values| Params { values };
-    let pick = |table: &Value, key: &'static str| (key, table.get(key).unwrap().clone());
+    let params = |values| ParamValues { values };
+    let pick = |table: &ConfigValue, key: &'static str| (key, table.get(key).unwrap().clone());
     let kinds = ["rtt", "backlog", "compute", "stall", "answer"];
     let rows = kinds.iter().zip(expressions).zip(plugins).map(|((name, expression), plugin)| {
         let kind = |name: &str| TERMS.iter().find(|kind| kind.kind == name).unwrap().build;
-        let stall = params(vec![("batch_ms", Value::Float(80.0)), ("crowd_requests", Value::Float(10.0))]);
+        let stall = params(vec![("batch_ms", ConfigValue::Float(80.0)), ("crowd_requests", ConfigValue::Float(10.0))]);
         let of_plugin = params(vec![pick(&plugin, "library"), pick(&plugin, "options")]);
         [
             kind(name)(&stall, &fleet()).unwrap(),
             kind("expression")(&params(vec![pick(&expression, "signal")]), &fleet()).unwrap(),
-            host.term(&of_plugin, &fleet()).unwrap().signal,
+            host.term(&of_plugin, &fleet()).unwrap().term,
         ]
     });
     rows.collect()
@@ -243,10 +244,10 @@ fn expressions_and_a_plugin_decide_as_the_default_policy_does_in_every_bit() {
     let policies = policies();
     let seen = recorded(self::policies());
     assert_eq!(seen.len(), DECISIONS);
-    let ways = ["predicted-latency", "expressions", "plugin"].map(|name| policies.named(name).unwrap());
+    let ways = ["predicted-latency", "expressions", "plugin"].map(|name| policies.by_name(name).unwrap());
     let weights = ways.map(|way| way.weights());
     let unrounded = unrounded();
-    let mut scratch = Scratch::default();
+    let mut scratch = DecisionScratch::default();
     let (mut chosen, mut excluded, mut tails, mut unknown, mut crowded) = (BTreeSet::new(), 0, 0, 0, 0);
     for (number, (request, facts)) in seen.iter().enumerate() {
         let decisions = [0, 1, 2].map(|way| {
@@ -259,14 +260,17 @@ fn expressions_and_a_plugin_decide_as_the_default_policy_does_in_every_bit() {
             assert_eq!(bits(&other.costs), bits(&first.costs), "{name}, decision {number}");
             assert_eq!(bits(&other.totals), bits(&first.totals), "{name}, decision {number}");
             assert_eq!(other.excluded, first.excluded, "{name}, decision {number}");
-            assert_eq!((&other.void, other.propensity.to_bits()), (&first.void, first.propensity.to_bits()));
+            assert_eq!(
+                (&other.void_terms, other.propensity.to_bits()),
+                (&first.void_terms, first.propensity.to_bits())
+            );
         }
         // Signals are rounded before they are stored; before that they must be equal as well. `tail-start` is not
         // compared: the built-in term replaces an unknown value itself, the expression by the policy's `unknown`.
         for (slot, terms) in unrounded.iter().enumerate() {
             let raw = terms.each_ref().map(|way| {
                 let mut out = vec![None; facts.len()];
-                assert!(way.gives(request, facts, &mut out));
+                assert!(way.try_signal(request, facts, &mut out));
                 out.iter().map(|signal| signal.map(f64::to_bits)).collect::<Vec<_>>()
             });
             assert!(raw[1] == raw[0] && raw[2] == raw[0], "term {slot}, decision {number}: {raw:?}");
@@ -289,7 +293,7 @@ fn expressions_and_a_plugin_decide_as_the_default_policy_does_in_every_bit() {
 fn the_copies_have_the_terms_and_weights_of_the_default_policy() {
     let policies = policies();
     let of = |name: &str| {
-        let policy = policies.named(name).unwrap();
+        let policy = policies.by_name(name).unwrap();
         let terms = policy.terms.iter().map(|term| (term.name.to_string(), term.weight.init, term.unit));
         terms.collect::<Vec<_>>()
     };

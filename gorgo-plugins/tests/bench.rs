@@ -5,9 +5,9 @@ use std::process::Command;
 use std::sync::{Arc, OnceLock};
 
 use gorgo_plugins::conform::{fleet, request};
-use gorgo_plugins::host::{Conduct, Host};
-use gorgo_routing::model::{Candidates, Decision, Value};
-use gorgo_routing::policy::{Policies, Policy, Registry, Scratch, build, decide};
+use gorgo_plugins::host::{PluginHost, QuarantineMode};
+use gorgo_routing::model::{Candidates, ConfigValue, Decision};
+use gorgo_routing::policy::{DecisionScratch, KindRegistry, Policy, PolicySet, build, decide};
 
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_owned()
@@ -72,25 +72,25 @@ pub(crate) fn hostile_c(folder: &Path, definitions: &[&str]) -> PathBuf {
     c(&root().join("gorgo-plugins/tests/c/hostile.c"), folder, definitions)
 }
 
-pub(crate) fn text(text: &str) -> Value {
-    Value::Text(text.to_owned())
+pub(crate) fn text(text: &str) -> ConfigValue {
+    ConfigValue::Text(text.to_owned())
 }
 
-pub(crate) fn table(members: &[(&str, Value)]) -> Value {
-    Value::Table(members.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect())
+pub(crate) fn table(members: &[(&str, ConfigValue)]) -> ConfigValue {
+    ConfigValue::Table(members.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect())
 }
 
 /// The table of a term that is a plugin.
-pub(crate) fn term(library: &Path, more: &[(&str, Value)]) -> Value {
+pub(crate) fn term(library: &Path, more: &[(&str, ConfigValue)]) -> ConfigValue {
     let mut members = vec![("kind", text("plugin")), ("library", text(&library.display().to_string()))];
     members.extend_from_slice(more);
     table(&members)
 }
 
 /// Policies of one table, and the host that loaded its plugins; or the faults.
-pub(crate) fn policies(policy: Value, conduct: Conduct) -> Result<(Policies, Arc<Host>), String> {
-    let host = Arc::new(Host::new(Path::new(""), None, conduct));
-    let registry = Registry::built_in().with_loader(Arc::<Host>::clone(&host));
+pub(crate) fn policies(policy: ConfigValue, conduct: QuarantineMode) -> Result<(PolicySet, Arc<PluginHost>), String> {
+    let host = Arc::new(PluginHost::new(Path::new(""), None, conduct));
+    let registry = KindRegistry::built_in().with_loader(Arc::<PluginHost>::clone(&host));
     let checked = build(&registry, &[("tested".to_owned(), policy)], "tested", &fleet(64));
     let faults: Vec<String> =
         checked.faults.list.iter().map(|fault| format!("{}: {}", fault.path, fault.message)).collect();
@@ -98,21 +98,21 @@ pub(crate) fn policies(policy: Value, conduct: Conduct) -> Result<(Policies, Arc
 }
 
 /// A policy with these terms.
-pub(crate) fn with_terms(terms: Vec<Value>) -> Value {
-    table(&[("unit", text("raw")), ("term", Value::List(terms))])
+pub(crate) fn with_terms(terms: Vec<ConfigValue>) -> ConfigValue {
+    table(&[("unit", text("raw")), ("term", ConfigValue::List(terms))])
 }
 
-pub(crate) fn tested(policies: &Policies) -> &Policy {
-    policies.named("tested").unwrap()
+pub(crate) fn tested(policies: &PolicySet) -> &Policy {
+    policies.by_name("tested").unwrap()
 }
 
-pub(crate) fn decided(policies: &Policies, facts: &Candidates) -> Option<Decision> {
+pub(crate) fn decided(policies: &PolicySet, facts: &Candidates) -> Option<Decision> {
     let policy = tested(policies);
-    decide(policy, &policy.weights(), &request(), facts, 1, &mut Scratch::default())
+    decide(policy, &policy.weights(), &request(), facts, 1, &mut DecisionScratch::default())
 }
 
 /// The signals of the first term.
-pub(crate) fn signals(policies: &Policies, facts: &Candidates) -> Vec<f64> {
+pub(crate) fn signals(policies: &PolicySet, facts: &Candidates) -> Vec<f64> {
     let slots = tested(policies).terms.len();
     decided(policies, facts).unwrap().signals.iter().step_by(slots).copied().collect()
 }

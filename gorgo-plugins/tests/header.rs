@@ -22,28 +22,28 @@ macro_rules! layout {
 #[test]
 fn every_size_offset_and_number_is_the_same_in_c() {
     let structs = [
-        layout!(abi::Text, "gorgo_text": ptr, len),
-        layout!(abi::ErrorText, "gorgo_error": ptr, cap, len),
-        layout!(abi::OptionSpec, "gorgo_option": name, unit, help, kind, flags, default as "fallback", min, max),
-        layout!(abi::Setting, "gorgo_setting": key, kind, reserved, number, text),
-        layout!(abi::Replica, "gorgo_replica": id, reserved, name, region, engine),
-        layout!(abi::Setup, "gorgo_setup": struct_size, replica_size, setting_size, reserved, replicas, replica_count,
+        layout!(abi::AbiText, "gorgo_text": ptr, len),
+        layout!(abi::AbiErrorText, "gorgo_error": ptr, cap, len),
+        layout!(abi::AbiOption, "gorgo_option": name, unit, help, kind, flags, default as "fallback", min, max),
+        layout!(abi::AbiSetting, "gorgo_setting": key, kind, reserved, number, text),
+        layout!(abi::AbiReplica, "gorgo_replica": id, reserved, name, region, engine),
+        layout!(abi::AbiSetup, "gorgo_setup": struct_size, replica_size, setting_size, reserved, replicas, replica_count,
             settings, setting_count),
-        layout!(abi::Request, "gorgo_request": struct_size, prompt_tokens, max_tokens, reserved, body_bytes,
+        layout!(abi::AbiRequest, "gorgo_request": struct_size, prompt_tokens, max_tokens, reserved, body_bytes,
             session_hash, head_hash, turn, slo_ttft_ms),
-        layout!(abi::Columns, "gorgo_columns": struct_size, present, count, replica, available, name_hash,
+        layout!(abi::AbiColumns, "gorgo_columns": struct_size, present, count, replica, available, name_hash,
             capacity_tokens, rtt_ms, rtt_p95_ms, cached_tokens, queued_tokens, queued_tokens_first,
             queued_uncached_tokens_completion, queued_uncached_tokens, inflight, decoding, inflight_since_report,
             engine_running, engine_waiting, kv_used_tokens, kv_used_share, engine_throughput, report_age_ms,
             latency_ms, prefill_ms_per_token, queue_ms_per_token, decode_ms_per_request, intercept_ms,
             facts, fact_count),
-        layout!(abi::Output, "gorgo_output": struct_size, reserved, count, value, known),
-        layout!(abi::Cohort, "gorgo_cohort": struct_size, reserved, count, ttft_ms, e2e_ms, itl_ms, prompt_tokens,
+        layout!(abi::AbiOutput, "gorgo_output": struct_size, reserved, count, value, known),
+        layout!(abi::AbiCohort, "gorgo_cohort": struct_size, reserved, count, ttft_ms, e2e_ms, itl_ms, prompt_tokens,
             completion_tokens, span_secs, failed),
-        layout!(abi::Head, "gorgo_head": abi_major, struct_size, name, version, summary, unit, needs, flags,
+        layout!(abi::DescriptorHead, "gorgo_head": abi_major, struct_size, name, version, summary, unit, needs, flags,
             option_size, options, option_count),
-        layout!(abi::Judge, "gorgo_judge": head, create, destroy, call, facts, fact_count),
-        layout!(abi::Objective, "gorgo_objective": head, create, destroy, measure),
+        layout!(abi::JudgeDescriptor, "gorgo_judge": head, create, destroy, call, facts, fact_count),
+        layout!(abi::ObjectiveDescriptor, "gorgo_objective": head, create, destroy, measure),
     ];
     let mut source = String::from("#include \"gorgo_plugin.h\"\n");
     for (name, size, fields) in &structs {
@@ -107,29 +107,29 @@ fn every_size_offset_and_number_is_the_same_in_c() {
 /// Bits and units are the same as the router's.
 #[test]
 fn needs_and_units_are_the_routers() {
-    use gorgo_routing::model::{Needs, Unit};
+    use gorgo_routing::model::{RequiredFacts, Unit};
     let needs = [
-        (need::RTT, Needs::RTT),
-        (need::PREFIX, Needs::PREFIX),
-        (need::LOAD, Needs::LOAD),
-        (need::REPORT, Needs::REPORT),
-        (need::RATES, Needs::RATES),
-        (need::LATENCY, Needs::LATENCY),
+        (need::RTT, RequiredFacts::RTT),
+        (need::PREFIX, RequiredFacts::PREFIX),
+        (need::LOAD, RequiredFacts::LOAD),
+        (need::REPORT, RequiredFacts::REPORT),
+        (need::RATES, RequiredFacts::RATES),
+        (need::LATENCY, RequiredFacts::LATENCY),
     ];
     let all = needs.into_iter().fold(0, |all, (bit, need)| {
-        assert_eq!(Needs::from_bits(bit), Some(need));
+        assert_eq!(RequiredFacts::from_bits(bit), Some(need));
         all | bit
     });
     assert_eq!(all, need::ALL);
-    assert_eq!(Needs::from_bits(Needs::ALL.bits() + 1), None);
+    assert_eq!(RequiredFacts::from_bits(RequiredFacts::ALL.bits() + 1), None);
     for (code, unit) in (0_u32..).zip(Unit::ALL) {
         let mine = [
-            gorgo_plugins::Unit::Millis,
-            gorgo_plugins::Unit::Tokens,
-            gorgo_plugins::Unit::Requests,
-            gorgo_plugins::Unit::Share,
-            gorgo_plugins::Unit::TokensPerSecond,
-            gorgo_plugins::Unit::One,
+            gorgo_plugins::SignalUnit::Millis,
+            gorgo_plugins::SignalUnit::Tokens,
+            gorgo_plugins::SignalUnit::Requests,
+            gorgo_plugins::SignalUnit::Share,
+            gorgo_plugins::SignalUnit::TokensPerSecond,
+            gorgo_plugins::SignalUnit::One,
         ];
         let mine = mine[usize::try_from(code).unwrap()];
         assert_eq!((mine.code(), format!("{mine:?}")), (code, format!("{unit:?}")));

@@ -4,14 +4,14 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use gorgo_plugins::host::Conduct;
-use gorgo_routing::model::Value;
+use gorgo_plugins::host::QuarantineMode;
+use gorgo_routing::model::ConfigValue;
 
 use crate::bench::{hostile_c, policies, rust, table, term, text, with_terms};
 
 /// Fault of building a policy with this library; the folder's name is masked.
-fn said(library: &Path, folder: &Path, more: &[(&str, Value)]) -> String {
-    let faults = policies(with_terms(vec![term(library, more)]), Conduct::Enforced).map(|_| ()).unwrap_err();
+fn said(library: &Path, folder: &Path, more: &[(&str, ConfigValue)]) -> String {
+    let faults = policies(with_terms(vec![term(library, more)]), QuarantineMode::Enforced).map(|_| ()).unwrap_err();
     faults.replace(&format!("{}/", folder.display()), "").replace("policy.tested.term[0]: ", "")
 }
 
@@ -62,16 +62,17 @@ fn what_is_wrong_with_a_file_is_told_with_both_sides() {
 fn the_right_hash_in_any_case_is_taken() {
     let folder = tempfile::tempdir().unwrap();
     let library = hostile_c(folder.path(), &[]);
-    let (policies, _) = policies(with_terms(vec![term(&library, &[])]), Conduct::Enforced).unwrap();
-    let hash = policies.named("tested").unwrap().terms[0].plugin_sha256.clone().unwrap();
+    let (policies, _) = policies(with_terms(vec![term(&library, &[])]), QuarantineMode::Enforced).unwrap();
+    let hash = policies.by_name("tested").unwrap().terms[0].plugin_sha256.clone().unwrap();
     let pinned = [("sha256", text(&hash.to_uppercase()))];
-    crate::bench::policies(with_terms(vec![term(&library, &pinned)]), Conduct::Enforced).unwrap();
+    crate::bench::policies(with_terms(vec![term(&library, &pinned)]), QuarantineMode::Enforced).unwrap();
 }
 
 #[test]
 fn the_file_is_missing_from_the_table() {
-    let faults =
-        policies(with_terms(vec![table(&[("kind", text("plugin"))])]), Conduct::Enforced).map(|_| ()).unwrap_err();
+    let faults = policies(with_terms(vec![table(&[("kind", text("plugin"))])]), QuarantineMode::Enforced)
+        .map(|_| ())
+        .unwrap_err();
     let expected =
         "policy.tested.term[0]: `library` is missing; set it to the plugin's file, relative to the configuration file";
     assert_eq!(faults, expected);

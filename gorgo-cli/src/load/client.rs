@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use gorgo_lab::trace::Sample;
-use gorgo_routing::model::{At, Clock, ErrorClass};
+use gorgo_lab::trace::RequestSample;
+use gorgo_routing::model::{Clock, ErrorClass, UnixMicros};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{SendRequest, handshake};
@@ -18,9 +18,9 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio_util::task::TaskTracker;
 
-use super::failure::{Failure, class_of};
+use super::failure::{RequestFailure, class_of};
 use super::stream::{StreamSaid, StreamScan, message};
-use super::target::{Api, Target};
+use super::target::{ReplayApi, ServerUrl};
 
 /// Bytes of an error body that are read for its message.
 const ERROR_BODY_BYTES: usize = 64 << 10;
@@ -34,11 +34,11 @@ const DECISION: &str = "x-gorgo-decision";
 
 /// One request to be sent.
 #[derive(Debug)]
-pub(crate) struct Job {
+pub(crate) struct ReplayRequest {
     /// Facts known before sending; the client fills in the rest.
-    pub(crate) sample: Sample,
+    pub(crate) sample: RequestSample,
     /// Start of the run, from which `scheduled_ms` counts.
-    pub(crate) start: At,
+    pub(crate) start: UnixMicros,
     /// Session to send with it, if any.
     pub(crate) session: Option<String>,
     /// The body.
@@ -47,9 +47,9 @@ pub(crate) struct Job {
 
 /// Settings common to all requests.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked {
+pub(crate) struct RequestOptions {
     /// API to call.
-    pub(crate) api: Api,
+    pub(crate) api: ReplayApi,
     /// True for event streams, false for whole answers.
     pub(crate) stream: bool,
     /// Limit of each request from sending to its last byte.
@@ -62,24 +62,24 @@ pub(crate) struct Asked {
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// A connection with no request on it.
-type Connection = SendRequest<Full<Bytes>>;
+type IdleConnection = SendRequest<Full<Bytes>>;
 
 /// Sends requests to one server.
-pub(crate) struct Client {
-    target: Target,
+pub(crate) struct ReplayClient {
+    target: ServerUrl,
     path: Uri,
     headers: HeaderMap,
-    asked: Asked,
+    options: RequestOptions,
     clock: Arc<dyn Clock>,
     tracker: TaskTracker,
-    idle: Mutex<Vec<Connection>>,
+    idle: Mutex<Vec<IdleConnection>>,
 }
 
-impl Client {
+impl ReplayClient {
     /// A client of `target`.
     pub(crate) fn new(
-        target: Target,
-        asked: &Asked,
+        target: ServerUrl,
+        asked: &RequestOptions,
         key: Option<&HeaderValue>,
         clock: Arc<dyn Clock>,
         tracker: TaskTracker,
@@ -95,7 +95,7 @@ impl Client {
         if let Some(key) = key {
             headers.insert(header::AUTHORIZATION, key.clone());
         }
-        Ok(Self { target, path, headers, asked: *asked, clock, tracker, idle: Mutex::default() })
+        Ok(Self { target, path, headers, options: *asked, clock, tracker, idle: Mutex::default() })
     }
 
     /// Clock that all times are taken from.
@@ -104,32 +104,32 @@ impl Client {
     }
 
     /// Opens connections ahead of the first request, so that no request's slip includes the set-up of a connection.
-    pub(crate) async fn warm(self: &Arc<Self>, connections: usize) -> Result<(), Failure> {
+    pub(crate) async fn warm(self: &Arc<Self>, connections: usize) -> Result<(), RequestFailure> {
         let dial = |_| {
             let client = Arc::clone(self);
-            self.tracker.spawn(async move { client.dial().await.map(|connection| client.keep(connection)) })
+            self.tracker.spawn(async move { client.dial().await.map(|connection| client.release(connection)) })
         };
         // Dialled in parallel: one after the other, 64 connections over a far link take 64 round trips.
         let dialled: Vec<_> = (0..connections).map(dial).collect();
         for handle in dialled {
-            handle.await.unwrap_or_else(|error| Err(Failure::new(ErrorClass::Connect, error.to_string())))?;
+            handle.await.unwrap_or_else(|error| Err(RequestFailure::new(ErrorClass::Connect, error.to_string())))?;
         }
         Ok(())
     }
 
     /// Time to set up a connection, ms: one round trip, because HTTP sends nothing before the first request.
-    pub(crate) async fn connect_ms(&self) -> Result<f64, Failure> {
+    pub(crate) async fn connect_ms(&self) -> Result<f64, RequestFailure> {
         let start = self.clock.now();
         self.dial().await.map(|_| self.clock.now().millis_since(start))
     }
 
     /// Fetches a path below the server's base, such as `/v1/models`: JSON, with status 200.
-    pub(crate) async fn told(&self, path: &str) -> Result<serde_json::Value, Failure> {
+    pub(crate) async fn get_json(&self, path: &str) -> Result<serde_json::Value, RequestFailure> {
         // A separate connection, dropped afterwards, so that the kept ones are only those of the load.
         let mut connection = self.dial().await?;
         let mut request = Request::new(Full::default());
         let path = Uri::try_from(self.target.path(path));
-        *request.uri_mut() = path.map_err(|error| Failure::new(ErrorClass::Connect, error.to_string()))?;
+        *request.uri_mut() = path.map_err(|error| RequestFailure::new(ErrorClass::Connect, error.to_string()))?;
         *request.headers_mut() = self.headers.clone();
         request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("application/json"));
         let exchange = async {
@@ -137,34 +137,38 @@ impl Client {
             let status = response.status();
             Ok::<_, hyper::Error>((status, response.into_body().collect().await?.to_bytes()))
         };
-        let answer = tokio::time::timeout(self.asked.limit, exchange).await;
-        let answer = answer.map_err(|_| Failure::new(ErrorClass::FirstByteTimeout, "no answer in time"))?;
-        let (status, body) = answer.map_err(|error| Failure::wire(&error))?;
+        let answer = tokio::time::timeout(self.options.limit, exchange).await;
+        let answer = answer.map_err(|_| RequestFailure::new(ErrorClass::FirstByteTimeout, "no answer in time"))?;
+        let (status, body) = answer.map_err(|error| RequestFailure::wire(&error))?;
         if status != StatusCode::OK {
-            return Err(Failure::new(class_of(status), format!("status {status}: {}", message(&body))));
+            return Err(RequestFailure::new(class_of(status), format!("status {status}: {}", message(&body))));
         }
-        serde_json::from_slice(&body).map_err(|_| Failure::new(ErrorClass::UpstreamProtocol, "the answer is not JSON"))
+        serde_json::from_slice(&body)
+            .map_err(|_| RequestFailure::new(ErrorClass::UpstreamProtocol, "the answer is not JSON"))
     }
 
     /// Sends one request and reads its answer to the end. Never fails: errors are recorded in the sample.
-    pub(crate) async fn exchange(&self, job: Job) -> Sample {
-        let Job { mut sample, start, session, body } = job;
+    pub(crate) async fn exchange(&self, job: ReplayRequest) -> RequestSample {
+        let ReplayRequest { mut sample, start, session, body } = job;
         sample.sent_ms = self.clock.now().millis_since(start);
         let mut first_sent_ms = None;
         let failure = loop {
             let attempt = self.attempt(&mut sample, start, session.as_deref(), body.clone());
-            let failure = match tokio::time::timeout(self.asked.limit, attempt).await {
+            let failure = match tokio::time::timeout(self.options.limit, attempt).await {
                 Ok(Ok(())) => None,
                 Ok(Err(failure)) => Some(failure),
                 Err(_) => {
                     // Without a status not even the head came; with one, the answer stopped in the middle.
                     let headless = sample.status.is_none();
                     let class = if headless { ErrorClass::FirstByteTimeout } else { ErrorClass::IdleTimeout };
-                    Some(Failure::new(class, format!("not complete after {} s", self.asked.limit.as_secs_f64())))
+                    Some(RequestFailure::new(
+                        class,
+                        format!("not complete after {} s", self.options.limit.as_secs_f64()),
+                    ))
                 }
             };
             let again = failure.as_ref().is_some_and(|failure| is_worth_another(&sample, failure.class));
-            if !again || sample.retries >= self.asked.retries {
+            if !again || sample.retries >= self.options.retries {
                 break failure;
             }
             first_sent_ms.get_or_insert(sample.sent_ms);
@@ -187,7 +191,13 @@ impl Client {
         sample
     }
 
-    async fn attempt(&self, sample: &mut Sample, start: At, session: Option<&str>, body: Bytes) -> Result<(), Failure> {
+    async fn attempt(
+        &self,
+        sample: &mut RequestSample,
+        start: UnixMicros,
+        session: Option<&str>,
+        body: Bytes,
+    ) -> Result<(), RequestFailure> {
         let (connection, response) = self.send(sample, start, session, body).await?;
         let (head, body) = response.into_parts();
         sample.status = Some(head.status.as_u16());
@@ -198,27 +208,27 @@ impl Client {
             let (said, whole) = error_text(body).await;
             // Only a body read to its end leaves the connection ready for the next request.
             if whole {
-                self.keep(connection);
+                self.release(connection);
             }
-            return Err(Failure::new(class_of(head.status), said));
+            return Err(RequestFailure::new(class_of(head.status), said));
         }
-        if self.asked.stream {
+        if self.options.stream {
             self.read_stream(sample, start, body).await?;
         } else {
             read_whole(sample, body).await?;
         }
-        self.keep(connection);
+        self.release(connection);
         Ok(())
     }
 
     /// Sends on a kept connection or a new one; `sent_ms` is the moment when the request is handed over.
     async fn send(
         &self,
-        sample: &mut Sample,
-        start: At,
+        sample: &mut RequestSample,
+        start: UnixMicros,
         session: Option<&str>,
         body: Bytes,
-    ) -> Result<(Connection, Response<Incoming>), Failure> {
+    ) -> Result<(IdleConnection, Response<Incoming>), RequestFailure> {
         loop {
             let kept = self.take();
             let fresh = kept.is_none();
@@ -229,7 +239,7 @@ impl Client {
             // A kept connection that the server closed is no failure: take the next, and dial when none is left.
             if let Err(error) = connection.ready().await {
                 if fresh {
-                    return Err(Failure::wire(&error));
+                    return Err(RequestFailure::wire(&error));
                 }
                 continue;
             }
@@ -239,13 +249,13 @@ impl Client {
                 // hyper returns a request only if none of it was sent: the kept connection had been closed meanwhile.
                 Err(mut error) => match error.take_message() {
                     Some(_) if !fresh => {}
-                    _ => return Err(Failure::wire(error.error())),
+                    _ => return Err(RequestFailure::wire(error.error())),
                 },
             }
         }
     }
 
-    fn request(&self, sample: &Sample, session: Option<&str>, body: Bytes) -> Request<Full<Bytes>> {
+    fn request(&self, sample: &RequestSample, session: Option<&str>, body: Bytes) -> Request<Full<Bytes>> {
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.path.clone();
@@ -263,7 +273,12 @@ impl Client {
         request
     }
 
-    async fn read_stream(&self, sample: &mut Sample, start: At, mut body: Incoming) -> Result<(), Failure> {
+    async fn read_stream(
+        &self,
+        sample: &mut RequestSample,
+        start: UnixMicros,
+        mut body: Incoming,
+    ) -> Result<(), RequestFailure> {
         let mut scan = StreamScan::default();
         let mut last_content_ms = 0.0;
         // One time per frame: events in the same frame arrived together.
@@ -293,38 +308,39 @@ impl Client {
         }
         // An error event explains the end of the stream better than the closed connection that follows it.
         if let Some(words) = said.error {
-            Err(Failure::new(ErrorClass::UpstreamErrorEvent, words))
+            Err(RequestFailure::new(ErrorClass::UpstreamErrorEvent, words))
         } else if let Some(error) = cut {
-            Err(Failure::new(ErrorClass::UpstreamAborted, error.to_string()))
+            Err(RequestFailure::new(ErrorClass::UpstreamAborted, error.to_string()))
         } else if overlong {
-            Err(Failure::new(ErrorClass::UpstreamProtocol, "the answer is not an event stream"))
+            Err(RequestFailure::new(ErrorClass::UpstreamProtocol, "the answer is not an event stream"))
         } else if !said.done {
-            Err(Failure::new(ErrorClass::UpstreamAborted, "the stream ended without [DONE]"))
+            Err(RequestFailure::new(ErrorClass::UpstreamAborted, "the stream ended without [DONE]"))
         } else {
             Ok(())
         }
     }
 
-    async fn dial(&self) -> Result<Connection, Failure> {
+    async fn dial(&self) -> Result<IdleConnection, RequestFailure> {
         let failed = |error: std::io::Error| {
             let (host, port) = (self.target.url.host(), self.target.url.port());
-            Failure::new(ErrorClass::Connect, format!("cannot connect to {host} port {port}: {error}"))
+            RequestFailure::new(ErrorClass::Connect, format!("cannot connect to {host} port {port}: {error}"))
         };
         let socket = TcpStream::connect((self.target.url.host(), self.target.url.port())).await.map_err(failed)?;
         // With Nagle's algorithm the last segment of a body would wait for an acknowledgement, a whole round trip.
         socket.set_nodelay(true).map_err(failed)?;
-        let (connection, driver) = handshake(TokioIo::new(socket)).await.map_err(|error| Failure::wire(&error))?;
+        let (connection, driver) =
+            handshake(TokioIo::new(socket)).await.map_err(|error| RequestFailure::wire(&error))?;
         // The request on this connection sees the same error, so the driver's copy can be dropped.
         self.tracker.spawn(async move { driver.await.ok() });
         Ok(connection)
     }
 
     /// Takes the connection used last, so that only few stay warm under light load.
-    fn take(&self) -> Option<Connection> {
+    fn take(&self) -> Option<IdleConnection> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
 
-    fn keep(&self, connection: Connection) {
+    fn release(&self, connection: IdleConnection) {
         if !connection.is_closed() {
             // Closed connections are dropped here; those that close later are found by `ready` when taken.
             self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
@@ -334,7 +350,7 @@ impl Client {
 
 /// True if another try may succeed and the request cannot have been answered before: no answer came, or a gateway's
 /// 502.
-fn is_worth_another(sample: &Sample, class: ErrorClass) -> bool {
+fn is_worth_another(sample: &RequestSample, class: ErrorClass) -> bool {
     match sample.status {
         None => matches!(class, ErrorClass::Connect | ErrorClass::UpstreamClosed),
         Some(status) => status == StatusCode::BAD_GATEWAY.as_u16(),
@@ -342,15 +358,17 @@ fn is_worth_another(sample: &Sample, class: ErrorClass) -> bool {
 }
 
 /// Reads an answer that comes as one document.
-async fn read_whole(sample: &mut Sample, body: Incoming) -> Result<(), Failure> {
+async fn read_whole(sample: &mut RequestSample, body: Incoming) -> Result<(), RequestFailure> {
     let body = body.collect().await;
-    let body = body.map_err(|error| Failure::new(ErrorClass::UpstreamAborted, error.to_string()))?.to_bytes();
+    let body = body.map_err(|error| RequestFailure::new(ErrorClass::UpstreamAborted, error.to_string()))?.to_bytes();
     let said = StreamSaid::of_whole(&body);
     sample.usage = said.usage;
     sample.content_events = said.content_events;
     match said {
-        StreamSaid { error: Some(words), .. } => Err(Failure::new(ErrorClass::UpstreamErrorEvent, words)),
-        StreamSaid { done: false, .. } => Err(Failure::new(ErrorClass::UpstreamProtocol, "the answer is not JSON")),
+        StreamSaid { error: Some(words), .. } => Err(RequestFailure::new(ErrorClass::UpstreamErrorEvent, words)),
+        StreamSaid { done: false, .. } => {
+            Err(RequestFailure::new(ErrorClass::UpstreamProtocol, "the answer is not JSON"))
+        }
         _ => Ok(()),
     }
 }

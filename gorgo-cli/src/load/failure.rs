@@ -6,14 +6,14 @@ use hyper::StatusCode;
 /// Failure of a request, with its class and the original words.
 #[derive(Debug, thiserror::Error)]
 #[error("{detail}")]
-pub(crate) struct Failure {
+pub(crate) struct RequestFailure {
     /// Class as this client saw it: upstream is the server it talked to.
     pub(crate) class: ErrorClass,
     /// The server's or the system's words.
     pub(crate) detail: String,
 }
 
-impl Failure {
+impl RequestFailure {
     /// A failure of this class, in these words.
     pub(crate) fn new(class: ErrorClass, detail: impl Into<String>) -> Self {
         Self { class, detail: detail.into() }

@@ -10,8 +10,8 @@ mod stream;
 mod target;
 
 pub(crate) use self::body::BodyWriter;
-pub(crate) use self::client::{Asked, Client, Job};
-pub(crate) use self::failure::Failure;
+pub(crate) use self::client::{ReplayClient, ReplayRequest, RequestOptions};
+pub(crate) use self::failure::RequestFailure;
 pub(crate) use self::key::{KeyError, api_key};
-pub(crate) use self::live::Live;
-pub(crate) use self::target::{Api, Target, TargetError};
+pub(crate) use self::live::LiveEngine;
+pub(crate) use self::target::{ReplayApi, ServerUrl, ServerUrlError};

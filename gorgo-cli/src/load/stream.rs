@@ -4,7 +4,7 @@
 //! event has content if it has a text that is not empty (`content`, `reasoning_content`, `reasoning`, `text`) or a tool
 //! call; a role chunk or a finish reason is no content.
 
-use gorgo_routing::model::Usage;
+use gorgo_routing::model::TokenUsage;
 use gorgo_routing::parse::sse::{SseEvent, SseReader, SseSink};
 use memchr::memmem;
 use serde::Deserialize;
@@ -32,7 +32,7 @@ pub(crate) struct StreamSaid {
     /// Events with content.
     pub(crate) content_events: u32,
     /// Token counts of the engine.
-    pub(crate) usage: Usage,
+    pub(crate) usage: TokenUsage,
     /// True once `[DONE]` came.
     pub(crate) done: bool,
     /// Message of the first error event.
@@ -96,9 +96,9 @@ impl StreamSaid {
     }
 
     fn read_usage(&mut self, data: &[u8]) {
-        if let Ok(Event { usage: Some(usage) }) = serde_json::from_slice(data) {
+        if let Ok(UsageEvent { usage: Some(usage) }) = serde_json::from_slice(data) {
             // If several events have counts, later ones replace earlier ones, and a missing count keeps the one before.
-            self.usage = Usage {
+            self.usage = TokenUsage {
                 prompt_tokens: usage.prompt_tokens.or(self.usage.prompt_tokens),
                 cached_tokens: usage
                     .prompt_tokens_details
@@ -111,7 +111,7 @@ impl StreamSaid {
 }
 
 #[derive(Deserialize)]
-struct Event {
+struct UsageEvent {
     usage: Option<WireUsage>,
 }
 
@@ -192,7 +192,7 @@ mod tests {
     fn content_is_text_reasoning_or_a_tool_call_and_nothing_else() {
         let scan = scan_in_pieces(CHAT, usize::MAX);
         assert_eq!((scan.content_events, scan.done, scan.error.as_deref()), (3, true, None));
-        let usage = Usage { prompt_tokens: Some(12), cached_tokens: Some(8), completion_tokens: Some(3) };
+        let usage = TokenUsage { prompt_tokens: Some(12), cached_tokens: Some(8), completion_tokens: Some(3) };
         assert_eq!(scan.usage, usage);
     }
 

@@ -3,16 +3,16 @@
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-use gorgo_lab::trace::Sample;
+use gorgo_lab::trace::RequestSample;
 
 /// The columns. `decision` joins with the router's database.
 const HEADER: &str = "row,id,scheduled_ms,sent_ms,slip_ms,slot_wait_ms,status,error,ttft_ms,e2e_ms,itl_ms,\
                       input_tokens,prompt_tokens,cached_tokens,completion_tokens,content_events,replica,decision,retries";
 
 /// Writes all samples in order of their row.
-pub(crate) fn write(samples: &[Sample], mut out: impl Write) -> io::Result<()> {
+pub(crate) fn write(samples: &[RequestSample], mut out: impl Write) -> io::Result<()> {
     // Samples come in the order in which requests ended; the trace's order makes two files comparable line by line.
-    let mut ordered: Vec<&Sample> = samples.iter().collect();
+    let mut ordered: Vec<&RequestSample> = samples.iter().collect();
     ordered.sort_by_key(|sample| sample.row);
     writeln!(out, "{HEADER}")?;
     for sample in ordered {
@@ -58,13 +58,13 @@ pub(crate) fn escaped(field: &str) -> Cow<'_, str> {
 
 #[cfg(test)]
 mod tests {
-    use gorgo_routing::model::{ErrorClass, Usage};
+    use gorgo_routing::model::{ErrorClass, TokenUsage};
 
     use super::*;
 
     #[test]
     fn lines_stand_in_order_of_their_row_with_empty_fields_for_the_unknown() {
-        let good = Sample {
+        let good = RequestSample {
             row: 1,
             id: Some("a,\"b\"".into()),
             input_tokens: 9,
@@ -74,13 +74,13 @@ mod tests {
             e2e_ms: 20.0,
             itl_ms: Some(5.0),
             content_events: 3,
-            usage: Usage { prompt_tokens: Some(11), cached_tokens: Some(0), completion_tokens: Some(3) },
+            usage: TokenUsage { prompt_tokens: Some(11), cached_tokens: Some(0), completion_tokens: Some(3) },
             replica: Some("seoul".into()),
             decision: Some(77),
             status: Some(200),
-            ..Sample::default()
+            ..RequestSample::default()
         };
-        let bad = Sample { row: 0, e2e_ms: 3.0, error: Some(ErrorClass::Connect), ..Sample::default() };
+        let bad = RequestSample { row: 0, e2e_ms: 3.0, error: Some(ErrorClass::Connect), ..RequestSample::default() };
         let mut out = Vec::new();
         write(&[good, bad], &mut out).unwrap();
         insta::assert_snapshot!(String::from_utf8(out).unwrap());

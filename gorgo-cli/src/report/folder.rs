@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 /// A folder that was made for one run.
 #[derive(Debug)]
-pub(crate) struct Folder {
+pub(crate) struct RunFolder {
     path: PathBuf,
 }
 
-impl Folder {
+impl RunFolder {
     /// Creates the folder and the folders above it; an existing one is refused.
     pub(crate) fn make(path: &Path) -> Result<Self, String> {
         let shown = path.display();
@@ -39,9 +39,9 @@ mod tests {
     fn a_folder_is_made_once() {
         let at = tempfile::tempdir().unwrap();
         let path = at.path().join("runs").join("apr5");
-        let folder = Folder::make(&path).unwrap();
+        let folder = RunFolder::make(&path).unwrap();
         assert!(path.is_dir() && folder.file("run.json").ends_with("apr5/run.json"));
-        let again = Folder::make(&path).unwrap_err();
+        let again = RunFolder::make(&path).unwrap_err();
         assert!(again.ends_with("apr5: already exists; name a new folder for each run"), "{again}");
     }
 }

@@ -2,7 +2,8 @@
 //! the seeds, null if unknown.
 
 use gorgo_lab::trace::{
-    FailureCount, Interval, Intervals, Latencies, Quantiles, ReplicaTraffic, RunIntervals, Slip, Summary, mean,
+    ConfidenceInterval, FailureCount, LatencyIntervals, LatencyQuantiles, LatencySummary, ReplicaTraffic, RunIntervals,
+    RunSummary, SendSlip, mean,
 };
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
@@ -12,7 +13,7 @@ pub(crate) const SCHEMA_VERSION: u32 = 1;
 
 /// The whole answer.
 #[derive(Debug, Serialize)]
-pub(crate) struct Comparison {
+pub(crate) struct ComparisonJson {
     /// The policy that serves by default.
     pub(crate) default: String,
     /// Path of the trace file as given.
@@ -38,9 +39,9 @@ pub(crate) struct PolicyEntry {
 impl PolicyEntry {
     /// An entry of these runs, one per seed. `bounds` are lower bounds of p95 TTFT, one per run if known;
     /// `ratio_ttft_p95` is the ratio to the best baseline's.
-    pub(crate) fn of(policy: &str, runs: &[&Summary], bounds: &[f64], ratio_ttft_p95: Option<f64>) -> Self {
+    pub(crate) fn of(policy: &str, runs: &[&RunSummary], bounds: &[f64], ratio_ttft_p95: Option<f64>) -> Self {
         // Runs without a value are left out, so a mean is over the runs that have one.
-        let each = |of: &dyn Fn(&Summary) -> Option<f64>| runs.iter().filter_map(|run| of(run)).collect::<Vec<_>>();
+        let each = |of: &dyn Fn(&RunSummary) -> Option<f64>| runs.iter().filter_map(|run| of(run)).collect::<Vec<_>>();
         let statistics = vec![
             ("requests", each(&|run| whole(run.requests))),
             ("errors", each(&|run| whole(run.errors))),
@@ -75,7 +76,7 @@ impl Serialize for PolicyEntry {
 }
 
 /// Statistics of a set of values.
-pub(crate) fn quantiles(of: &Quantiles) -> Value {
+pub(crate) fn quantiles(of: &LatencyQuantiles) -> Value {
     json!({
         "count": of.count, "mean": number(of.mean), "p50": number(of.p50), "p95": number(of.p95),
         "p99": number(of.p99), "max": number(of.max),
@@ -84,13 +85,15 @@ pub(crate) fn quantiles(of: &Quantiles) -> Value {
 
 /// 95 % intervals: two numbers each, null where there are too few values.
 pub(crate) fn intervals(of: &RunIntervals) -> Value {
-    let ends = |one: Option<Interval>| one.map(|Interval { low, high }| [number(Some(low)), number(Some(high))]);
-    let all = |of: &Intervals| json!({ "mean": ends(of.mean), "p50": ends(of.p50), "p95": ends(of.p95), "p99": ends(of.p99) });
+    let ends = |one: Option<ConfidenceInterval>| {
+        one.map(|ConfidenceInterval { low, high }| [number(Some(low)), number(Some(high))])
+    };
+    let all = |of: &LatencyIntervals| json!({ "mean": ends(of.mean), "p50": ends(of.p50), "p95": ends(of.p95), "p99": ends(of.p99) });
     json!({ "ttft_ms": all(&of.ttft), "e2e_ms": all(&of.e2e), "itl_ms": all(&of.itl) })
 }
 
 /// Latencies of a set of requests.
-pub(crate) fn latencies(set: &Latencies) -> Value {
+pub(crate) fn latencies(set: &LatencySummary) -> Value {
     json!({
         "requests": set.requests, "ttft_ms": quantiles(&set.ttft), "e2e_ms": quantiles(&set.e2e),
         "itl_ms": quantiles(&set.itl),
@@ -121,10 +124,10 @@ pub(crate) fn replicas(traffic: &[ReplicaTraffic]) -> Value {
 }
 
 /// Lateness of requests.
-pub(crate) fn slip(slip: &Slip) -> Value {
+pub(crate) fn slip(slip: &SendSlip) -> Value {
     json!({
         "p50_ms": number(slip.late.p50), "p99_ms": number(slip.late.p99), "max_ms": number(slip.late.max),
-        "good": slip.is_good(), "waited_for_slot": slip.waited_for_slot,
+        "good": slip.is_within_limit(), "waited_for_slot": slip.waited_for_slot,
     })
 }
 
@@ -154,8 +157,8 @@ pub(crate) fn standard_deviation(values: &[f64]) -> Option<f64> {
 mod tests {
     use super::*;
 
-    fn run(requests: usize, p95: f64) -> Summary {
-        let mut run = Summary { requests, hit_rate: Some(0.5), ..Summary::default() };
+    fn run(requests: usize, p95: f64) -> RunSummary {
+        let mut run = RunSummary { requests, hit_rate: Some(0.5), ..RunSummary::default() };
         run.all.ttft.p95 = Some(p95);
         run
     }

@@ -6,11 +6,11 @@ use std::fmt::Write as _;
 
 /// Contents of a page, from top to bottom.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Page {
+pub(crate) struct HtmlPage {
     pub(crate) title: String,
     /// Name and value of everything that the runs were made with.
     pub(crate) facts: Vec<(String, String)>,
-    pub(crate) plots: Vec<Plot>,
+    pub(crate) plots: Vec<PagePlot>,
     pub(crate) tables: Vec<PageTable>,
     /// Lines below the tables.
     pub(crate) notes: Vec<String>,
@@ -18,7 +18,7 @@ pub(crate) struct Page {
 
 /// A plot with its caption.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Plot {
+pub(crate) struct PagePlot {
     pub(crate) title: String,
     /// Explanation for the reader.
     pub(crate) note: String,
@@ -70,7 +70,7 @@ svg .band{fill:var(--mark)}svg .span{stroke:var(--soft);stroke-width:1.5;opacity
 svg .halo{stroke:var(--card);stroke-width:1.5}
 ";
 
-impl Page {
+impl HtmlPage {
     /// The file's text.
     pub(crate) fn html(&self) -> String {
         let title = escaped(&self.title);
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn a_page_fetches_nothing_and_says_names_as_text() {
         let row = vec!["<script>alert(1)</script>".to_owned(), "1 & 2".to_owned()];
-        let page = Page {
+        let page = HtmlPage {
             title: "a < b".to_owned(),
             facts: vec![("command".to_owned(), "gorgo \"x\"".to_owned())],
             tables: vec![PageTable { header: vec!["h".to_owned(); 2], rows: vec![row], ..PageTable::default() }],

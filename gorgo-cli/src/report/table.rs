@@ -1,20 +1,21 @@
 //! Tables of latencies and of replicas.
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
-use gorgo_lab::trace::{Latencies, Quantiles, ReplicaTraffic};
+use gorgo_lab::trace::{LatencyQuantiles, LatencySummary, ReplicaTraffic};
 
 use super::number::{count, millis, percent};
 
 /// Selects one latency of a set.
-type Pick = fn(&Latencies) -> &Quantiles;
+type LatencyGetter = fn(&LatencySummary) -> &LatencyQuantiles;
 
 /// A table with one row per latency and set of requests, each set with its name.
-pub(crate) fn latencies(sets: &[(&str, &Latencies)]) -> Table {
+pub(crate) fn latencies(sets: &[(&str, &LatencySummary)]) -> Table {
     let mut table = numbers(&["ms", "measured", "p50", "p95", "p99", "mean", "max"]);
-    let kinds: [(&str, Pick); 3] = [("TTFT", |set| &set.ttft), ("E2E", |set| &set.e2e), ("ITL", |set| &set.itl)];
+    let kinds: [(&str, LatencyGetter); 3] =
+        [("TTFT", |set| &set.ttft), ("E2E", |set| &set.e2e), ("ITL", |set| &set.itl)];
     for (kind, of) in kinds {
         for (name, set) in sets {
-            let Quantiles { count: measured, mean, p50, p95, p99, max } = *of(set);
+            let LatencyQuantiles { count: measured, mean, p50, p95, p99, max } = *of(set);
             let mut row = vec![Cell::new(format!("{kind}, {name}")), Cell::new(count(measured))];
             row.extend([p50, p95, p99, mean, max].map(|value| Cell::new(millis(value))));
             table.add_row(row);

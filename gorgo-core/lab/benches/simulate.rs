@@ -10,18 +10,20 @@ use std::fmt::Write;
 
 use divan::Bencher;
 use divan::counter::ItemsCount;
-use gorgo_lab::sim::world::{Chooser, Member, Scenario, Setup, Workload, members, simulate};
-use gorgo_lab::trace::{Shape, read, shape};
-use gorgo_routing::config::{Failover, Index, Probe, ReplicaSection, Scrape};
+use gorgo_lab::sim::world::{
+    DecisionMaker, ReplicaSpec, Scenario, SimulatedWorkload, SimulationSetup, replica_specs, simulate,
+};
+use gorgo_lab::trace::{ShapeOptions, read, shape};
+use gorgo_routing::config::{FailoverConfig, IndexConfig, ProbeConfig, ReplicaConfig, ScrapeConfig};
 use gorgo_routing::model::Replica;
-use gorgo_routing::policy::{Registry, build};
+use gorgo_routing::policy::{KindRegistry, build};
 
 fn main() {
     divan::main();
 }
 
 /// Two requests per second for every three replicas, in conversations that grow by 300 tokens per turn, up to 30 turns.
-fn conversations(requests: usize, replicas: usize) -> Workload {
+fn conversations(requests: usize, replicas: usize) -> SimulatedWorkload {
     let mut text = String::new();
     let parallel = 20 * replicas;
     for number in 0..requests {
@@ -39,35 +41,35 @@ fn conversations(requests: usize, replicas: usize) -> Workload {
         )
         .unwrap();
     }
-    Workload::new(shape(read(text.as_bytes(), Some(256)).unwrap(), &Shape::default()))
+    SimulatedWorkload::new(shape(read(text.as_bytes(), Some(256)).unwrap(), &ShapeOptions::default()))
 }
 
-fn fleet(replicas: usize) -> Vec<Member> {
+fn fleet(replicas: usize) -> Vec<ReplicaSpec> {
     let section = |place: usize| {
         let rtt_ms = [37.0, 279.0, 456.0][place % 3];
         let text = format!("name = \"r{place}\"\nengine = \"simulated\"\nsimulated = {{ rtt_ms = {rtt_ms:.1} }}");
-        toml::from_str::<ReplicaSection>(&text).unwrap()
+        toml::from_str::<ReplicaConfig>(&text).unwrap()
     };
-    members(&(0..replicas).map(section).collect::<Vec<_>>()).unwrap()
+    replica_specs(&(0..replicas).map(section).collect::<Vec<_>>()).unwrap()
 }
 
 fn bench(bencher: Bencher<'_, '_>, policy: &str, requests: usize, replicas: usize) {
     let (workload, members, scenario) = (conversations(requests, replicas), fleet(replicas), Scenario::default());
-    let setup = Setup {
+    let setup = SimulationSetup {
         workload: &workload,
-        members: &members,
+        replicas: &members,
         scenario: &scenario,
         max_in_flight: None,
-        index: Index::default(),
-        probe: Probe::default(),
-        scrape: Scrape::default(),
-        failover: Failover::default(),
+        index: IndexConfig::default(),
+        probe: ProbeConfig::default(),
+        scrape: ScrapeConfig::default(),
+        failover: FailoverConfig::default(),
     };
     let fleet: Vec<Replica> = members.iter().map(|member| member.replica.clone()).collect();
     bencher.counter(ItemsCount::new(requests)).bench(|| {
-        let policies = build(&Registry::built_in(), &[], "gorgo", &fleet).policies.unwrap();
+        let policies = build(&KindRegistry::built_in(), &[], "gorgo", &fleet).policies.unwrap();
         let id = policies.index_of(policy).unwrap();
-        simulate(&setup, Chooser::Policy(policies, id), 1).unwrap()
+        simulate(&setup, DecisionMaker::Policy(policies, id), 1).unwrap()
     });
 }
 

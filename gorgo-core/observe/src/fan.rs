@@ -2,43 +2,43 @@
 
 use std::sync::Arc;
 
-use super::meter::Meter;
-use super::{Listener, log};
-use gorgo_routing::model::Record;
+use super::meter::RouterMetrics;
+use super::{RecordListener, log};
+use gorgo_routing::model::StoreRecord;
 
 /// Shows each record to the log and to the meter, then hands it to the store's queue.
-pub struct Fan {
+pub struct RecordFanout {
     names: Vec<Arc<str>>,
-    meter: Arc<Meter>,
-    store: Arc<dyn Listener>,
+    meter: Arc<RouterMetrics>,
+    store: Arc<dyn RecordListener>,
 }
 
-impl Fan {
+impl RecordFanout {
     /// `names`: the replicas, by id.
     #[must_use]
-    pub fn new(names: Vec<Arc<str>>, meter: Arc<Meter>, store: Arc<dyn Listener>) -> Self {
+    pub fn new(names: Vec<Arc<str>>, meter: Arc<RouterMetrics>, store: Arc<dyn RecordListener>) -> Self {
         Self { names, meter, store }
     }
 }
 
-impl Listener for Fan {
-    fn record(&self, record: Record) {
+impl RecordListener for RecordFanout {
+    fn record(&self, record: StoreRecord) {
         let name = |replica: Option<gorgo_routing::model::ReplicaId>| {
             replica.and_then(|replica| self.names.get(replica.index())).map(AsRef::as_ref)
         };
         match &record {
-            Record::Decision(decision) => log::decided(decision, name(decision.replica)),
-            Record::Outcome(route, outcome) => {
+            StoreRecord::Decision(decision) => log::decided(decision, name(decision.replica)),
+            StoreRecord::Outcome(route, outcome) => {
                 log::ended(outcome);
-                self.meter.ended(*route, outcome);
+                self.meter.record_outcome(*route, outcome);
             }
-            Record::Generation(generation) => log::generation(generation),
-            Record::Alarm(alarm) => {
+            StoreRecord::Generation(generation) => log::generation(generation),
+            StoreRecord::Alarm(alarm) => {
                 log::alarm(alarm);
-                self.meter.alarm(alarm);
+                self.meter.record_alarm(alarm);
             }
-            Record::Hold(hold) => self.meter.held(hold),
-            Record::Event(event) => log::event(event, name(event.replica)),
+            StoreRecord::Hold(hold) => self.meter.record_admission(hold),
+            StoreRecord::Event(event) => log::event(event, name(event.replica)),
             _ => {}
         }
         // Last, because the store takes ownership: log and metrics only borrow, and nothing is cloned.

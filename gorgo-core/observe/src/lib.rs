@@ -7,10 +7,10 @@ mod outlet;
 
 pub use outlet::{FactOutlet, TakeEvent};
 
-use gorgo_routing::model::Record;
+use gorgo_routing::model::StoreRecord;
 
 /// Consumer of records that never waits. The store's queue is one; tests have others.
-pub trait Listener: Send + Sync {
+pub trait RecordListener: Send + Sync {
     /// Takes one record. A full queue drops it and counts the loss.
-    fn record(&self, record: Record);
+    fn record(&self, record: StoreRecord);
 }

@@ -11,14 +11,14 @@ use std::net::SocketAddr;
 use tracing::{debug, error, info, warn};
 use tracing_subscriber::EnvFilter;
 
-use gorgo_routing::config::{Log, LogFormat};
+use gorgo_routing::config::{LogConfig, LogFormat};
 use gorgo_routing::model::{AlarmRecord, DecisionRecord, EventKind, EventRecord, GenerationRecord, OutcomeRecord};
 
 /// Sends log lines to standard error as configured by `[log]`. Called once, by the program.
 ///
 /// # Errors
 /// When the filter cannot be parsed, with the parser's message.
-pub fn init(log: &Log) -> Result<(), String> {
+pub fn init(log: &LogConfig) -> Result<(), String> {
     let filter = EnvFilter::try_new(&log.filter).map_err(|cause| format!("log.filter: {cause}"))?;
     // https://no-color.org: any value but an empty one switches colours off.
     let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
@@ -62,7 +62,7 @@ pub fn generation(row: &GenerationRecord) {
 
 /// A tuner's alarm went on or off.
 pub fn alarm(row: &AlarmRecord) {
-    if row.over {
+    if row.cleared {
         info!(alarm = row.kind, "alarm over");
     } else {
         warn!(alarm = row.kind, value = row.value, "alarm");
@@ -133,7 +133,7 @@ pub fn draining(signal: &str, secs: u64) {
 }
 
 /// A second signal: running requests are cut off now.
-pub fn cutting(signal: &str) {
+pub fn aborting(signal: &str) {
     warn!(signal, "running requests are cut off");
 }
 
@@ -167,7 +167,7 @@ pub fn decided(record: &DecisionRecord, replica: Option<&str>) {
     debug!(
         decision = record.decision.0,
         replica,
-        refusal = record.refusal.map(gorgo_routing::model::Refusal::name),
+        refusal = record.refusal.map(gorgo_routing::model::RefusalReason::name),
         prompt_tokens = record.prompt_tokens,
         decide_us = record.decide_us,
         "decided"

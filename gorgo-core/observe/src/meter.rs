@@ -12,7 +12,9 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-use gorgo_routing::model::{AlarmRecord, ErrorClass, HoldRecord, KvCount, OutcomeRecord, PluginCount, Route};
+use gorgo_routing::model::{
+    AdmissionRecord, AlarmRecord, ErrorClass, KvEventStats, OutcomeRecord, PluginCounts, RouteLabels,
+};
 
 /// Load of one replica, as the gauges show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +30,7 @@ pub struct ReplicaLoad {
     /// True if it takes new requests.
     pub available: bool,
     /// Requests that wait at the admission gate for it.
-    pub held: u64,
+    pub waiting: u64,
 }
 
 /// Counters of the store.
@@ -41,7 +43,7 @@ pub struct StoreState {
 }
 
 /// Source of the gauges, read at each scrape.
-pub trait Gauges: Send + Sync + fmt::Debug {
+pub trait GaugeSource: Send + Sync + fmt::Debug {
     /// Load per replica.
     fn loads(&self) -> Vec<ReplicaLoad>;
     /// The store's counters.
@@ -49,11 +51,11 @@ pub trait Gauges: Send + Sync + fmt::Debug {
     /// Hint headers that could not be parsed.
     fn unread_hints(&self) -> u64;
     /// Counters of the cache events, of replicas with a subscription.
-    fn caches(&self) -> Vec<KvCount> {
+    fn caches(&self) -> Vec<KvEventStats> {
         Vec::new()
     }
     /// The plugins' counters; empty if no policy has a plugin.
-    fn plugins(&self) -> Vec<PluginCount> {
+    fn plugins(&self) -> Vec<PluginCounts> {
         Vec::new()
     }
 }
@@ -82,28 +84,28 @@ struct AlarmLabel {
 
 /// The router's metrics.
 #[derive(Debug)]
-pub struct Meter {
+pub struct RouterMetrics {
     registry: Registry,
     requests: Family<RequestLabels, Counter>,
     alarms: Family<AlarmLabel, Gauge>,
-    per_replica: Vec<Durations>,
+    per_replica: Vec<ReplicaHistograms>,
 }
 
 #[derive(Debug)]
-struct Durations {
+struct ReplicaHistograms {
     name: Arc<str>,
     ttft: Histogram,
     e2e: Histogram,
-    hold: Histogram,
+    admission_wait: Histogram,
 }
 
 /// Upper bounds of the TTFT and E2E histograms, seconds: from a warm local hit to the first-byte limit.
 const DURATION_BUCKETS: [f64; 14] = [0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0, 30.0, 120.0];
 
-impl Meter {
+impl RouterMetrics {
     /// Registers the metrics of a fleet of these replicas, by id.
     #[must_use]
-    pub fn new(replicas: &[Arc<str>], gauges: Arc<dyn Gauges>) -> Self {
+    pub fn new(replicas: &[Arc<str>], gauges: Arc<dyn GaugeSource>) -> Self {
         let mut registry = Registry::default();
         let requests = Family::<RequestLabels, Counter>::default();
         registry.register(
@@ -143,22 +145,22 @@ impl Meter {
             .iter()
             .map(|name| {
                 let label = ReplicaLabel { replica: Arc::clone(name) };
-                Durations {
+                ReplicaHistograms {
                     name: Arc::clone(name),
                     // Owned handles: observing a time then takes no lock on the family and no lookup by label.
                     ttft: ttft.get_or_create_owned(&label),
                     e2e: e2e.get_or_create_owned(&label),
-                    hold: hold.get_or_create_owned(&label),
+                    admission_wait: hold.get_or_create_owned(&label),
                 }
             })
             .collect();
         // A collector instead of gauges that are set: nothing has to remember to update them.
-        registry.register_collector(Box::new(AtScrape { gauges }));
+        registry.register_collector(Box::new(GaugeCollector { gauges }));
         Self { registry, requests, alarms, per_replica }
     }
 
     /// Counts a request that ended.
-    pub fn ended(&self, route: Route, outcome: &OutcomeRecord) {
+    pub fn record_outcome(&self, route: RouteLabels, outcome: &OutcomeRecord) {
         let durations = route.replica.and_then(|replica| self.per_replica.get(replica.index()));
         let status = match (outcome.error, outcome.status) {
             // First: a client may leave after a status was sent, and that says nothing against the replica.
@@ -183,15 +185,15 @@ impl Meter {
     }
 
     /// Records that a tuner's alarm went on or off.
-    pub fn alarm(&self, alarm: &AlarmRecord) {
-        self.alarms.get_or_create(&AlarmLabel { alarm: alarm.kind.clone() }).set(i64::from(!alarm.over));
+    pub fn record_alarm(&self, alarm: &AlarmRecord) {
+        self.alarms.get_or_create(&AlarmLabel { alarm: alarm.kind.clone() }).set(i64::from(!alarm.cleared));
     }
 
     /// Counts a request that waited at the gate.
-    pub fn held(&self, hold: &HoldRecord) {
+    pub fn record_admission(&self, hold: &AdmissionRecord) {
         // A replica that is not in the fleet cannot occur; if it did, a missing sample is better than a panic.
         if let Some(durations) = self.per_replica.get(hold.replica.index()) {
-            durations.hold.observe(seconds(hold.held_us));
+            durations.admission_wait.observe(seconds(hold.held_us));
         }
     }
 
@@ -215,11 +217,11 @@ fn seconds(micros: i64) -> f64 {
 
 /// Collector that reads the gauges at a scrape.
 #[derive(Debug)]
-struct AtScrape {
-    gauges: Arc<dyn Gauges>,
+struct GaugeCollector {
+    gauges: Arc<dyn GaugeSource>,
 }
 
-impl Collector for AtScrape {
+impl Collector for GaugeCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         // Once per scrape, so that all families of one page show the same moment.
         let loads = self.gauges.loads();
@@ -245,7 +247,7 @@ impl Collector for AtScrape {
             &|load| load.queued_uncached_tokens,
         )?;
         family("gorgo_waiting_requests", "Requests that wait at the admission gate for the replica", &|load| {
-            load.held
+            load.waiting
         })?;
         family("gorgo_replica_available", "1 if the replica takes new requests", &|load| u64::from(load.available))?;
         let store = self.gauges.store();
@@ -279,7 +281,7 @@ impl Collector for AtScrape {
     }
 }
 
-impl AtScrape {
+impl GaugeCollector {
     /// Encodes one series per replica with a subscription; no family at all if there is none.
     fn caches(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let caches = self.gauges.caches();
@@ -287,8 +289,8 @@ impl AtScrape {
         if caches.is_empty() {
             return Ok(());
         }
-        let label = |cache: &KvCount| ReplicaLabel { replica: Arc::clone(&cache.replica) };
-        let mut counter = |name: &str, help: &str, value: fn(&KvCount) -> u64| {
+        let label = |cache: &KvEventStats| ReplicaLabel { replica: Arc::clone(&cache.replica) };
+        let mut counter = |name: &str, help: &str, value: fn(&KvEventStats) -> u64| {
             let counter = ConstCounter::new(0_u64);
             let mut metric = encoder.encode_descriptor(name, help, None, counter.metric_type())?;
             for cache in &caches {
@@ -307,7 +309,7 @@ impl AtScrape {
         counter("gorgo_kv_event_unknown", "Cache events of an unknown kind", |cache| cache.unknown_events)?;
         counter("gorgo_kv_prompts_mapped", "Prompts whose tokens the engine reported", |cache| cache.mapped)?;
         counter("gorgo_kv_prompts_unmapped", "Prompts whose tokens are unknown", |cache| cache.unmapped)?;
-        let mut gauge = |name: &str, help: &str, value: fn(&KvCount) -> u64| {
+        let mut gauge = |name: &str, help: &str, value: fn(&KvEventStats) -> u64| {
             let gauge = ConstGauge::new(0_i64);
             let mut metric = encoder.encode_descriptor(name, help, None, gauge.metric_type())?;
             for cache in &caches {
@@ -323,7 +325,7 @@ impl AtScrape {
         gauge(
             "gorgo_kv_events_requests_since_batch",
             "Requests that the engine answered since its last batch of cache events",
-            |cache| cache.unheard,
+            |cache| cache.answers_since_batch,
         )
     }
 
@@ -333,7 +335,7 @@ impl AtScrape {
         if plugins.is_empty() {
             return Ok(());
         }
-        let mut family = |name: &str, help: &str, unit: Option<&Unit>, value: &dyn Fn(&PluginCount) -> f64| {
+        let mut family = |name: &str, help: &str, unit: Option<&Unit>, value: &dyn Fn(&PluginCounts) -> f64| {
             let counter = ConstCounter::new(0.0);
             let mut metric = encoder.encode_descriptor(name, help, unit, counter.metric_type())?;
             for plugin in &plugins {
@@ -401,12 +403,12 @@ pub const METRICS: &[&str] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gorgo_routing::model::{ApiPath, At, DecisionId, HoldEnd, ReplicaId};
+    use gorgo_routing::model::{AdmissionEnd, ApiPath, DecisionId, ReplicaId, UnixMicros};
 
     #[derive(Debug)]
-    struct Fixed;
+    struct FixedGauges;
 
-    impl Gauges for Fixed {
+    impl GaugeSource for FixedGauges {
         fn loads(&self) -> Vec<ReplicaLoad> {
             vec![ReplicaLoad {
                 replica: Arc::from("a"),
@@ -414,7 +416,7 @@ mod tests {
                 queued_tokens: 30,
                 queued_uncached_tokens: 7,
                 available: true,
-                held: 5,
+                waiting: 5,
             }]
         }
 
@@ -426,21 +428,28 @@ mod tests {
             6
         }
 
-        fn caches(&self) -> Vec<KvCount> {
+        fn caches(&self) -> Vec<KvEventStats> {
             let replica = Arc::from("a");
-            vec![KvCount { replica, exact: true, batches: 41, gaps: 6, unheard: 8, ..KvCount::default() }]
+            vec![KvEventStats {
+                replica,
+                exact: true,
+                batches: 41,
+                gaps: 6,
+                answers_since_batch: 8,
+                ..KvEventStats::default()
+            }]
         }
 
-        fn plugins(&self) -> Vec<PluginCount> {
+        fn plugins(&self) -> Vec<PluginCounts> {
             let plugin = Arc::from("carbon");
-            vec![PluginCount { plugin, calls: 9, failures: 2, over_budget: 1, seconds: 0.5, quarantined: true }]
+            vec![PluginCounts { plugin, calls: 9, failures: 2, over_budget: 1, seconds: 0.5, quarantined: true }]
         }
     }
 
     #[test]
     fn the_page_has_every_metric_that_is_documented() {
-        let meter = Meter::new(&[Arc::from("a")], Arc::new(Fixed));
-        let route = Route { path: ApiPath::Embeddings, replica: Some(ReplicaId(0)) };
+        let meter = RouterMetrics::new(&[Arc::from("a")], Arc::new(FixedGauges));
+        let route = RouteLabels { path: ApiPath::Embeddings, replica: Some(ReplicaId(0)) };
         let outcome = OutcomeRecord {
             decision: DecisionId(1),
             status: Some(200),
@@ -457,18 +466,18 @@ mod tests {
             predicted_ttft_us: None,
             predicted_cached_tokens: None,
         };
-        meter.ended(route, &outcome);
-        meter.held(&HoldRecord {
+        meter.record_outcome(route, &outcome);
+        meter.record_admission(&AdmissionRecord {
             decision: DecisionId(1),
             attempt: 1,
             replica: ReplicaId(0),
             moves: 0,
             held_us: 700_000,
-            ended: HoldEnd::Dispatched,
+            ended: AdmissionEnd::Dispatched,
         });
         assert!(meter.page().unwrap().contains("gorgo_tuner_alarm{alarm=\"reward-hacking\"} 0"));
         let kind = "reward-hacking".to_owned();
-        meter.alarm(&AlarmRecord { at: At(0), kind, value: Some(1.3), over: false });
+        meter.record_alarm(&AlarmRecord { at: UnixMicros(0), kind, value: Some(1.3), cleared: false });
         let page = meter.page().unwrap();
         assert!(page.contains("gorgo_tuner_alarm{alarm=\"reward-hacking\"} 1"), "{page}");
         for name in METRICS {

@@ -7,11 +7,13 @@
 use std::sync::Arc;
 
 use divan::{Bencher, black_box};
-use gorgo_routing::config::{Index, Probe, Scrape};
-use gorgo_routing::feature::prefix::{Chain, ChainKey, Chainer, PrefixIndex};
-use gorgo_routing::model::{ApiPath, At, DecisionId, Ending, EngineKind, Event, Replica, ReplicaId};
+use gorgo_routing::config::{IndexConfig, ProbeConfig, ScrapeConfig};
+use gorgo_routing::feature::prefix::{ChainHasher, ChainKey, PrefixIndex, PromptChain};
+use gorgo_routing::model::{
+    ApiPath, DecisionId, EngineKind, FleetEvent, Replica, ReplicaId, RequestOutcome, UnixMicros,
+};
 use gorgo_routing::parse;
-use gorgo_routing::policy::{DecisionContext, Registry, Router, RouterSetup, build};
+use gorgo_routing::policy::{DecisionContext, KindRegistry, Router, RouterSetup, build};
 use xxhash_rust::xxh3::xxh3_64;
 
 const REPLICAS: [usize; 3] = [3, 64, 1000];
@@ -38,10 +40,10 @@ fn body(turn: u64) -> Vec<u8> {
     serde_json::to_vec(&body).unwrap()
 }
 
-fn chain(body: &[u8]) -> Chain {
-    let head = parse::read(ApiPath::ChatCompletions, body).unwrap();
+fn chain(body: &[u8]) -> PromptChain {
+    let head = parse::read_head(ApiPath::ChatCompletions, body).unwrap();
     let key = ChainKey { secret: 7, model: head.model.as_deref(), ..ChainKey::default() };
-    let mut chainer = Chainer::new(BLOCK_BYTES, key.seed(), body.len());
+    let mut chainer = ChainHasher::new(BLOCK_BYTES, key.seed(), body.len());
     head.canonical(&mut chainer).unwrap();
     chainer.finish()
 }
@@ -54,7 +56,7 @@ fn warm(replicas: usize, chain: &[u64]) -> PrefixIndex {
         let mut another = chain[..begin].to_vec();
         another.extend((0..40).map(|block| xxh3_64(&[other.to_le_bytes(), [block, 1]].concat())));
         let replica = ReplicaId(other % u16::try_from(replicas).unwrap());
-        let _ = index.insert(&another, replica, DecisionId(i64::from(other)), At(u64::from(other)));
+        let _ = index.insert(&another, replica, DecisionId(i64::from(other)), UnixMicros(u64::from(other)));
     }
     index
 }
@@ -71,15 +73,15 @@ fn yardstick_full_parse_and_one_xxh3_pass(bencher: Bencher<'_, '_>) {
 #[divan::bench]
 fn stage_1_read(bencher: Bencher<'_, '_>) {
     let body = body(1);
-    bencher.bench(|| parse::read(ApiPath::ChatCompletions, black_box(&body)).unwrap().stream);
+    bencher.bench(|| parse::read_head(ApiPath::ChatCompletions, black_box(&body)).unwrap().stream);
 }
 
 #[divan::bench]
 fn stage_2_canonical_and_chain(bencher: Bencher<'_, '_>) {
     let body = body(1);
-    let head = parse::read(ApiPath::ChatCompletions, &body).unwrap();
+    let head = parse::read_head(ApiPath::ChatCompletions, &body).unwrap();
     bencher.bench(|| {
-        let mut chainer = Chainer::new(BLOCK_BYTES, black_box(9), body.len());
+        let mut chainer = ChainHasher::new(BLOCK_BYTES, black_box(9), body.len());
         head.canonical(&mut chainer).unwrap();
         chainer.finish()
     });
@@ -90,7 +92,7 @@ fn stage_3_look_up(bencher: Bencher<'_, '_>, replicas: usize) {
     let chain = chain(&body(1)).blocks;
     let index = warm(replicas, &chain);
     let mut out = vec![0; replicas];
-    let _ = index.insert(&chain, ReplicaId(1), DecisionId(1), At(5000));
+    let _ = index.insert(&chain, ReplicaId(1), DecisionId(1), UnixMicros(5000));
     bencher.bench_local(|| index.lookup(black_box(&chain), &mut out));
 }
 
@@ -100,7 +102,7 @@ fn stage_3_look_up_held_by_all(bencher: Bencher<'_, '_>, replicas: usize) {
     let chain = chain(&body(1)).blocks;
     let index = PrefixIndex::new(replicas, 512 << 20);
     for replica in 0..u16::try_from(replicas).unwrap() {
-        let _ = index.insert(&chain, ReplicaId(replica), DecisionId(1), At(5000));
+        let _ = index.insert(&chain, ReplicaId(replica), DecisionId(1), UnixMicros(5000));
     }
     let mut out = vec![0; replicas];
     bencher.bench_local(|| index.lookup(black_box(&chain), &mut out));
@@ -111,7 +113,7 @@ fn stage_3_look_up_held_by_all(bencher: Bencher<'_, '_>, replicas: usize) {
 fn stage_4_insert_again(bencher: Bencher<'_, '_>, replicas: usize) {
     let chain = chain(&body(1)).blocks;
     let index = warm(replicas, &chain);
-    bencher.bench_local(|| index.insert(black_box(&chain), ReplicaId(1), DecisionId(1), At(5000)));
+    bencher.bench_local(|| index.insert(black_box(&chain), ReplicaId(1), DecisionId(1), UnixMicros(5000)));
 }
 
 /// A chat that no replica has cached, at a full replica: every new block evicts another.
@@ -125,7 +127,7 @@ fn stage_4_insert_new_at_a_full_replica(bencher: Bencher<'_, '_>, replicas: usiz
             number += 1;
             (0..280_u64).map(|block| xxh3_64(&(number * 1000 + block).to_le_bytes())).collect::<Vec<u64>>()
         })
-        .bench_local_refs(|chain| index.insert(chain, ReplicaId(1), DecisionId(1), At(5000)));
+        .bench_local_refs(|chain| index.insert(chain, ReplicaId(1), DecisionId(1), UnixMicros(5000)));
 }
 
 /// The complete path: request bytes → replica, through the router, with its row for the store; and the end of the request,
@@ -142,44 +144,58 @@ fn whole_request_bytes_to_replica(bencher: Bencher<'_, '_>, replicas: usize) {
             decode_batch: None,
         })
         .collect();
-    let policies = build(&Registry::built_in(), &[], "gorgo", &fleet).policies.unwrap();
+    let policies = build(&KindRegistry::built_in(), &[], "gorgo", &fleet).policies.unwrap();
     let policy = policies.default;
     let setup = RouterSetup {
         models: vec![vec![Arc::from("qwen")]; replicas],
         fleet,
         secret: 7,
-        index: Index::default(),
-        probe: Probe::default(),
-        scrape: Scrape::default(),
+        index: IndexConfig::default(),
+        probe: ProbeConfig::default(),
+        scrape: ScrapeConfig::default(),
     };
     let router = Router::new(setup, policies);
     for id in 0..u16::try_from(replicas).unwrap() {
         let replica = ReplicaId(id);
-        let _ = router.apply(&Event::Up { replica });
-        let _ = router.apply(&Event::Probe { replica, at: At(1), rtt_ms: Some(20.0 + f64::from(id) * 1.7) });
+        let _ = router.apply(&FleetEvent::Up { replica });
+        let _ =
+            router.apply(&FleetEvent::Probe { replica, at: UnixMicros(1), rtt_ms: Some(20.0 + f64::from(id) * 1.7) });
     }
     let path = ApiPath::ChatCompletions.name();
     let mut count = 0_i64;
     for turn in 0..200 {
         count += 1;
-        let prompt = router.read(path, &body(turn), None, None).unwrap();
+        let prompt = router.parse_request(path, &body(turn), None, None).unwrap();
         let routed = router
             .decide(
                 &prompt,
-                &DecisionContext { policy, id: DecisionId(count), seed: 1, at: At(1_000_000), exclude: &[] },
+                &DecisionContext { policy, id: DecisionId(count), seed: 1, at: UnixMicros(1_000_000), exclude: &[] },
             )
             .unwrap();
-        router.finish(routed.reservation, &prompt, &Ending { completed: true, ..Ending::default() }, At(1_000_001));
+        router.finish(
+            routed.reservation,
+            &prompt,
+            &RequestOutcome { completed: true, ..RequestOutcome::default() },
+            UnixMicros(1_000_001),
+        );
     }
     let body = body(1);
     bencher.bench_local(|| {
         count += 1;
-        let prompt = router.read(path, black_box(&body), None, None).unwrap();
+        let prompt = router.parse_request(path, black_box(&body), None, None).unwrap();
         let seed = count.cast_unsigned();
         let routed = router
-            .decide(&prompt, &DecisionContext { policy, id: DecisionId(count), seed, at: At(2_000_000), exclude: &[] })
+            .decide(
+                &prompt,
+                &DecisionContext { policy, id: DecisionId(count), seed, at: UnixMicros(2_000_000), exclude: &[] },
+            )
             .unwrap();
-        router.finish(routed.reservation, &prompt, &Ending { completed: true, ..Ending::default() }, At(2_000_001));
+        router.finish(
+            routed.reservation,
+            &prompt,
+            &RequestOutcome { completed: true, ..RequestOutcome::default() },
+            UnixMicros(2_000_001),
+        );
         routed.record
     });
 }
@@ -192,7 +208,7 @@ fn whole_read_to_insert(bencher: Bencher<'_, '_>, replicas: usize) {
     bencher.bench_local(|| {
         let chain = chain(black_box(&body));
         index.lookup(&chain.blocks, &mut out);
-        index.insert(&chain.blocks, ReplicaId(1), DecisionId(1), At(5000))
+        index.insert(&chain.blocks, ReplicaId(1), DecisionId(1), UnixMicros(5000))
     });
 }
 

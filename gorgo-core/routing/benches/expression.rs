@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use divan::{Bencher, black_box};
 use gorgo_routing::config::parse_toml;
-use gorgo_routing::expr::{Expression, Stack};
-use gorgo_routing::model::{Candidates, EngineKind, FACT_NAMES, FACTS, Replica, ReplicaId, RequestView, Value};
-use gorgo_routing::policy::{Policies, Registry, Scratch, build, decide};
+use gorgo_routing::expr::{EvalStack, Expression};
+use gorgo_routing::model::{Candidates, ConfigValue, EngineKind, FACT_NAMES, FACTS, Replica, ReplicaId, RequestView};
+use gorgo_routing::policy::{DecisionScratch, KindRegistry, PolicySet, build, decide};
 
 const REPLICAS: [u16; 2] = [3, 64];
 
@@ -40,10 +40,10 @@ fn fleet(replicas: u16) -> Vec<Replica> {
 }
 
 /// A policy named `one` with that term alone.
-fn policy(replicas: u16, term: &str) -> Policies {
+fn policy(replicas: u16, term: &str) -> PolicySet {
     let file = parse_toml(&format!("[[policy.one.term]]\n{term}")).unwrap();
-    let Some(Value::Table(tables)) = file.get("policy").cloned() else { unreachable!() };
-    build(&Registry::built_in(), &tables, "one", &fleet(replicas)).policies.unwrap()
+    let Some(ConfigValue::Table(tables)) = file.get("policy").cloned() else { unreachable!() };
+    build(&KindRegistry::built_in(), &tables, "one", &fleet(replicas)).policies.unwrap()
 }
 
 fn facts(replicas: u16) -> Candidates {
@@ -71,13 +71,13 @@ const REQUEST: RequestView = RequestView {
     session_hash: 1,
     head_hash: 2,
     slo_ttft_ms: None,
-    turn: 3,
+    decision_number: 3,
 };
 
 fn decision(bencher: Bencher<'_, '_>, replicas: u16, term: &str) {
     let policies = policy(replicas, term);
-    let one = policies.named("one").unwrap();
-    let (weights, facts, mut scratch) = (one.weights(), facts(replicas), Scratch::default());
+    let one = policies.by_name("one").unwrap();
+    let (weights, facts, mut scratch) = (one.weights(), facts(replicas), DecisionScratch::default());
     let mut seed = 0;
     bencher.bench_local(|| {
         seed += 1;
@@ -112,7 +112,7 @@ fn decision_4_expression_of_many_facts(bencher: Bencher<'_, '_>, replicas: u16) 
 fn evaluation_per_candidate(bencher: Bencher<'_, '_>, text: &str) {
     let expression = Expression::compile(text, FACT_NAMES).unwrap();
     let facts = facts(64);
-    let mut stack = Stack::default();
+    let mut stack = EvalStack::default();
     bencher.counter(divan::counter::ItemsCount::new(64_u32)).bench_local(|| {
         (0..64)
             .map(|row| {

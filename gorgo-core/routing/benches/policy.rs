@@ -7,9 +7,13 @@
 use std::sync::Arc;
 
 use divan::{Bencher, black_box};
-use gorgo_routing::config::{Index, Probe, Scrape};
-use gorgo_routing::model::{At, Candidates, DecisionId, Ending, EngineKind, Event, Replica, ReplicaId, RequestView};
-use gorgo_routing::policy::{DecisionContext, Policies, Registry, Router, RouterSetup, Scratch, build, decide};
+use gorgo_routing::config::{IndexConfig, ProbeConfig, ScrapeConfig};
+use gorgo_routing::model::{
+    Candidates, DecisionId, EngineKind, FleetEvent, Replica, ReplicaId, RequestOutcome, RequestView, UnixMicros,
+};
+use gorgo_routing::policy::{
+    DecisionContext, DecisionScratch, KindRegistry, PolicySet, Router, RouterSetup, build, decide,
+};
 
 const REPLICAS: [u16; 3] = [3, 64, 1000];
 
@@ -29,8 +33,8 @@ fn fleet(replicas: u16) -> Vec<Replica> {
     (0..replicas).map(replica).collect()
 }
 
-fn policies(replicas: u16) -> Policies {
-    build(&Registry::built_in(), &[], "gorgo", &fleet(replicas)).policies.unwrap()
+fn policies(replicas: u16) -> PolicySet {
+    build(&KindRegistry::built_in(), &[], "gorgo", &fleet(replicas)).policies.unwrap()
 }
 
 /// Facts of a fleet under load, all different.
@@ -60,14 +64,14 @@ const REQUEST: RequestView = RequestView {
     session_hash: 1,
     head_hash: 2,
     slo_ttft_ms: None,
-    turn: 3,
+    decision_number: 3,
 };
 
 #[divan::bench(args = REPLICAS, consts = [false, true])]
 fn score_constrain_pick<const OURS: bool>(bencher: Bencher<'_, '_>, replicas: u16) {
     let policies = policies(replicas);
-    let policy = policies.named(if OURS { "predicted-latency" } else { "gorgo" }).unwrap();
-    let (weights, facts, mut scratch) = (policy.weights(), facts(replicas), Scratch::default());
+    let policy = policies.by_name(if OURS { "predicted-latency" } else { "gorgo" }).unwrap();
+    let (weights, facts, mut scratch) = (policy.weights(), facts(replicas), DecisionScratch::default());
     let mut seed = 0;
     bencher.bench_local(|| {
         seed += 1;
@@ -84,26 +88,30 @@ fn router_decide_and_finish(bencher: Bencher<'_, '_>, replicas: u16) {
         fleet: fleet(replicas),
         models: vec![vec![Arc::from("m")]; usize::from(replicas)],
         secret: 7,
-        index: Index::default(),
-        probe: Probe::default(),
-        scrape: Scrape::default(),
+        index: IndexConfig::default(),
+        probe: ProbeConfig::default(),
+        scrape: ScrapeConfig::default(),
     };
     let router = Router::new(setup, policies);
     for id in 0..replicas {
-        router.apply(&Event::Probe { replica: ReplicaId(id), at: At(0), rtt_ms: Some(20.0 + f64::from(id)) });
+        router.apply(&FleetEvent::Probe {
+            replica: ReplicaId(id),
+            at: UnixMicros(0),
+            rtt_ms: Some(20.0 + f64::from(id)),
+        });
     }
     let text = "The router reads a prompt once and hashes its blocks. ".repeat(1_300);
     let body = format!(r#"{{"model":"m","messages":[{{"role":"user","content":"{text}"}}]}}"#);
-    let prompt = router.read("/v1/chat/completions", body.as_bytes(), None, None).unwrap();
+    let prompt = router.parse_request("/v1/chat/completions", body.as_bytes(), None, None).unwrap();
     let mut number = 0;
     bencher.bench_local(|| {
         number += 1;
-        let at = At(number);
+        let at = UnixMicros(number);
         let id = DecisionId(i64::try_from(number).unwrap());
         let routed = router
             .decide(black_box(&prompt), &DecisionContext { policy: gorgo, id, seed: number, at, exclude: &[] })
             .unwrap();
-        router.finish(routed.reservation, &prompt, &Ending::default(), at);
+        router.finish(routed.reservation, &prompt, &RequestOutcome::default(), at);
         (routed.decision, routed.record)
     });
 }

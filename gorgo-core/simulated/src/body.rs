@@ -11,37 +11,37 @@ use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::Sleep;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use super::answer::{Counts, Wording, error_event};
-use super::driver::Outputs;
-use super::settings::Fault;
-use super::words::Words;
-use gorgo_lab::sim::{Link, Output};
-use gorgo_routing::model::{At, Clock};
+use super::answer::{ResponseFormat, TokenCounts, error_event};
+use super::driver::JobOutputs;
+use super::settings::EngineFault;
+use super::words::WordGenerator;
+use gorgo_lab::sim::{EngineOutput, SimulatedLink};
+use gorgo_routing::model::{Clock, UnixMicros};
 
 /// Error that makes the server break the connection, as a fault requires.
 #[derive(Debug, thiserror::Error)]
 #[error("simulated fault: connection broken")]
-pub(super) struct Broken;
+pub(super) struct ConnectionBroken;
 
 /// Body of an answer.
-pub(super) enum AnswerBody {
+pub(super) enum SimulatedBody {
     /// Sent all at once.
     Whole(Option<Bytes>),
     /// Sent event by event.
     Stream(Box<StreamBody>),
 }
 
-impl AnswerBody {
+impl SimulatedBody {
     pub(super) fn whole(text: impl Into<Bytes>) -> Self {
         Self::Whole(Some(text.into()))
     }
 }
 
-impl Body for AnswerBody {
+impl Body for SimulatedBody {
     type Data = Bytes;
-    type Error = Broken;
+    type Error = ConnectionBroken;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ConnectionBroken>>> {
         match self.get_mut() {
             Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
             Self::Stream(stream) => stream.poll_frame(cx),
@@ -64,22 +64,22 @@ impl Body for AnswerBody {
 /// A stream of events. Outputs of the engine wait in `outputs` with their times, so that no write delays later ones,
 /// however long the round trip is.
 pub(super) struct StreamBody {
-    outputs: Outputs,
+    outputs: JobOutputs,
     /// Output that was read before the response head was sent.
-    seen: Option<Output>,
-    wording: Box<dyn Wording>,
-    words: Words,
-    counts: Counts,
-    link: Link,
+    seen: Option<EngineOutput>,
+    format: Box<dyn ResponseFormat>,
+    words: WordGenerator,
+    counts: TokenCounts,
+    link: SimulatedLink,
     clock: Arc<dyn Clock>,
-    fault: Option<Fault>,
+    fault: Option<EngineFault>,
     /// Shutdown of the engine, which ends a stall.
     shutdown: Pin<Box<WaitForCancellationFutureOwned>>,
     sleep: Pin<Box<Sleep>>,
     /// `sleep` is set for the first of `travelling`.
     armed: bool,
     /// Writes on their way, with their times of arrival.
-    travelling: VecDeque<(At, Write)>,
+    travelling: VecDeque<(UnixMicros, DelayedWrite)>,
     /// The server had an opportunity to flush before the connection breaks.
     flushed: bool,
     ended: bool,
@@ -87,20 +87,20 @@ pub(super) struct StreamBody {
 
 /// Parts from which a [`StreamBody`] is made.
 pub(super) struct StreamParts {
-    pub(super) outputs: Outputs,
-    pub(super) seen: Option<Output>,
-    pub(super) wording: Box<dyn Wording>,
-    pub(super) words: Words,
+    pub(super) outputs: JobOutputs,
+    pub(super) seen: Option<EngineOutput>,
+    pub(super) wording: Box<dyn ResponseFormat>,
+    pub(super) words: WordGenerator,
     pub(super) prompt_tokens: u32,
-    pub(super) link: Link,
+    pub(super) link: SimulatedLink,
     pub(super) clock: Arc<dyn Clock>,
-    pub(super) fault: Option<Fault>,
+    pub(super) fault: Option<EngineFault>,
     pub(super) shutdown: CancellationToken,
 }
 
 /// A write on its way to the client.
 #[derive(Debug)]
-enum Write {
+enum DelayedWrite {
     /// Events that are followed by more.
     Events(Bytes),
     /// Last events of the stream.
@@ -116,9 +116,9 @@ impl StreamBody {
         let mut stream = Self {
             outputs: parts.outputs,
             seen: parts.seen,
-            wording: parts.wording,
+            format: parts.wording,
             words: parts.words,
-            counts: Counts { prompt: parts.prompt_tokens, ..Counts::default() },
+            counts: TokenCounts { prompt: parts.prompt_tokens, ..TokenCounts::default() },
             link: parts.link,
             fault: parts.fault,
             shutdown: Box::pin(parts.shutdown.cancelled_owned()),
@@ -134,7 +134,7 @@ impl StreamBody {
         stream
     }
 
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ConnectionBroken>>> {
         loop {
             if self.ended {
                 return Poll::Ready(None);
@@ -145,25 +145,25 @@ impl StreamBody {
                     None => ready!(self.outputs.poll_next(cx)),
                 };
                 // Outputs are only read when nothing is travelling; their times were fixed when the engine made them.
-                self.word(output);
+                self.encode_output(output);
                 continue;
             };
             let due = *due;
             ready!(self.poll_due(due, cx));
-            if matches!(self.travelling.front(), Some((_, Write::Break))) && !self.flushed {
+            if matches!(self.travelling.front(), Some((_, DelayedWrite::Break))) && !self.flushed {
                 // Earlier writes must leave first: the server flushes when the body is pending.
                 self.flushed = true;
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            if matches!(self.travelling.front(), Some((_, Write::Stall))) {
+            if matches!(self.travelling.front(), Some((_, DelayedWrite::Stall))) {
                 // Without this a stalled stream would keep the server from shutting down.
                 ready!(self.shutdown.as_mut().poll(cx));
             }
             let (ended, result) = match self.travelling.pop_front() {
-                Some((_, Write::Events(bytes))) => (false, Ok(Frame::data(bytes))),
-                Some((_, Write::Last(bytes))) => (true, Ok(Frame::data(bytes))),
-                Some((_, Write::Break | Write::Stall)) | None => (true, Err(Broken)),
+                Some((_, DelayedWrite::Events(bytes))) => (false, Ok(Frame::data(bytes))),
+                Some((_, DelayedWrite::Last(bytes))) => (true, Ok(Frame::data(bytes))),
+                Some((_, DelayedWrite::Break | DelayedWrite::Stall)) | None => (true, Err(ConnectionBroken)),
             };
             self.ended = ended;
             return Poll::Ready(Some(result));
@@ -171,9 +171,9 @@ impl StreamBody {
     }
 
     /// Becomes ready when the engine's clock shows `due`.
-    fn poll_due(&mut self, due: At, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_due(&mut self, due: UnixMicros, cx: &mut Context<'_>) -> Poll<()> {
         loop {
-            let left = due.since(self.clock.now());
+            let left = due.elapsed_since(self.clock.now());
             if left.is_zero() {
                 self.armed = false;
                 return Poll::Ready(());
@@ -190,47 +190,47 @@ impl StreamBody {
     }
 
     /// Formats an output and sends it on its way. `None` means that the engine has stopped; the connection then breaks.
-    fn word(&mut self, output: Option<Output>) {
+    fn encode_output(&mut self, output: Option<EngineOutput>) {
         let Some(output) = output else {
-            self.travelling.push_back((self.clock.now(), Write::Break));
+            self.travelling.push_back((self.clock.now(), DelayedWrite::Break));
             return;
         };
         let due = output.at().plus(self.link.answer_delay(output.at()));
         let mut text = String::new();
         match output {
             // The opening events are sent together with the first token, but need this count.
-            Output::Prefilled { cached_tokens, .. } => self.counts.cached = cached_tokens,
-            Output::Token { index, .. } => {
+            EngineOutput::Prefilled { cached_tokens, .. } => self.counts.cached = cached_tokens,
+            EngineOutput::Token { index, .. } => {
                 if index == 0 {
-                    self.wording.open(self.counts, &mut text);
+                    self.format.open(self.counts, &mut text);
                 }
                 self.counts.completion = index.saturating_add(1);
                 let mut word = String::new();
                 self.words.write(index, &mut word);
-                self.wording.token(&word, self.counts, &mut text);
-                self.travelling.push_back((due, Write::Events(text.into())));
+                self.format.token(&word, self.counts, &mut text);
+                self.travelling.push_back((due, DelayedWrite::Events(text.into())));
                 self.fail_at(due);
             }
-            Output::Finished { .. } => {
+            EngineOutput::Finished { .. } => {
                 // An answer without any token still opens and closes its stream.
                 if self.counts.completion == 0 {
-                    self.wording.open(self.counts, &mut text);
+                    self.format.open(self.counts, &mut text);
                 }
-                self.wording.close(self.counts, &mut text);
-                self.travelling.push_back((due, Write::Last(text.into())));
+                self.format.close(self.counts, &mut text);
+                self.travelling.push_back((due, DelayedWrite::Last(text.into())));
             }
         }
     }
 
     /// Sends the fault on its way if this is the number of tokens after which it occurs.
-    fn fail_at(&mut self, due: At) {
+    fn fail_at(&mut self, due: UnixMicros) {
         let write = match self.fault {
-            Some(Fault::DieAfter(tokens)) if tokens == self.counts.completion => Write::Break,
-            Some(Fault::StallAfter(tokens)) if tokens == self.counts.completion => Write::Stall,
-            Some(Fault::ErrorAfter(tokens)) if tokens == self.counts.completion => {
+            Some(EngineFault::DieAfter(tokens)) if tokens == self.counts.completion => DelayedWrite::Break,
+            Some(EngineFault::StallAfter(tokens)) if tokens == self.counts.completion => DelayedWrite::Stall,
+            Some(EngineFault::ErrorAfter(tokens)) if tokens == self.counts.completion => {
                 let mut text = String::new();
                 error_event(503, "simulated fault", &mut text);
-                Write::Last(text.into())
+                DelayedWrite::Last(text.into())
             }
             _ => return,
         };

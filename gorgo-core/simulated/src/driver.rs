@@ -9,8 +9,8 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::TaskTracker;
 
-use gorgo_lab::sim::{Engine, Job, Numbers, Output, Profile};
-use gorgo_routing::model::{At, Clock};
+use gorgo_lab::sim::{EngineOutput, EngineProfile, EngineStats, SimulatedEngine, SimulatedRequest};
+use gorgo_routing::model::{Clock, UnixMicros};
 
 /// Maximum number of commands taken between two reads of the clock.
 const COMMANDS_AT_ONCE: usize = 256;
@@ -19,35 +19,35 @@ const COMMANDS_AT_ONCE: usize = 256;
 const IDLE: Duration = Duration::from_secs(3600);
 
 #[derive(Debug)]
-enum Command {
-    Submit(Job, mpsc::UnboundedSender<Output>),
+enum DriverCommand {
+    Submit(SimulatedRequest, mpsc::UnboundedSender<EngineOutput>),
     Cancel(u64),
-    Numbers(oneshot::Sender<Numbers>),
+    Numbers(oneshot::Sender<EngineStats>),
 }
 
 /// Handle of an engine's task. The task ends when the last handle is dropped.
 #[derive(Debug, Clone)]
 pub(super) struct EngineHandle {
-    commands: mpsc::UnboundedSender<Command>,
+    commands: mpsc::UnboundedSender<DriverCommand>,
     next_id: Arc<AtomicU64>,
     longest_prompt: u32,
 }
 
 /// Outputs of one job. Dropping this before the job's end cancels the job.
 #[derive(Debug)]
-pub(super) struct Outputs {
+pub(super) struct JobOutputs {
     id: u64,
-    outputs: mpsc::UnboundedReceiver<Output>,
-    commands: mpsc::UnboundedSender<Command>,
+    outputs: mpsc::UnboundedReceiver<EngineOutput>,
+    commands: mpsc::UnboundedSender<DriverCommand>,
     finished: bool,
 }
 
 /// Starts the task of an engine.
-pub(super) fn start(engine: Engine, clock: Arc<dyn Clock>, tracker: &TaskTracker) -> EngineHandle {
+pub(super) fn start(engine: SimulatedEngine, clock: Arc<dyn Clock>, tracker: &TaskTracker) -> EngineHandle {
     // Unbounded: its length is limited by the requests in flight, and `drop` must be able to send a cancellation
     // without waiting.
     let (commands, receiver) = mpsc::unbounded_channel();
-    let longest_prompt = Profile::longest_prompt(engine.profile());
+    let longest_prompt = EngineProfile::longest_prompt(engine.profile());
     tracker.spawn(drive(engine, clock, receiver));
     EngineHandle { commands, next_id: Arc::new(AtomicU64::new(1)), longest_prompt }
 }
@@ -59,57 +59,63 @@ impl EngineHandle {
     }
 
     /// Submits a job to the engine.
-    pub(super) fn submit(&self, pages: Vec<u64>, prompt_tokens: u32, max_tokens: u32) -> Outputs {
+    pub(super) fn submit(&self, pages: Vec<u64>, prompt_tokens: u32, max_tokens: u32) -> JobOutputs {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         // Unbounded: a job has about as many outputs as tokens, which the KV cache limits, and a slow client must not
         // delay the engine.
         let (sender, outputs) = mpsc::unbounded_channel();
         // If the task has ended, the sender is dropped with the command, and the outputs end at once.
-        let _ = self.commands.send(Command::Submit(Job { id, pages, prompt_tokens, max_tokens }, sender));
-        Outputs { id, outputs, commands: self.commands.clone(), finished: false }
+        let _ = self
+            .commands
+            .send(DriverCommand::Submit(SimulatedRequest { id, pages, prompt_tokens, max_tokens }, sender));
+        JobOutputs { id, outputs, commands: self.commands.clone(), finished: false }
     }
 
     /// Returns the numbers of the metrics page; `None` if the engine's task has ended.
-    pub(super) async fn numbers(&self) -> Option<Numbers> {
+    pub(super) async fn numbers(&self) -> Option<EngineStats> {
         let (sender, receiver) = oneshot::channel();
-        self.commands.send(Command::Numbers(sender)).ok()?;
+        self.commands.send(DriverCommand::Numbers(sender)).ok()?;
         receiver.await.ok()
     }
 }
 
-impl Outputs {
+impl JobOutputs {
     /// Waits for the next output; `None` after the last.
-    pub(super) async fn next(&mut self) -> Option<Output> {
+    pub(super) async fn next(&mut self) -> Option<EngineOutput> {
         std::future::poll_fn(|cx| self.poll_next(cx)).await
     }
 
     /// Polls for the next output, for use in a body.
-    pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Output>> {
+    pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<EngineOutput>> {
         let output = std::task::ready!(self.outputs.poll_recv(cx));
-        self.finished |= matches!(output, None | Some(Output::Finished { .. }));
+        self.finished |= matches!(output, None | Some(EngineOutput::Finished { .. }));
         Poll::Ready(output)
     }
 }
 
-impl Drop for Outputs {
+impl Drop for JobOutputs {
     fn drop(&mut self) {
         // An error means that the engine's task has ended, and the job with it.
         if !self.finished {
-            let _ = self.commands.send(Command::Cancel(self.id));
+            let _ = self.commands.send(DriverCommand::Cancel(self.id));
         }
     }
 }
 
-async fn drive(mut engine: Engine, clock: Arc<dyn Clock>, mut commands: mpsc::UnboundedReceiver<Command>) {
-    let mut listeners: HashMap<u64, mpsc::UnboundedSender<Output>> = HashMap::new();
+async fn drive(
+    mut engine: SimulatedEngine,
+    clock: Arc<dyn Clock>,
+    mut commands: mpsc::UnboundedReceiver<DriverCommand>,
+) {
+    let mut listeners: HashMap<u64, mpsc::UnboundedSender<EngineOutput>> = HashMap::new();
     let mut outputs = Vec::new();
     let mut batch = Vec::new();
     loop {
         let now = clock.now();
         engine.advance(now, &mut outputs);
-        hand_out(&mut outputs, &mut listeners);
+        deliver_outputs(&mut outputs, &mut listeners);
         // A step may end while the outputs above are delivered; `since` is then 0, and the loop goes on at once.
-        let sleep = engine.next_event().map_or(IDLE, |due| due.since(now));
+        let sleep = engine.next_event().map_or(IDLE, |due| due.elapsed_since(now));
         tokio::select! {
             // Commands first. The engine is advanced before each batch of them, so a flood does not hold up its steps.
             biased;
@@ -120,9 +126,9 @@ async fn drive(mut engine: Engine, clock: Arc<dyn Clock>, mut commands: mpsc::Un
                 let now = clock.now();
                 // Time has passed since the clock was read: bring the engine up to date before the commands apply.
                 engine.advance(now, &mut outputs);
-                hand_out(&mut outputs, &mut listeners);
+                deliver_outputs(&mut outputs, &mut listeners);
                 for command in batch.drain(..) {
-                    obey(command, now, &mut engine, &mut listeners);
+                    run_command(command, now, &mut engine, &mut listeners);
                 }
             }
             () = tokio::time::sleep(sleep) => {}
@@ -130,32 +136,37 @@ async fn drive(mut engine: Engine, clock: Arc<dyn Clock>, mut commands: mpsc::Un
     }
 }
 
-fn obey(command: Command, now: At, engine: &mut Engine, listeners: &mut HashMap<u64, mpsc::UnboundedSender<Output>>) {
+fn run_command(
+    command: DriverCommand,
+    now: UnixMicros,
+    engine: &mut SimulatedEngine,
+    listeners: &mut HashMap<u64, mpsc::UnboundedSender<EngineOutput>>,
+) {
     match command {
-        Command::Submit(job, sender) => {
+        DriverCommand::Submit(job, sender) => {
             let id = job.id;
             // Ids are counted up, so this cannot fail. If it did, the receiver would see the end without `Finished`.
             if engine.submit(now, job).is_ok() {
                 listeners.insert(id, sender);
             }
         }
-        Command::Cancel(id) => {
+        DriverCommand::Cancel(id) => {
             engine.cancel(id);
             listeners.remove(&id);
         }
-        Command::Numbers(sender) => {
-            let _ = sender.send(engine.numbers());
+        DriverCommand::Numbers(sender) => {
+            let _ = sender.send(engine.stats());
         }
     }
 }
 
-fn hand_out(outputs: &mut Vec<Output>, listeners: &mut HashMap<u64, mpsc::UnboundedSender<Output>>) {
+fn deliver_outputs(outputs: &mut Vec<EngineOutput>, listeners: &mut HashMap<u64, mpsc::UnboundedSender<EngineOutput>>) {
     for output in outputs.drain(..) {
         // An error means that the receiver was dropped; its cancellation is on the way.
         if let Some(listener) = listeners.get(&output.id()) {
             let _ = listener.send(output);
         }
-        if matches!(output, Output::Finished { .. }) {
+        if matches!(output, EngineOutput::Finished { .. }) {
             listeners.remove(&output.id());
         }
     }

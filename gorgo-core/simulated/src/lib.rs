@@ -1,4 +1,4 @@
-//! The simulated engine as a real HTTP server: `sim::Engine` on real time, behind a link with a round trip.
+//! The simulated engine as a real HTTP server: `sim::SimulatedEngine` on real time, behind a link with a round trip.
 //!
 //! Serves HTTP/1.1 and h2c (prior knowledge) with the paths, bodies, streams and metrics pages of SGLang or vLLM:
 //! `/v1/chat/completions`, `/v1/completions`, `/v1/embeddings`, `/v1/responses`, `/v1/messages`, `/generate`,
@@ -31,11 +31,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use gorgo_lab::sim::{Engine, EngineError, Link, LinkError};
+use gorgo_lab::sim::{EngineError, LinkError, SimulatedEngine, SimulatedLink};
 use gorgo_routing::model::Clock;
 
-use serve::{Connection, Server};
-pub use settings::{Dialect, Fault, Faulty, Settings, SettingsError};
+use serve::{SimulatedConnection, SimulatedServer};
+pub use settings::{EngineDialect, EngineFault, FaultInjection, SettingsError, SimulatedSettings};
 
 /// Pause after a failed `accept`: it fails if file descriptors run out, and trying again at once would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
@@ -45,14 +45,14 @@ const HTTP2_WINDOW: u32 = 4 << 20;
 
 /// A running simulated engine.
 #[derive(Debug, Clone, Copy)]
-pub struct Handle {
+pub struct SimulatedHandle {
     /// Address on which it listens.
     pub addr: SocketAddr,
 }
 
 /// Reason why a simulated engine did not start.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+pub enum EngineStartError {
     /// The profile or the speed is invalid.
     #[error(transparent)]
     Engine(#[from] EngineError),
@@ -70,22 +70,27 @@ pub enum StartError {
 /// # Errors
 /// The settings are invalid, or the listener has no address.
 pub fn start(
-    settings: Settings,
+    settings: SimulatedSettings,
     listener: TcpListener,
     clock: Arc<dyn Clock>,
     tracker: &TaskTracker,
     shutdown: CancellationToken,
-) -> Result<Handle, StartError> {
+) -> Result<SimulatedHandle, EngineStartError> {
     let addr = listener.local_addr()?;
-    let engine = Engine::new(settings.profile.clone(), settings.speed)?;
-    let link = Link::new(settings.rtt_ms)?;
+    let engine = SimulatedEngine::new(settings.profile.clone(), settings.speed)?;
+    let link = SimulatedLink::new(settings.rtt_ms)?;
     let engine = driver::start(engine, Arc::clone(&clock), tracker);
-    let server = Arc::new(Server::new(settings, link, clock, engine, shutdown.clone()));
+    let server = Arc::new(SimulatedServer::new(settings, link, clock, engine, shutdown.clone()));
     tracker.spawn(accept(listener, server, tracker.clone(), shutdown));
-    Ok(Handle { addr })
+    Ok(SimulatedHandle { addr })
 }
 
-async fn accept(listener: TcpListener, server: Arc<Server>, tracker: TaskTracker, shutdown: CancellationToken) {
+async fn accept(
+    listener: TcpListener,
+    server: Arc<SimulatedServer>,
+    tracker: TaskTracker,
+    shutdown: CancellationToken,
+) {
     loop {
         let accepted = tokio::select! {
             () = shutdown.cancelled() => return,
@@ -94,8 +99,8 @@ async fn accept(listener: TcpListener, server: Arc<Server>, tracker: TaskTracker
         match accepted {
             Ok((stream, _)) => {
                 // Created before the task starts: the handshake over the simulated link counts from now.
-                let connection = Connection::new(Arc::clone(&server));
-                tracker.spawn(converse(stream, connection, tracker.clone(), shutdown.clone()));
+                let connection = SimulatedConnection::new(Arc::clone(&server));
+                tracker.spawn(serve_connection(stream, connection, tracker.clone(), shutdown.clone()));
             }
             Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
         }
@@ -103,7 +108,12 @@ async fn accept(listener: TcpListener, server: Arc<Server>, tracker: TaskTracker
 }
 
 /// Serves one connection until it ends. Errors are ignored: the client sees them itself, and a mock has no log.
-async fn converse(stream: TcpStream, connection: Connection, tracker: TaskTracker, shutdown: CancellationToken) {
+async fn serve_connection(
+    stream: TcpStream,
+    connection: SimulatedConnection,
+    tracker: TaskTracker,
+    shutdown: CancellationToken,
+) {
     // With Nagle's algorithm the last frame of a stream would wait for a delayed acknowledgement.
     let _ = stream.set_nodelay(true);
     let mut builder = auto::Builder::new(TrackedExecutor(tracker));

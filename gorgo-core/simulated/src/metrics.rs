@@ -3,20 +3,20 @@
 
 use std::fmt::{Display, Write};
 
-use super::settings::{Dialect, Settings};
-use gorgo_lab::sim::{Numbers, PAGE_TOKENS};
+use super::settings::{EngineDialect, SimulatedSettings};
+use gorgo_lab::sim::{EngineStats, PAGE_TOKENS};
 
 /// Content type of the page.
 pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Writes the page. `started_secs`: start of the engine, seconds since the epoch.
-pub(super) fn page(settings: &Settings, numbers: &Numbers, started_secs: f64) -> String {
+pub(super) fn page(settings: &SimulatedSettings, numbers: &EngineStats, started_secs: f64) -> String {
     // These characters would end or break a label value.
     let model = settings.models.first().map_or("sim", String::as_str).replace(['"', '\\', '\n'], "_");
-    let mut page = Page { text: String::new() };
+    let mut page = MetricsText { text: String::new() };
     match settings.dialect {
-        Dialect::Sglang => sglang(&mut page, &model, numbers),
-        Dialect::Vllm => vllm(&mut page, &model, numbers),
+        EngineDialect::Sglang => sglang(&mut page, &model, numbers),
+        EngineDialect::Vllm => vllm(&mut page, &model, numbers),
     }
     page.metric(
         "process_start_time_seconds",
@@ -27,11 +27,11 @@ pub(super) fn page(settings: &Settings, numbers: &Numbers, started_secs: f64) ->
     page.text
 }
 
-struct Page {
+struct MetricsText {
     text: String,
 }
 
-impl Page {
+impl MetricsText {
     /// Writes one metric with its samples: labels (with braces) and value.
     fn metric(&mut self, name: impl Display, kind: &str, help: &str, samples: &[(String, f64)]) {
         // Writing to a String cannot fail.
@@ -48,7 +48,7 @@ const fn counter(value: u64) -> f64 {
     value as f64
 }
 
-fn sglang(page: &mut Page, model: &str, numbers: &Numbers) {
+fn sglang(page: &mut MetricsText, model: &str, numbers: &EngineStats) {
     let totals = &numbers.totals;
     let used = f64::from(numbers.used_tokens);
     // Before the first prompt the rate is 0, not NaN.
@@ -99,7 +99,7 @@ fn sglang(page: &mut Page, model: &str, numbers: &Numbers) {
     page.metric("sglang:cache_config_info", "gauge", "Cache configuration information.", &[(pages, 1.0)]);
 }
 
-fn vllm(page: &mut Page, model: &str, numbers: &Numbers) {
+fn vllm(page: &mut MetricsText, model: &str, numbers: &EngineStats) {
     let totals = &numbers.totals;
     let labels = format!(r#"{{engine="0",model_name="{model}"}}"#);
     let gauges = [

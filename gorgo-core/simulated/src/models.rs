@@ -2,14 +2,14 @@
 
 use serde_json::{Value, json};
 
-use super::settings::{Dialect, Settings};
-use gorgo_lab::sim::Profile;
+use super::settings::{EngineDialect, SimulatedSettings};
+use gorgo_lab::sim::EngineProfile;
 
 /// Returns the list of models in the format of the engine.
-pub(super) fn list(settings: &Settings, created_secs: u64) -> Value {
+pub(super) fn list(settings: &SimulatedSettings, created_secs: u64) -> Value {
     let owner = match settings.dialect {
-        Dialect::Sglang => "sglang",
-        Dialect::Vllm => "vllm",
+        EngineDialect::Sglang => "sglang",
+        EngineDialect::Vllm => "vllm",
     };
     let models: Vec<Value> = settings
         .models
@@ -25,7 +25,7 @@ pub(super) fn list(settings: &Settings, created_secs: u64) -> Value {
 }
 
 /// Returns `/get_server_info`, as far as routers read it.
-pub(super) fn settings(profile: &Profile) -> Value {
+pub(super) fn settings(profile: &EngineProfile) -> Value {
     json!({
         "cuda_graph_max_bs": profile.decode_batch(),
         "disable_cuda_graph": profile.decode_batch().is_none(),

@@ -10,7 +10,7 @@ pub(super) const DEFAULT_TOKENS: u32 = 64;
 
 /// Request of a client.
 #[derive(Debug)]
-pub(super) struct Question {
+pub(super) struct InferenceRequest {
     /// Model that the request names.
     pub(super) model: Option<String>,
     /// Prompts: one, except for embeddings, where each input is one.
@@ -27,7 +27,7 @@ pub(super) struct Question {
 /// Keys of the answer limit in the various APIs; the first one present wins.
 const LIMITS: [&str; 3] = ["max_completion_tokens", "max_tokens", "max_output_tokens"];
 
-impl Question {
+impl InferenceRequest {
     /// Reads the body of a request to `api`. `model` is used if the body names none.
     ///
     /// # Errors
@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     fn tokens(api: ApiPath, body: &str) -> Result<Vec<u32>, String> {
-        let question = Question::read(api, body.as_bytes(), "sim")?;
+        let question = InferenceRequest::read(api, body.as_bytes(), "sim")?;
         Ok(question.prompts.iter().map(PromptPages::tokens).collect())
     }
 
@@ -253,7 +253,7 @@ mod tests {
             (ApiPath::Generate, r#"{"text":"a","sampling_params":{"max_new_tokens":0}}"#, (0, true)),
             (ApiPath::Embeddings, r#"{"input":"a"}"#, (0, true)),
         ] {
-            let question = Question::read(api, body.as_bytes(), "sim").unwrap();
+            let question = InferenceRequest::read(api, body.as_bytes(), "sim").unwrap();
             assert_eq!((question.max_tokens, question.limited), expected, "{body}");
         }
     }
@@ -271,7 +271,7 @@ mod tests {
             (ApiPath::Completions, r#"{"prompt":"a","model":7}"#, "model"),
             (ApiPath::Embeddings, r#"{"input":[]}"#, "input"),
         ] {
-            let fault = Question::read(api, body.as_bytes(), "sim").unwrap_err();
+            let fault = InferenceRequest::read(api, body.as_bytes(), "sim").unwrap_err();
             assert!(fault.contains(part), "{body}: {fault}");
         }
     }
@@ -283,7 +283,7 @@ mod tests {
 
         #[test]
         fn no_body_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200), api in 0..ApiPath::ALL.len()) {
-            let _ = Question::read(ApiPath::ALL[api], &bytes, "sim");
+            let _ = InferenceRequest::read(ApiPath::ALL[api], &bytes, "sim");
         }
     }
 }

@@ -1,29 +1,29 @@
 //! Settings of a simulated engine at its start.
 
-use gorgo_lab::sim::Profile;
+use gorgo_lab::sim::EngineProfile;
 
 /// Settings of one simulated engine.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Settings {
+pub struct SimulatedSettings {
     /// Profile that determines the times of the engine.
-    pub profile: Profile,
+    pub profile: EngineProfile,
     /// Factor that divides all times of the engine, but not those of the network.
     pub speed: f64,
     /// Round trip between router and engine, ms.
     pub rtt_ms: f64,
     /// Engine that it imitates.
-    pub dialect: Dialect,
+    pub dialect: EngineDialect,
     /// Names of the models that it offers; the first is the label of its metrics.
     pub models: Vec<String>,
     /// Seed that determines the words of answers.
     pub seed: u64,
     /// Fault to inject, if any.
-    pub faulty: Option<Faulty>,
+    pub fault_injection: Option<FaultInjection>,
 }
 
 /// Engine that is imitated: metrics, error bodies, the time at which the response head is sent, unknown models.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Dialect {
+pub enum EngineDialect {
     /// SGLang: sends the head with the first token; accepts every model name.
     #[default]
     Sglang,
@@ -31,7 +31,7 @@ pub enum Dialect {
     Vllm,
 }
 
-impl Dialect {
+impl EngineDialect {
     /// All dialects.
     pub const ALL: [Self; 2] = [Self::Sglang, Self::Vllm];
 
@@ -47,16 +47,16 @@ impl Dialect {
 
 /// A fault and the requests it is injected into. Only requests for generation or embeddings count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Faulty {
+pub struct FaultInjection {
     /// Fault to inject.
-    pub fault: Fault,
+    pub fault: EngineFault,
     /// Interval in requests: 1 affects all of them, 3 the third, the sixth and so on. 0 counts as 1.
-    pub every: u64,
+    pub every_nth: u64,
 }
 
 /// Kind of fault, as observed on real engines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub enum EngineFault {
     /// Answers with this status and an error body, before anything is computed.
     Status(u16),
     /// Reads the request and never answers.
@@ -86,24 +86,24 @@ pub enum SettingsError {
     },
 }
 
-impl Settings {
+impl SimulatedSettings {
     /// Returns the settings of an SGLang-like engine without faults, with speed 1 and no round trip.
     ///
     /// # Errors
     /// The profile does not exist.
     pub fn new(profile: &str) -> Result<Self, SettingsError> {
-        let found = Profile::find(profile).ok_or_else(|| SettingsError::UnknownProfile {
+        let found = EngineProfile::find(profile).ok_or_else(|| SettingsError::UnknownProfile {
             name: profile.to_owned(),
-            known: Profile::names().collect::<Vec<_>>().join(", "),
+            known: EngineProfile::names().collect::<Vec<_>>().join(", "),
         })?;
         Ok(Self {
             profile: found.clone(),
             speed: 1.0,
             rtt_ms: 0.0,
-            dialect: Dialect::default(),
+            dialect: EngineDialect::default(),
             models: vec!["sim".to_owned()],
             seed: 0,
-            faulty: None,
+            fault_injection: None,
         })
     }
 }

@@ -7,34 +7,34 @@ use hyper::{Request, Response, StatusCode};
 use serde_json::{Value, json};
 
 use super::*;
-use gorgo_routing::model::At;
+use gorgo_routing::model::UnixMicros;
 
 /// The test runtime's clock.
-struct TestClock(tokio::time::Instant);
+struct RuntimeClock(tokio::time::Instant);
 
-impl Clock for TestClock {
-    fn now(&self) -> At {
-        At(1_700_000_000_000_000).plus(self.0.elapsed())
+impl Clock for RuntimeClock {
+    fn now(&self) -> UnixMicros {
+        UnixMicros(1_700_000_000_000_000).plus(self.0.elapsed())
     }
 }
 
 /// An engine and one connection to it.
-struct Bench {
+struct SimulatedFixture {
     addr: SocketAddr,
     client: SendRequest<Full<Bytes>>,
     tracker: TaskTracker,
     shutdown: CancellationToken,
 }
 
-fn settings(dialect: Dialect) -> Settings {
-    Settings { speed: 1000.0, dialect, ..Settings::new("l40s-qwen3.5-35b").unwrap() }
+fn settings(dialect: EngineDialect) -> SimulatedSettings {
+    SimulatedSettings { speed: 1000.0, dialect, ..SimulatedSettings::new("l40s-qwen3.5-35b").unwrap() }
 }
 
-impl Bench {
-    async fn new(settings: Settings) -> Self {
+impl SimulatedFixture {
+    async fn new(settings: SimulatedSettings) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (tracker, shutdown) = (TaskTracker::new(), CancellationToken::new());
-        let clock = Arc::new(TestClock(tokio::time::Instant::now()));
+        let clock = Arc::new(RuntimeClock(tokio::time::Instant::now()));
         let addr = start(settings, listener, clock, &tracker, shutdown.clone()).unwrap().addr;
         let client = connect(addr, &tracker).await;
         Self { addr, client, tracker, shutdown }
@@ -113,8 +113,8 @@ fn chat(content: &str, more: &Value) -> Value {
 
 #[tokio::test]
 async fn the_second_identical_request_is_cached_and_answered_alike() {
-    for dialect in Dialect::ALL {
-        let mut bench = Bench::new(settings(dialect)).await;
+    for dialect in EngineDialect::ALL {
+        let mut bench = SimulatedFixture::new(settings(dialect)).await;
         let body = chat(&"word".repeat(1000), &json!({}));
         let first = bench.ask("/v1/chat/completions", body.clone()).await;
         let second = bench.ask("/v1/chat/completions", body).await;
@@ -133,8 +133,8 @@ async fn the_second_identical_request_is_cached_and_answered_alike() {
         assert_eq!(first["choices"][0]["finish_reason"], "length");
         assert_ne!(first["id"], second["id"]);
         let cached = match dialect {
-            Dialect::Sglang => "sglang:cached_tokens_total",
-            Dialect::Vllm => "vllm:prefix_cache_hits_total",
+            EngineDialect::Sglang => "sglang:cached_tokens_total",
+            EngineDialect::Vllm => "vllm:prefix_cache_hits_total",
         };
         assert!((bench.metric(cached).await - 992.0).abs() < 0.5);
         bench.end().await;
@@ -143,7 +143,7 @@ async fn the_second_identical_request_is_cached_and_answered_alike() {
 
 #[tokio::test]
 async fn a_chat_stream_says_what_the_whole_answer_says() {
-    let mut bench = Bench::new(settings(Dialect::Sglang)).await;
+    let mut bench = SimulatedFixture::new(settings(EngineDialect::Sglang)).await;
     let whole = bench.ask("/v1/chat/completions", chat("hello there", &json!({}))).await;
     let more = json!({ "stream": true, "stream_options": { "include_usage": true } });
     let (_, stream) = bench.post("/v1/chat/completions", chat("hello there", &more)).await;
@@ -166,7 +166,7 @@ async fn a_chat_stream_says_what_the_whole_answer_says() {
 
 #[tokio::test]
 async fn each_api_streams_and_answers_whole() {
-    let mut bench = Bench::new(settings(Dialect::Sglang)).await;
+    let mut bench = SimulatedFixture::new(settings(EngineDialect::Sglang)).await;
     let cases = [
         ("/v1/completions", json!({ "prompt": "abcdefgh", "max_tokens": 2 }), "/usage/prompt_tokens"),
         ("/v1/responses", json!({ "input": "abcdefgh", "max_output_tokens": 2 }), "/usage/input_tokens"),
@@ -201,7 +201,7 @@ async fn each_api_streams_and_answers_whole() {
 
 #[tokio::test]
 async fn anthropic_s_stream_as_a_whole() {
-    let mut bench = Bench::new(settings(Dialect::Sglang)).await;
+    let mut bench = SimulatedFixture::new(settings(EngineDialect::Sglang)).await;
     let body = json!({ "messages": [{ "role": "user", "content": "hi" }], "max_tokens": 1, "stream": true });
     let (_, stream) = bench.post("/v1/messages", body).await;
     insta::assert_snapshot!(stream, @r#"
@@ -228,13 +228,13 @@ data: {"type":"message_stop"}
 
 #[tokio::test]
 async fn a_client_that_leaves_frees_the_engine() {
-    for dialect in Dialect::ALL {
+    for dialect in EngineDialect::ALL {
         let running = match dialect {
-            Dialect::Sglang => "sglang:num_running_reqs",
-            Dialect::Vllm => "vllm:num_requests_running",
+            EngineDialect::Sglang => "sglang:num_running_reqs",
+            EngineDialect::Vllm => "vllm:num_requests_running",
         };
         // So slow that the request would run for hours: only its cancellation ends it.
-        let mut bench = Bench::new(Settings { speed: 0.5, ..settings(dialect) }).await;
+        let mut bench = SimulatedFixture::new(SimulatedSettings { speed: 0.5, ..settings(dialect) }).await;
         let body = chat("bye", &json!({ "stream": true, "max_tokens": 600_000 }));
         let mut answer = bench.send("POST", "/v1/chat/completions", body.to_string()).await.unwrap();
         let _ = answer.body_mut().frame().await.unwrap().unwrap();
@@ -258,11 +258,11 @@ async fn a_client_that_leaves_frees_the_engine() {
 
 #[tokio::test]
 async fn bad_requests_are_refused_in_the_engine_s_words() {
-    for dialect in Dialect::ALL {
-        let mut bench = Bench::new(settings(dialect)).await;
+    for dialect in EngineDialect::ALL {
+        let mut bench = SimulatedFixture::new(settings(dialect)).await;
         let code = |text: &str| {
             let body: Value = serde_json::from_str(text).unwrap();
-            let error = if dialect == Dialect::Vllm { &body["error"] } else { &body };
+            let error = if dialect == EngineDialect::Vllm { &body["error"] } else { &body };
             error["code"].as_u64().unwrap()
         };
         let broken = bench.send("POST", "/v1/chat/completions", "{\"messages\":").await.unwrap();
@@ -273,7 +273,7 @@ async fn bad_requests_are_refused_in_the_engine_s_words() {
         assert_eq!((status, code(&body)), (StatusCode::BAD_REQUEST, 400));
         let (status, _) = bench.post("/v1/completions", json!({ "prompt": "a", "model": "other" })).await;
         let (generate, _) = bench.post("/generate", json!({ "text": "a" })).await;
-        let expected = if dialect == Dialect::Vllm { StatusCode::NOT_FOUND } else { StatusCode::OK };
+        let expected = if dialect == EngineDialect::Vllm { StatusCode::NOT_FOUND } else { StatusCode::OK };
         assert_eq!((status, generate), (expected, expected));
         let (status, _) = bench.post("/v1/nothing", json!({})).await;
         assert_eq!(status, StatusCode::NOT_FOUND);
@@ -284,7 +284,7 @@ async fn bad_requests_are_refused_in_the_engine_s_words() {
 
 #[tokio::test]
 async fn health_models_and_metrics_are_there() {
-    let mut bench = Bench::new(settings(Dialect::Sglang)).await;
+    let mut bench = SimulatedFixture::new(settings(EngineDialect::Sglang)).await;
     assert_eq!(bench.send("GET", "/health", "").await.unwrap().status(), StatusCode::OK);
     let models: Value = serde_json::from_str(&text(bench.send("GET", "/v1/models", "").await.unwrap()).await).unwrap();
     assert_eq!(models["data"][0]["id"], "sim");
@@ -309,7 +309,7 @@ fn metrics_are_shaped_like_a_real_page() {
         keys.retain(|key| key != "pid"); // num_retracted_reqs has it where several processes report
         Some(keys)
     };
-    let ours = metrics::page(&settings(Dialect::Sglang), &gorgo_lab::sim::Numbers::default(), 0.0);
+    let ours = metrics::page(&settings(EngineDialect::Sglang), &gorgo_lab::sim::EngineStats::default(), 0.0);
     let mut shared_names = 0;
     for line in ours.lines().filter(|line| line.starts_with("sglang:")) {
         let name = line.split('{').next().unwrap();
@@ -323,7 +323,7 @@ fn metrics_are_shaped_like_a_real_page() {
 
 #[test]
 fn a_page_in_full() {
-    let page = metrics::page(&settings(Dialect::Vllm), &gorgo_lab::sim::Numbers::default(), 1.5);
+    let page = metrics::page(&settings(EngineDialect::Vllm), &gorgo_lab::sim::EngineStats::default(), 1.5);
     insta::assert_snapshot!(page, @r#"
 # HELP vllm:num_requests_running Number of requests in model execution batches.
 # TYPE vllm:num_requests_running gauge
@@ -364,22 +364,25 @@ process_start_time_seconds 1.5
 "#);
 }
 
-fn faulty(fault: Fault, every: u64) -> Settings {
-    Settings { faulty: Some(Faulty { fault, every }), ..settings(Dialect::Vllm) }
+fn faulty(fault: EngineFault, every: u64) -> SimulatedSettings {
+    SimulatedSettings {
+        fault_injection: Some(FaultInjection { fault, every_nth: every }),
+        ..settings(EngineDialect::Vllm)
+    }
 }
 
 #[tokio::test]
 async fn faults_strike_as_asked() {
     let streamed = || chat("hello", &json!({ "stream": true }));
 
-    let mut bench = Bench::new(faulty(Fault::Status(503), 2)).await;
+    let mut bench = SimulatedFixture::new(faulty(EngineFault::Status(503), 2)).await;
     for expected in [200, 503, 200, 503] {
         assert_eq!(bench.post("/v1/chat/completions", streamed()).await.0, expected);
     }
     assert_eq!(bench.send("GET", "/health", "").await.unwrap().status(), StatusCode::OK);
     bench.end().await;
 
-    let mut bench = Bench::new(faulty(Fault::DieAfter(2), 1)).await;
+    let mut bench = SimulatedFixture::new(faulty(EngineFault::DieAfter(2), 1)).await;
     let answer = bench.send("POST", "/v1/chat/completions", streamed().to_string()).await.unwrap();
     let mut body = answer.into_body();
     let (mut seen, mut broke) = (String::new(), false);
@@ -394,7 +397,7 @@ async fn faults_strike_as_asked() {
     bench.end().await;
 
     for (tokens, contents) in [(0, 0), (1, 1 + 1)] {
-        let mut bench = Bench::new(faulty(Fault::ErrorAfter(tokens), 1)).await;
+        let mut bench = SimulatedFixture::new(faulty(EngineFault::ErrorAfter(tokens), 1)).await;
         let (status, stream) = bench.post("/v1/chat/completions", streamed()).await;
         assert_eq!(status, StatusCode::OK);
         assert_eq!(stream.matches("\"content\":").count(), contents);
@@ -404,8 +407,8 @@ async fn faults_strike_as_asked() {
         bench.end().await;
     }
 
-    for fault in [Fault::Hang, Fault::StallAfter(0)] {
-        let bench = Bench::new(faulty(fault, 1)).await;
+    for fault in [EngineFault::Hang, EngineFault::StallAfter(0)] {
+        let bench = SimulatedFixture::new(faulty(fault, 1)).await;
         let mut client = connect(bench.addr, &bench.tracker).await;
         let body = Full::new(Bytes::from(streamed().to_string()));
         let request = Request::post("/v1/chat/completions").header("host", "engine").body(body).unwrap();
@@ -413,7 +416,7 @@ async fn faults_strike_as_asked() {
             let answer = client.send_request(request).await?;
             answer.into_body().collect().await.map(|_| ())
         });
-        if fault == Fault::Hang {
+        if fault == EngineFault::Hang {
             let health = bench.metric("process_start_time_seconds").await;
             assert!(health > 0.0, "the engine itself is well");
         }
@@ -425,7 +428,7 @@ async fn faults_strike_as_asked() {
 
 #[tokio::test]
 async fn http2_without_tls_is_served_too() {
-    let bench = Bench::new(settings(Dialect::Sglang)).await;
+    let bench = SimulatedFixture::new(settings(EngineDialect::Sglang)).await;
     let stream = TcpStream::connect(bench.addr).await.unwrap();
     let executor = TrackedExecutor(bench.tracker.clone());
     let (mut client, connection) = hyper::client::conn::http2::handshake(executor, TokioIo::new(stream)).await.unwrap();
@@ -440,21 +443,22 @@ async fn http2_without_tls_is_served_too() {
 
 #[tokio::test]
 async fn impossible_settings_do_not_start() {
-    for settings in
-        [Settings { speed: 0.0, ..settings(Dialect::Sglang) }, Settings { rtt_ms: -1.0, ..settings(Dialect::Sglang) }]
-    {
+    for settings in [
+        SimulatedSettings { speed: 0.0, ..settings(EngineDialect::Sglang) },
+        SimulatedSettings { rtt_ms: -1.0, ..settings(EngineDialect::Sglang) },
+    ] {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let clock = Arc::new(TestClock(tokio::time::Instant::now()));
+        let clock = Arc::new(RuntimeClock(tokio::time::Instant::now()));
         assert!(start(settings, listener, clock, &TaskTracker::new(), CancellationToken::new()).is_err());
     }
-    assert!(Settings::new("h200").unwrap_err().to_string().contains("l40s-qwen3.5-35b"));
+    assert!(SimulatedSettings::new("h200").unwrap_err().to_string().contains("l40s-qwen3.5-35b"));
 }
 
 /// The order of writes and their completeness do not depend on the round trip.
 #[tokio::test]
 async fn a_distant_engine_says_the_same() {
-    let mut near = Bench::new(settings(Dialect::Vllm)).await;
-    let mut far = Bench::new(Settings { rtt_ms: 6.0, ..settings(Dialect::Vllm) }).await;
+    let mut near = SimulatedFixture::new(settings(EngineDialect::Vllm)).await;
+    let mut far = SimulatedFixture::new(SimulatedSettings { rtt_ms: 6.0, ..settings(EngineDialect::Vllm) }).await;
     let body = chat("hello", &json!({ "stream": true, "max_tokens": 40 }));
     let said = |stream: String| -> Vec<String> {
         let content = |event: &&str| serde_json::from_str::<Value>(event).ok();

@@ -8,11 +8,11 @@ const WORDS: [&str; 32] = [
 
 /// Words of one answer.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Words {
+pub(super) struct WordGenerator {
     start: u64,
 }
 
-impl Words {
+impl WordGenerator {
     /// Creates the answer of an engine with this seed to the prompt with this digest.
     pub(super) const fn new(seed: u64, prompt: u64) -> Self {
         Self { start: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ prompt }
@@ -48,10 +48,10 @@ mod tests {
 
     #[test]
     fn an_answer_depends_on_seed_and_prompt_and_needs_no_escaping_in_json() {
-        let text = Words::new(1, 2).text(200);
-        assert_eq!(text, Words::new(1, 2).text(200));
-        assert_ne!(text, Words::new(2, 2).text(200));
-        assert_ne!(text, Words::new(1, 3).text(200));
+        let text = WordGenerator::new(1, 2).text(200);
+        assert_eq!(text, WordGenerator::new(1, 2).text(200));
+        assert_ne!(text, WordGenerator::new(2, 2).text(200));
+        assert_ne!(text, WordGenerator::new(1, 3).text(200));
         assert_eq!(text.split(' ').count(), 200);
         assert!(text.bytes().all(|byte| byte == b' ' || byte.is_ascii_lowercase()));
     }

@@ -19,20 +19,25 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::operate::{NotDone, Operators};
+use super::operate::{ActionError, OperatorActions};
 use gorgo_observe::log;
-use gorgo_observe::meter::Meter;
+use gorgo_observe::meter::RouterMetrics;
 
 /// Sources of the operators' pages.
-pub(super) struct Pages {
-    pub(super) meter: Arc<Meter>,
-    pub(super) operators: Operators,
+pub(super) struct AdminPages {
+    pub(super) meter: Arc<RouterMetrics>,
+    pub(super) operators: OperatorActions,
     /// Returns true while the router takes requests.
     pub(super) ready: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
 /// Serves until `stop`. Open connections are closed then: no response here is worth waiting for.
-pub(super) async fn serve(pages: Arc<Pages>, listener: TcpListener, tracker: TaskTracker, stop: CancellationToken) {
+pub(super) async fn serve(
+    pages: Arc<AdminPages>,
+    listener: TcpListener,
+    tracker: TaskTracker,
+    stop: CancellationToken,
+) {
     loop {
         let accepted = tokio::select! {
             () = stop.cancelled() => return,
@@ -67,21 +72,21 @@ pub(super) async fn serve(pages: Arc<Pages>, listener: TcpListener, tracker: Tas
 }
 
 /// Pages that can be read.
-const LOOKS: [&str; 6] = ["/metrics", "/health", "/ready", "/replicas", "/policy", "/tuners"];
+const READ_PATHS: [&str; 6] = ["/metrics", "/health", "/ready", "/replicas", "/policy", "/tuners"];
 
-async fn answer<B>(pages: &Pages, request: &Request<B>) -> Response<Full<Bytes>> {
+async fn answer<B>(pages: &AdminPages, request: &Request<B>) -> Response<Full<Bytes>> {
     let path = request.uri().path();
     let looks = request.method() == Method::GET || request.method() == Method::HEAD;
-    match (path, deed(path)) {
+    match (path, parse_action(path)) {
         // Actions come first, and never by GET: a prefetching browser or a crawler must not drain a replica.
         (_, Some(_)) if request.method() != Method::POST => only("POST"),
         // Browsers add `Origin` to cross-site POSTs, command-line clients do not: this guards against forged ones.
         (_, Some(_)) if request.headers().contains_key(ORIGIN) => {
             text(StatusCode::FORBIDDEN, "requests from web pages are refused; use `gorgo ctl` or curl\n".to_owned())
         }
-        (_, Some(deed)) => done(deed.on(&pages.operators).await),
+        (_, Some(deed)) => done(deed.apply(&pages.operators).await),
         // An unknown path gets the list of known ones, whatever the method.
-        (path, None) if !LOOKS.contains(&path) => {
+        (path, None) if !READ_PATHS.contains(&path) => {
             let known = "known paths: /metrics /health /ready /replicas /policy /tuners; by POST /replicas/NAME/drain \
                          /replicas/NAME/resume /policy/pin/NAME /policy/unpin\n";
             text(StatusCode::NOT_FOUND, known.to_owned())
@@ -99,9 +104,9 @@ async fn answer<B>(pages: &Pages, request: &Request<B>) -> Response<Full<Bytes>>
             Err(cause) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("metrics: {cause}\n")),
         },
         // From here on the method is GET or HEAD; hyper leaves out the body of a response to HEAD.
-        ("/replicas", _) => shown(&pages.operators.replicas()),
-        ("/policy", _) => shown(&pages.operators.policy()),
-        ("/tuners", _) => shown(&pages.operators.tuners()),
+        ("/replicas", _) => json_page(&pages.operators.replicas()),
+        ("/policy", _) => json_page(&pages.operators.policy()),
+        ("/tuners", _) => json_page(&pages.operators.tuners()),
         ("/ready", _) if (pages.ready)() => text(StatusCode::OK, "ready\n".to_owned()),
         ("/ready", _) => text(StatusCode::SERVICE_UNAVAILABLE, "not ready\n".to_owned()),
         _ => text(StatusCode::OK, "ok\n".to_owned()),
@@ -110,31 +115,31 @@ async fn answer<B>(pages: &Pages, request: &Request<B>) -> Response<Full<Bytes>>
 
 /// Action that an operator requests by POST.
 #[derive(Debug, PartialEq, Eq)]
-enum Deed<'p> {
+enum AdminAction<'p> {
     Drain(&'p str),
     Resume(&'p str),
     Pin(&'p str),
     Unpin,
 }
 
-fn deed(path: &str) -> Option<Deed<'_>> {
+fn parse_action(path: &str) -> Option<AdminAction<'_>> {
     if path == "/policy/unpin" {
-        return Some(Deed::Unpin);
+        return Some(AdminAction::Unpin);
     }
     if let Some(name) = path.strip_prefix("/policy/pin/") {
-        return Some(Deed::Pin(name));
+        return Some(AdminAction::Pin(name));
     }
     // Split from the right: the verb is the last segment, and a replica's name may contain a slash.
     let (name, verb) = path.strip_prefix("/replicas/")?.rsplit_once('/')?;
     match verb {
-        "drain" => Some(Deed::Drain(name)),
-        "resume" => Some(Deed::Resume(name)),
+        "drain" => Some(AdminAction::Drain(name)),
+        "resume" => Some(AdminAction::Resume(name)),
         _ => None,
     }
 }
 
-impl Deed<'_> {
-    async fn on(self, operators: &Operators) -> Result<String, NotDone> {
+impl AdminAction<'_> {
+    async fn apply(self, operators: &OperatorActions) -> Result<String, ActionError> {
         match self {
             Self::Drain(name) => operators.drain(name, true),
             Self::Resume(name) => operators.drain(name, false),
@@ -144,12 +149,12 @@ impl Deed<'_> {
     }
 }
 
-fn done(done: Result<String, NotDone>) -> Response<Full<Bytes>> {
+fn done(done: Result<String, ActionError>) -> Response<Full<Bytes>> {
     match done {
         Ok(said) => text(StatusCode::OK, format!("{said}\n")),
-        Err(NotDone::Unknown(said)) => text(StatusCode::NOT_FOUND, format!("{said}\n")),
+        Err(ActionError::Unknown(said)) => text(StatusCode::NOT_FOUND, format!("{said}\n")),
         // The action took effect, but a restart would forget it: no success, so that a script notices.
-        Err(NotDone::Unwritten(said)) => text(StatusCode::SERVICE_UNAVAILABLE, format!("{said}\n")),
+        Err(ActionError::NotPersisted(said)) => text(StatusCode::SERVICE_UNAVAILABLE, format!("{said}\n")),
     }
 }
 
@@ -159,7 +164,7 @@ fn only(methods: &'static str) -> Response<Full<Bytes>> {
     refused
 }
 
-fn shown(value: &serde_json::Value) -> Response<Full<Bytes>> {
+fn json_page(value: &serde_json::Value) -> Response<Full<Bytes>> {
     let mut page = text(StatusCode::OK, format!("{value:#}\n"));
     page.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     page
@@ -178,12 +183,12 @@ mod tests {
 
     #[test]
     fn deeds_are_read_from_paths() {
-        assert_eq!(deed("/replicas/us-ashburn/drain"), Some(Deed::Drain("us-ashburn")));
-        assert_eq!(deed("/replicas/a/resume"), Some(Deed::Resume("a")));
-        assert_eq!(deed("/policy/pin/gorgo"), Some(Deed::Pin("gorgo")));
-        assert_eq!(deed("/policy/unpin"), Some(Deed::Unpin));
+        assert_eq!(parse_action("/replicas/us-ashburn/drain"), Some(AdminAction::Drain("us-ashburn")));
+        assert_eq!(parse_action("/replicas/a/resume"), Some(AdminAction::Resume("a")));
+        assert_eq!(parse_action("/policy/pin/gorgo"), Some(AdminAction::Pin("gorgo")));
+        assert_eq!(parse_action("/policy/unpin"), Some(AdminAction::Unpin));
         for path in ["/replicas", "/replicas/a", "/replicas/a/stop", "/policy", "/drain", "/"] {
-            assert_eq!(deed(path), None, "{path}");
+            assert_eq!(parse_action(path), None, "{path}");
         }
     }
 }

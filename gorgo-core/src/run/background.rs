@@ -18,13 +18,13 @@ const NICER: i32 = 5;
 
 /// Handle of the thread. Dropping it ends the thread after the poll in progress.
 #[derive(Debug)]
-pub(super) struct Background {
+pub(super) struct HistoryThread {
     handle: Handle,
     stop: CancellationToken,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Background {
+impl HistoryThread {
     /// Starts the thread. The output of `first` arrives by the receiver; later tasks are spawned on [`Self::handle`].
     ///
     /// # Errors
@@ -56,7 +56,7 @@ impl Background {
     }
 }
 
-impl Drop for Background {
+impl Drop for HistoryThread {
     fn drop(&mut self) {
         self.stop.cancel();
         if let Some(thread) = self.thread.take() {
@@ -81,7 +81,7 @@ mod tests {
     fn tasks_run_at_a_lower_priority_and_so_do_threads_that_they_start() {
         let own = rustix::process::getpriority_process(None).unwrap();
         let here = || rustix::process::getpriority_process(None).unwrap();
-        let (background, first) = Background::start(async move || here()).unwrap();
+        let (background, first) = HistoryThread::start(async move || here()).unwrap();
         assert_eq!(first.blocking_recv().unwrap(), own + NICER);
         let (tell, told) = std::sync::mpsc::channel();
         drop(background.handle().spawn(async move {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use gorgo_routing::model::{At, Clock};
+use gorgo_routing::model::{Clock, UnixMicros};
 
 /// Microseconds since the epoch that never step back within a run, whatever happens to the machine's clock.
 #[derive(Debug)]
@@ -23,8 +23,8 @@ impl WallClock {
 }
 
 impl Clock for WallClock {
-    fn now(&self) -> At {
+    fn now(&self) -> UnixMicros {
         let since = self.epoch + self.started.elapsed();
-        At(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
+        UnixMicros(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
     }
 }

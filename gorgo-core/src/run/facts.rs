@@ -4,18 +4,18 @@
 use std::sync::Arc;
 
 use super::operate;
-use super::warm::Warm;
-use gorgo_observe::{Listener, TakeEvent};
-use gorgo_routing::model::{Clock, Event, EventKind, EventRecord, Record, ReplicaId};
+use super::warm::WarmStart;
+use gorgo_observe::{RecordListener, TakeEvent};
+use gorgo_routing::model::{Clock, EventKind, EventRecord, FleetEvent, ReplicaId, StoreRecord};
 use gorgo_routing::policy::Router;
-use gorgo_wire::edge::Readiness;
+use gorgo_wire::edge::ReadinessFlag;
 
 /// Everything that an event changes.
 pub(super) struct FactKeeper {
     pub(super) router: Arc<Router>,
-    pub(super) warm: Arc<Warm>,
-    pub(super) readiness: Readiness,
-    pub(super) records: Arc<dyn Listener>,
+    pub(super) warm: Arc<WarmStart>,
+    pub(super) readiness: ReadinessFlag,
+    pub(super) records: Arc<dyn RecordListener>,
     pub(super) clock: Arc<dyn Clock>,
 }
 
@@ -25,27 +25,32 @@ impl FactKeeper {
         Arc::new(move |event| self.take(&event))
     }
 
-    fn take(&self, event: &Event) {
+    fn take(&self, event: &FleetEvent) {
         // A metrics page may reveal a restart, which no caller knows of: this is the only place to record it.
         if let Some(replica) = self.router.apply(event) {
             let text = "its metrics show that the process restarted; its index entries were dropped".to_owned();
-            self.note(EventKind::ReplicaRestarted, replica, text);
+            self.record_event(EventKind::ReplicaRestarted, replica, text);
         }
         // The gate corrects its counts against an engine's report, so only a report can bring news of it.
-        if matches!(event, Event::Report { .. }) {
+        if matches!(event, FleetEvent::Report { .. }) {
             for (replica, text) in self.router.take_admission_news() {
-                self.note(EventKind::GateResync, replica, text);
+                self.record_event(EventKind::GateResync, replica, text);
             }
         }
         // After `apply`, which drops the index entries of a restarted engine, and would drop a restored snapshot too.
-        self.warm.seen(event, self.clock.now());
-        if matches!(event, Event::Up { .. } | Event::Down { .. }) {
-            self.readiness.set(operate::welcomes(&self.router));
+        self.warm.observe(event, self.clock.now());
+        if matches!(event, FleetEvent::Up { .. } | FleetEvent::Down { .. }) {
+            self.readiness.set(operate::accepts_requests(&self.router));
         }
     }
 
     /// Records a discovery of the router itself: a row only, since the router's facts already include it.
-    fn note(&self, kind: EventKind, replica: ReplicaId, text: String) {
-        self.records.record(Record::Event(EventRecord { at: self.clock.now(), kind, replica: Some(replica), text }));
+    fn record_event(&self, kind: EventKind, replica: ReplicaId, text: String) {
+        self.records.record(StoreRecord::Event(EventRecord {
+            at: self.clock.now(),
+            kind,
+            replica: Some(replica),
+            text,
+        }));
     }
 }

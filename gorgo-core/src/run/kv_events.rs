@@ -2,58 +2,60 @@
 
 use std::sync::Arc;
 
-use super::fleet::Member;
-use gorgo_routing::model::{DecisionId, KvChange, KvCount, Prompt, ReplicaId};
+use super::fleet::FleetReplica;
+use gorgo_routing::model::{DecisionId, KvChange, KvEventStats, ParsedRequest, ReplicaId};
 use gorgo_routing::policy::Router;
-use gorgo_wire::engine::kv_events::{CacheFacts, Lessons, Pupil, Source, Tally, listen_loop};
-use gorgo_wire::engine::{Senses, TellServed};
+use gorgo_wire::engine::kv_events::{
+    CacheFacts, KvEventCounters, KvEventSource, TokenizeQueue, TokenizeWorker, listen_loop,
+};
+use gorgo_wire::engine::{ProbeContext, ServedCallback};
 
 /// Replicas with a subscription, until the loops are started.
-pub(super) struct Caches {
+pub(super) struct KvEventFeeds {
     facts: Arc<dyn CacheFacts>,
-    sources: Vec<Source>,
-    pupils: Vec<Pupil>,
-    tallies: Tallies,
-    lessons: Lessons,
+    sources: Vec<KvEventSource>,
+    workers: Vec<TokenizeWorker>,
+    tallies: ReplicaKvCounters,
+    queue: TokenizeQueue,
 }
 
-type Tallies = Vec<(ReplicaId, Arc<str>, Arc<Tally>)>;
+type ReplicaKvCounters = Vec<(ReplicaId, Arc<str>, Arc<KvEventCounters>)>;
 
 /// Counters of the subscriptions, for the gauges.
-pub(super) struct Heard {
+pub(super) struct KvEventGauges {
     facts: Arc<dyn CacheFacts>,
-    tallies: Tallies,
+    tallies: ReplicaKvCounters,
 }
 
-impl std::fmt::Debug for Heard {
+impl std::fmt::Debug for KvEventGauges {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Heard").field("replicas", &self.tallies.len()).finish_non_exhaustive()
     }
 }
 
-impl Heard {
-    pub(super) fn counts(&self) -> Vec<KvCount> {
-        let count = |(replica, name, tally): &(ReplicaId, Arc<str>, Arc<Tally>)| {
+impl KvEventGauges {
+    pub(super) fn counts(&self) -> Vec<KvEventStats> {
+        let count = |(replica, name, tally): &(ReplicaId, Arc<str>, Arc<KvEventCounters>)| {
             tally.count(Arc::clone(name), self.facts.is_exact(*replica))
         };
         self.tallies.iter().map(count).collect()
     }
 }
 
-impl Caches {
+impl KvEventFeeds {
     /// Prepares the subscriptions of all members that name a publisher.
-    pub(super) fn new(router: &Arc<Router>, members: &[Member]) -> Self {
-        let facts: Arc<dyn CacheFacts> = Arc::new(Facts(Arc::clone(router)));
-        let lessons = Lessons::new(members.len(), Arc::clone(&facts));
-        let mut caches = Self { facts, sources: Vec::new(), pupils: Vec::new(), tallies: Vec::new(), lessons };
+    pub(super) fn new(router: &Arc<Router>, members: &[FleetReplica]) -> Self {
+        let facts: Arc<dyn CacheFacts> = Arc::new(RouterCacheFacts(Arc::clone(router)));
+        let lessons = TokenizeQueue::new(members.len(), Arc::clone(&facts));
+        let mut caches = Self { facts, sources: Vec::new(), workers: Vec::new(), tallies: Vec::new(), queue: lessons };
         for member in members {
             let Some(events) = &member.kv_events else { continue };
             let (replica, name) = (member.replica.id, &member.replica.name);
             // One set of counters per replica, shared by the listening loop, the token mapping and the gauges.
-            let tally = Arc::new(Tally::default());
-            let endpoint = member.watched.endpoint.clone();
-            caches.pupils.push(caches.lessons.add(replica, Arc::clone(name), endpoint, Arc::clone(&tally)));
-            caches.sources.push(Source {
+            let tally = Arc::new(KvEventCounters::default());
+            let endpoint = member.monitored.endpoint.clone();
+            caches.workers.push(caches.queue.add_replica(replica, Arc::clone(name), endpoint, Arc::clone(&tally)));
+            caches.sources.push(KvEventSource {
                 replica,
                 name: Arc::clone(name),
                 events: events.clone(),
@@ -64,13 +66,13 @@ impl Caches {
         caches
     }
 
-    pub(super) fn heard(&self) -> Heard {
-        Heard { facts: Arc::clone(&self.facts), tallies: self.tallies.clone() }
+    pub(super) fn gauges(&self) -> KvEventGauges {
+        KvEventGauges { facts: Arc::clone(&self.facts), tallies: self.tallies.clone() }
     }
 
     /// Starts the loops. `None` if there is no subscription.
-    pub(super) fn start(self, senses: &Senses) -> Option<TellServed> {
-        let Self { facts, sources, pupils, tallies, lessons } = self;
+    pub(super) fn start(self, senses: &ProbeContext) -> Option<ServedCallback> {
+        let Self { facts, sources, workers: pupils, tallies, queue: lessons } = self;
         if sources.is_empty() {
             return None;
         }
@@ -79,17 +81,17 @@ impl Caches {
             senses.tasks.spawn(listen_loop(source, Arc::clone(&facts), senses.clone(), tally));
         }
         for pupil in pupils {
-            senses.tasks.spawn(pupil.learn_loop(senses.clone()));
+            senses.tasks.spawn(pupil.run(senses.clone()));
         }
-        Some(Arc::new(move |served| lessons.served(served)))
+        Some(Arc::new(move |served| lessons.submit(served)))
     }
 }
 
-struct Facts(Arc<Router>);
+struct RouterCacheFacts(Arc<Router>);
 
-impl CacheFacts for Facts {
+impl CacheFacts for RouterCacheFacts {
     fn apply(&self, replica: ReplicaId, changes: &[KvChange]) {
-        self.0.apply_cache(replica, changes);
+        self.0.apply_cache_changes(replica, changes);
     }
 
     fn is_exact(&self, replica: ReplicaId) -> bool {
@@ -97,18 +99,18 @@ impl CacheFacts for Facts {
     }
 
     fn moment(&self) -> u64 {
-        self.0.index_moment()
+        self.0.index_stamp()
     }
 
-    fn is_mapped(&self, replica: ReplicaId, prompt: &Prompt) -> bool {
+    fn is_mapped(&self, replica: ReplicaId, prompt: &ParsedRequest) -> bool {
         self.0.is_mapped(replica, prompt)
     }
 
-    fn learn(&self, prompt: &Prompt, decision: DecisionId, tokens: &[u32]) {
+    fn learn(&self, prompt: &ParsedRequest, decision: DecisionId, tokens: &[u32]) {
         self.0.learn_tokens(prompt, decision, tokens);
     }
 
-    fn settle(&self, prompt: &Prompt, decision: DecisionId, since: u64) {
-        self.0.settle_cached(prompt, decision, since);
+    fn settle(&self, prompt: &ParsedRequest, decision: DecisionId, since: u64) {
+        self.0.reconcile_cached(prompt, decision, since);
     }
 }

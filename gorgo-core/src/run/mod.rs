@@ -24,6 +24,6 @@ use no_kv_events as kv_events;
 
 pub use clock::WallClock;
 pub use examine::examine_fleet;
-pub use loading::{Loading, load};
-pub use reload::Reread;
+pub use loading::{ConfigLoadResult, load};
+pub use reload::ConfigReader;
 pub use serve::{ServeError, ServeSetup, serve};

@@ -12,35 +12,35 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use gorgo_observe::{FactOutlet, log};
-use gorgo_routing::model::{EventKind, PolicyIndex, Replica, Weights};
-use gorgo_routing::policy::{Policies, Router};
-use gorgo_store::Sink;
-use gorgo_wire::edge::{Readiness, Serving};
+use gorgo_routing::model::{EventKind, PolicyIndex, PolicyWeights, Replica};
+use gorgo_routing::policy::{PolicySet, Router};
+use gorgo_store::HistorySink;
+use gorgo_wire::edge::{ReadinessFlag, ServingPolicy};
 
 /// Time that the store has to write a pin; after it the operator gets an error, though the pin may still be written.
 const WRITE_LIMIT: Duration = Duration::from_secs(5);
 
 /// Parts that the operators' pages act on.
-pub(super) struct Operators {
+pub(super) struct OperatorActions {
     pub(super) router: Arc<Router>,
-    pub(super) serving: Serving,
+    pub(super) serving: ServingPolicy,
     /// Policy that serves while none is pinned.
     pub(super) default: PolicyIndex,
-    pub(super) readiness: Readiness,
-    pub(super) sink: Sink,
+    pub(super) readiness: ReadinessFlag,
+    pub(super) sink: HistorySink,
     pub(super) outlet: FactOutlet,
 }
 
 /// Reason why an action was not done, or not completely.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum NotDone {
+pub(super) enum ActionError {
     /// No such replica or policy; the text lists or suggests known ones.
     Unknown(String),
     /// The action took effect, but could not be stored.
-    Unwritten(String),
+    NotPersisted(String),
 }
 
-impl Operators {
+impl OperatorActions {
     /// Describes each replica: state, draining or not, numbers of requests in flight and waiting for it.
     pub(super) fn replicas(&self) -> Value {
         let one = |replica: &Replica| {
@@ -51,25 +51,25 @@ impl Operators {
                 "region": &*replica.region,
                 "state": state,
                 "draining": self.router.is_draining(replica.id),
-                "inflight": self.router.load(replica.id).0,
-                "waiting": self.router.held(replica.id),
+                "inflight": self.router.load_totals(replica.id).0,
+                "waiting": self.router.waiting_requests(replica.id),
             })
         };
         Value::Array(self.router.fleet().iter().map(one).collect())
     }
 
     /// Drains a replica, or resumes it. Returns a message for the operator.
-    pub(super) fn drain(&self, name: &str, draining: bool) -> Result<String, NotDone> {
+    pub(super) fn drain(&self, name: &str, draining: bool) -> Result<String, ActionError> {
         let fleet = self.router.fleet();
         let Some(replica) = fleet.iter().find(|replica| *replica.name == *name) else {
             let known: Vec<&str> = fleet.iter().map(|replica| &*replica.name).collect();
-            return Err(NotDone::Unknown(format!("no replica `{name}`; known: {}", known.join(", "))));
+            return Err(ActionError::Unknown(format!("no replica `{name}`; known: {}", known.join(", "))));
         };
         let news = self.router.set_draining(replica.id, draining);
         // `/ready` must follow at once: with the last replica drained, a load balancer should look elsewhere.
-        let welcome = welcomes(&self.router);
+        let welcome = accepts_requests(&self.router);
         self.readiness.set(welcome);
-        let running = self.router.load(replica.id).0;
+        let running = self.router.load_totals(replica.id).0;
         let (kind, text) = if draining {
             let rest = if welcome { "" } else { "; no other replica takes requests, so new ones get 503" };
             let text = format!(
@@ -100,14 +100,14 @@ impl Operators {
 
     /// Switches to another policy, or back to the default one. The switch takes effect at once, whatever the store
     /// does; then it is stored for later runs.
-    pub(super) async fn pin(&self, name: Option<&str>) -> Result<String, NotDone> {
+    pub(super) async fn pin(&self, name: Option<&str>) -> Result<String, ActionError> {
         let policies = self.router.policies();
         let place = match name {
             None => self.default,
             Some(name) => policies.index_of(name).ok_or_else(|| {
                 let near = gorgo_routing::config::nearest(name, policies.list.iter().map(|policy| &*policy.name));
                 let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
-                NotDone::Unknown(format!("no policy `{name}`{near}"))
+                ActionError::Unknown(format!("no policy `{name}`{near}"))
             })?,
         };
         // Before the store is asked: pinning is the kill switch for a bad policy, and must work while the disk is full.
@@ -126,7 +126,9 @@ impl Operators {
             Ok(Err(cause)) => cause.to_string(),
             Err(_) => format!("the store did not answer within {} s", WRITE_LIMIT.as_secs()),
         };
-        Err(NotDone::Unwritten(format!("{text}. This is in effect now, but may be lost at a restart: {written}")))
+        Err(ActionError::NotPersisted(format!(
+            "{text}. This is in effect now, but may be lost at a restart: {written}"
+        )))
     }
 
     /// Describes the tuners: incumbent weights, weights on trial, and the tuner's last message.
@@ -134,8 +136,8 @@ impl Operators {
         let policies = self.router.policies();
         let tuned = policies.list.iter().zip(0_u16..).filter_map(|(policy, place)| {
             let id = PolicyIndex(place);
-            let said = self.router.tuner_said(id)?;
-            let weights = |weights: Arc<Weights>| {
+            let said = self.router.tuner_status(id)?;
+            let weights = |weights: Arc<PolicyWeights>| {
                 let named = policy.terms.iter().zip(&weights.values);
                 let named: serde_json::Map<String, Value> =
                     named.map(|(term, weight)| (term.name.to_string(), json!(weight))).collect();
@@ -146,7 +148,7 @@ impl Operators {
                 "serves": id == self.serving.get(),
                 "message": said,
                 "incumbent": self.router.incumbent(id).map(&weights),
-                "on_trial": self.router.on_trial(id).map(&weights),
+                "on_trial": self.router.weights_on_trial(id).map(&weights),
             }))
         });
         Value::Array(tuned.collect())
@@ -154,12 +156,12 @@ impl Operators {
 }
 
 /// Returns true if any replica takes new requests, as `/ready` reports to a load balancer.
-pub(super) fn welcomes(router: &Router) -> bool {
+pub(super) fn accepts_requests(router: &Router) -> bool {
     router.fleet().iter().any(|replica| router.replica_state(replica.id).is_up() && !router.is_draining(replica.id))
 }
 
 /// Returns the policy that a run begins with: the one that an earlier run pinned, if the configuration still has it.
-pub(super) fn begins_with(policies: &Policies, pinned: Option<&str>) -> PolicyIndex {
+pub(super) fn initial_policy(policies: &PolicySet, pinned: Option<&str>) -> PolicyIndex {
     let Some(name) = pinned else { return policies.default };
     match policies.index_of(name) {
         Some(place) => {

@@ -9,47 +9,47 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use super::Loading;
+use super::ConfigLoadResult;
 use super::serve::policy_info;
-use super::signals::Hangups;
+use super::signals::ReloadSignals;
 use gorgo_observe::FactOutlet;
-use gorgo_routing::config::{Config, Look, render};
+use gorgo_routing::config::{Config, ReportStyle, render};
 use gorgo_routing::model::{Clock, EventKind};
 use gorgo_routing::policy::Router;
-use gorgo_store::Sink;
+use gorgo_store::HistorySink;
 
 /// Reads the configuration again, from the same sources as at the start. May block.
 #[derive(Clone)]
-pub struct Reread(Arc<dyn Fn() -> Loading + Send + Sync>);
+pub struct ConfigReader(Arc<dyn Fn() -> ConfigLoadResult + Send + Sync>);
 
-impl Reread {
+impl ConfigReader {
     /// Reads by calling `read`.
     #[must_use]
-    pub fn new(read: impl Fn() -> Loading + Send + Sync + 'static) -> Self {
+    pub fn new(read: impl Fn() -> ConfigLoadResult + Send + Sync + 'static) -> Self {
         Self(Arc::new(read))
     }
 }
 
-impl fmt::Debug for Reread {
+impl fmt::Debug for ConfigReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Reread")
     }
 }
 
 /// Parts that a reload works on.
-pub(super) struct Reloading {
+pub(super) struct ReloadTask {
     /// The configuration that the process runs with.
     pub(super) config: Config,
-    pub(super) reread: Reread,
+    pub(super) reader: ConfigReader,
     pub(super) router: Arc<Router>,
-    pub(super) sink: Sink,
+    pub(super) sink: HistorySink,
     pub(super) outlet: FactOutlet,
     pub(super) clock: Arc<dyn Clock>,
 }
 
-impl Reloading {
+impl ReloadTask {
     /// Reloads at each SIGHUP, one at a time, until `stop`.
-    pub(super) async fn run(self, mut hangups: Hangups, stop: CancellationToken) {
+    pub(super) async fn run(self, mut hangups: ReloadSignals, stop: CancellationToken) {
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
@@ -65,14 +65,14 @@ impl Reloading {
 
     /// Reloads once. Returns the changes, or the reason why nothing changed.
     async fn reload(&self) -> Result<String, String> {
-        let Reread(read) = self.reread.clone();
+        let ConfigReader(read) = self.reader.clone();
         // Not on a serving thread: trying plugin libraries in separate processes may take seconds.
         let loading = tokio::task::spawn_blocking(move || read()).await.map_err(|cause| cause.to_string())?;
         let Some((config, policies)) = loading.ready else {
-            let report = render(&loading.faults, &loading.origins, Look::Plain);
+            let report = render(&loading.faults, &loading.origins, ReportStyle::Plain);
             return Err(report.lines().collect::<Vec<_>>().join("; "));
         };
-        if let Some(names) = other_replicas(&self.config, &config) {
+        if let Some(names) = changed_replicas(&self.config, &config) {
             return Err(format!("[[replica]] changed, added, removed or moved: {names}; restart to apply that"));
         }
         // With the policies of the running configuration put in, everything that still differs is not reloadable.
@@ -81,12 +81,12 @@ impl Reloading {
         } else {
             "; sections other than policies wait for the next start"
         };
-        let Some(succession) = self.router.succession(policies)? else {
+        let Some(succession) = self.router.stage_reload(policies)? else {
             return Ok(format!("no policy or plugin changed{rest}"));
         };
         let mut changed = Vec::new();
         let mut infos = Vec::new();
-        for (policy, weights) in succession.added() {
+        for (policy, weights) in succession.new_policies() {
             let libraries: Vec<&str> = policy.libraries().filter_map(|sha256| sha256.get(..12)).collect();
             let with = if libraries.is_empty() { String::new() } else { format!(" with {}", libraries.join(", ")) };
             changed.push(format!("{}{with}", policy.name));
@@ -95,7 +95,7 @@ impl Reloading {
         // Before the switch: the store must know the new policies' numbers when the first decision names one.
         self.sink.add_policies(infos, self.clock.now()).await.map_err(|cause| cause.to_string())?;
         // The tuners of replaced policies end here; their last records belong to the history.
-        for record in self.router.take_over(succession, self.clock.now()) {
+        for record in self.router.apply_reload(succession, self.clock.now()) {
             self.outlet.record(record);
         }
         Ok(format!("reloaded: {}{rest}", changed.join("; ")))
@@ -103,7 +103,7 @@ impl Reloading {
 }
 
 /// Names of the replicas that changed or moved; `None` if none did. The order counts, because ids are positions.
-fn other_replicas(old: &Config, new: &Config) -> Option<String> {
+fn changed_replicas(old: &Config, new: &Config) -> Option<String> {
     let length = old.replicas.len().max(new.replicas.len());
     let mut names: Vec<&str> = (0..length)
         .map(|place| (old.replicas.get(place), new.replicas.get(place)))

@@ -10,30 +10,31 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::WallClock;
-use super::admin::{self, Pages};
-use super::background::Background;
+use super::admin::{self, AdminPages};
+use super::background::HistoryThread;
 use super::facts::FactKeeper;
-use super::fleet::{self, Ground, Member};
+use super::fleet::{self, EngineLauncher, FleetReplica};
 use super::gauges::LiveGauges;
-use super::kv_events::Caches;
-use super::operate::{self, Operators};
-use super::reload::{Reloading, Reread};
-use super::signals::{Hangups, Signals};
-use super::tuning::{self, Tuned};
-use super::warm::{self, Warm};
-use gorgo_observe::fan::Fan;
-use gorgo_observe::meter::Meter;
-use gorgo_observe::{FactOutlet, Listener, log};
-use gorgo_routing::config::{Config, ReplicaSection};
-use gorgo_routing::model::{Clock, DecisionId, EventKind, PolicyBuildId, Record, Weights};
-use gorgo_routing::policy::{Loader, Policies, Policy, Router, RouterSetup, Term};
-use gorgo_store::{PolicyInfo, ReplicaInfo, RunInfo, Sink, Store, StoreError, TermInfo, Trouble};
+use super::kv_events::KvEventFeeds;
+use super::operate::{self, OperatorActions};
+use super::reload::{ConfigReader, ReloadTask};
+use super::signals::{ReloadSignals, ShutdownSignals};
+use super::tuning::{self, TuningListener};
+use super::warm::{self, WarmStart};
+use gorgo_observe::fan::RecordFanout;
+use gorgo_observe::meter::RouterMetrics;
+use gorgo_observe::{FactOutlet, RecordListener, log};
+use gorgo_routing::config::{Config, ReplicaConfig};
+use gorgo_routing::model::{Clock, DecisionId, EventKind, PolicyBuildId, PolicyWeights, StoreRecord};
+use gorgo_routing::policy::{PluginLoader, Policy, PolicySet, PolicyTerm, Router, RouterSetup};
+use gorgo_store::{HistoryDatabase, HistorySink, PolicyInfo, ReplicaInfo, RunInfo, StoreError, StoreTrouble, TermInfo};
 use gorgo_wire::edge::{
-    self, Data, DataSetup, DecisionIds, Readiness, RouterChoice, Serving, UnreadHints, UpstreamError,
+    self, DataPlane, DataPlaneSetup, DataPlaneSetupError, DecisionIds, ReadinessFlag, RouterSelector, ServingPolicy,
+    UnreadHints,
 };
 use gorgo_wire::engine::probe::probe_loop;
 use gorgo_wire::engine::scrape::scrape_loop;
-use gorgo_wire::engine::{Senses, TellServed, Vitals};
+use gorgo_wire::engine::{ProbeContext, ReplicaLiveness, ServedCallback};
 
 /// Interval between two writes of the learned rates.
 const RATES_EVERY: Duration = Duration::from_secs(30);
@@ -48,7 +49,7 @@ pub struct ServeSetup {
     /// The configuration, checked.
     pub config: Config,
     /// The policies of the configuration, built.
-    pub policies: Policies,
+    pub policies: PolicySet,
     /// The effective configuration with origins, without secrets, as the database stores it.
     pub config_text: String,
     /// The program's version.
@@ -58,9 +59,9 @@ pub struct ServeSetup {
     /// True to start without anything that earlier runs learned.
     pub cold: bool,
     /// True if the policy was named for this run: it then serves even if an earlier run pinned another.
-    pub named: bool,
+    pub policy_named: bool,
     /// Reader of the configuration on SIGHUP.
-    pub reread: Reread,
+    pub config_reader: ConfigReader,
 }
 
 /// Reason why the router could not serve, or did not end cleanly.
@@ -87,7 +88,7 @@ pub enum ServeError {
     },
     /// An upstream cannot be used as configured.
     #[error(transparent)]
-    Upstream(#[from] UpstreamError),
+    DataPlane(#[from] DataPlaneSetupError),
     /// The thread that writes the history cannot be started.
     #[error("cannot start the thread that writes the history: {0}")]
     Thread(io::Error),
@@ -97,7 +98,7 @@ pub enum ServeError {
 }
 
 impl ServeError {
-    pub(super) fn replica(section: &ReplicaSection, cause: String) -> Self {
+    pub(super) fn replica(section: &ReplicaConfig, cause: String) -> Self {
         Self::Replica { name: section.name.clone(), cause }
     }
 }
@@ -108,22 +109,22 @@ impl ServeError {
 /// When the router cannot start; or, at the end, when rows could not be written.
 pub async fn serve(setup: ServeSetup) -> Result<(), ServeError> {
     // Before anything that takes time: a signal during the start would otherwise kill the process by default.
-    let mut signals = Signals::install().map_err(ServeError::Signals)?;
-    let hangups = Hangups::install().map_err(ServeError::Signals)?;
+    let mut signals = ShutdownSignals::install().map_err(ServeError::Signals)?;
+    let hangups = ReloadSignals::install().map_err(ServeError::Signals)?;
     let life = Lifetime::begin();
     // The store before the ports: a second router on the same file should get that error, not one about a port in use.
     let (background, store) = open_store(&setup.config).await?;
     let ports = Ports::open(&setup.config).await?;
-    let members = fleet::gather(&setup.config, &life.ground(setup.seed)).await?;
+    let members = fleet::build_fleet(&setup.config, &life.ground(setup.seed)).await?;
     let core = RouterCore::build(&setup, store, &members, &life, &background).await?;
-    let caches = Caches::new(&core.router, &members);
+    let caches = KvEventFeeds::new(&core.router, &members);
     let shared = SharedParts::connect(&core, &members, &caches, &life);
 
     let senses = shared.senses(&life, setup.seed);
     let served = caches.start(&senses);
-    let data = Data::new(shared.data_setup(&setup, &core, &members, served, &life), &life.tasks)?;
+    let data = DataPlane::new(shared.data_setup(&setup, &core, &members, served, &life), &life.tasks)?;
     // The data plane needs the router and the router the data plane's connections: the second link is made here.
-    core.router.ask_connections(data.connections());
+    core.router.set_round_trip_estimator(data.connections());
     // Probes and scrapes start before the first client is accepted: `settled` below waits for the first scrapes.
     watch_fleet(members, &senses, &setup.config);
     keep_books(&core, &shared.outlet, &life);
@@ -160,17 +161,17 @@ impl Lifetime {
         }
     }
 
-    const fn ground(&self, seed: u64) -> Ground<'_> {
-        Ground { clock: &self.clock, tracker: &self.tasks, stop: &self.engines_stop, seed }
+    const fn ground(&self, seed: u64) -> EngineLauncher<'_> {
+        EngineLauncher { clock: &self.clock, tracker: &self.tasks, stop: &self.engines_stop, seed }
     }
 }
 
 /// The history, opened on the thread that will write it.
-async fn open_store(config: &Config) -> Result<(Background, Store), ServeError> {
+async fn open_store(config: &Config) -> Result<(HistoryThread, HistoryDatabase), ServeError> {
     let path = config.base.join(&config.store.path);
     // Opened on that thread, because SQLite's own thread inherits the priority of the one that starts it.
     let (background, opened) =
-        Background::start(async move || gorgo_store::open(&path).await).map_err(ServeError::Thread)?;
+        HistoryThread::start(async move || gorgo_store::open(&path).await).map_err(ServeError::Thread)?;
     let store = opened.await.map_err(|cause| ServeError::Thread(io::Error::other(cause)))??;
     if let Some(run) = store.unfinished_run() {
         log::unfinished_run(run);
@@ -198,27 +199,27 @@ impl Ports {
 /// The router with what it remembers of earlier runs, and the history that this run writes.
 struct RouterCore {
     router: Arc<Router>,
-    warm: Arc<Warm>,
-    serving: Serving,
+    warm: Arc<WarmStart>,
+    serving: ServingPolicy,
     /// Name of the policy that the run begins with.
     first_policy: String,
     /// Newest decision of earlier runs; ids of this run start above it.
     last_decision: Option<DecisionId>,
-    sink: Sink,
+    sink: HistorySink,
 }
 
 impl RouterCore {
     /// Builds the router, restores its memory, and only then begins the run, whose rows contain restored weights.
     async fn build(
         setup: &ServeSetup,
-        mut store: Store,
-        members: &[Member],
+        mut store: HistoryDatabase,
+        members: &[FleetReplica],
         life: &Lifetime,
-        background: &Background,
+        background: &HistoryThread,
     ) -> Result<Self, ServeError> {
         // The command line is the operator's latest word: it wins over a pin of an earlier run.
-        let pinned = if setup.named { None } else { store.pinned_policy().await? };
-        let serving = Serving::new(operate::begins_with(&setup.policies, pinned.as_deref()));
+        let pinned = if setup.policy_named { None } else { store.pinned_policy().await? };
+        let serving = ServingPolicy::new(operate::initial_policy(&setup.policies, pinned.as_deref()));
         let serves = setup.policies.get(serving.get());
         let first_policy = serves.map_or_else(String::new, |policy| policy.name.to_string());
         let build = serves.map_or(PolicyBuildId::UNKNOWN, |policy| policy.id);
@@ -228,13 +229,13 @@ impl RouterCore {
         let router = Arc::new(router);
         // Before `begin_run`, which takes the store and writes the weights of `run`.
         tuning::resume(&mut store, &router, &mut run, setup.cold).await?;
-        let places = members.iter().map(Member::place).collect();
-        let warm = Arc::new(Warm::new(Arc::clone(&router), places, (setup.config.index, secret)));
+        let places = members.iter().map(FleetReplica::location).collect();
+        let warm = Arc::new(WarmStart::new(Arc::clone(&router), places, (setup.config.index, secret)));
         if !setup.cold {
-            warm::recall(&warm, &mut store, &run, life.clock.now()).await?;
+            warm::restore(&warm, &mut store, &run, life.clock.now()).await?;
         }
         let clock = Arc::clone(&life.clock);
-        let (sink, writer) = store.begin_run(&run, &setup.config.store, clock, Box::new(tell)).await?;
+        let (sink, writer) = store.begin_run(&run, &setup.config.store, clock, Box::new(log_store_trouble)).await?;
         // On the background runtime, whose thread has the lower priority.
         life.tasks.spawn_on(writer.run(), background.handle());
         Ok(Self { router, warm, serving, first_policy, last_decision, sink })
@@ -244,28 +245,28 @@ impl RouterCore {
 /// Parts shared by the loops, the data plane and the operators' pages.
 struct SharedParts {
     outlet: FactOutlet,
-    meter: Arc<Meter>,
-    vitals: Arc<Vitals>,
-    readiness: Readiness,
+    meter: Arc<RouterMetrics>,
+    vitals: Arc<ReplicaLiveness>,
+    readiness: ReadinessFlag,
     unread_hints: UnreadHints,
 }
 
 impl SharedParts {
     /// Connects observations with their consumers: tuners first, then log and metrics, then the history.
-    fn connect(core: &RouterCore, members: &[Member], caches: &Caches, life: &Lifetime) -> Self {
+    fn connect(core: &RouterCore, members: &[FleetReplica], caches: &KvEventFeeds, life: &Lifetime) -> Self {
         let names: Vec<Arc<str>> = members.iter().map(|member| Arc::clone(&member.replica.name)).collect();
-        let (readiness, unread_hints) = (Readiness::default(), UnreadHints::default());
+        let (readiness, unread_hints) = (ReadinessFlag::default(), UnreadHints::default());
         let gauges = LiveGauges {
             router: Arc::clone(&core.router),
             sink: core.sink.clone(),
             unread_hints: unread_hints.clone(),
-            heard: caches.heard(),
+            heard: caches.gauges(),
         };
-        let meter = Arc::new(Meter::new(&names, Arc::new(gauges)));
+        let meter = Arc::new(RouterMetrics::new(&names, Arc::new(gauges)));
         // Built from the inside out: tuners wrap the fan, which wraps the store's queue.
-        let fan = Arc::new(Fan::new(names, Arc::clone(&meter), Arc::new(core.sink.clone())));
+        let fan = Arc::new(RecordFanout::new(names, Arc::clone(&meter), Arc::new(core.sink.clone())));
         let (router, clock) = (Arc::clone(&core.router), Arc::clone(&life.clock));
-        let records: Arc<dyn Listener> = Arc::new(Tuned { router, clock, next: fan });
+        let records: Arc<dyn RecordListener> = Arc::new(TuningListener { router, clock, next: fan });
         let facts = FactKeeper {
             router: Arc::clone(&core.router),
             warm: Arc::clone(&core.warm),
@@ -274,14 +275,14 @@ impl SharedParts {
             clock: Arc::clone(&life.clock),
         };
         let outlet = FactOutlet::new(Arc::clone(&life.clock), facts.taker(), records);
-        Self { outlet, meter, vitals: Arc::new(Vitals::new(members.len())), readiness, unread_hints }
+        Self { outlet, meter, vitals: Arc::new(ReplicaLiveness::new(members.len())), readiness, unread_hints }
     }
 
-    fn senses(&self, life: &Lifetime, seed: u64) -> Senses {
-        Senses {
+    fn senses(&self, life: &Lifetime, seed: u64) -> ProbeContext {
+        ProbeContext {
             clock: Arc::clone(&life.clock),
             outlet: self.outlet.clone(),
-            vitals: Arc::clone(&self.vitals),
+            liveness: Arc::clone(&self.vitals),
             tasks: life.tasks.clone(),
             stop: life.stop.clone(),
             seed,
@@ -292,21 +293,21 @@ impl SharedParts {
         &self,
         setup: &ServeSetup,
         core: &RouterCore,
-        members: &[Member],
-        served: Option<TellServed>,
+        members: &[FleetReplica],
+        served: Option<ServedCallback>,
         life: &Lifetime,
-    ) -> DataSetup {
-        DataSetup {
-            choose: Arc::new(RouterChoice::new(Arc::clone(&core.router), Arc::clone(&life.clock))),
+    ) -> DataPlaneSetup {
+        DataPlaneSetup {
+            selector: Arc::new(RouterSelector::new(Arc::clone(&core.router), Arc::clone(&life.clock))),
             clock: Arc::clone(&life.clock),
             outlet: self.outlet.clone(),
-            served,
+            on_served: served,
             readiness: self.readiness.clone(),
             unread_hints: self.unread_hints.clone(),
-            vitals: Arc::clone(&self.vitals),
+            liveness: Arc::clone(&self.vitals),
             server: setup.config.server.clone(),
             failover: setup.config.failover,
-            replicas: members.iter().map(|member| member.upstream.clone()).collect(),
+            replicas: members.iter().map(|member| member.setup.clone()).collect(),
             serving: core.serving.clone(),
             // Ids contain the time; a clock that was set back must not repeat those of an earlier run.
             ids: DecisionIds::above(core.last_decision.unwrap_or(DecisionId(0))),
@@ -316,10 +317,10 @@ impl SharedParts {
 }
 
 /// Starts the loops that measure each replica's round trip, load and health.
-fn watch_fleet(members: Vec<Member>, senses: &Senses, config: &Config) {
+fn watch_fleet(members: Vec<FleetReplica>, senses: &ProbeContext, config: &Config) {
     for member in members {
-        senses.tasks.spawn(probe_loop(member.watched.clone(), senses.clone(), config.probe));
-        senses.tasks.spawn(scrape_loop(member.watched, senses.clone(), config.scrape));
+        senses.tasks.spawn(probe_loop(member.monitored.clone(), senses.clone(), config.probe));
+        senses.tasks.spawn(scrape_loop(member.monitored, senses.clone(), config.scrape));
     }
 }
 
@@ -328,17 +329,17 @@ fn keep_books(core: &RouterCore, outlet: &FactOutlet, life: &Lifetime) {
     let Lifetime { clock, tasks, stop, .. } = life;
     tasks.spawn(write_rates(Arc::clone(&core.router), outlet.clone(), Arc::clone(clock), stop.clone()));
     let (warm, sink) = (Arc::clone(&core.warm), core.sink.clone());
-    tasks.spawn(warm::keep(warm, sink, Arc::clone(clock), tasks.clone(), stop.clone()));
+    tasks.spawn(warm::snapshot_loop(warm, sink, Arc::clone(clock), tasks.clone(), stop.clone()));
     if let Some(loader) = core.router.policies().loader.clone() {
-        tasks.spawn(tell_of_plugins(loader, outlet.clone(), stop.clone()));
+        tasks.spawn(record_plugin_events(loader, outlet.clone(), stop.clone()));
     }
 }
 
 /// Reads the configuration again at each SIGHUP.
-fn obey_hangups(setup: &ServeSetup, core: &RouterCore, outlet: &FactOutlet, hangups: Hangups, life: &Lifetime) {
-    let reloading = Reloading {
+fn obey_hangups(setup: &ServeSetup, core: &RouterCore, outlet: &FactOutlet, hangups: ReloadSignals, life: &Lifetime) {
+    let reloading = ReloadTask {
         config: setup.config.clone(),
-        reread: setup.reread.clone(),
+        reader: setup.config_reader.clone(),
         router: Arc::clone(&core.router),
         sink: core.sink.clone(),
         outlet: outlet.clone(),
@@ -348,8 +349,14 @@ fn obey_hangups(setup: &ServeSetup, core: &RouterCore, outlet: &FactOutlet, hang
 }
 
 /// Serves the operators' pages.
-fn serve_operators(listener: TcpListener, core: &RouterCore, shared: &SharedParts, data: &Arc<Data>, life: &Lifetime) {
-    let operators = Operators {
+fn serve_operators(
+    listener: TcpListener,
+    core: &RouterCore,
+    shared: &SharedParts,
+    data: &Arc<DataPlane>,
+    life: &Lifetime,
+) {
+    let operators = OperatorActions {
         router: Arc::clone(&core.router),
         serving: core.serving.clone(),
         default: core.router.policies().default,
@@ -359,17 +366,17 @@ fn serve_operators(listener: TcpListener, core: &RouterCore, shared: &SharedPart
     };
     let data = Arc::clone(data);
     let ready = Box::new(move || data.is_ready());
-    let pages = Pages { meter: Arc::clone(&shared.meter), operators, ready };
+    let pages = AdminPages { meter: Arc::clone(&shared.meter), operators, ready };
     life.tasks.spawn(admin::serve(Arc::new(pages), listener, life.tasks.clone(), life.stop.clone()));
 }
 
 /// Serves clients until a signal, then drains; a second signal cuts off running requests. Returns true if all requests
 /// ended by themselves.
 async fn serve_clients(
-    data: &Arc<Data>,
+    data: &Arc<DataPlane>,
     clients: TcpListener,
     shared: &SharedParts,
-    signals: &mut Signals,
+    signals: &mut ShutdownSignals,
     life: &Lifetime,
 ) -> bool {
     let shutdown = CancellationToken::new();
@@ -386,8 +393,8 @@ async fn serve_clients(
             tokio::select! {
                 finished = &mut serving => finished,
                 signal = signals.next() => {
-                    log::cutting(signal);
-                    data.cut_now();
+                    log::aborting(signal);
+                    data.abort_requests();
                     // Still awaited: each request that is cut off writes its outcome.
                     serving.await
                 }
@@ -427,7 +434,7 @@ fn local(listener: &TcpListener) -> Result<SocketAddr, ServeError> {
     })
 }
 
-fn router_setup(config: &Config, secret: u64, members: &[Member]) -> RouterSetup {
+fn router_setup(config: &Config, secret: u64, members: &[FleetReplica]) -> RouterSetup {
     RouterSetup {
         fleet: members.iter().map(|member| member.replica.clone()).collect(),
         models: members.iter().map(|member| member.models.clone()).collect(),
@@ -438,7 +445,7 @@ fn router_setup(config: &Config, secret: u64, members: &[Member]) -> RouterSetup
     }
 }
 
-fn run_info(setup: &ServeSetup, members: &[Member], clock: &Arc<dyn Clock>, serves: PolicyBuildId) -> RunInfo {
+fn run_info(setup: &ServeSetup, members: &[FleetReplica], clock: &Arc<dyn Clock>, serves: PolicyBuildId) -> RunInfo {
     RunInfo {
         started: clock.now(),
         version: setup.version.clone(),
@@ -451,7 +458,7 @@ fn run_info(setup: &ServeSetup, members: &[Member], clock: &Arc<dyn Clock>, serv
                 name: member.replica.name.to_string(),
                 region: member.replica.region.to_string(),
                 engine: member.replica.engine.name().to_owned(),
-                url: Some(member.watched.endpoint.url().as_str().to_owned()),
+                url: Some(member.monitored.endpoint.url().as_str().to_owned()),
             })
             .collect(),
         policies: setup.policies.list.iter().map(|policy| policy_info(policy, policy.weights())).collect(),
@@ -459,8 +466,8 @@ fn run_info(setup: &ServeSetup, members: &[Member], clock: &Arc<dyn Clock>, serv
 }
 
 /// Describes a policy for the store.
-pub(super) fn policy_info(policy: &Policy, weights: Weights) -> PolicyInfo {
-    let term_info = |term: &Term| TermInfo {
+pub(super) fn policy_info(policy: &Policy, weights: PolicyWeights) -> PolicyInfo {
+    let term_info = |term: &PolicyTerm| TermInfo {
         name: term.name.to_string(),
         kind: term.kind.to_owned(),
         unit: term.unit.name().to_owned(),
@@ -480,18 +487,18 @@ async fn write_rates(router: Arc<Router>, outlet: FactOutlet, clock: Arc<dyn Clo
         tokio::select! {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(RATES_EVERY) => {
-                router.rates(clock.now()).into_iter().for_each(|rate| outlet.record(Record::Rate(rate)));
+                router.rates(clock.now()).into_iter().for_each(|rate| outlet.record(StoreRecord::Rate(rate)));
             }
         }
     }
 }
 
 /// Records news of plugins. A decision, which must not wait, only leaves a note; it is collected here.
-async fn tell_of_plugins(loader: Arc<dyn Loader>, outlet: FactOutlet, stop: CancellationToken) {
+async fn record_plugin_events(loader: Arc<dyn PluginLoader>, outlet: FactOutlet, stop: CancellationToken) {
     loop {
         // News is taken once more after the stop, so that the last requests' failures are recorded too.
         let stopped = tokio::time::timeout(PLUGIN_NEWS_EVERY, stop.cancelled()).await.is_ok();
-        for text in loader.take_news() {
+        for text in loader.take_messages() {
             outlet.announce(EventKind::PluginQuarantined, text);
         }
         if stopped {
@@ -514,12 +521,12 @@ fn builds(policy: &Policy) -> String {
 }
 
 /// Logs a trouble of the store.
-fn tell(trouble: Trouble) {
+fn log_store_trouble(trouble: StoreTrouble) {
     match trouble {
-        Trouble::Stuck { cause } => log::store_stuck(&cause),
-        Trouble::Recovered => log::store_recovered(),
-        Trouble::Lost { rows, cause } => log::store_lost(rows, &cause),
-        Trouble::LongLog { bytes } => log::store_long_log(bytes),
-        Trouble::NotPruned { cause } => log::store_not_pruned(&cause),
+        StoreTrouble::Blocked { cause } => log::store_stuck(&cause),
+        StoreTrouble::Recovered => log::store_recovered(),
+        StoreTrouble::Lost { rows, cause } => log::store_lost(rows, &cause),
+        StoreTrouble::WalTooLong { bytes } => log::store_long_log(bytes),
+        StoreTrouble::NotPruned { cause } => log::store_not_pruned(&cause),
     }
 }

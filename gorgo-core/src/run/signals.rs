@@ -3,14 +3,14 @@
 use std::io;
 
 /// Waits for SIGTERM or SIGINT, and returns its name.
-pub(super) struct Signals {
+pub(super) struct ShutdownSignals {
     #[cfg(unix)]
     terminate: tokio::signal::unix::Signal,
     #[cfg(unix)]
     interrupt: tokio::signal::unix::Signal,
 }
 
-impl Signals {
+impl ShutdownSignals {
     /// Installs the handlers.
     pub(super) fn install() -> io::Result<Self> {
         #[cfg(unix)]
@@ -40,12 +40,12 @@ impl Signals {
 }
 
 /// Waits for SIGHUP.
-pub(super) struct Hangups {
+pub(super) struct ReloadSignals {
     #[cfg(unix)]
     hangup: tokio::signal::unix::Signal,
 }
 
-impl Hangups {
+impl ReloadSignals {
     /// Installs the handler.
     pub(super) fn install() -> io::Result<Self> {
         #[cfg(unix)]

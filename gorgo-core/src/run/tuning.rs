@@ -3,22 +3,22 @@
 
 use std::sync::Arc;
 
-use gorgo_observe::{Listener, log};
-use gorgo_routing::model::{Clock, PolicyIndex, Record};
+use gorgo_observe::{RecordListener, log};
+use gorgo_routing::model::{Clock, PolicyIndex, StoreRecord};
 use gorgo_routing::policy::Router;
-use gorgo_store::{RunInfo, Store, StoreError};
+use gorgo_store::{HistoryDatabase, RunInfo, StoreError};
 
 /// The listener in front of all others.
-pub(super) struct Tuned {
+pub(super) struct TuningListener {
     pub(super) router: Arc<Router>,
     pub(super) clock: Arc<dyn Clock>,
-    pub(super) next: Arc<dyn Listener>,
+    pub(super) next: Arc<dyn RecordListener>,
 }
 
-impl Listener for Tuned {
-    fn record(&self, record: Record) {
+impl RecordListener for TuningListener {
+    fn record(&self, record: StoreRecord) {
         // The tuners' records first: the row of new weights must precede the first decision made with them.
-        for said in self.router.tuning(&record, self.clock.now()) {
+        for said in self.router.observe_record(&record, self.clock.now()) {
             self.next.record(said);
         }
         self.next.record(record);
@@ -28,7 +28,7 @@ impl Listener for Tuned {
 /// Continues from the state that the tuners of the same policies left in the database; with `cold` only the numbering
 /// of generations continues. Updates `run` with the resulting weights.
 pub(super) async fn resume(
-    store: &mut Store,
+    store: &mut HistoryDatabase,
     router: &Router,
     run: &mut RunInfo,
     cold: bool,
@@ -40,7 +40,7 @@ pub(super) async fn resume(
         let state = last.state.as_deref().filter(|_| !cold);
         match router.resume_tuning(PolicyIndex(place), state, last.generation) {
             Ok(()) if state.is_some() => {
-                log::tuning_resumed(&policy.name, &router.tuner_said(PolicyIndex(place)).unwrap_or_default());
+                log::tuning_resumed(&policy.name, &router.tuner_status(PolicyIndex(place)).unwrap_or_default());
             }
             Ok(()) => {}
             // A refused state is no reason not to start: the configured weights are always usable.

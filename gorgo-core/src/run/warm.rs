@@ -13,14 +13,14 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use gorgo_observe::{Listener, log};
-use gorgo_routing::config::Index;
-use gorgo_routing::feature::prefix::{MAX_BLOCKS, Remembered, SnapshotKey, decode, encode};
+use gorgo_observe::{RecordListener, log};
+use gorgo_routing::config::IndexConfig;
+use gorgo_routing::feature::prefix::{MAX_BLOCKS, SnapshotKey, SnapshotPath, decode, encode};
 use gorgo_routing::model::{
-    At, Clock, EngineEpoch, EngineReport, Event, IndexRecord, LearnedRecord, Record, ReplicaId,
+    Clock, EngineEpoch, EngineReport, FleetEvent, IndexRecord, LearnedRecord, ReplicaId, StoreRecord, UnixMicros,
 };
 use gorgo_routing::policy::Router;
-use gorgo_store::{RunInfo, Sink, Store, StoreError};
+use gorgo_store::{HistoryDatabase, HistorySink, RunInfo, StoreError};
 
 /// Time that the start waits for engines to show whether they restarted.
 const SETTLE: Duration = Duration::from_secs(1);
@@ -39,7 +39,7 @@ const FLEET_BLOCKS: usize = 8 << 20;
 
 /// Identity of a replica's engine, by which a later run recognises it.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
+pub(super) struct EngineLocation {
     pub(super) name: Arc<str>,
     pub(super) engine: &'static str,
     pub(super) url: String,
@@ -47,56 +47,60 @@ pub(super) struct Place {
 
 /// Snapshot whose engine has not yet shown whether it is still the same process.
 #[derive(Debug)]
-struct Pending {
+struct PendingSnapshot {
     engine: EngineEpoch,
-    taken: At,
-    uses: Vec<Remembered>,
+    taken: UnixMicros,
+    uses: Vec<SnapshotPath>,
 }
 
 /// State kept for a replica's engine.
 #[derive(Debug, Default)]
-struct Life {
+struct EngineSnapshotState {
     epoch: EngineEpoch,
-    pending: Option<Pending>,
+    pending: Option<PendingSnapshot>,
     /// Newest use, number of uses and time of the last snapshot written.
-    written: Option<(At, usize, At)>,
+    written: Option<(UnixMicros, usize, UnixMicros)>,
 }
 
 /// Stores and restores index and learned figures; see the module.
 #[derive(Debug)]
-pub(super) struct Warm {
+pub(super) struct WarmStart {
     router: Arc<Router>,
     /// By replica; `None` for replicas of which nothing is stored.
-    places: Vec<Option<Place>>,
-    lives: Vec<Mutex<Life>>,
-    index: Index,
+    locations: Vec<Option<EngineLocation>>,
+    engines: Vec<Mutex<EngineSnapshotState>>,
+    index: IndexConfig,
     secret: u64,
     settled: Notify,
 }
 
-impl Warm {
-    pub(super) fn new(router: Arc<Router>, places: Vec<Option<Place>>, (index, secret): (Index, u64)) -> Self {
+impl WarmStart {
+    pub(super) fn new(
+        router: Arc<Router>,
+        places: Vec<Option<EngineLocation>>,
+        (index, secret): (IndexConfig, u64),
+    ) -> Self {
         let lives = places.iter().map(|_| Mutex::default()).collect();
-        Self { router, places, lives, index, secret, settled: Notify::new() }
+        Self { router, locations: places, engines: lives, index, secret, settled: Notify::new() }
     }
 
     /// Iterates over the replicas of which something is stored.
-    fn kept(&self) -> impl Iterator<Item = (ReplicaId, &Place, &Mutex<Life>)> {
-        let all = (0_u16..).zip(&self.places).zip(&self.lives);
+    fn persisted(&self) -> impl Iterator<Item = (ReplicaId, &EngineLocation, &Mutex<EngineSnapshotState>)> {
+        let all = (0_u16..).zip(&self.locations).zip(&self.engines);
         all.filter_map(|((id, place), life)| Some((ReplicaId(id), place.as_ref()?, life)))
     }
 
-    fn fits(&self, place: &Place) -> u64 {
+    fn snapshot_digest(&self, place: &EngineLocation) -> u64 {
         let block_bytes = self.index.block_bytes;
         SnapshotKey { secret: self.secret, block_bytes, engine: place.engine, url: &place.url }.fits()
     }
 
     /// Takes in an event of a replica, after the router has.
-    pub(super) fn seen(&self, event: &Event, now: At) {
-        let (Event::Report { replica, .. } | Event::Restarted { replica }) = event else { return };
-        let Some((_, place, life)) = self.kept().find(|(id, ..)| id == replica) else { return };
+    pub(super) fn observe(&self, event: &FleetEvent, now: UnixMicros) {
+        let (FleetEvent::Report { replica, .. } | FleetEvent::Restarted { replica }) = event else { return };
+        let Some((_, place, life)) = self.persisted().find(|(id, ..)| id == replica) else { return };
         let mut life = life.lock();
-        let Event::Report { report, .. } = event else {
+        let FleetEvent::Report { report, .. } = event else {
             // A restart: the waiting snapshot is of the old process, and so is the last one written.
             life.epoch = EngineEpoch::default();
             life.written = None;
@@ -114,7 +118,7 @@ impl Warm {
         match same_engine(&pending.engine, &epoch) {
             Ok(()) => {
                 let done = self.router.restore_index(*replica, &pending.uses);
-                let age_secs = now.since(pending.taken).as_secs();
+                let age_secs = now.elapsed_since(pending.taken).as_secs();
                 log::index_restored(&place.name, done.blocks, done.left_out, age_secs);
             }
             Err(cause) => log::index_refused(&place.name, &cause),
@@ -125,7 +129,7 @@ impl Warm {
     /// Returns when no snapshot waits for its engine any more, or after a second. Later confirmations are still used.
     pub(super) async fn settled(&self) {
         let all = async {
-            while self.lives.iter().any(|life| life.lock().pending.is_some()) {
+            while self.engines.iter().any(|life| life.lock().pending.is_some()) {
                 self.settled.notified().await;
             }
         };
@@ -134,15 +138,19 @@ impl Warm {
     }
 
     /// Returns each replica's learned figures, and a snapshot of its part of the index if that changed.
-    pub(super) fn write(&self, now: At) -> Vec<Record> {
+    pub(super) fn write(&self, now: UnixMicros) -> Vec<StoreRecord> {
         let (mut records, mut count) = (Vec::new(), 0);
-        for _ in self.kept() {
+        for _ in self.persisted() {
             count += 1;
         }
         // The limit for the fleet is shared evenly; a small fleet is bound by the limit of one snapshot.
         let most_blocks = MAX_BLOCKS.min(FLEET_BLOCKS / usize::max(count, 1));
-        for (replica, place, life) in self.kept() {
-            records.push(Record::Learned(LearnedRecord { replica, at: now, state: self.router.learned(replica) }));
+        for (replica, place, life) in self.persisted() {
+            records.push(StoreRecord::Learned(LearnedRecord {
+                replica,
+                at: now,
+                state: self.router.export_learned(replica),
+            }));
             // Engine before index: if it restarts in between, the snapshot has the old epoch and is refused later.
             let (engine, written, waits) = {
                 let life = life.lock();
@@ -153,23 +161,23 @@ impl Warm {
             if engine == EngineEpoch::default() || waits {
                 continue;
             }
-            let uses = self.router.remember_index(replica, most_blocks);
-            let newest = uses.first().map_or(At(0), |used| used.at);
+            let uses = self.router.export_index(replica, most_blocks);
+            let newest = uses.first().map_or(UnixMicros(0), |used| used.at);
             // An unchanged index is written again after a quarter of the age limit, or its snapshot would expire.
-            let stale = |at: At| now.since(at).as_secs() >= self.index.snapshot_max_age_secs / 4;
+            let stale = |at: UnixMicros| now.elapsed_since(at).as_secs() >= self.index.snapshot_max_age_secs / 4;
             if written.is_some_and(|(last, many, at)| (last, many) == (newest, uses.len()) && !stale(at)) {
                 continue;
             }
             life.lock().written = Some((newest, uses.len(), now));
-            let blocks = encode(self.fits(place), now, &uses);
-            records.push(Record::Index(Box::new(IndexRecord { replica, at: now, engine, blocks })));
+            let blocks = encode(self.snapshot_digest(place), now, &uses);
+            records.push(StoreRecord::Index(Box::new(IndexRecord { replica, at: now, engine, blocks })));
         }
         records
     }
 
     /// Returns the same at the end of a run, for unchanged replicas too.
-    pub(super) fn write_all(&self, now: At) -> Vec<Record> {
-        self.lives.iter().for_each(|life| life.lock().written = None);
+    pub(super) fn write_all(&self, now: UnixMicros) -> Vec<StoreRecord> {
+        self.engines.iter().for_each(|life| life.lock().written = None);
         self.write(now)
     }
 }
@@ -203,45 +211,50 @@ fn same_engine(then: &EngineEpoch, now: &EngineEpoch) -> Result<(), &'static str
 
 /// Restores what earlier runs stored of exactly these replicas: learned figures at once, snapshots of the index when
 /// their engines have confirmed them.
-pub(super) async fn recall(warm: &Warm, store: &mut Store, run: &RunInfo, now: At) -> Result<(), StoreError> {
+pub(super) async fn restore(
+    warm: &WarmStart,
+    store: &mut HistoryDatabase,
+    run: &RunInfo,
+    now: UnixMicros,
+) -> Result<(), StoreError> {
     let mut oldest = now;
-    for (replica, place, life) in warm.kept() {
+    for (replica, place, life) in warm.persisted() {
         let Some(info) = run.replicas.get(replica.index()) else { continue };
-        let since = At(now.0.saturating_sub(u64::try_from(RTT_MAX_AGE.as_micros()).unwrap_or(u64::MAX)));
+        let since = UnixMicros(now.0.saturating_sub(u64::try_from(RTT_MAX_AGE.as_micros()).unwrap_or(u64::MAX)));
         let probes = store.last_probes(info, since, RTT_PROBES).await?;
         // After the clock was set back, rows are dated in the future: their age would count as zero for all that time.
         for probe in probes.iter().filter(|probe| probe.at <= now) {
-            warm.router.recall_rtt(replica, probe.at, Duration::from_micros(probe.rtt_us).as_secs_f64() * 1e3);
+            warm.router.restore_rtt(replica, probe.at, Duration::from_micros(probe.rtt_us).as_secs_f64() * 1e3);
         }
         if let Some(learned) = store.last_learned(info).await? {
-            let age_secs = now.since(learned.at).as_secs();
+            let age_secs = now.elapsed_since(learned.at).as_secs();
             if learned.at > now || age_secs > LEARNED_MAX_AGE_SECS {
                 log::learning_refused(&place.name, "all", &"too old, or dated in the future");
             } else {
-                for refused in warm.router.go_on_from(replica, &learned.state) {
+                for refused in warm.router.restore_learned(replica, &learned.state) {
                     log::learning_refused(&place.name, refused.part, &refused.cause);
                 }
                 log::learning_resumed(&place.name, age_secs, probes.len());
             }
         }
         let Some(stored) = store.last_index(info).await? else { continue };
-        match decode(&stored.blocks, warm.fits(place), now, warm.index.snapshot_max_age_secs) {
+        match decode(&stored.blocks, warm.snapshot_digest(place), now, warm.index.snapshot_max_age_secs) {
             Ok(uses) => {
                 oldest = uses.last().map_or(oldest, |used| used.at.min(oldest));
-                life.lock().pending = Some(Pending { engine: stored.engine, taken: stored.taken, uses });
+                life.lock().pending = Some(PendingSnapshot { engine: stored.engine, taken: stored.taken, uses });
             }
             Err(cause) => log::index_refused(&place.name, &cause),
         }
     }
     // Before the first decision: restored uses are older than this run, which the index must know.
-    warm.router.index_begins_at(oldest);
+    warm.router.set_index_origin(oldest);
     Ok(())
 }
 
 /// Writes snapshots periodically, away from the threads that serve, and only while the history keeps up.
-pub(super) async fn keep(
-    warm: Arc<Warm>,
-    sink: Sink,
+pub(super) async fn snapshot_loop(
+    warm: Arc<WarmStart>,
+    sink: HistorySink,
     clock: Arc<dyn Clock>,
     tasks: TaskTracker,
     stop: CancellationToken,

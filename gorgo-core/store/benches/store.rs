@@ -8,16 +8,16 @@ use std::sync::Arc;
 
 use divan::Bencher;
 use divan::counter::ItemsCount;
-use gorgo_observe::Listener;
+use gorgo_observe::RecordListener;
 use gorgo_routing::config;
 use gorgo_routing::model::{
-    ApiPath, At, AttemptRecord, CandidateRecord, Clock, Connection, DecisionId, DecisionRecord, Generation,
-    OutcomeRecord, PolicyBuildId, Record, ReplicaId, Route, RttSource, Weights,
+    ApiPath, AttemptRecord, CandidateRecord, Clock, ConnectionReuse, DecisionId, DecisionRecord, Generation,
+    OutcomeRecord, PolicyBuildId, PolicyWeights, ReplicaId, RouteLabels, RttSource, StoreRecord, UnixMicros,
 };
-use gorgo_store::{PolicyInfo, ReplicaInfo, RunInfo, Sink, TermInfo, open};
+use gorgo_store::{HistorySink, PolicyInfo, ReplicaInfo, RunInfo, TermInfo, open};
 use tokio::runtime::Runtime;
 
-const START: At = At(1_796_008_325_000_000);
+const START: UnixMicros = UnixMicros(1_796_008_325_000_000);
 const BATCH: u32 = 1_000;
 
 fn main() {
@@ -37,7 +37,7 @@ fn main() {
 struct Fixed;
 
 impl Clock for Fixed {
-    fn now(&self) -> At {
+    fn now(&self) -> UnixMicros {
         START
     }
 }
@@ -45,7 +45,7 @@ impl Clock for Fixed {
 /// A running writer on a separate file.
 struct Bench {
     runtime: Runtime,
-    sink: Sink,
+    sink: HistorySink,
     folder: tempfile::TempDir,
 }
 
@@ -56,7 +56,7 @@ impl Bench {
         let tracker = tokio_util::task::TaskTracker::new();
         let sink = runtime.block_on(async {
             let store = open(&folder.path().join("history.db")).await.unwrap();
-            let settings = config::Store::default();
+            let settings = config::StoreConfig::default();
             let (sink, writer) = store.begin_run(&run(), &settings, Arc::new(Fixed), Box::new(|_| ())).await.unwrap();
             tracker.spawn(writer.run());
             sink
@@ -64,7 +64,7 @@ impl Bench {
         Self { runtime, sink, folder }
     }
 
-    fn write(&self, records: Vec<Record>) {
+    fn write(&self, records: Vec<StoreRecord>) {
         for record in records {
             self.sink.record(record);
         }
@@ -102,12 +102,12 @@ fn run() -> RunInfo {
             name: "gorgo".to_owned(),
             text: String::new(),
             terms: vec![term("rtt", "ms"), term("prefill", "tokens"), term("queue", "tokens")],
-            weights: Weights { generation: Generation(0), values: vec![0.276, 1.0, 0.5] },
+            weights: PolicyWeights { generation: Generation(0), values: vec![0.276, 1.0, 0.5] },
         }],
     }
 }
 
-fn decision(id: DecisionId, number: u32) -> Record {
+fn decision(id: DecisionId, number: u32) -> StoreRecord {
     let candidate = |replica: u16| {
         let signals_milli = vec![279_000, i64::from(number % 18_000) * 1_000, 123_456_000];
         CandidateRecord {
@@ -125,7 +125,7 @@ fn decision(id: DecisionId, number: u32) -> Record {
             signals_milli,
         }
     };
-    Record::Decision(Box::new(DecisionRecord {
+    StoreRecord::Decision(Box::new(DecisionRecord {
         decision: id,
         received: START,
         path: ApiPath::ChatCompletions,
@@ -151,12 +151,12 @@ fn decision(id: DecisionId, number: u32) -> Record {
     }))
 }
 
-fn attempt(decision: DecisionId) -> Record {
-    Record::Attempt(AttemptRecord {
+fn attempt(decision: DecisionId) -> StoreRecord {
+    StoreRecord::Attempt(AttemptRecord {
         decision,
         attempt: 1,
         replica: ReplicaId(0),
-        connection: Some(Connection::Warm),
+        connection: Some(ConnectionReuse::Warm),
         connect_us: Some(0),
         sent_us: Some(150),
         first_byte_us: Some(512_345),
@@ -166,9 +166,9 @@ fn attempt(decision: DecisionId) -> Record {
     })
 }
 
-fn outcome(decision: DecisionId) -> Record {
-    Record::Outcome(
-        Route { path: ApiPath::ChatCompletions, replica: Some(ReplicaId(0)) },
+fn outcome(decision: DecisionId) -> StoreRecord {
+    StoreRecord::Outcome(
+        RouteLabels { path: ApiPath::ChatCompletions, replica: Some(ReplicaId(0)) },
         Box::new(OutcomeRecord {
             decision,
             status: Some(200),

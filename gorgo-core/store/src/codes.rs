@@ -1,11 +1,13 @@
 //! Closed lists as numbers. A migration fills one small table per list, and a test compares it with the list here, so
 //! that a number always means the same in the program and in SQL: new entries are appended.
 
-use gorgo_routing::model::{ApiPath, Connection, ErrorClass, EventKind, HoldEnd, RateKind, Refusal, RttSource};
+use gorgo_routing::model::{
+    AdmissionEnd, ApiPath, ConnectionReuse, ErrorClass, EventKind, RateKind, RefusalReason, RttSource,
+};
 
 /// Closed list with a code table.
-pub(crate) trait Code: Copy + 'static {
-    /// The code table, whose key column is [`Code::COLUMN`].
+pub(crate) trait ClosedList: Copy + 'static {
+    /// The code table, whose key column is [`ClosedList::COLUMN`].
     const TABLE: &'static str;
     /// The column that holds the code.
     const COLUMN: &'static str;
@@ -27,7 +29,7 @@ pub(crate) type CodeTable = (&'static str, &'static str, fn() -> Vec<(i64, Strin
 
 macro_rules! codes {
     ($($list:ty = $table:literal . $column:literal;)+) => {
-        $(impl Code for $list {
+        $(impl ClosedList for $list {
             const TABLE: &'static str = $table;
             const COLUMN: &'static str = $column;
             const LIST: &'static [Self] = &Self::ALL;
@@ -44,10 +46,10 @@ macro_rules! codes {
             $column,
             || {
                 let row = |(code, entry): (i64, &$list)| {
-                    assert_eq!((entry.code(), <$list as Code>::of(code)), (code, Some(*entry)));
+                    assert_eq!((entry.code(), <$list as ClosedList>::of(code)), (code, Some(*entry)));
                     (code, entry.name().to_owned())
                 };
-                (0..).zip(<$list as Code>::LIST).map(row).collect()
+                (0..).zip(<$list as ClosedList>::LIST).map(row).collect()
             },
         )),+];
     };
@@ -55,11 +57,11 @@ macro_rules! codes {
 
 codes! {
     ApiPath = "paths"."path";
-    Refusal = "refusals"."refusal";
+    RefusalReason = "refusals"."refusal";
     ErrorClass = "errors"."error";
     RttSource = "rtt_sources"."rtt_source";
-    Connection = "connections"."connection";
+    ConnectionReuse = "connections"."connection";
     EventKind = "event_kinds"."kind";
     RateKind = "rate_kinds"."kind";
-    HoldEnd = "admission_ends"."ended";
+    AdmissionEnd = "admission_ends"."ended";
 }

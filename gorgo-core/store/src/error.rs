@@ -129,13 +129,13 @@ pub enum StoreError {
 
 /// Consequence of a failed statement for the writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Failure {
+pub(crate) enum WriteFailure {
     /// Another process holds a lock, or the disk is full or does not answer: retrying may succeed later.
-    Passing,
+    Transient,
     /// The file itself is broken.
-    Damage,
+    Corrupt,
     /// A retry would fail again.
-    Lasting,
+    Permanent,
 }
 
 /// Returns SQLite's primary result code if the error is one of SQLite's.
@@ -146,13 +146,13 @@ pub(crate) fn sqlite_code(error: &sqlx::Error) -> Option<i32> {
 }
 
 /// Sorts a failure by SQLite's result code (<https://www.sqlite.org/rescode.html>).
-pub(crate) fn failure(error: &sqlx::Error) -> Failure {
+pub(crate) fn classify_failure(error: &sqlx::Error) -> WriteFailure {
     match sqlite_code(error) {
         // BUSY, LOCKED, NOMEM, READONLY, IOERR, FULL, CANTOPEN, PROTOCOL
-        Some(5 | 6 | 7 | 8 | 10 | 13 | 14 | 15) => Failure::Passing,
+        Some(5 | 6 | 7 | 8 | 10 | 13 | 14 | 15) => WriteFailure::Transient,
         // CORRUPT, NOTADB
-        Some(11 | 26) => Failure::Damage,
+        Some(11 | 26) => WriteFailure::Corrupt,
         // Broken constraints and values that cannot be encoded, for example, depend on the rows alone.
-        _ => Failure::Lasting,
+        _ => WriteFailure::Permanent,
     }
 }

@@ -1,5 +1,5 @@
-//! Ring 3: the history database. Records go in through [`Sink`], which never waits, and [`Writer`], which owns the only
-//! connection that writes; they come back through [`Reader`], or with any SQL tool through the views.
+//! Ring 3: the history database. Records go in through [`HistorySink`], which never waits, and [`HistoryWriter`], which owns the only
+//! connection that writes; they come back through [`HistoryReader`], or with any SQL tool through the views.
 //!
 //! ```text
 //! Listener::record → Queue (bounded, counts what it drops) → Writer (batches) → SQLite (WAL) → Reader, views
@@ -26,14 +26,14 @@ mod write;
 mod tests;
 
 pub use error::StoreError;
-pub use memory::Memory;
+pub use memory::MemoryListener;
 pub use open::resume::{LastTuning, StoredIndex, StoredLearning, StoredProbe};
 pub use open::run::{PolicyInfo, ReplicaInfo, RunInfo, TermInfo};
-pub use open::{Store, open};
-pub use read::Reader;
-pub use read::bench::{Fallbacks, StoredRun};
+pub use open::{HistoryDatabase, open};
+pub use read::HistoryReader;
+pub use read::bench::{FallbackCounts, StoredRun};
 pub use read::requests::StoredRequest;
 pub use read::stored::{StoredAttempt, StoredCandidate, StoredDecision, StoredPolicy, StoredShadow};
 pub use read::weights::{StoredRate, StoredWeights};
-pub use write::sink::{Sink, Trouble};
-pub use write::writer::Writer;
+pub use write::sink::{HistorySink, StoreTrouble};
+pub use write::writer::HistoryWriter;

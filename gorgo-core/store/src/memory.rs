@@ -2,31 +2,31 @@
 
 use parking_lot::Mutex;
 
-use gorgo_observe::Listener;
-use gorgo_routing::model::Record;
+use gorgo_observe::RecordListener;
+use gorgo_routing::model::StoreRecord;
 
 /// Stores every record, in order.
 #[derive(Debug, Default)]
-pub struct Memory {
-    records: Mutex<Vec<Record>>,
+pub struct MemoryListener {
+    records: Mutex<Vec<StoreRecord>>,
 }
 
-impl Memory {
+impl MemoryListener {
     /// Returns a copy of the records so far.
     #[must_use]
-    pub fn records(&self) -> Vec<Record> {
+    pub fn records(&self) -> Vec<StoreRecord> {
         self.records.lock().clone()
     }
 
     /// Removes and returns the records so far.
     #[must_use]
-    pub fn take(&self) -> Vec<Record> {
+    pub fn take(&self) -> Vec<StoreRecord> {
         std::mem::take(&mut self.records.lock())
     }
 }
 
-impl Listener for Memory {
-    fn record(&self, record: Record) {
+impl RecordListener for MemoryListener {
+    fn record(&self, record: StoreRecord) {
         self.records.lock().push(record);
     }
 }

@@ -12,7 +12,7 @@ use crate::sql;
 use crate::table::{RetentionRule, TABLES};
 use crate::write::loss::moment_of;
 use gorgo_routing::config;
-use gorgo_routing::model::{At, DecisionId};
+use gorgo_routing::model::{DecisionId, UnixMicros};
 
 /// Time between two steps while there is nothing to prune.
 const INTERVAL: Duration = Duration::from_secs(10);
@@ -26,33 +26,33 @@ const FREE_PART: i64 = 8;
 
 /// The state of pruning.
 #[derive(Debug)]
-pub(crate) struct Retention {
+pub(crate) struct RetentionState {
     max_age_us: u64,
     max_bytes: i64,
     /// Size above which the write-ahead log is truncated, bytes.
     pub(crate) max_log_bytes: u64,
     /// A log that could not be truncated has been reported already.
-    long_log: bool,
-    last: Option<At>,
+    log_warned: bool,
+    last: Option<UnixMicros>,
     more: bool,
 }
 
 /// Pages of the file.
 #[derive(Debug, Clone, Copy)]
-struct Pages {
+struct PageCounts {
     all: i64,
     free: i64,
     bytes: i64,
 }
 
-impl Retention {
-    pub(crate) fn new(settings: &config::Retention) -> Self {
+impl RetentionState {
+    pub(crate) fn new(settings: &config::RetentionConfig) -> Self {
         let max_age = Duration::try_from_secs_f64(settings.max_age_days * 86_400.0).unwrap_or(Duration::MAX);
         Self {
             max_age_us: u64::try_from(max_age.as_micros()).unwrap_or(u64::MAX),
             max_bytes: i64::try_from(settings.max_size_mb.saturating_mul(1 << 20)).unwrap_or(i64::MAX),
             max_log_bytes: WAL_LIMIT_BYTES,
-            long_log: false,
+            log_warned: false,
             last: None,
             more: false,
         }
@@ -63,8 +63,8 @@ impl Retention {
         self.more.then_some(STEP_PAUSE)
     }
 
-    pub(crate) fn due(&self, now: At) -> bool {
-        self.more || self.last.is_none_or(|last| now.since(last) >= INTERVAL)
+    pub(crate) fn due(&self, now: UnixMicros) -> bool {
+        self.more || self.last.is_none_or(|last| now.elapsed_since(last) >= INTERVAL)
     }
 
     /// Takes one step. Returns the size of the write-ahead log, bytes, when it first could not be truncated.
@@ -72,7 +72,7 @@ impl Retention {
         &mut self,
         connection: &mut SqliteConnection,
         path: &Path,
-        now: At,
+        now: UnixMicros,
     ) -> Result<Option<u64>, sqlx::Error> {
         // Set before anything can fail: a failed step is retried after `INTERVAL`, not at once.
         self.last = Some(now);
@@ -102,8 +102,8 @@ impl Retention {
             sqlx::query(sql::CHECKPOINT).fetch_all(&mut *connection).await?;
         }
         let bytes = log_bytes(path);
-        let told_before = std::mem::replace(&mut self.long_log, bytes > self.max_log_bytes);
-        Ok((self.long_log && !told_before).then_some(bytes))
+        let told_before = std::mem::replace(&mut self.log_warned, bytes > self.max_log_bytes);
+        Ok((self.log_warned && !told_before).then_some(bytes))
     }
 }
 
@@ -155,9 +155,9 @@ async fn prune_tables(connection: &mut SqliteConnection, end: i64, oldest_us: i6
     Ok(more)
 }
 
-async fn pages(connection: &mut SqliteConnection) -> Result<Pages, sqlx::Error> {
+async fn pages(connection: &mut SqliteConnection) -> Result<PageCounts, sqlx::Error> {
     let (all, free, bytes) = sqlx::query_as(sql::PAGES).fetch_one(connection).await?;
-    Ok(Pages { all, free, bytes })
+    Ok(PageCounts { all, free, bytes })
 }
 
 /// Size of the write-ahead log, bytes; 0 where there is none.

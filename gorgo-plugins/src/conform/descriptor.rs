@@ -1,8 +1,8 @@
 //! The descriptor has everything that users and tuners need: version, summary, help of each option, unique names.
 
-use super::subject::Subject;
+use super::subject::JudgeSubject;
 
-pub(super) fn check(subject: &Subject) -> Result<String, String> {
+pub(super) fn check(subject: &JudgeSubject) -> Result<String, String> {
     let about = &subject.about;
     if about.version.is_empty() || about.summary.is_empty() {
         return Err("`version` or `summary` is empty".to_owned());

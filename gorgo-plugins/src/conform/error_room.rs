@@ -1,13 +1,13 @@
 //! An error without a buffer for its text: only the status is returned.
 
-use super::facts::{invented, request};
-use super::subject::Subject;
+use super::facts::{candidates, request};
+use super::subject::JudgeSubject;
 use crate::abi::status;
-use crate::host::columns::{Room, request as words};
+use crate::host::columns::{ColumnBuffers, request as words};
 
-pub(super) fn check(subject: &Subject) -> Result<String, String> {
-    let mut room = Room::default();
-    let mut columns = room.columns(&request(), &invented(3), &subject.about.asks);
+pub(super) fn check(subject: &JudgeSubject) -> Result<String, String> {
+    let mut room = ColumnBuffers::default();
+    let mut columns = room.columns(&request(), &candidates(3), &subject.about.asks);
     // Too short for any version, so the plugin has an error to report.
     columns.struct_size = 16;
     let mut output = room.output();

@@ -1,12 +1,12 @@
 //! Nothing known, and everything as large as possible: the plugin must answer with finite numbers or have no opinion.
 
-use gorgo_routing::model::{FACTS, Needs, RequestView};
+use gorgo_routing::model::{FACTS, RequestView, RequiredFacts};
 
-use super::facts::{invented, request};
-use super::subject::Subject;
+use super::facts::{candidates, request};
+use super::subject::JudgeSubject;
 
-pub(super) fn check(subject: &Subject) -> Result<String, String> {
-    let mut unknown = invented(0);
+pub(super) fn check(subject: &JudgeSubject) -> Result<String, String> {
+    let mut unknown = candidates(0);
     unknown.reset(3, 0);
     for row in 0..3_u16 {
         unknown.replica[usize::from(row)] = gorgo_routing::model::ReplicaId(row);
@@ -14,7 +14,7 @@ pub(super) fn check(subject: &Subject) -> Result<String, String> {
     subject.ask(&request(), &unknown).map_err(|cause| format!("nothing known: {cause}"))?;
 
     // Far beyond real values, yet small enough that products of two of them do not overflow a 64-bit float.
-    let mut largest = invented(3);
+    let mut largest = candidates(3);
     for row in 0..3 {
         largest.cached_tokens[row] = u32::MAX;
         largest.queued_tokens[row] = u64::MAX;
@@ -30,13 +30,14 @@ pub(super) fn check(subject: &Subject) -> Result<String, String> {
         largest.kv_used_tokens[row] = Some(1e15);
         largest.engine_throughput[row] = Some(0.0);
         largest.report_age_ms[row] = Some(1e12);
-        for fact in FACTS.iter().filter(|fact| [Needs::SERVICE, Needs::BACKLOG].contains(&fact.needs)) {
+        for fact in FACTS.iter().filter(|fact| [RequiredFacts::SERVICE, RequiredFacts::BACKLOG].contains(&fact.needs)) {
             largest.invent(fact.name, row, Some(1e12));
         }
     }
-    let view = RequestView { prompt_tokens: u32::MAX, max_tokens: Some(u32::MAX), turn: u64::MAX, ..request() };
+    let view =
+        RequestView { prompt_tokens: u32::MAX, max_tokens: Some(u32::MAX), decision_number: u64::MAX, ..request() };
     subject.ask(&view, &largest).map_err(|cause| format!("all facts as large as possible: {cause}"))?;
-    let view = RequestView { prompt_tokens: 0, max_tokens: None, body_bytes: 0, turn: 0, ..request() };
-    subject.ask(&view, &invented(3)).map_err(|cause| format!("an empty prompt: {cause}"))?;
+    let view = RequestView { prompt_tokens: 0, max_tokens: None, body_bytes: 0, decision_number: 0, ..request() };
+    subject.ask(&view, &candidates(3)).map_err(|cause| format!("an empty prompt: {cause}"))?;
     Ok("finite numbers".to_owned())
 }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use gorgo_routing::model::{Candidates, EngineKind, FACTS, Needs, Replica, ReplicaId, RequestView};
-use gorgo_routing::tune::Requests;
+use gorgo_routing::model::{Candidates, EngineKind, FACTS, Replica, ReplicaId, RequestView, RequiredFacts};
+use gorgo_routing::tune::RequestColumns;
 
 /// Invented fleet of `replicas` replicas in three regions.
 #[must_use]
@@ -30,13 +30,13 @@ pub const fn request() -> RequestView {
         session_hash: 7,
         head_hash: 11,
         slo_ttft_ms: Some(800.0),
-        turn: 5,
+        decision_number: 5,
     }
 }
 
 /// Invented facts of the first `replicas` replicas of the fleet; about every seventh number is unknown.
 #[must_use]
-pub fn invented(replicas: u16) -> Candidates {
+pub fn candidates(replicas: u16) -> Candidates {
     let mut facts = Candidates::default();
     facts.reset(usize::from(replicas), 0);
     let mut drawn = 0x9e37_79b9_7f4a_7c15_u64;
@@ -86,7 +86,7 @@ pub fn invented(replicas: u16) -> Candidates {
         }
     }
     // Facts without their own column, which plugins request by name.
-    for fact in FACTS.iter().filter(|fact| [Needs::SERVICE, Needs::BACKLOG].contains(&fact.needs)) {
+    for fact in FACTS.iter().filter(|fact| [RequiredFacts::SERVICE, RequiredFacts::BACKLOG].contains(&fact.needs)) {
         let most = match fact.unit {
             "ms" => 500.0,
             "tokens" => 3000.0,
@@ -103,9 +103,9 @@ pub fn invented(replicas: u16) -> Candidates {
 
 /// Invented requests of an arm, each a little slower than the one before.
 #[must_use]
-pub fn cohort(requests: u16) -> Requests {
+pub fn cohort(requests: u16) -> RequestColumns {
     let column = |base: f64, step: f64| (0..requests).map(|place| base + step * f64::from(place)).collect();
-    Requests {
+    RequestColumns {
         ttft_ms: column(80.0, 2.5),
         e2e_ms: column(900.0, 12.5),
         itl_ms: column(10.0, 0.0),

@@ -19,47 +19,47 @@ mod time;
 
 use std::path::Path;
 
-use gorgo_routing::model::Value;
+use gorgo_routing::model::ConfigValue;
 
-pub use self::facts::{cohort, fleet, invented, request};
-use self::subject::{Measured, Subject};
+pub use self::facts::{candidates, cohort, fleet, request};
+use self::subject::{JudgeSubject, ObjectiveSubject};
 use crate::abi::OBJECTIVE_SYMBOL;
-use crate::host::library::Image;
-use crate::host::{About, PluginError, options};
+use crate::host::library::LibraryImage;
+use crate::host::{PluginError, PluginInfo, options};
 
 /// Result of one check.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum CheckVerdict {
     /// The plugin conforms to the contract; the text says what was observed.
-    Right(String),
+    Passed(String),
     /// The plugin violates the contract; the text says how.
-    Wrong(String),
+    Failed(String),
 }
 
 /// The checks of one symbol of a library.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Report {
+pub struct SymbolReport {
     /// The exported symbol.
     pub symbol: &'static str,
     /// Description in the plugin's descriptor.
-    pub about: About,
+    pub plugin: PluginInfo,
     /// Results: name of the check → verdict.
-    pub found: Vec<(&'static str, Verdict)>,
+    pub results: Vec<(&'static str, CheckVerdict)>,
 }
 
-impl Report {
+impl SymbolReport {
     /// Returns whether all checks passed.
     #[must_use]
-    pub fn is_right(&self) -> bool {
-        self.found.iter().all(|(_, verdict)| matches!(verdict, Verdict::Right(_)))
+    pub fn passed(&self) -> bool {
+        self.results.iter().all(|(_, verdict)| matches!(verdict, CheckVerdict::Passed(_)))
     }
 }
 
 /// A check: its name and its function, which returns what it observed or what is wrong.
-type Check<S> = (&'static str, fn(&S) -> Result<String, String>);
+type ConformanceCheck<S> = (&'static str, fn(&S) -> Result<String, String>);
 
 /// The checks of scorers and constraints, in order.
-const CHECKS: &[Check<Subject>] = &[
+const CHECKS: &[ConformanceCheck<JudgeSubject>] = &[
     ("descriptor", descriptor::check),
     ("no replica", no_replica::check),
     ("one replica", one_replica::check),
@@ -74,7 +74,7 @@ const CHECKS: &[Check<Subject>] = &[
 ];
 
 /// The checks of objectives.
-const OBJECTIVE_CHECKS: &[Check<Measured>] = &[("cohorts", objective::check)];
+const OBJECTIVE_CHECKS: &[ConformanceCheck<ObjectiveSubject>] = &[("cohorts", objective::check)];
 
 /// Runs all checks on each symbol of the library at `path`, with these options or, without any, with the defaults and the
 /// smallest valid values of required options. `began` receives each check's name before it runs, so that a check that
@@ -82,9 +82,13 @@ const OBJECTIVE_CHECKS: &[Check<Measured>] = &[("cohorts", objective::check)];
 ///
 /// # Errors
 /// Says why the library cannot be loaded, or why it refuses the options.
-pub fn check(path: &Path, given: Option<&Value>, mut began: impl FnMut(&str)) -> Result<Vec<Report>, PluginError> {
+pub fn check(
+    path: &Path,
+    given: Option<&ConfigValue>,
+    mut began: impl FnMut(&str),
+) -> Result<Vec<SymbolReport>, PluginError> {
     began("load");
-    let library = Image::read(path, None)?.bind()?;
+    let library = LibraryImage::read(path, None)?.bind()?;
     let symbols = library.symbols();
     // `inspect` returns the error of a library that exports nothing.
     if symbols.is_empty() {
@@ -95,44 +99,48 @@ pub fn check(path: &Path, given: Option<&Value>, mut began: impl FnMut(&str)) ->
         let report = if symbol == OBJECTIVE_SYMBOL {
             let (about, functions) = library.objective()?;
             let settings = settings(&about, given)?;
-            let subject = Measured::new(about, functions, &settings)?;
-            Report { symbol, found: all(OBJECTIVE_CHECKS, &subject, &mut began), about: subject.about }
+            let subject = ObjectiveSubject::new(about, functions, &settings)?;
+            SymbolReport { symbol, results: all(OBJECTIVE_CHECKS, &subject, &mut began), plugin: subject.about }
         } else {
             let (about, functions) = library.judge(symbol)?;
             let settings = settings(&about, given)?;
-            let subject = Subject::new(symbol, about, functions, settings)?;
-            Report { symbol, found: all(CHECKS, &subject, &mut began), about: subject.about }
+            let subject = JudgeSubject::new(symbol, about, functions, settings)?;
+            SymbolReport { symbol, results: all(CHECKS, &subject, &mut began), plugin: subject.about }
         };
         reports.push(report);
     }
     Ok(reports)
 }
 
-fn all<S>(checks: &[Check<S>], subject: &S, began: &mut impl FnMut(&str)) -> Vec<(&'static str, Verdict)> {
-    let run = |(name, check): &Check<S>| {
+fn all<S>(
+    checks: &[ConformanceCheck<S>],
+    subject: &S,
+    began: &mut impl FnMut(&str),
+) -> Vec<(&'static str, CheckVerdict)> {
+    let run = |(name, check): &ConformanceCheck<S>| {
         // Before the check: if it ends the process, its name is the last line of the output.
         began(name);
-        (*name, check(subject).map_or_else(Verdict::Wrong, Verdict::Right))
+        (*name, check(subject).map_or_else(CheckVerdict::Failed, CheckVerdict::Passed))
     };
     checks.iter().map(run).collect()
 }
 
 /// Returns the settings to check with.
-fn settings(about: &About, given: Option<&Value>) -> Result<Vec<options::Set>, PluginError> {
-    let least: Vec<(String, Value)> = about
+fn settings(about: &PluginInfo, given: Option<&ConfigValue>) -> Result<Vec<options::OptionSetting>, PluginError> {
+    let least: Vec<(String, ConfigValue)> = about
         .options
         .iter()
         .filter(|spec| spec.required())
         .map(|spec| {
             let value = match spec.kind {
-                crate::abi::kind::NUMBER => Value::Float(spec.min),
-                crate::abi::kind::NUMBERS => Value::Table(Vec::new()),
-                crate::abi::kind::TEXTS => Value::List(Vec::new()),
-                crate::abi::kind::BOOL => Value::Bool(false),
-                _ => Value::Text(String::new()),
+                crate::abi::kind::NUMBER => ConfigValue::Float(spec.min),
+                crate::abi::kind::NUMBERS => ConfigValue::Table(Vec::new()),
+                crate::abi::kind::TEXTS => ConfigValue::List(Vec::new()),
+                crate::abi::kind::BOOL => ConfigValue::Bool(false),
+                _ => ConfigValue::Text(String::new()),
             };
             (spec.name.clone(), value)
         })
         .collect();
-    options::settings(&about.options, Some(given.unwrap_or(&Value::Table(least))))
+    options::settings(&about.options, Some(given.unwrap_or(&ConfigValue::Table(least))))
 }

@@ -1,14 +1,14 @@
 //! An objective: cohorts of no request, one, many, and of unknown numbers must yield a finite number or an error.
 
-use super::subject::Measured;
-use crate::abi::Cohort;
+use super::subject::ObjectiveSubject;
+use crate::abi::AbiCohort;
 use crate::host::columns::size;
 
-pub(super) fn check(subject: &Measured) -> Result<String, String> {
+pub(super) fn check(subject: &ObjectiveSubject) -> Result<String, String> {
     let ttft_ms: Vec<f64> = (1..=100_u8).map(|place| f64::from(place) * 12.5).collect();
     let unknown = vec![f64::NAN; ttft_ms.len()];
-    let cohort = |column: &[f64], count: usize| Cohort {
-        struct_size: size::<Cohort>(),
+    let cohort = |column: &[f64], count: usize| AbiCohort {
+        struct_size: size::<AbiCohort>(),
         reserved: 0,
         count,
         ttft_ms: column.as_ptr(),
@@ -19,7 +19,7 @@ pub(super) fn check(subject: &Measured) -> Result<String, String> {
         span_secs: 60.0,
         failed: 1,
     };
-    let ask = |cohort: &Cohort| subject.instance.measure(subject.measure, cohort);
+    let ask = |cohort: &AbiCohort| subject.instance.measure(subject.measure, cohort);
     // These may have no number, but must not end the process.
     let _ = (ask(&cohort(&ttft_ms, 0)), ask(&cohort(&unknown, 3)));
     ask(&cohort(&ttft_ms, 1)).map_err(|cause| format!("one request: {}", cause.text))?;

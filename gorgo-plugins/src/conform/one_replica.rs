@@ -2,11 +2,11 @@
 
 use gorgo_routing::model::ReplicaId;
 
-use super::facts::{invented, request};
-use super::subject::{FLEET, Subject};
+use super::facts::{candidates, request};
+use super::subject::{FLEET, JudgeSubject};
 
-pub(super) fn check(subject: &Subject) -> Result<String, String> {
-    let mut facts = invented(1);
+pub(super) fn check(subject: &JudgeSubject) -> Result<String, String> {
+    let mut facts = candidates(1);
     let known = subject.ask(&request(), &facts)?;
     // A plugin that indexes a table by replica id would read past its end here.
     facts.replica[0] = ReplicaId(FLEET + 1000);

@@ -1,14 +1,14 @@
 //! Rows in another order must give the same numbers in that order.
 
-use super::facts::{invented, request};
-use super::subject::Subject;
+use super::facts::{candidates, request};
+use super::subject::JudgeSubject;
 
 const ROWS: u16 = 17;
 
-pub(super) fn check(subject: &Subject) -> Result<String, String> {
-    let facts = invented(ROWS);
+pub(super) fn check(subject: &JudgeSubject) -> Result<String, String> {
+    let facts = candidates(ROWS);
     let count = usize::from(ROWS);
-    let mut permuted = invented(0);
+    let mut permuted = candidates(0);
     permuted.reset(count, 0);
     permuted.copy_fleet(&facts);
     // 5 and 17 share no divisor, so this reaches every row once.

@@ -1,20 +1,20 @@
 //! The same input must give the same output, also from another instance: a decision must be repeatable.
 
-use super::facts::{invented, request};
-use super::subject::Subject;
-use crate::host::instance::Instance;
+use super::facts::{candidates, request};
+use super::subject::JudgeSubject;
+use crate::host::instance::PluginInstance;
 
-pub(super) fn check(subject: &Subject) -> Result<String, String> {
-    let facts = invented(9);
+pub(super) fn check(subject: &JudgeSubject) -> Result<String, String> {
+    let facts = candidates(9);
     let first = subject.ask(&request(), &facts)?;
     // Another call in between shows whether the plugin carries state from call to call.
-    subject.ask(&request(), &invented(4))?;
+    subject.ask(&request(), &candidates(4))?;
     if subject.ask(&request(), &facts)? != first {
         return Err("the same input gives other numbers the second time".to_owned());
     }
-    let instance = Instance::create(&subject.about.name, &subject.functions, &subject.fleet, &subject.settings)
+    let instance = PluginInstance::create(&subject.about.name, &subject.functions, &subject.fleet, &subject.settings)
         .map_err(|cause| cause.to_string())?;
-    let other = Subject {
+    let other = JudgeSubject {
         symbol: subject.symbol,
         about: subject.about.clone(),
         functions: subject.functions,

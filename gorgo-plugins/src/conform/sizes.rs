@@ -1,14 +1,14 @@
 //! Structs shorter than the plugin expects must be refused as bad input; longer ones, from a later router, accepted.
 
-use super::facts::{invented, request};
-use super::subject::Subject;
+use super::facts::{candidates, request};
+use super::subject::JudgeSubject;
 use crate::abi::status;
-use crate::host::columns::Room;
+use crate::host::columns::ColumnBuffers;
 use crate::host::instance::described;
 
-pub(super) fn check(subject: &Subject) -> Result<String, String> {
-    let facts = invented(3);
-    let mut room = Room::default();
+pub(super) fn check(subject: &JudgeSubject) -> Result<String, String> {
+    let facts = candidates(3);
+    let mut room = ColumnBuffers::default();
     let mut columns = room.columns(&request(), &facts, &subject.about.asks);
     let whole = columns.struct_size;
     columns.struct_size = 16;

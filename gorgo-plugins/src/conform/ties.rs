@@ -1,12 +1,12 @@
 //! Equal rows must get equal numbers. A plugin may treat replicas differently by name, so the rows are one replica, three
 //! times.
 
-use super::facts::{invented, request};
-use super::subject::Subject;
+use super::facts::{candidates, request};
+use super::subject::JudgeSubject;
 
-pub(super) fn check(subject: &Subject) -> Result<String, String> {
-    let alone = invented(1);
-    let mut facts = invented(0);
+pub(super) fn check(subject: &JudgeSubject) -> Result<String, String> {
+    let alone = candidates(1);
+    let mut facts = candidates(0);
     facts.reset(3, 0);
     let one = subject.ask(&request(), &alone)?;
     // Three times the same replica: same facts, same name.

@@ -2,17 +2,17 @@
 
 use std::mem;
 
-use gorgo_routing::model::{Candidates, FACTS, FactOf, Needs, RequestView};
+use gorgo_routing::model::{Candidates, FACTS, FactScope, RequestView, RequiredFacts};
 
 use super::descriptor::AskedFacts;
 use crate::abi;
 
 /// A column of numbers that may be unknown, and the contract's pointer that must point to it.
-type Wanted<'a> = (&'a [Option<f64>], &'a mut *const f64);
+type WantedColumn<'a> = (&'a [Option<f64>], &'a mut *const f64);
 
 /// Memory of one call: columns whose type differs from the router's, and the columns of the answer.
 #[derive(Debug, Default)]
-pub(crate) struct Room {
+pub(crate) struct ColumnBuffers {
     replica: Vec<u32>,
     available: Vec<u8>,
     /// Numbers that may be unknown, column after column.
@@ -31,25 +31,25 @@ pub(crate) const fn size<T>() -> u32 {
 }
 
 /// The request as the contract passes it.
-pub(crate) fn request(view: &RequestView) -> abi::Request {
-    abi::Request {
-        struct_size: size::<abi::Request>(),
+pub(crate) fn request(view: &RequestView) -> abi::AbiRequest {
+    abi::AbiRequest {
+        struct_size: size::<abi::AbiRequest>(),
         prompt_tokens: view.prompt_tokens,
         max_tokens: view.max_tokens.unwrap_or(0),
         reserved: 0,
         body_bytes: view.body_bytes,
         session_hash: view.session_hash,
         head_hash: view.head_hash,
-        turn: view.turn,
+        turn: view.decision_number,
         slo_ttft_ms: view.slo_ttft_ms.unwrap_or(f64::NAN),
     }
 }
 
 /// Columns without any row or fact.
-pub(crate) const fn none() -> abi::Columns {
+pub(crate) const fn empty_columns() -> abi::AbiColumns {
     use std::ptr::null;
-    abi::Columns {
-        struct_size: size::<abi::Columns>(),
+    abi::AbiColumns {
+        struct_size: size::<abi::AbiColumns>(),
         present: 0,
         count: 0,
         replica: null(),
@@ -82,10 +82,10 @@ pub(crate) const fn none() -> abi::Columns {
     }
 }
 
-impl Room {
+impl ColumnBuffers {
     /// The columns of `facts` that are requested. They point into `facts` and into this room, and are valid until either
     /// of them changes.
-    pub(crate) fn columns(&mut self, view: &RequestView, facts: &Candidates, asks: &AskedFacts) -> abi::Columns {
+    pub(crate) fn columns(&mut self, view: &RequestView, facts: &Candidates, asks: &AskedFacts) -> abi::AbiColumns {
         let (count, needs) = (facts.len(), asks.groups);
         self.replica.clear();
         self.replica.extend(facts.replica.iter().map(|replica| u32::from(replica.0)));
@@ -97,17 +97,17 @@ impl Room {
         self.known.clear();
         self.known.resize(count, 1);
         // Columns whose type is the router's own are passed without a copy.
-        let mut columns = none();
+        let mut columns = empty_columns();
         columns.present = needs.bits();
         columns.count = count;
         columns.replica = self.replica.as_ptr();
         columns.available = self.available.as_ptr();
         columns.name_hash = facts.name_hash.as_ptr();
         columns.capacity_tokens = facts.capacity_tokens.as_ptr();
-        if needs.contains(Needs::PREFIX) {
+        if needs.contains(RequiredFacts::PREFIX) {
             columns.cached_tokens = facts.cached_tokens.as_ptr();
         }
-        if needs.contains(Needs::LOAD) {
+        if needs.contains(RequiredFacts::LOAD) {
             columns.queued_tokens = facts.queued_tokens.as_ptr();
             columns.queued_tokens_first = facts.queued_tokens_first.as_ptr();
             columns.queued_uncached_tokens_completion = facts.queued_uncached_tokens_completion.as_ptr();
@@ -115,12 +115,12 @@ impl Room {
             columns.inflight = facts.inflight.as_ptr();
             columns.decoding = facts.decoding.as_ptr();
         }
-        if needs.contains(Needs::REPORT) {
+        if needs.contains(RequiredFacts::REPORT) {
             columns.inflight_since_report = facts.inflight_since_report.as_ptr();
         }
         // The router has unknown numbers as `None`, the contract as NaN, so these columns are copied. They are collected
         // first, so that `numbers` can be reserved at its final size.
-        let mut wanted: [Option<Wanted<'_>>; 13] = [const { None }; 13];
+        let mut wanted: [Option<WantedColumn<'_>>; 13] = [const { None }; 13];
         let mut last = 0;
         let mut want = |needed, from, to| {
             if needs.contains(needed) {
@@ -128,19 +128,19 @@ impl Room {
                 last += 1;
             }
         };
-        want(Needs::RTT, &*facts.rtt_ms, &mut columns.rtt_ms);
-        want(Needs::RTT, &facts.rtt_p95_ms, &mut columns.rtt_p95_ms);
-        want(Needs::REPORT, &facts.engine_running, &mut columns.engine_running);
-        want(Needs::REPORT, &facts.engine_waiting, &mut columns.engine_waiting);
-        want(Needs::REPORT, &facts.kv_used_tokens, &mut columns.kv_used_tokens);
-        want(Needs::REPORT, &facts.kv_used_share, &mut columns.kv_used_share);
-        want(Needs::REPORT, &facts.engine_throughput, &mut columns.engine_throughput);
-        want(Needs::REPORT, &facts.report_age_ms, &mut columns.report_age_ms);
-        want(Needs::LATENCY, &facts.latency_ms, &mut columns.latency_ms);
-        want(Needs::RATES, &facts.prefill_ms_per_token, &mut columns.prefill_ms_per_token);
-        want(Needs::RATES, &facts.queue_ms_per_token, &mut columns.queue_ms_per_token);
-        want(Needs::RATES, &facts.decode_ms_per_request, &mut columns.decode_ms_per_request);
-        want(Needs::RATES, &facts.intercept_ms, &mut columns.intercept_ms);
+        want(RequiredFacts::RTT, &*facts.rtt_ms, &mut columns.rtt_ms);
+        want(RequiredFacts::RTT, &facts.rtt_p95_ms, &mut columns.rtt_p95_ms);
+        want(RequiredFacts::REPORT, &facts.engine_running, &mut columns.engine_running);
+        want(RequiredFacts::REPORT, &facts.engine_waiting, &mut columns.engine_waiting);
+        want(RequiredFacts::REPORT, &facts.kv_used_tokens, &mut columns.kv_used_tokens);
+        want(RequiredFacts::REPORT, &facts.kv_used_share, &mut columns.kv_used_share);
+        want(RequiredFacts::REPORT, &facts.engine_throughput, &mut columns.engine_throughput);
+        want(RequiredFacts::REPORT, &facts.report_age_ms, &mut columns.report_age_ms);
+        want(RequiredFacts::LATENCY, &facts.latency_ms, &mut columns.latency_ms);
+        want(RequiredFacts::RATES, &facts.prefill_ms_per_token, &mut columns.prefill_ms_per_token);
+        want(RequiredFacts::RATES, &facts.queue_ms_per_token, &mut columns.queue_ms_per_token);
+        want(RequiredFacts::RATES, &facts.decode_ms_per_request, &mut columns.decode_ms_per_request);
+        want(RequiredFacts::RATES, &facts.intercept_ms, &mut columns.intercept_ms);
         self.numbers.clear();
         // Reserved all at once: pointers into it are handed out below, and growing would move what they point to.
         self.numbers.reserve((last + asks.named.len()) * count);
@@ -158,10 +158,10 @@ impl Room {
             }
             let start = self.numbers.len();
             let number = |row| (fact.read)(view, facts, row).unwrap_or(f64::NAN);
-            match fact.of {
+            match fact.scope {
                 // One number for all rows, read once: reading some of them goes through all candidates.
-                FactOf::Request | FactOf::Fleet => self.numbers.resize(start + count, number(0)),
-                FactOf::Candidate | FactOf::Rate => self.numbers.extend((0..count).map(number)),
+                FactScope::Request | FactScope::Fleet => self.numbers.resize(start + count, number(0)),
+                FactScope::Candidate | FactScope::Rate => self.numbers.extend((0..count).map(number)),
             }
             self.named.push(self.numbers[start..].as_ptr());
         }
@@ -172,9 +172,9 @@ impl Room {
     }
 
     /// Buffers for the answer.
-    pub(crate) fn output(&mut self) -> abi::Output {
-        abi::Output {
-            struct_size: size::<abi::Output>(),
+    pub(crate) fn output(&mut self) -> abi::AbiOutput {
+        abi::AbiOutput {
+            struct_size: size::<abi::AbiOutput>(),
             reserved: 0,
             count: self.value.len(),
             value: self.value.as_mut_ptr(),

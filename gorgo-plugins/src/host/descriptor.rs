@@ -6,10 +6,10 @@ use std::mem::{self, MaybeUninit};
 use std::path::Path;
 use std::{ptr, slice, str};
 
-use gorgo_routing::model::{FACT_NAMES, FACTS, Needs, Unit};
+use gorgo_routing::model::{FACT_NAMES, FACTS, RequiredFacts, Unit};
 
 use super::error::PluginError;
-use crate::abi::{self, Head, Judge, OptionSpec, Text, option_flag};
+use crate::abi::{self, AbiOption, AbiText, DescriptorHead, JudgeDescriptor, option_flag};
 
 /// Most options of a plugin: a larger number is garbage.
 const MOST_OPTIONS: usize = 256;
@@ -20,7 +20,7 @@ const LONGEST_TEXT: usize = 4096;
 
 /// An option as declared.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Spec {
+pub struct DeclaredOption {
     /// The key.
     pub name: String,
     /// Unit as shown to users.
@@ -39,7 +39,7 @@ pub struct Spec {
     pub max: f64,
 }
 
-impl Spec {
+impl DeclaredOption {
     /// Returns whether the option must be set.
     #[must_use]
     pub const fn required(&self) -> bool {
@@ -57,7 +57,7 @@ impl Spec {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AskedFacts {
     /// Groups whose columns have their own field.
-    pub groups: Needs,
+    pub groups: RequiredFacts,
     /// Indices in [`FACTS`] of the facts that it names, in its order.
     pub named: Vec<usize>,
 }
@@ -65,14 +65,14 @@ pub struct AskedFacts {
 impl AskedFacts {
     /// Returns the groups of all of them.
     #[must_use]
-    pub fn needs(&self) -> Needs {
-        self.named.iter().fold(self.groups, |needs, place| needs.and(FACTS[*place].needs))
+    pub fn needs(&self) -> RequiredFacts {
+        self.named.iter().fold(self.groups, |needs, place| needs.union(FACTS[*place].needs))
     }
 }
 
 /// Description that a plugin has in its descriptor.
 #[derive(Debug, Clone, PartialEq)]
-pub struct About {
+pub struct PluginInfo {
     /// Name of the plugin.
     pub name: String,
     /// Version as shown to users.
@@ -86,12 +86,12 @@ pub struct About {
     /// Bits of [`abi::flag`].
     pub flags: u32,
     /// Declared options.
-    pub options: Vec<Spec>,
+    pub options: Vec<DeclaredOption>,
 }
 
 /// The three functions of a scorer or a constraint.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Functions<F> {
+pub(crate) struct PluginFunctions<F> {
     pub(crate) create: abi::CreateFn,
     pub(crate) destroy: abi::DestroyFn,
     pub(crate) call: F,
@@ -101,14 +101,18 @@ pub(crate) struct Functions<F> {
 ///
 /// # Safety
 /// `at` is the pointer that the library's symbol returned; the library stays loaded forever.
-pub(crate) unsafe fn judge(at: *const Judge, path: &Path) -> Result<(About, Functions<abi::CallFn>), PluginError> {
+pub(crate) unsafe fn judge(
+    at: *const JudgeDescriptor,
+    path: &Path,
+) -> Result<(PluginInfo, PluginFunctions<abi::CallFn>), PluginError> {
     // `facts` was appended to the contract later: a descriptor that ends before it is valid.
     // SAFETY: guaranteed by this function's caller.
-    let (mut about, judge) = unsafe { read(at, path, mem::offset_of!(Judge, facts), |judge: &Judge| judge.head) }?;
+    let (mut about, judge) =
+        unsafe { read(at, path, mem::offset_of!(JudgeDescriptor, facts), |judge: &JudgeDescriptor| judge.head) }?;
     // SAFETY: the same; fields that a shorter descriptor lacks are zero, which is no fact.
     about.asks.named = unsafe { named(&judge) }.map_err(|what| wrong(path, what))?;
     let functions = match (judge.create, judge.destroy, judge.call) {
-        (Some(create), Some(destroy), Some(call)) => Functions { create, destroy, call },
+        (Some(create), Some(destroy), Some(call)) => PluginFunctions { create, destroy, call },
         _ => return Err(wrong(path, "one of `create`, `destroy`, `call` is null")),
     };
     Ok((about, functions))
@@ -119,14 +123,17 @@ pub(crate) unsafe fn judge(at: *const Judge, path: &Path) -> Result<(About, Func
 /// # Safety
 /// As of [`judge`].
 pub(crate) unsafe fn objective(
-    at: *const abi::Objective,
+    at: *const abi::ObjectiveDescriptor,
     path: &Path,
-) -> Result<(About, Functions<abi::MeasureFn>), PluginError> {
+) -> Result<(PluginInfo, PluginFunctions<abi::MeasureFn>), PluginError> {
     // SAFETY: guaranteed by this function's caller.
-    let (about, objective) =
-        unsafe { read(at, path, mem::size_of::<abi::Objective>(), |objective: &abi::Objective| objective.head) }?;
+    let (about, objective) = unsafe {
+        read(at, path, mem::size_of::<abi::ObjectiveDescriptor>(), |objective: &abi::ObjectiveDescriptor| {
+            objective.head
+        })
+    }?;
     let functions = match (objective.create, objective.destroy, objective.measure) {
-        (Some(create), Some(destroy), Some(call)) => Functions { create, destroy, call },
+        (Some(create), Some(destroy), Some(call)) => PluginFunctions { create, destroy, call },
         _ => return Err(wrong(path, "one of `create`, `destroy`, `measure` is null")),
     };
     Ok((about, functions))
@@ -140,13 +147,13 @@ fn wrong(path: &Path, what: impl Into<String>) -> PluginError {
 /// appended later and are absent read as zero.
 ///
 /// # Safety
-/// As of [`judge`]; `D` begins with a [`Head`], and zero is a value of all its later fields.
+/// As of [`judge`]; `D` begins with a [`DescriptorHead`], and zero is a value of all its later fields.
 unsafe fn read<D: Copy>(
     at: *const D,
     path: &Path,
     least: usize,
-    head: impl FnOnce(&D) -> Head,
-) -> Result<(About, D), PluginError> {
+    head: impl FnOnce(&D) -> DescriptorHead,
+) -> Result<(PluginInfo, D), PluginError> {
     if at.is_null() || !at.is_aligned() {
         return Err(wrong(path, "the pointer is null or not aligned to 8 bytes"));
     }
@@ -173,7 +180,7 @@ unsafe fn read<D: Copy>(
 
 /// # Safety
 /// The pointers of `head` are valid by the contract.
-unsafe fn about(head: &Head) -> Result<About, String> {
+unsafe fn about(head: &DescriptorHead) -> Result<PluginInfo, String> {
     // SAFETY: guaranteed by this function's caller.
     let [name, version, summary] =
         unsafe { [text(head.name, "name")?, text(head.version, "version")?, text(head.summary, "summary")?] };
@@ -184,13 +191,14 @@ unsafe fn about(head: &Head) -> Result<About, String> {
     }
     let unit = usize::try_from(head.unit).ok().and_then(|code| Unit::ALL.get(code).copied());
     let unit = unit.ok_or_else(|| format!("unit {} is unknown", head.unit))?;
-    let groups = Needs::from_bits(head.needs).filter(|_| head.needs & !abi::need::ALL == 0).ok_or_else(|| {
-        let unknown = head.needs & !abi::need::ALL;
-        format!("`needs` has bits that this gorgo does not know ({unknown:#x}); it may be built for a newer gorgo")
-    })?;
+    let groups =
+        RequiredFacts::from_bits(head.needs).filter(|_| head.needs & !abi::need::ALL == 0).ok_or_else(|| {
+            let unknown = head.needs & !abi::need::ALL;
+            format!("`needs` has bits that this gorgo does not know ({unknown:#x}); it may be built for a newer gorgo")
+        })?;
     // Rows may be longer than this version's: a later kit may have appended fields to an option.
     let stride = usize::try_from(head.option_size).unwrap_or(usize::MAX);
-    let whole = stride >= mem::size_of::<OptionSpec>() && stride.is_multiple_of(mem::align_of::<OptionSpec>());
+    let whole = stride >= mem::size_of::<AbiOption>() && stride.is_multiple_of(mem::align_of::<AbiOption>());
     if head.option_count > 0 && (head.options.is_null() || !head.options.is_aligned() || !whole) {
         return Err("`options` is null, not aligned, or `option_size` is too small".to_owned());
     }
@@ -200,19 +208,19 @@ unsafe fn about(head: &Head) -> Result<About, String> {
     let mut options = Vec::with_capacity(head.option_count);
     for place in 0..head.option_count {
         // SAFETY: there are `option_count` rows of `stride` bytes, each beginning with the fields of this version.
-        let spec = unsafe { &*head.options.cast::<u8>().add(place * stride).cast::<OptionSpec>() };
+        let spec = unsafe { &*head.options.cast::<u8>().add(place * stride).cast::<AbiOption>() };
         // SAFETY: guaranteed by this function's caller.
         options.push(unsafe { option(spec) }?);
     }
     let asks = AskedFacts { groups, named: Vec::new() };
-    Ok(About { name, version, summary, unit, asks, flags: head.flags, options })
+    Ok(PluginInfo { name, version, summary, unit, asks, flags: head.flags, options })
 }
 
 /// Indices in [`FACTS`] of the facts that the descriptor names.
 ///
 /// # Safety
 /// `facts` points to `fact_count` texts, by the contract.
-unsafe fn named(judge: &Judge) -> Result<Vec<usize>, String> {
+unsafe fn named(judge: &JudgeDescriptor) -> Result<Vec<usize>, String> {
     if judge.fact_count == 0 {
         return Ok(Vec::new());
     }
@@ -224,7 +232,7 @@ unsafe fn named(judge: &Judge) -> Result<Vec<usize>, String> {
     }
     // SAFETY: guaranteed by this function's caller.
     let names = unsafe { slice::from_raw_parts(judge.facts, judge.fact_count) };
-    let place = |name: &Text| {
+    let place = |name: &AbiText| {
         // SAFETY: the same.
         let name = unsafe { text(*name, "a fact's name") }?;
         let place = FACT_NAMES.iter().position(|known| **known == *name);
@@ -235,7 +243,7 @@ unsafe fn named(judge: &Judge) -> Result<Vec<usize>, String> {
 
 /// # Safety
 /// The pointers of `spec` are valid by the contract.
-unsafe fn option(spec: &OptionSpec) -> Result<Spec, String> {
+unsafe fn option(spec: &AbiOption) -> Result<DeclaredOption, String> {
     // SAFETY: guaranteed by this function's caller.
     let [name, unit, help] = unsafe {
         [
@@ -258,7 +266,7 @@ unsafe fn option(spec: &OptionSpec) -> Result<Spec, String> {
     if spec.flags & option_flag::TUNABLE != 0 && !(number && spec.min.is_finite() && spec.max.is_finite()) {
         return Err(format!("option {name}: only numbers within finite bounds can be tuned"));
     }
-    Ok(Spec {
+    Ok(DeclaredOption {
         name,
         unit,
         help,
@@ -272,7 +280,7 @@ unsafe fn option(spec: &OptionSpec) -> Result<Spec, String> {
 
 /// # Safety
 /// `text` points to `len` readable bytes.
-unsafe fn text(text: Text, what: &str) -> Result<String, String> {
+unsafe fn text(text: AbiText, what: &str) -> Result<String, String> {
     if text.len == 0 {
         return Ok(String::new());
     }

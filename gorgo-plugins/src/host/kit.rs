@@ -27,7 +27,7 @@ conform = []
 
 /// Source that a new plugin starts from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Template {
+pub struct PluginTemplate {
     /// Kind, as used in names of packages and libraries: `scorer`, `constraint`, `objective`.
     pub kind: &'static str,
     /// Text of its only file.
@@ -39,20 +39,20 @@ pub struct Template {
 }
 
 /// Templates of new plugins, each the text of a plugin that is compiled and tested here.
-pub const TEMPLATES: [Template; 3] = [
-    Template {
+pub const TEMPLATES: [PluginTemplate; 3] = [
+    PluginTemplate {
         kind: "scorer",
         text: include_str!("../../examples/scorer_rust/src/lib.rs"),
         type_name: "Prefer",
         name: "prefer",
     },
-    Template {
+    PluginTemplate {
         kind: "constraint",
         text: include_str!("../../shipped/residency/src/lib.rs"),
         type_name: "Residency",
         name: "residency",
     },
-    Template {
+    PluginTemplate {
         kind: "objective",
         text: include_str!("../../shipped/slo-misses/src/lib.rs"),
         type_name: "SloMisses",

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use libloading::os::unix::{Library as Bound, RTLD_LOCAL, RTLD_NOW};
 use sha2::{Digest, Sha256};
 
-use super::descriptor::{self, About, Functions};
+use super::descriptor::{self, PluginFunctions, PluginInfo};
 use super::error::PluginError;
 use crate::abi::{self, CONSTRAINT_SYMBOL, EntryFn, OBJECTIVE_SYMBOL, SCORER_SYMBOL};
 
@@ -28,13 +28,13 @@ const LARGEST: u64 = 256 << 20;
 
 /// The bytes of a library's file.
 #[derive(Debug)]
-pub(crate) struct Image {
+pub(crate) struct LibraryImage {
     path: PathBuf,
     pub(crate) sha256: Arc<str>,
     bytes: Vec<u8>,
 }
 
-impl Image {
+impl LibraryImage {
     /// Reads the file at `path`. `pinned`: the SHA-256 that it must have.
     pub(crate) fn read(path: &Path, pinned: Option<&str>) -> Result<Self, PluginError> {
         let failed = |cause| PluginError::Read { path: path.to_owned(), cause };
@@ -74,7 +74,7 @@ impl Image {
     }
 
     /// Loads the library and binds all its symbols at once: a missing one shows now, not during a request.
-    pub(crate) fn bind(self) -> Result<Library, PluginError> {
+    pub(crate) fn bind(self) -> Result<PluginLibrary, PluginError> {
         let refused = |cause: String| PluginError::Load { path: self.path.clone(), cause };
         let name = in_memory(&self.path, &self.bytes).map_err(|cause| refused(cause.to_string()))?;
         // SAFETY: initialisers of the library run here. The operator chose it in the policy; a trial in a separate
@@ -86,7 +86,7 @@ impl Image {
             let shown = name.to_string_lossy();
             refused(said.replace(&format!("{shown}: "), "").replace(&*shown, "the file"))
         })?;
-        Ok(Library { path: self.path, sha256: self.sha256, bound: mem::ManuallyDrop::new(bound) })
+        Ok(PluginLibrary { path: self.path, sha256: self.sha256, bound: mem::ManuallyDrop::new(bound) })
     }
 }
 
@@ -118,13 +118,13 @@ fn in_memory(path: &Path, _bytes: &[u8]) -> io::Result<PathBuf> {
 
 /// A loaded library. It is never unloaded.
 #[derive(Debug)]
-pub(crate) struct Library {
+pub(crate) struct PluginLibrary {
     path: PathBuf,
     pub(crate) sha256: Arc<str>,
     bound: mem::ManuallyDrop<Bound>,
 }
 
-impl Library {
+impl PluginLibrary {
     /// Symbols of plugins that it exports.
     pub(crate) fn symbols(&self) -> Vec<&'static str> {
         let all = [SCORER_SYMBOL, CONSTRAINT_SYMBOL, OBJECTIVE_SYMBOL];
@@ -132,15 +132,19 @@ impl Library {
     }
 
     /// Returns its term or its constraint, depending on `symbol`.
-    pub(crate) fn judge(&self, symbol: &'static str) -> Result<(About, Functions<abi::CallFn>), PluginError> {
-        let entry = self.entry::<abi::Judge>(symbol).ok_or_else(|| self.lacks(symbol))?;
+    pub(crate) fn judge(
+        &self,
+        symbol: &'static str,
+    ) -> Result<(PluginInfo, PluginFunctions<abi::CallFn>), PluginError> {
+        let entry = self.entry::<abi::JudgeDescriptor>(symbol).ok_or_else(|| self.lacks(symbol))?;
         // SAFETY: by the contract the symbol is a function of this type; its library is never unloaded.
         unsafe { descriptor::judge(entry(), &self.path) }
     }
 
     /// Returns its objective.
-    pub(crate) fn objective(&self) -> Result<(About, Functions<abi::MeasureFn>), PluginError> {
-        let entry = self.entry::<abi::Objective>(OBJECTIVE_SYMBOL).ok_or_else(|| self.lacks(OBJECTIVE_SYMBOL))?;
+    pub(crate) fn objective(&self) -> Result<(PluginInfo, PluginFunctions<abi::MeasureFn>), PluginError> {
+        let entry =
+            self.entry::<abi::ObjectiveDescriptor>(OBJECTIVE_SYMBOL).ok_or_else(|| self.lacks(OBJECTIVE_SYMBOL))?;
         // SAFETY: as above.
         unsafe { descriptor::objective(entry(), &self.path) }
     }

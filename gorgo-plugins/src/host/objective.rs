@@ -3,38 +3,38 @@
 use std::fmt;
 use std::sync::Arc;
 
-use gorgo_routing::model::PluginCount;
-use gorgo_routing::tune::cohort::{Figures, Statistic};
-use gorgo_routing::tune::{Objective, OfRequests, Requests};
+use gorgo_routing::model::PluginCounts;
+use gorgo_routing::tune::cohort::{Statistic, StatisticValues};
+use gorgo_routing::tune::{Objective, RequestColumns, RequestObjective};
 
 use super::clock::monotonic_ns;
 use super::columns::size;
-use super::instance::Instance;
-use super::watch::Watch;
+use super::instance::PluginInstance;
+use super::watch::PluginWatch;
 use crate::abi;
 
 /// A loaded objective, and the watch over it.
-pub(super) struct Measuring {
-    instance: Instance,
+pub(super) struct ObjectiveInstance {
+    instance: PluginInstance,
     measure: abi::MeasureFn,
-    pub(super) watch: Watch,
+    pub(super) watch: PluginWatch,
 }
 
-impl fmt::Debug for Measuring {
+impl fmt::Debug for ObjectiveInstance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Measuring").field("watch", &self.watch).finish_non_exhaustive()
     }
 }
 
-impl Measuring {
-    pub(super) const fn new(instance: Instance, measure: abi::MeasureFn, watch: Watch) -> Self {
+impl ObjectiveInstance {
+    pub(super) const fn new(instance: PluginInstance, measure: abi::MeasureFn, watch: PluginWatch) -> Self {
         Self { instance, measure, watch }
     }
 
     /// Returns the number of these requests, in the plugin's unit; `None`, and a strike, if it has none.
-    fn measured(&self, requests: &Requests) -> Option<f64> {
+    fn measure_requests(&self, requests: &RequestColumns) -> Option<f64> {
         // Without a number there is no verdict: a quarantined objective stops tuning, not routing.
-        if self.watch.is_out() {
+        if self.watch.is_quarantined() {
             return None;
         }
         let began = self.watch.begin();
@@ -44,7 +44,7 @@ impl Measuring {
     }
 
     /// Mean time of `calls` calls on these requests, µs, which are not counted.
-    pub(super) fn micros_per_call(&self, requests: &Requests, calls: u32) -> f64 {
+    pub(super) fn micros_per_call(&self, requests: &RequestColumns, calls: u32) -> f64 {
         let began = monotonic_ns();
         for _ in 0..calls {
             // Only the time matters here.
@@ -55,18 +55,18 @@ impl Measuring {
         spent_us / f64::from(calls.max(1))
     }
 
-    pub(super) fn count(&self) -> PluginCount {
+    pub(super) fn count(&self) -> PluginCounts {
         self.watch.count()
     }
 }
 
-/// The requests as the contract passes them. All columns of [`Requests::of`] have the same length; if others differ, the
+/// The requests as the contract passes them. All columns of [`RequestColumns::of`] have the same length; if others differ, the
 /// shortest counts, so that no plugin reads past the end of a column.
-fn cohort(requests: &Requests) -> abi::Cohort {
+fn cohort(requests: &RequestColumns) -> abi::AbiCohort {
     let columns =
         [&requests.ttft_ms, &requests.e2e_ms, &requests.itl_ms, &requests.prompt_tokens, &requests.completion_tokens];
-    abi::Cohort {
-        struct_size: size::<abi::Cohort>(),
+    abi::AbiCohort {
+        struct_size: size::<abi::AbiCohort>(),
         reserved: 0,
         count: columns.iter().map(|column| column.len()).min().unwrap_or(0),
         ttft_ms: requests.ttft_ms.as_ptr(),
@@ -81,25 +81,25 @@ fn cohort(requests: &Requests) -> abi::Cohort {
 
 /// The objective of a tuner.
 #[derive(Debug)]
-pub(super) struct PluginObjective(pub(super) Arc<Measuring>);
+pub(super) struct PluginObjective(pub(super) Arc<ObjectiveInstance>);
 
 impl Objective for PluginObjective {
     fn statistics(&self) -> &[Statistic] {
         &[]
     }
 
-    fn score(&self, _own: &Figures, _reference: &Figures) -> f64 {
+    fn score(&self, _own: &StatisticValues, _reference: &StatisticValues) -> f64 {
         // The number comes from the requests themselves, see `of_requests`.
         f64::NAN
     }
 
-    fn of_requests(&self) -> Option<&dyn OfRequests> {
+    fn as_request_objective(&self) -> Option<&dyn RequestObjective> {
         Some(self)
     }
 }
 
-impl OfRequests for PluginObjective {
-    fn measure(&self, requests: &Requests) -> Option<f64> {
-        self.0.measured(requests)
+impl RequestObjective for PluginObjective {
+    fn measure(&self, requests: &RequestColumns) -> Option<f64> {
+        self.0.measure_requests(requests)
     }
 }

@@ -12,21 +12,21 @@ use std::time::Duration;
 use super::error::PluginError;
 
 /// Interval between two looks at a running trial.
-const GLANCE: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Looks after which a trial is given up: 10 s.
-const GLANCES: u32 = 2000;
+const MAX_POLLS: u32 = 2000;
 
 /// The program that loads a library for trial: run with these arguments followed by the file's path, it exits with 0 if
 /// the library can be loaded; otherwise it prints the reason on standard error.
 #[derive(Debug, Clone)]
-pub struct Trial {
+pub struct TrialLoader {
     /// The program.
     pub program: PathBuf,
     /// Arguments before the path.
     pub arguments: Vec<OsString>,
 }
 
-impl Trial {
+impl TrialLoader {
     /// Loads `path` in a separate process.
     pub(super) fn run(&self, path: &Path) -> Result<(), PluginError> {
         let failed = |what: String| PluginError::Trial { path: path.to_owned(), what };
@@ -38,7 +38,9 @@ impl Trial {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(|cause| failed(format!("could not be started ({cause})")))?;
-        let Some(status) = ended(&mut child).map_err(|cause| failed(format!("could not be watched ({cause})")))? else {
+        let Some(status) =
+            wait_or_kill(&mut child).map_err(|cause| failed(format!("could not be watched ({cause})")))?
+        else {
             return Err(failed("took more than 10 s".to_owned()));
         };
         if status.success() {
@@ -50,17 +52,17 @@ impl Trial {
             let _ = stderr.by_ref().take(4096).read_to_end(&mut said);
         }
         let said = String::from_utf8_lossy(&said);
-        Err(failed(how(status, said.trim())))
+        Err(failed(exit_reason(status, said.trim())))
     }
 }
 
 /// Waits for the end of the trial; `None`: it had to be killed.
-fn ended(child: &mut Child) -> std::io::Result<Option<ExitStatus>> {
-    for _ in 0..GLANCES {
+fn wait_or_kill(child: &mut Child) -> std::io::Result<Option<ExitStatus>> {
+    for _ in 0..MAX_POLLS {
         if let Some(status) = child.try_wait()? {
             return Ok(Some(status));
         }
-        thread::sleep(GLANCE);
+        thread::sleep(POLL_INTERVAL);
     }
     // The standard library has no wait with a time limit, hence the loop above.
     child.kill()?;
@@ -68,7 +70,7 @@ fn ended(child: &mut Child) -> std::io::Result<Option<ExitStatus>> {
     Ok(None)
 }
 
-fn how(status: ExitStatus, said: &str) -> String {
+fn exit_reason(status: ExitStatus, said: &str) -> String {
     let said = if said.is_empty() { String::new() } else { format!(": {said}") };
     match status.signal() {
         Some(libc::SIGABRT) => format!("aborted{said}"),

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use gorgo_routing::model::PluginCount;
+use gorgo_routing::model::PluginCounts;
 use parking_lot::Mutex;
 
 use super::clock::{monotonic_ns, thread_ns};
@@ -20,9 +20,9 @@ const WITHIN: u64 = 100;
 
 /// Messages for operators, which the router fetches now and then.
 #[derive(Debug, Default)]
-pub(super) struct News(Mutex<Vec<String>>);
+pub(super) struct OperatorMessages(Mutex<Vec<String>>);
 
-impl News {
+impl OperatorMessages {
     pub(super) fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.0.lock())
     }
@@ -30,7 +30,7 @@ impl News {
 
 /// Consequences of bad behaviour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Conduct {
+pub enum QuarantineMode {
     /// A plugin that fails or is slow too often is quarantined.
     Enforced,
     /// Such a plugin is only reported: in a simulation the same seed must give the same result on every machine.
@@ -39,33 +39,33 @@ pub enum Conduct {
 
 /// The watch over one instance.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct PluginWatch {
     plugin: Arc<str>,
     budget_ns: u64,
-    conduct: Conduct,
-    news: Arc<News>,
+    conduct: QuarantineMode,
+    news: Arc<OperatorMessages>,
     calls: AtomicU64,
     failures: AtomicU64,
     over_budget: AtomicU64,
     total_ns: AtomicU64,
     /// Number of the call from which on the thread's clock is no longer read.
     measured_until: AtomicU64,
-    told: AtomicBool,
-    out: AtomicBool,
+    reported: AtomicBool,
+    quarantined: AtomicBool,
     /// Numbers of the calls of the last strikes, oldest first.
     strikes: Mutex<Vec<u64>>,
 }
 
 /// A call that has begun.
 #[derive(Debug)]
-pub(super) struct Began {
+pub(super) struct StartedCall {
     call: u64,
     wall_ns: u64,
     thread_ns: Option<u64>,
 }
 
-impl Watch {
-    pub(super) fn new(plugin: Arc<str>, budget_us: f64, conduct: Conduct, news: Arc<News>) -> Self {
+impl PluginWatch {
+    pub(super) fn new(plugin: Arc<str>, budget_us: f64, conduct: QuarantineMode, news: Arc<OperatorMessages>) -> Self {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a checked option, 1 to 1e6")]
         let budget_ns = (budget_us * 1e3) as u64;
         Self {
@@ -78,27 +78,27 @@ impl Watch {
             over_budget: AtomicU64::new(0),
             total_ns: AtomicU64::new(0),
             measured_until: AtomicU64::new(0),
-            told: AtomicBool::new(false),
-            out: AtomicBool::new(false),
+            reported: AtomicBool::new(false),
+            quarantined: AtomicBool::new(false),
             strikes: Mutex::new(Vec::with_capacity(STRIKES)),
         }
     }
 
     /// Returns whether the plugin is quarantined.
-    pub(super) fn is_out(&self) -> bool {
-        self.out.load(Ordering::Relaxed)
+    pub(super) fn is_quarantined(&self) -> bool {
+        self.quarantined.load(Ordering::Relaxed)
     }
 
-    pub(super) fn begin(&self) -> Began {
+    pub(super) fn begin(&self) -> StartedCall {
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
         // Relaxed is enough: no other memory depends on the counters, and a call more or less that is timed by the
         // expensive clock does no harm.
         let thread_ns = (call < self.measured_until.load(Ordering::Relaxed)).then(thread_ns);
-        Began { call, wall_ns: monotonic_ns(), thread_ns }
+        StartedCall { call, wall_ns: monotonic_ns(), thread_ns }
     }
 
     /// Ends a call; `failure` says why its answer is unusable.
-    pub(super) fn end(&self, began: &Began, failure: Option<&Failure>) {
+    pub(super) fn end(&self, began: &StartedCall, failure: Option<&CallFailure>) {
         let wall_ns = monotonic_ns().saturating_sub(began.wall_ns);
         self.total_ns.fetch_add(wall_ns, Ordering::Relaxed);
         if wall_ns > self.budget_ns {
@@ -119,7 +119,7 @@ impl Watch {
             self.failures.fetch_add(1, Ordering::Relaxed);
             // After a panic the state of the instance is undefined: one is enough.
             if failure.fatal {
-                self.take_out(&failure.text);
+                self.quarantine(&failure.text);
             } else {
                 self.strike(began.call, || failure.text.clone());
             }
@@ -136,39 +136,39 @@ impl Watch {
         // Released before the message is made and written, which takes another lock.
         drop(strikes);
         if full {
-            self.take_out(&format!("{STRIKES} of {WITHIN} calls failed or were too slow; the last: {}", why()));
+            self.quarantine(&format!("{STRIKES} of {WITHIN} calls failed or were too slow; the last: {}", why()));
         }
     }
 
-    fn take_out(&self, why: &str) {
-        let taken = self.conduct == Conduct::Enforced;
+    fn quarantine(&self, why: &str) {
+        let taken = self.conduct == QuarantineMode::Enforced;
         if taken {
-            self.out.store(true, Ordering::Relaxed);
+            self.quarantined.store(true, Ordering::Relaxed);
         }
         // Once: calls that are still running on other threads may come here, too.
-        if !self.told.swap(true, Ordering::Relaxed) {
+        if !self.reported.swap(true, Ordering::Relaxed) {
             let what = if taken { "is quarantined" } else { "would be quarantined" };
             self.news.0.lock().push(format!("plugin {} {what}: {why}", self.plugin));
         }
     }
 
-    pub(super) fn count(&self) -> PluginCount {
+    pub(super) fn count(&self) -> PluginCounts {
         #[expect(clippy::cast_precision_loss, reason = "a sum of nanoseconds stays below 2^53 for a hundred days")]
         let seconds = self.total_ns.load(Ordering::Relaxed) as f64 / 1e9;
-        PluginCount {
+        PluginCounts {
             plugin: Arc::clone(&self.plugin),
             calls: self.calls.load(Ordering::Relaxed),
             failures: self.failures.load(Ordering::Relaxed),
             over_budget: self.over_budget.load(Ordering::Relaxed),
             seconds,
-            quarantined: self.is_out(),
+            quarantined: self.is_quarantined(),
         }
     }
 }
 
 /// Reason why an answer is unusable.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Failure {
+pub(crate) struct CallFailure {
     pub(crate) text: String,
     /// True if the instance must not be called again.
     pub(crate) fatal: bool,
@@ -178,36 +178,36 @@ pub(crate) struct Failure {
 mod tests {
     use super::*;
 
-    fn watch(conduct: Conduct, budget_us: f64) -> Watch {
-        Watch::new(Arc::from("test"), budget_us, conduct, Arc::default())
+    fn watch(conduct: QuarantineMode, budget_us: f64) -> PluginWatch {
+        PluginWatch::new(Arc::from("test"), budget_us, conduct, Arc::default())
     }
 
-    fn failure(fatal: bool) -> Failure {
-        Failure { text: "row 0 is NaN".to_owned(), fatal }
+    fn failure(fatal: bool) -> CallFailure {
+        CallFailure { text: "row 0 is NaN".to_owned(), fatal }
     }
 
-    fn calls(watch: &Watch, count: usize, failure: Option<&Failure>) {
+    fn calls(watch: &PluginWatch, count: usize, failure: Option<&CallFailure>) {
         (0..count).for_each(|_| watch.end(&watch.begin(), failure));
     }
 
     #[test]
     fn five_failures_in_a_hundred_calls_are_enough_and_spread_wider_they_are_not() {
-        let patient = watch(Conduct::Enforced, 1e6);
+        let patient = watch(QuarantineMode::Enforced, 1e6);
         for _ in 0..50 {
             calls(&patient, 1, Some(&failure(false)));
             calls(&patient, 24, None);
         }
-        assert!(!patient.is_out());
+        assert!(!patient.is_quarantined());
         assert_eq!(patient.count().failures, 50);
 
-        let strict = watch(Conduct::Enforced, 1e6);
+        let strict = watch(QuarantineMode::Enforced, 1e6);
         for _ in 0..4 {
             calls(&strict, 1, Some(&failure(false)));
             calls(&strict, 23, None);
         }
-        assert!(!strict.is_out());
+        assert!(!strict.is_quarantined());
         calls(&strict, 1, Some(&failure(false)));
-        assert!(strict.is_out());
+        assert!(strict.is_quarantined());
         let news = ["plugin test is quarantined: 5 of 100 calls failed or were too slow; the last: row 0 is NaN"];
         assert_eq!(strict.news.take(), news);
         calls(&strict, 10, Some(&failure(false)));
@@ -216,23 +216,23 @@ mod tests {
 
     #[test]
     fn one_panic_is_enough() {
-        let strict = watch(Conduct::Enforced, 1e6);
+        let strict = watch(QuarantineMode::Enforced, 1e6);
         calls(&strict, 1, Some(&failure(true)));
-        assert!(strict.is_out());
+        assert!(strict.is_quarantined());
     }
 
     #[test]
     fn a_simulation_only_reports() {
-        let reporting = watch(Conduct::Reported, 1e6);
+        let reporting = watch(QuarantineMode::Reported, 1e6);
         calls(&reporting, 9, Some(&failure(true)));
-        assert!(!reporting.is_out());
+        assert!(!reporting.is_quarantined());
         assert_eq!(reporting.news.take(), ["plugin test would be quarantined: row 0 is NaN"]);
     }
 
     #[test]
     fn slow_calls_are_measured_by_the_threads_clock_and_count() {
-        let strict = watch(Conduct::Enforced, 50.0);
-        let spin = |watch: &Watch| {
+        let strict = watch(QuarantineMode::Enforced, 50.0);
+        let spin = |watch: &PluginWatch| {
             let began = watch.begin();
             let from = thread_ns();
             while thread_ns() - from < 100_000 {}
@@ -241,15 +241,15 @@ mod tests {
         spin(&strict);
         assert_eq!(strict.count().over_budget, 0, "the first only starts the measuring");
         (0..4).for_each(|_| spin(&strict));
-        assert!(!strict.is_out());
+        assert!(!strict.is_quarantined());
         spin(&strict);
-        assert!(strict.is_out());
+        assert!(strict.is_quarantined());
         assert_eq!(strict.count().over_budget, 5);
     }
 
     #[test]
     fn who_waits_without_computing_is_not_slow() {
-        let strict = watch(Conduct::Enforced, 50.0);
+        let strict = watch(QuarantineMode::Enforced, 50.0);
         for _ in 0..20 {
             let began = strict.begin();
             let from = monotonic_ns();

@@ -11,20 +11,20 @@ use std::path::PathBuf;
 
 use comfy_table::{CellAlignment, Table, presets};
 use gorgo_lab::calibrate::{
-    Calibration, Constant, Fitted, HoldOut, Measurements, Observation, Quality, RunQuality, TableError, calibrate,
-    decisions, measured,
+    Calibration, FitQuality, FittedConstant, FittedModel, HoldOut, MeasuredRequest, Measurements, RunFitQuality,
+    TableError, calibrate, decisions, measured,
 };
-use gorgo_lab::sim::Profile;
-use gorgo_routing::model::At;
+use gorgo_lab::sim::EngineProfile;
+use gorgo_routing::model::UnixMicros;
 use gorgo_store::{StoreError, StoredRequest};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use self::ask::AskArgs;
+use self::ask::MeasureArgs;
 use super::trace::stored_requests;
-use crate::cmd::Command;
+use crate::cmd::CliCommand;
 use crate::engine_settings;
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 use crate::report::json::number;
 use crate::report::number::{count, millis};
 use crate::runtime::clock;
@@ -32,7 +32,7 @@ use crate::runtime::clock;
 /// Arguments of `gorgo calibrate`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(group(clap::ArgGroup::new("source").required(true).args(["from_db", "decisions", "measured", "engine"])))]
-pub(crate) struct Calibrate {
+pub(crate) struct CalibrateArgs {
     /// History database of a router
     #[arg(long, value_name = "FILE")]
     from_db: Option<PathBuf>,
@@ -44,7 +44,7 @@ pub(crate) struct Calibrate {
     #[arg(long, value_name = "FILE")]
     measured: Option<PathBuf>,
     #[command(flatten)]
-    ask: AskArgs,
+    ask: MeasureArgs,
     /// Replicas that shared the load of --measured
     #[arg(long, value_name = "N", default_value_t = 3)]
     replicas: u32,
@@ -91,20 +91,20 @@ enum CalibrateError {
 }
 
 impl CalibrateError {
-    const fn exit(&self) -> Exit {
+    const fn exit(&self) -> CommandExit {
         match self {
-            Self::Store(_) => Exit::Store,
-            Self::Asked(_) => Exit::No,
-            _ => Exit::Usage,
+            Self::Store(_) => CommandExit::Store,
+            Self::Asked(_) => CommandExit::Negative,
+            _ => CommandExit::Usage,
         }
     }
 }
 
-impl Command for Calibrate {
+impl CliCommand for CalibrateArgs {
     const NAME: &'static str = "calibrate";
     const ABOUT: &'static str = "Fit an engine's constants to measured requests, and report the error of the fit";
 
-    fn run(self) -> Exit {
+    fn run(self) -> CommandExit {
         match self.calibrated() {
             Ok((text, exit)) => {
                 // A closed pipe is ignored: the exit code still has the answer.
@@ -119,17 +119,17 @@ impl Command for Calibrate {
     }
 }
 
-impl Calibrate {
+impl CalibrateArgs {
     /// Text to print, and the exit code.
-    fn calibrated(&self) -> Result<(String, Exit), CalibrateError> {
-        let profile = Profile::find(&self.profile).ok_or_else(|| CalibrateError::Profile {
+    fn calibrated(&self) -> Result<(String, CommandExit), CalibrateError> {
+        let profile = EngineProfile::find(&self.profile).ok_or_else(|| CalibrateError::Profile {
             name: self.profile.clone(),
-            known: Profile::names().collect::<Vec<_>>().join(", "),
+            known: EngineProfile::names().collect::<Vec<_>>().join(", "),
         })?;
         // Measuring an engine needs no file, and answers with its own table.
         if let Some(url) = &self.ask.engine {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            let asking = self.ask.asked(url, clock(), (profile, self.seed, self.json));
+            let asking = self.ask.measure(url, clock(), (profile, self.seed, self.json));
             return runtime.map_err(CalibrateError::Runtime)?.block_on(asking).map_err(CalibrateError::Asked);
         }
         let measurements = self.measurements()?;
@@ -147,7 +147,11 @@ impl Calibrate {
         };
         let found = calibrate(&measurements, &hold_out, self.seed);
         // One fitted model of the two is already a result.
-        let exit = if found.first_token.is_some() || found.between_tokens.is_some() { Exit::Done } else { Exit::No };
+        let exit = if found.first_token.is_some() || found.between_tokens.is_some() {
+            CommandExit::Done
+        } else {
+            CommandExit::Negative
+        };
         let text = if self.json {
             format!("{:#}\n", document(&measurements, &found, profile))
         } else {
@@ -167,8 +171,8 @@ impl Calibrate {
         } else if let Some(path) = &self.measured {
             table(path, measured(&read(path)?, self.replicas))
         } else if let Some(path) = &self.from_db {
-            let micros = |time: Timestamp| At(u64::try_from(time.as_microsecond()).unwrap_or(0));
-            let span = (self.from.map_or(At(0), micros), self.to.map_or(At(u64::MAX), micros));
+            let micros = |time: Timestamp| UnixMicros(u64::try_from(time.as_microsecond()).unwrap_or(0));
+            let span = (self.from.map_or(UnixMicros(0), micros), self.to.map_or(UnixMicros(u64::MAX), micros));
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let requests = runtime.map_err(CalibrateError::Runtime)?.block_on(stored_requests(path, span))?;
             Ok(of_history(&requests))
@@ -217,7 +221,7 @@ fn of_history(requests: &[StoredRequest]) -> Measurements {
         let told = request.cached_tokens.map(|cached| (prompt_tokens - f64::from(cached)).max(0.0));
         // Times relative to the first request keep microseconds exact in floating point.
         let since_us = i64::try_from(request.received.0.saturating_sub(start_us)).unwrap_or(i64::MAX);
-        let observation = Observation {
+        let observation = MeasuredRequest {
             run: place(&mut found.runs, format!("run {}", request.run)),
             replica: Some(place(&mut found.replicas, replica.to_string())),
             sent_ms: millis(since_us),
@@ -236,7 +240,7 @@ fn of_history(requests: &[StoredRequest]) -> Measurements {
 }
 
 /// Value of a profile to compare a fitted constant with.
-fn of_profile(profile: &Profile, constant: &str) -> Option<f64> {
+fn of_profile(profile: &EngineProfile, constant: &str) -> Option<f64> {
     match constant {
         "prefill" | "prefilled-tokens" => Some(profile.prefill_token_ms),
         "prefills" => Some(profile.prefill_batch_ms),
@@ -274,7 +278,7 @@ fn optional(value: Option<f64>) -> String {
 }
 
 /// The result as text for people.
-fn text(measurements: &Measurements, found: &Calibration, profile: &Profile) -> String {
+fn text(measurements: &Measurements, found: &Calibration, profile: &EngineProfile) -> String {
     let mut out = format!(
         "{} requests of {} runs, {} left out; held out: {}\n",
         count(measurements.observations.len()),
@@ -307,9 +311,9 @@ fn text(measurements: &Measurements, found: &Calibration, profile: &Profile) -> 
     out + &format!("{slopes}\n") + &engine_settings::text(profile)
 }
 
-fn model(fitted: &Fitted, knows_cache: bool, profile: &Profile) -> String {
+fn model(fitted: &FittedModel, knows_cache: bool, profile: &EngineProfile) -> String {
     let mut constants = table(&["constant", "ms", "95 % from", "to", &profile.name]);
-    for Constant { name, per, value, low, high } in &fitted.constants {
+    for FittedConstant { name, per, value, low, high } in &fitted.constants {
         let name = if per.is_empty() { name.clone() } else { format!("{name}, per {per}") };
         let known = of_profile(profile, name.split(',').next().unwrap_or_default());
         // Without the cache a "token" is any prompt token, while the profile's is an uncached one: not comparable.
@@ -337,11 +341,11 @@ fn model(fitted: &Fitted, knows_cache: bool, profile: &Profile) -> String {
 }
 
 /// Each set of rows with its name; below the fitted and the held-out rows, each run separately if there are several.
-fn qualities(fitted: &Fitted) -> Vec<(String, Quality)> {
+fn qualities(fitted: &FittedModel) -> Vec<(String, FitQuality)> {
     let long = || "  of 100 tokens and more".to_owned();
     // With a single run its line would repeat the one above.
     let several = fitted.runs.len() > 1;
-    let runs = |of: fn(&RunQuality) -> Quality| {
+    let runs = |of: fn(&RunFitQuality) -> FitQuality| {
         let each = fitted.runs.iter().map(move |run| (format!("  {}", run.run), of(run)));
         each.filter(move |(_, quality)| several && quality.rows > 0)
     };
@@ -354,8 +358,8 @@ fn qualities(fitted: &Fitted) -> Vec<(String, Quality)> {
 }
 
 /// The result as JSON. All keys are always present; unknown values are null.
-fn document(measurements: &Measurements, found: &Calibration, profile: &Profile) -> Value {
-    let quality = |quality: &Quality| {
+fn document(measurements: &Measurements, found: &Calibration, profile: &EngineProfile) -> Value {
+    let quality = |quality: &FitQuality| {
         json!({
             "rows": quality.rows, "median_log_error": number(quality.median_log_error),
             "mean_log_error": number(quality.mean_log_error), "r_squared": number(quality.r_squared),
@@ -365,8 +369,8 @@ fn document(measurements: &Measurements, found: &Calibration, profile: &Profile)
             "measured_p95_ms": number(quality.measured_p95_ms), "predicted_p95_ms": number(quality.predicted_p95_ms),
         })
     };
-    let run = |one: &RunQuality| json!({ "run": one.run, "fitted": quality(&one.fitted), "held_out": quality(&one.held_out) });
-    let model = |fitted: &Fitted| {
+    let run = |one: &RunFitQuality| json!({ "run": one.run, "fitted": quality(&one.fitted), "held_out": quality(&one.held_out) });
+    let model = |fitted: &FittedModel| {
         let constants = fitted.constants.iter().map(|constant| {
             let known = of_profile(profile, &constant.name).filter(|_| found.knows_cache || constant.per != "token");
             json!({
@@ -410,10 +414,10 @@ mod tests {
 
     use super::*;
 
-    fn parsed(line: &[&str]) -> Result<Calibrate, clap::Error> {
-        let command = Calibrate::augment_args(clap::Command::new("calibrate"));
+    fn parsed(line: &[&str]) -> Result<CalibrateArgs, clap::Error> {
+        let command = CalibrateArgs::augment_args(clap::Command::new("calibrate"));
         let matches = command.try_get_matches_from(std::iter::once(&"calibrate").chain(line))?;
-        Calibrate::from_arg_matches(&matches)
+        CalibrateArgs::from_arg_matches(&matches)
     }
 
     /// Decisions of two replicas and two policies, times made of 90 or 200 ms + 0.05 ms per uncached token.
@@ -443,7 +447,7 @@ mod tests {
         std::fs::write(&path, decisions_file()).unwrap();
         let path = path.to_string_lossy().into_owned();
         let (text, exit) = parsed(&["--decisions", &path]).unwrap().calibrated().unwrap();
-        assert_eq!(exit, Exit::Done);
+        assert_eq!(exit, CommandExit::Done);
         insta::assert_snapshot!(text);
         let (text, _) = parsed(&["--decisions", &path, "--json"]).unwrap().calibrated().unwrap();
         let document: Value = serde_json::from_str(&text).unwrap();
@@ -468,6 +472,6 @@ mod tests {
         assert!(parsed(&[]).is_err());
         assert!(parsed(&["--decisions", "a", "--measured", "b"]).is_err());
         let missing = parsed(&["--from-db", "no-such.db"]).unwrap().calibrated().unwrap_err();
-        assert_eq!(missing.exit(), Exit::Store);
+        assert_eq!(missing.exit(), CommandExit::Store);
     }
 }

@@ -5,15 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
-use gorgo_lab::sim::Profile;
+use gorgo_lab::sim::EngineProfile;
 use gorgo_routing::model::Clock;
-use gorgo_simulated::{Dialect, Fault, Faulty, Settings, SettingsError, StartError, start};
+use gorgo_simulated::{
+    EngineDialect, EngineFault, EngineStartError, FaultInjection, SettingsError, SimulatedSettings, start,
+};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::cmd::Command;
-use crate::exit::Exit;
+use crate::cmd::CliCommand;
+use crate::exit::CommandExit;
 use crate::runtime::{block_on, clock};
 
 /// Time that running answers have after the signal to stop.
@@ -21,12 +23,12 @@ const DRAIN: Duration = Duration::from_secs(10);
 
 /// Arguments of `gorgo engine`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Engine {
+pub(crate) struct EngineArgs {
     /// Address and port to listen on; port 0 picks a free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9001")]
     listen: String,
     /// GPU and model whose times to imitate
-    #[arg(long, default_value = "l40s-qwen3.5-35b", value_parser = PossibleValuesParser::new(Profile::names()))]
+    #[arg(long, default_value = "l40s-qwen3.5-35b", value_parser = PossibleValuesParser::new(EngineProfile::names()))]
     profile: String,
     /// Divide all times of the engine, but not the network's, by this
     #[arg(long, default_value_t = 1.0)]
@@ -35,7 +37,7 @@ pub(crate) struct Engine {
     #[arg(long, value_name = "MS", default_value_t = 0.0)]
     rtt_ms: f64,
     /// Engine whose headers, errors and metrics to imitate
-    #[arg(long, default_value = "sglang", value_parser = PossibleValuesParser::new(Dialect::ALL.map(Dialect::name)))]
+    #[arg(long, default_value = "sglang", value_parser = PossibleValuesParser::new(EngineDialect::ALL.map(EngineDialect::name)))]
     dialect: String,
     /// Model to serve (repeatable)
     #[arg(long, value_name = "NAME", default_value = "sim")]
@@ -72,16 +74,16 @@ struct FaultArgs {
 }
 
 impl FaultArgs {
-    fn faulty(&self) -> Option<Faulty> {
+    fn faulty(&self) -> Option<FaultInjection> {
         // clap allows at most one of these flags, so their order does not matter.
         let fault = self
             .fail_status
-            .map(Fault::Status)
-            .or(self.hang.then_some(Fault::Hang))
-            .or(self.die_after_tokens.map(Fault::DieAfter))
-            .or(self.stall_after_tokens.map(Fault::StallAfter))
-            .or(self.error_after_tokens.map(Fault::ErrorAfter));
-        fault.map(|fault| Faulty { fault, every: self.fault_every })
+            .map(EngineFault::Status)
+            .or(self.hang.then_some(EngineFault::Hang))
+            .or(self.die_after_tokens.map(EngineFault::DieAfter))
+            .or(self.stall_after_tokens.map(EngineFault::StallAfter))
+            .or(self.error_after_tokens.map(EngineFault::ErrorAfter));
+        fault.map(|fault| FaultInjection { fault, every_nth: self.fault_every })
     }
 }
 
@@ -95,47 +97,49 @@ enum EngineCommandError {
     #[error(transparent)]
     Settings(#[from] SettingsError),
     #[error(transparent)]
-    Start(#[from] StartError),
+    Start(#[from] EngineStartError),
 }
 
 impl EngineCommandError {
-    const fn exit(&self) -> Exit {
+    const fn exit(&self) -> CommandExit {
         match self {
-            Self::Listen { .. } | Self::Signals(_) | Self::Start(StartError::Listener(_)) => Exit::Unavailable,
-            Self::Settings(_) | Self::Start(_) => Exit::Usage,
+            Self::Listen { .. } | Self::Signals(_) | Self::Start(EngineStartError::Listener(_)) => {
+                CommandExit::Unavailable
+            }
+            Self::Settings(_) | Self::Start(_) => CommandExit::Usage,
         }
     }
 }
 
-impl Engine {
-    fn settings(&self) -> Result<Settings, SettingsError> {
-        let dialect = Dialect::ALL.into_iter().find(|dialect| dialect.name() == self.dialect).unwrap_or_default();
-        Ok(Settings {
+impl EngineArgs {
+    fn settings(&self) -> Result<SimulatedSettings, SettingsError> {
+        let dialect = EngineDialect::ALL.into_iter().find(|dialect| dialect.name() == self.dialect).unwrap_or_default();
+        Ok(SimulatedSettings {
             speed: self.speed,
             rtt_ms: self.rtt_ms,
             dialect,
             models: self.model.clone(),
             seed: self.seed,
-            faulty: self.faults.faulty(),
+            fault_injection: self.faults.faulty(),
             // Everything without a flag is as in a simulated replica of a configuration.
-            ..Settings::new(&self.profile)?
+            ..SimulatedSettings::new(&self.profile)?
         })
     }
 }
 
-impl Command for Engine {
+impl CliCommand for EngineArgs {
     const NAME: &'static str = "engine";
     const ABOUT: &'static str = "Run one simulated engine alone, as a mock for tests and benchmarks";
 
-    fn run(self) -> Exit {
+    fn run(self) -> CommandExit {
         block_on(run(self, clock()))
     }
 }
 
 /// Runs the engine until SIGINT or SIGTERM; then accepts nothing more and lets running answers finish.
-async fn run(args: Engine, clock: Arc<dyn Clock>) -> Exit {
+async fn run(args: EngineArgs, clock: Arc<dyn Clock>) -> CommandExit {
     match serve(&args, clock).await {
-        Ok(()) => Exit::Done,
+        Ok(()) => CommandExit::Done,
         Err(error) => {
             anstream::eprintln!("gorgo engine: {error}");
             error.exit()
@@ -143,7 +147,7 @@ async fn run(args: Engine, clock: Arc<dyn Clock>) -> Exit {
     }
 }
 
-async fn serve(args: &Engine, clock: Arc<dyn Clock>) -> Result<(), EngineCommandError> {
+async fn serve(args: &EngineArgs, clock: Arc<dyn Clock>) -> Result<(), EngineCommandError> {
     // First of all: a test that reads the address and signals at once must not kill the process before its handler is
     // in place.
     let stop = stop_signal().map_err(EngineCommandError::Signals)?;
@@ -194,24 +198,24 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Parser)]
-    struct Cli {
+    struct EngineCli {
         #[command(flatten)]
-        args: Engine,
+        args: EngineArgs,
     }
 
-    fn parse(line: &str) -> Result<Engine, clap::Error> {
-        Cli::try_parse_from(std::iter::once("engine").chain(line.split_whitespace())).map(|cli| cli.args)
+    fn parse(line: &str) -> Result<EngineArgs, clap::Error> {
+        EngineCli::try_parse_from(std::iter::once("engine").chain(line.split_whitespace())).map(|cli| cli.args)
     }
 
     #[test]
     fn flags_become_settings() {
         let line = "--dialect vllm --model a --model b --speed 10 --rtt-ms 37 --die-after-tokens 5 --fault-every 3";
         let settings = parse(line).unwrap().settings().unwrap();
-        assert_eq!((settings.dialect, settings.models), (Dialect::Vllm, vec!["a".to_owned(), "b".to_owned()]));
-        assert_eq!(settings.faulty, Some(Faulty { fault: Fault::DieAfter(5), every: 3 }));
+        assert_eq!((settings.dialect, settings.models), (EngineDialect::Vllm, vec!["a".to_owned(), "b".to_owned()]));
+        assert_eq!(settings.fault_injection, Some(FaultInjection { fault: EngineFault::DieAfter(5), every_nth: 3 }));
         assert!((settings.speed - 10.0).abs() < 1e-9 && (settings.rtt_ms - 37.0).abs() < 1e-9);
         let plain = parse("").unwrap().settings().unwrap();
-        assert_eq!((plain.faulty, plain.models), (None, vec!["sim".to_owned()]));
+        assert_eq!((plain.fault_injection, plain.models), (None, vec!["sim".to_owned()]));
     }
 
     #[test]
@@ -225,10 +229,10 @@ mod tests {
 
     #[tokio::test]
     async fn what_cannot_start_has_its_exit_code() {
-        struct Still;
-        impl Clock for Still {
-            fn now(&self) -> gorgo_routing::model::At {
-                gorgo_routing::model::At(0)
+        struct StoppedClock;
+        impl Clock for StoppedClock {
+            fn now(&self) -> gorgo_routing::model::UnixMicros {
+                gorgo_routing::model::UnixMicros(0)
             }
         }
         let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -237,7 +241,7 @@ mod tests {
             ("--listen 127.0.0.1:0 --speed 0".to_owned(), 2),
             ("--listen 127.0.0.1:0 --rtt-ms=-1".to_owned(), 2),
         ] {
-            let error = serve(&parse(&line).unwrap(), Arc::new(Still)).await.unwrap_err();
+            let error = serve(&parse(&line).unwrap(), Arc::new(StoppedClock)).await.unwrap_err();
             assert_eq!(error.exit().code(), code, "{error}");
         }
     }

@@ -6,18 +6,18 @@ use std::io::{ErrorKind, Write};
 use std::path::Path;
 
 use gorgo_core::run::load;
-use gorgo_routing::config::{Config, Look, Setting, effective, render, schema, summary};
-use gorgo_routing::model::{Faults, KindDoc};
+use gorgo_routing::config::{Config, ConfigOverride, ReportStyle, effective, render, schema, summary};
+use gorgo_routing::model::{ConfigFaults, KindDoc};
 
 use crate::args::{ConfigArgs, environment, look, policy_setting};
-use crate::cmd::Command;
+use crate::cmd::CliCommand;
 use crate::engine_settings::notes;
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 use crate::plugins::registry;
 
 /// Arguments of `gorgo check`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Check {
+pub(crate) struct CheckArgs {
     #[command(flatten)]
     config: ConfigArgs,
     /// Check as if this policy were the default, as `serve --policy` would run it
@@ -36,19 +36,19 @@ pub(crate) struct Check {
 
 /// Result of a check.
 #[derive(Debug, PartialEq)]
-struct Verdict {
-    exit: Exit,
+struct CheckResult {
+    exit: CommandExit,
     /// Text for standard output.
     out: String,
     /// Text for standard error.
     report: String,
 }
 
-impl Command for Check {
+impl CliCommand for CheckArgs {
     const NAME: &'static str = "check";
     const ABOUT: &'static str = "Check a configuration and report all that is wrong with it";
 
-    fn run(self) -> Exit {
+    fn run(self) -> CommandExit {
         let verdict = self.verdict(&environment(), look());
         // A closed pipe is ignored: the exit code still has the answer.
         let _ = anstream::stderr().write_all(verdict.report.as_bytes());
@@ -57,16 +57,20 @@ impl Command for Check {
     }
 }
 
-impl Check {
-    fn verdict(&self, environment: &[(OsString, OsString)], look: Look) -> Verdict {
+impl CheckArgs {
+    fn verdict(&self, environment: &[(OsString, OsString)], look: ReportStyle) -> CheckResult {
         let registry = registry(&self.config.config);
         // The schema depends on this program alone; it must be available without a valid configuration.
         if self.schema {
-            let kinds: Vec<KindDoc> = registry.rows().collect();
-            return Verdict { exit: Exit::Done, out: format!("{:#}\n", schema(&kinds)), report: String::new() };
+            let kinds: Vec<KindDoc> = registry.kind_docs().collect();
+            return CheckResult {
+                exit: CommandExit::Done,
+                out: format!("{:#}\n", schema(&kinds)),
+                report: String::new(),
+            };
         }
         let policy = policy_setting(self.policy.as_deref());
-        let settings: Vec<Setting> = self.config.set.iter().cloned().chain(policy).collect();
+        let settings: Vec<ConfigOverride> = self.config.set.iter().cloned().chain(policy).collect();
         let mut loading = load(&self.config.config, environment, &settings, &registry);
         if let Some((config, _)) = &loading.ready {
             // The only check that looks at this machine, so it is not among those of the configuration itself.
@@ -77,7 +81,7 @@ impl Check {
         if !loading.faults.list.is_empty() {
             report.push_str(&format!("{name}: {}\n", summary(&loading.faults)));
         }
-        let refused = loading.faults.any() || (self.deny_warnings && !loading.faults.list.is_empty());
+        let refused = loading.faults.has_faults() || (self.deny_warnings && !loading.faults.list.is_empty());
         let out = match &loading.ready {
             Some((config, policies)) if self.effective && !refused => {
                 let mut text = effective(config, &loading.origins);
@@ -100,13 +104,13 @@ impl Check {
             }
             _ => String::new(),
         };
-        Verdict { exit: if refused { Exit::Configuration } else { Exit::Done }, out, report }
+        CheckResult { exit: if refused { CommandExit::Configuration } else { CommandExit::Done }, out, report }
     }
 }
 
 /// Adds a warning if `serve` could not write its history where the configuration says. Only a warning, because the
 /// configuration may be meant for another machine.
-fn look_at_store(config: &Config, faults: &mut Faults) {
+fn look_at_store(config: &Config, faults: &mut ConfigFaults) {
     let path = config.base.join(&config.store.path);
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // An existing database must be writable itself; for a new one, create a file beside it and remove it again.
@@ -127,7 +131,7 @@ fn look_at_store(config: &Config, faults: &mut Faults) {
             "`serve` cannot write its history in {shown}: {cause}; fix its permissions or choose another folder"
         ),
     };
-    faults.warn("store.path", message);
+    faults.push_warning("store.path", message);
 }
 
 #[cfg(test)]
@@ -137,11 +141,11 @@ mod tests {
 
     const SHIPPED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../policies.toml");
 
-    fn check(flags: &[&str], look: Look) -> Verdict {
-        let command = Check::augment_args(clap::Command::new("check"));
+    fn check(flags: &[&str], look: ReportStyle) -> CheckResult {
+        let command = CheckArgs::augment_args(clap::Command::new("check"));
         let line = ["check", "--config", SHIPPED].iter().chain(flags);
         let matches = command.try_get_matches_from(line).unwrap();
-        let mut verdict = Check::from_arg_matches(&matches).unwrap().verdict(&[], look);
+        let mut verdict = CheckArgs::from_arg_matches(&matches).unwrap().verdict(&[], look);
         verdict.report = verdict.report.replace(SHIPPED, "policies.toml");
         verdict.out = verdict.out.replace(SHIPPED, "policies.toml");
         verdict
@@ -149,60 +153,63 @@ mod tests {
 
     #[test]
     fn the_shipped_file_is_right() {
-        let verdict = check(&["--deny-warnings"], Look::Plain);
+        let verdict = check(&["--deny-warnings"], ReportStyle::Plain);
         let known = gorgo_routing::policy::PRESETS.len() + 1;
         let right = format!("policies.toml: valid; 3 replicas, policy predicted-latency of {known}\n");
         let notes = verdict.out.strip_prefix(&right).unwrap();
-        assert_eq!((verdict.exit, verdict.report.as_str()), (Exit::Done, ""));
+        assert_eq!((verdict.exit, verdict.report.as_str()), (CommandExit::Done, ""));
         insta::assert_snapshot!(notes);
     }
 
     #[test]
     fn faults_and_denied_warnings_end_with_78() {
-        let verdict = check(&["--set", "server.drain_secs=-1", "--effective"], Look::Plain);
-        assert_eq!(verdict.exit, Exit::Configuration);
+        let verdict = check(&["--set", "server.drain_secs=-1", "--effective"], ReportStyle::Plain);
+        assert_eq!(verdict.exit, CommandExit::Configuration);
         assert_eq!(verdict.out, "");
         assert_eq!(verdict.report, "--set server.drain_secs: -1 is below 0\npolicies.toml: 1 fault\n");
 
         let late = ["--set", "scrape.stale_after_ms=2000"];
-        assert_eq!(check(&late, Look::Plain).exit, Exit::Done);
-        assert!(check(&late, Look::Plain).report.ends_with("policies.toml: 1 warning\n"));
-        assert_eq!(check(&[late[0], late[1], "--deny-warnings"], Look::Plain).exit, Exit::Configuration);
+        assert_eq!(check(&late, ReportStyle::Plain).exit, CommandExit::Done);
+        assert!(check(&late, ReportStyle::Plain).report.ends_with("policies.toml: 1 warning\n"));
+        assert_eq!(check(&[late[0], late[1], "--deny-warnings"], ReportStyle::Plain).exit, CommandExit::Configuration);
     }
 
     #[test]
     fn one_policy_is_checked_as_if_it_were_the_default() {
-        let verdict = check(&["--policy", "least-load"], Look::Plain);
+        let verdict = check(&["--policy", "least-load"], ReportStyle::Plain);
         assert!(verdict.out.contains("policy least-load of"), "{verdict:?}");
-        let slip = check(&["--policy", "predictd"], Look::Plain);
-        assert_eq!(slip.exit, Exit::Configuration);
+        let slip = check(&["--policy", "predictd"], ReportStyle::Plain);
+        assert_eq!(slip.exit, CommandExit::Configuration);
         assert!(
             slip.report.starts_with("--policy: unknown policy \"predictd\"; did you mean `predicted-latency`?\n"),
             "{}",
             slip.report
         );
         // Without a similar name each known name is listed once, also that of a preset which the file replaces.
-        let strange = check(&["--policy", "nosuch"], Look::Plain).report;
+        let strange = check(&["--policy", "nosuch"], ReportStyle::Plain).report;
         assert_eq!(strange.matches(" gorgo-tuned,").count(), 1, "{strange}");
     }
 
     #[test]
     fn a_history_that_cannot_be_written_is_a_warning() {
         let absent = ["--set", "store.path=no/such/folder/history.db"];
-        let verdict = check(&absent, Look::Plain);
-        assert_eq!(verdict.exit, Exit::Done);
+        let verdict = check(&absent, ReportStyle::Plain);
+        assert_eq!(verdict.exit, CommandExit::Done);
         let report = &verdict.report;
         assert!(report.starts_with("--set store.path: warning: folder "), "{report}");
         assert!(report.contains("no/such/folder does not exist on this machine; create it"), "{report}");
-        assert_eq!(check(&[absent[0], absent[1], "--deny-warnings"], Look::Plain).exit, Exit::Configuration);
+        assert_eq!(
+            check(&[absent[0], absent[1], "--deny-warnings"], ReportStyle::Plain).exit,
+            CommandExit::Configuration
+        );
         // A folder where the file should be.
-        let folder = check(&["--set", "store.path=migrations"], Look::Plain);
+        let folder = check(&["--set", "store.path=migrations"], ReportStyle::Plain);
         assert!(folder.report.contains("cannot write its history"), "{}", folder.report);
     }
 
     #[test]
     fn effective_names_the_origins() {
-        let out = check(&["--effective", "--set", "log.format=json"], Look::Plain).out;
+        let out = check(&["--effective", "--set", "log.format=json"], ReportStyle::Plain).out;
         let line = out.lines().find(|line| line.starts_with("format = ")).unwrap();
         assert_eq!(line.split_whitespace().collect::<Vec<_>>().join(" "), "format = \"json\" # --set log.format");
     }
@@ -212,7 +219,7 @@ mod tests {
         let committed = concat!(env!("CARGO_MANIFEST_DIR"), "/../gorgo-core/policies.schema.json");
         let committed = std::fs::read_to_string(committed).unwrap();
         assert!(
-            committed == check(&["--schema"], Look::Plain).out,
+            committed == check(&["--schema"], ReportStyle::Plain).out,
             "policies.schema.json is stale: run `.ci/regenerate`"
         );
     }

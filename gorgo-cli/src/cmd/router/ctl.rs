@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use gorgo_routing::config::{EngineUrl, HttpVersion};
-use gorgo_wire::engine::Endpoint;
-use gorgo_wire::engine::client::{Answer, Client};
+use gorgo_wire::engine::HttpEndpoint;
+use gorgo_wire::engine::client::{EngineClient, EngineResponse};
 use hyper::Method;
 use tokio_util::task::TaskTracker;
 
-use crate::cmd::Command;
-use crate::exit::Exit;
+use crate::cmd::CliCommand;
+use crate::exit::CommandExit;
 use crate::runtime::{block_on, clock};
 
 /// Longest wait for the router, separately for connecting and for its answer.
@@ -23,16 +23,16 @@ const MOST_BYTES: usize = 64 << 20;
 
 /// Arguments of `gorgo ctl`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Ctl {
+pub(crate) struct CtlArgs {
     /// The router's `admin.listen`
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9090", global = true)]
     admin: SocketAddr,
     #[command(subcommand)]
-    deed: Deed,
+    deed: CtlAction,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Deed {
+enum CtlAction {
     /// List the replicas: state, drained or not, requests in flight
     Replicas,
     /// Send nothing new to a replica; running requests continue
@@ -58,11 +58,11 @@ enum Deed {
     Tuners,
 }
 
-impl Command for Ctl {
+impl CliCommand for CtlArgs {
     const NAME: &'static str = "ctl";
     const ABOUT: &'static str = "Operate a running router: drain a replica, pin a policy, look at its tuners";
 
-    fn run(self) -> Exit {
+    fn run(self) -> CommandExit {
         let (method, path) = match self.deed.request() {
             Ok(request) => request,
             Err(name) => {
@@ -70,7 +70,7 @@ impl Command for Ctl {
                     "gorgo: `{name}` cannot be the name of a replica or a policy: `/`, `?`, `#`, `%`, spaces and \
                      non-ASCII characters are not allowed"
                 );
-                return Exit::Usage;
+                return CommandExit::Usage;
             }
         };
         block_on(async move {
@@ -80,11 +80,11 @@ impl Command for Ctl {
                     // A closed pipe is ignored: the exit code still has the answer.
                     if answer.status.is_success() {
                         let _ = std::io::stdout().write_all(said.as_bytes());
-                        Exit::Done
+                        CommandExit::Done
                     } else {
                         // The router's own message already says what is wrong and which names are known.
                         let _ = anstream::stderr().write_all(format!("gorgo: {said}").as_bytes());
-                        Exit::No
+                        CommandExit::Negative
                     }
                 }
                 Err(cause) => {
@@ -92,14 +92,14 @@ impl Command for Ctl {
                         "gorgo: no router answers at {}: {cause}; pass its admin.listen with --admin",
                         self.admin
                     );
-                    Exit::Unavailable
+                    CommandExit::Unavailable
                 }
             }
         })
     }
 }
 
-impl Deed {
+impl CtlAction {
     /// Method and path; or the name that fits no path.
     fn request(&self) -> Result<(Method, String), &str> {
         // The name is put into the path without escaping, so characters with a meaning there are refused.
@@ -120,9 +120,9 @@ impl Deed {
 }
 
 /// One request on its own connection.
-async fn ask(admin: SocketAddr, method: &Method, path: &str) -> Result<Answer, Box<dyn std::error::Error>> {
-    let endpoint = Endpoint::new(EngineUrl::of_socket(admin), None, HttpVersion::Http1)?;
-    let (mut client, clock) = (Client::new(endpoint, TaskTracker::new()), clock());
+async fn ask(admin: SocketAddr, method: &Method, path: &str) -> Result<EngineResponse, Box<dyn std::error::Error>> {
+    let endpoint = HttpEndpoint::new(EngineUrl::of_socket(admin), None, HttpVersion::Http1)?;
+    let (mut client, clock) = (EngineClient::new(endpoint, TaskTracker::new()), clock());
     // A POST has an empty body: all that an action needs is in its path.
     Ok(if *method == Method::POST {
         client.post(path, Bytes::new(), MOST_BYTES, LIMIT, &*clock).await?
@@ -137,15 +137,15 @@ mod tests {
 
     #[test]
     fn each_deed_is_one_request() {
-        let drain = Deed::Drain { replica: "us-ashburn".to_owned() };
+        let drain = CtlAction::Drain { replica: "us-ashburn".to_owned() };
         assert_eq!(drain.request(), Ok((Method::POST, "/replicas/us-ashburn/drain".to_owned())));
         assert_eq!(
-            Deed::Pin { policy: "gorgo".to_owned() }.request(),
+            CtlAction::Pin { policy: "gorgo".to_owned() }.request(),
             Ok((Method::POST, "/policy/pin/gorgo".to_owned()))
         );
-        assert_eq!(Deed::Tuners.request(), Ok((Method::GET, "/tuners".to_owned())));
+        assert_eq!(CtlAction::Tuners.request(), Ok((Method::GET, "/tuners".to_owned())));
         for name in ["a/b", "a b", "a?", ""] {
-            let asked = Deed::Resume { replica: name.to_owned() };
+            let asked = CtlAction::Resume { replica: name.to_owned() };
             assert_eq!(asked.request().is_err(), !name.is_empty(), "{name:?}");
         }
     }

@@ -12,12 +12,12 @@ use std::fs;
 use std::io::Write as _;
 
 use gorgo_core::run::{examine_fleet, load};
-use gorgo_wire::engine::examine::Finding;
+use gorgo_wire::engine::examine::EngineFinding;
 
 use self::fleet::FleetArgs;
 use crate::args::{ConfigArgs, environment};
-use crate::cmd::Command;
-use crate::exit::Exit;
+use crate::cmd::CliCommand;
+use crate::exit::CommandExit;
 use crate::plugins::registry;
 use crate::runtime::{block_on, clock};
 
@@ -28,7 +28,7 @@ const SEND_BUFFER: u64 = 1 << 20;
 
 /// Arguments of `gorgo doctor`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Doctor {
+pub(crate) struct DoctorArgs {
     /// Check that the replicas are equally fast, instead of checking this machine
     #[arg(long)]
     fleet: bool,
@@ -36,18 +36,18 @@ pub(crate) struct Doctor {
     asked: FleetArgs,
 }
 
-impl Command for Doctor {
+impl CliCommand for DoctorArgs {
     const NAME: &'static str = "doctor";
     const ABOUT: &'static str =
         "Find what costs requests time: kernel settings, absent engines, or with --fleet uneven replicas";
 
-    fn run(self) -> Exit {
+    fn run(self) -> CommandExit {
         if self.fleet {
             return block_on(async move {
-                let (text, exit) = self.asked.told(clock()).await;
+                let (text, exit) = self.asked.measure(clock()).await;
                 match exit {
                     // Errors of the command itself go to standard error; findings do not.
-                    Exit::Configuration | Exit::Usage => {
+                    CommandExit::Configuration | CommandExit::Usage => {
                         let _ = anstream::stderr().write_all(text.as_bytes());
                     }
                     _ => say(&text),
@@ -55,7 +55,7 @@ impl Command for Doctor {
                 exit
             });
         }
-        say(&told(|path| fs::read_to_string(path).ok()));
+        say(&settings_report(|path| fs::read_to_string(path).ok()));
         let ConfigArgs { config: path, set, .. } = &self.asked.config;
         // Kernel settings can be checked on a machine without a configuration, so this is no error.
         if !path.exists() {
@@ -63,25 +63,25 @@ impl Command for Doctor {
                 "engines  not asked: {} does not exist; pass the configuration with --config\n",
                 path.display()
             ));
-            return Exit::Done;
+            return CommandExit::Done;
         }
         let loading = load(path, &environment(), set, &registry(path));
         let Some((config, _)) = loading.ready else {
             let file = path.display();
             say(&format!("engines  not asked: {file} has faults; run `gorgo check --config {file}`\n"));
-            return Exit::Configuration;
+            return CommandExit::Configuration;
         };
         block_on(async move {
             match examine_fleet(&config, &*clock()).await {
                 Ok(findings) => {
                     say(&engines(&findings));
                     // A missing signal makes policies worse, but only an absent or wrong engine is a failure.
-                    let well = findings.iter().all(|(_, finding)| matches!(finding, Finding::Engine { .. }));
-                    if well { Exit::Done } else { Exit::No }
+                    let well = findings.iter().all(|(_, finding)| matches!(finding, EngineFinding::Engine { .. }));
+                    if well { CommandExit::Done } else { CommandExit::Negative }
                 }
                 Err(cause) => {
                     say(&format!("engines  not asked: {cause}\n"));
-                    Exit::Configuration
+                    CommandExit::Configuration
                 }
             }
         })
@@ -94,17 +94,17 @@ fn say(text: &str) {
 }
 
 /// Lines about the engines.
-fn engines(findings: &[(String, Finding)]) -> String {
+fn engines(findings: &[(String, EngineFinding)]) -> String {
     if findings.is_empty() {
         return "engines  none to ask: all enabled replicas are simulated\n".to_owned();
     }
-    let line = |(name, finding): &(String, Finding)| match finding {
-        Finding::Engine { models, lacks: None } => format!("good     engine {name}: serves {}\n", listed(models)),
-        Finding::Engine { models, lacks: Some(lacks) } => {
+    let line = |(name, finding): &(String, EngineFinding)| match finding {
+        EngineFinding::Engine { models, lacks: None } => format!("good     engine {name}: serves {}\n", listed(models)),
+        EngineFinding::Engine { models, lacks: Some(lacks) } => {
             format!("improve  engine {name}: serves {}\n         {lacks}\n", listed(models))
         }
-        Finding::Other(why) => format!("wrong    engine {name}: {why}\n"),
-        Finding::Silent(why) => format!("down     engine {name}: {why}\n"),
+        EngineFinding::NotAnEngine(why) => format!("wrong    engine {name}: {why}\n"),
+        EngineFinding::Unreachable(why) => format!("down     engine {name}: {why}\n"),
     };
     findings.iter().map(line).collect()
 }
@@ -115,70 +115,72 @@ fn listed(models: &[String]) -> String {
 
 /// Finding about one setting.
 #[derive(Debug, PartialEq, Eq)]
-enum Found {
+enum SettingFinding {
     /// Set as it should be; the value.
     Good(String),
     /// Improvable: the value, and what to do.
-    Better(String, String),
+    Improvable(String, String),
     /// Not readable.
     Unknown,
 }
 
 /// Reads a file as text, if possible. Replaced in tests.
-type Read<'a> = &'a dyn Fn(&str) -> Option<String>;
+type FileReader<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// A kernel setting: its name, how to judge it, and what the right value gains.
-struct Setting {
+struct MachineSetting {
     name: &'static str,
-    judge: fn(Read<'_>) -> Found,
+    check: fn(FileReader<'_>) -> SettingFinding,
     gain: &'static str,
 }
 
-const SETTINGS: &[Setting] = &[
-    Setting {
+const SETTINGS: &[MachineSetting] = &[
+    MachineSetting {
         name: "slow start after idle",
-        judge: |read| match value(read, "/proc/sys/net/ipv4/tcp_slow_start_after_idle").as_deref() {
-            Some("0") => Found::Good("off".to_owned()),
-            Some(_) => Found::Better("on".to_owned(), "sysctl -w net.ipv4.tcp_slow_start_after_idle=0".to_owned()),
-            None => Found::Unknown,
+        check: |read| match value(read, "/proc/sys/net/ipv4/tcp_slow_start_after_idle").as_deref() {
+            Some("0") => SettingFinding::Good("off".to_owned()),
+            Some(_) => {
+                SettingFinding::Improvable("on".to_owned(), "sysctl -w net.ipv4.tcp_slow_start_after_idle=0".to_owned())
+            }
+            None => SettingFinding::Unknown,
         },
         gain: "on a kept connection after 1 s without a request: 280 ms instead of 561 (after 10 s, of 841; cubic)",
     },
-    Setting {
+    MachineSetting {
         name: "congestion control",
-        judge: |read| match value(read, "/proc/sys/net/ipv4/tcp_congestion_control") {
+        check: |read| match value(read, "/proc/sys/net/ipv4/tcp_congestion_control") {
             // On a warm connection bbr took 450 to 500 ms where cubic took 280.
-            Some(name) if name == "cubic" || name == "reno" => Found::Good(name),
-            Some(name) if name == "bbr" => Found::Better(
+            Some(name) if name == "cubic" || name == "reno" => SettingFinding::Good(name),
+            Some(name) if name == "bbr" => SettingFinding::Improvable(
                 name,
                 "ip route change ROUTE-TO-THE-ENGINES congctl cubic, where the link loses little".to_owned(),
             ),
             // Other algorithms were not compared, so there is nothing to advise.
-            Some(name) => Found::Good(format!("{name} (not measured)")),
-            None => Found::Unknown,
+            Some(name) => SettingFinding::Good(format!("{name} (not measured)")),
+            None => SettingFinding::Unknown,
         },
         gain: "on a warm connection: 280 ms with cubic, 450 to 500 with bbr; on a new one 1,118 and 1,290",
     },
-    Setting {
+    MachineSetting {
         name: "send buffer",
-        judge: |read| {
+        check: |read| {
             let most: Option<u64> = value(read, "/proc/sys/net/ipv4/tcp_wmem")
                 // Three numbers: minimum, default and maximum; the kernel grows the buffer up to the third by itself.
                 .and_then(|text| text.split_whitespace().nth(2)?.parse().ok());
             match most {
-                Some(bytes) if bytes >= SEND_BUFFER => Found::Good(format!("up to {bytes} bytes")),
-                Some(bytes) => Found::Better(
+                Some(bytes) if bytes >= SEND_BUFFER => SettingFinding::Good(format!("up to {bytes} bytes")),
+                Some(bytes) => SettingFinding::Improvable(
                     format!("up to {bytes} bytes"),
                     "sysctl -w net.ipv4.tcp_wmem='4096 16384 4194304'".to_owned(),
                 ),
-                None => Found::Unknown,
+                None => SettingFinding::Unknown,
             }
         },
         gain: "a longer prompt than this takes one more round trip per buffer",
     },
-    Setting {
+    MachineSetting {
         name: "open files",
-        judge: |read| {
+        check: |read| {
             let limits = read("/proc/self/limits");
             let soft = limits.as_deref().and_then(|text| {
                 let line = text.lines().find(|line| line.starts_with("Max open files"))?;
@@ -186,20 +188,21 @@ const SETTINGS: &[Setting] = &[
             });
             // `unlimited` is no number, and is good.
             match soft.map(|soft| (soft, soft.parse::<u64>())) {
-                Some((soft, Ok(files))) if files < OPEN_FILES => {
-                    Found::Better(soft.to_owned(), format!("ulimit -n {OPEN_FILES}, or LimitNOFILE= of the service"))
-                }
-                Some((soft, _)) => Found::Good(soft.to_owned()),
-                None => Found::Unknown,
+                Some((soft, Ok(files))) if files < OPEN_FILES => SettingFinding::Improvable(
+                    soft.to_owned(),
+                    format!("ulimit -n {OPEN_FILES}, or LimitNOFILE= of the service"),
+                ),
+                Some((soft, _)) => SettingFinding::Good(soft.to_owned()),
+                None => SettingFinding::Unknown,
             }
         },
         gain: "each stream holds two; beyond the limit new clients are not accepted",
     },
-    Setting {
+    MachineSetting {
         name: "first window",
         // The initial window is an attribute of routes, which no file under /proc/sys shows.
-        judge: |_| {
-            Found::Better(
+        check: |_| {
+            SettingFinding::Improvable(
                 "not readable here; 10 segments unless a route sets another".to_owned(),
                 "ip route change ROUTE-TO-THE-ENGINES initcwnd 64".to_owned(),
             )
@@ -208,20 +211,20 @@ const SETTINGS: &[Setting] = &[
     },
 ];
 
-fn value(read: Read<'_>, path: &str) -> Option<String> {
+fn value(read: FileReader<'_>, path: &str) -> Option<String> {
     read(path).map(|text| text.trim().to_owned())
 }
 
 /// Report on the kernel settings.
-fn told(read: impl Fn(&str) -> Option<String>) -> String {
+fn settings_report(read: impl Fn(&str) -> Option<String>) -> String {
     let mut text = String::from("kernel settings; times are of a 70 KB prompt over a link of 279 ms\n");
     for setting in SETTINGS {
-        let lines = match (setting.judge)(&read) {
-            Found::Good(is) => format!("good     {}: {is}\n", setting.name),
-            Found::Better(is, remedy) => {
+        let lines = match (setting.check)(&read) {
+            SettingFinding::Good(is) => format!("good     {}: {is}\n", setting.name),
+            SettingFinding::Improvable(is, remedy) => {
                 format!("improve  {}: {is}\n         {remedy}\n         {}\n", setting.name, setting.gain)
             }
-            Found::Unknown => format!("unknown  {}: not readable here\n", setting.name),
+            SettingFinding::Unknown => format!("unknown  {}: not readable here\n", setting.name),
         };
         text.push_str(&lines);
     }
@@ -252,14 +255,14 @@ mod tests {
 
     #[test]
     fn what_costs_time_is_named_with_its_remedy() {
-        let text = told(machine("1", "bbr", "1024"));
+        let text = settings_report(machine("1", "bbr", "1024"));
         assert_eq!(marks(&text), ["improve", "improve", "good", "improve", "improve"], "{text}");
         for part in
             ["net.ipv4.tcp_slow_start_after_idle=0", "280 ms instead of 561", "congctl cubic", "ulimit -n 20000"]
         {
             assert!(text.contains(part), "{part} in {text}");
         }
-        let text = told(machine("0", "cubic", "unlimited"));
+        let text = settings_report(machine("0", "cubic", "unlimited"));
         assert_eq!(marks(&text), ["good", "good", "good", "good", "improve"], "{text}");
     }
 
@@ -268,10 +271,13 @@ mod tests {
         let finding = |name: &str, finding| (name.to_owned(), finding);
         let lacks = Some("GET /metrics answers 404: start sglang with --enable-metrics".to_owned());
         let text = engines(&[
-            finding("a", Finding::Engine { models: vec!["m".to_owned()], lacks: None }),
-            finding("b", Finding::Engine { models: Vec::new(), lacks }),
-            finding("c", Finding::Other("it answers GET /v1/models with 404: no engine listens there".to_owned())),
-            finding("d", Finding::Silent("cannot connect: refused".to_owned())),
+            finding("a", EngineFinding::Engine { models: vec!["m".to_owned()], lacks: None }),
+            finding("b", EngineFinding::Engine { models: Vec::new(), lacks }),
+            finding(
+                "c",
+                EngineFinding::NotAnEngine("it answers GET /v1/models with 404: no engine listens there".to_owned()),
+            ),
+            finding("d", EngineFinding::Unreachable("cannot connect: refused".to_owned())),
         ]);
         let expected = "good     engine a: serves m\n\
                         improve  engine b: serves no model\n\
@@ -284,7 +290,7 @@ mod tests {
 
     #[test]
     fn a_system_that_tells_nothing_is_no_error() {
-        let text = told(|_| None);
+        let text = settings_report(|_| None);
         assert_eq!(marks(&text), ["unknown", "unknown", "unknown", "unknown", "improve"], "{text}");
     }
 }

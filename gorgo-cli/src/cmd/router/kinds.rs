@@ -5,17 +5,17 @@ use std::io::Write as _;
 use std::path::Path;
 
 use gorgo_routing::config::nearest;
-use gorgo_routing::model::{KindDoc, Param, ParamType};
+use gorgo_routing::model::{KindDoc, ParamSpec, ParamType};
 use gorgo_routing::policy::PRESETS;
 use serde_json::{Value, json};
 
-use crate::cmd::Command;
-use crate::exit::Exit;
+use crate::cmd::CliCommand;
+use crate::exit::CommandExit;
 use crate::plugins::registry;
 
 /// Arguments of `gorgo kinds`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Kinds {
+pub(crate) struct KindsArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -24,11 +24,11 @@ pub(crate) struct Kinds {
     preset: Option<String>,
 }
 
-impl Command for Kinds {
+impl CliCommand for KindsArgs {
     const NAME: &'static str = "kinds";
     const ABOUT: &'static str = "List every term, cost, constraint, picker and engine with its parameters";
 
-    fn run(self) -> Exit {
+    fn run(self) -> CommandExit {
         let text = match &self.preset {
             None => listed(self.json),
             Some(name) => match PRESETS.iter().find(|preset| preset.name == name) {
@@ -37,19 +37,19 @@ impl Command for Kinds {
                     let near = nearest(name, PRESETS.iter().map(|preset| preset.name));
                     let near = near.map_or_else(String::new, |near| format!("; did you mean \"{near}\"?"));
                     anstream::eprintln!("gorgo kinds: no preset \"{name}\"{near}; `gorgo kinds` lists them");
-                    return Exit::Usage;
+                    return CommandExit::Usage;
                 }
             },
         };
         // A closed pipe is ignored, as with `head`.
         let _ = std::io::stdout().write_all(text.as_bytes());
-        Exit::Done
+        CommandExit::Done
     }
 }
 
 /// The list, as text for people or as JSON.
 fn listed(as_json: bool) -> String {
-    let rows: Vec<KindDoc> = registry(Path::new("")).rows().collect();
+    let rows: Vec<KindDoc> = registry(Path::new("")).kind_docs().collect();
     if as_json { format!("{:#}\n", documents(&rows)) } else { text(&rows) }
 }
 
@@ -107,7 +107,7 @@ fn text(rows: &[KindDoc]) -> String {
 }
 
 /// Type, range, unit and default of a parameter, in one line.
-fn allowed(param: &Param) -> String {
+fn allowed(param: &ParamSpec) -> String {
     let (ty, default) = match param.ty {
         ParamType::Number { default, min, max } => (format!("{} to {}", shown(min), shown(max)), default.map(shown)),
         ParamType::Integer { default, min, max } => {
@@ -135,7 +135,7 @@ fn shown(number: f64) -> String {
 
 /// One object per kind; all keys are always present.
 fn documents(rows: &[KindDoc]) -> Value {
-    let parameter = |param: &Param| {
+    let parameter = |param: &ParamSpec| {
         let (ty, default, min, max, choices) = match param.ty {
             ParamType::Number { default, min, max } => ("number", json!(default), json!(min), json!(max), Value::Null),
             ParamType::Integer { default, min, max } => {
@@ -176,7 +176,7 @@ mod tests {
     fn json_has_every_kind_with_every_key() {
         let all: Value = serde_json::from_str(&listed(true)).unwrap();
         let all = all.as_array().unwrap();
-        assert_eq!(all.len(), registry(Path::new("")).rows().count());
+        assert_eq!(all.len(), registry(Path::new("")).kind_docs().count());
         let concentration = all.iter().find(|row| row["kind"] == "concentration").unwrap();
         assert_eq!(
             concentration["params"][0],

@@ -2,20 +2,20 @@
 
 use std::io::Write;
 
-use gorgo_core::run::{Reread, ServeError, ServeSetup, load, serve};
+use gorgo_core::run::{ConfigReader, ServeError, ServeSetup, load, serve};
 use gorgo_observe::log;
-use gorgo_plugins::host::Conduct;
-use gorgo_routing::config::{Setting, effective, render, summary};
+use gorgo_plugins::host::QuarantineMode;
+use gorgo_routing::config::{ConfigOverride, effective, render, summary};
 
 use crate::args::{ConfigArgs, environment, look, policy_setting};
-use crate::cmd::Command;
-use crate::exit::Exit;
+use crate::cmd::CliCommand;
+use crate::exit::CommandExit;
 use crate::plugins::{with_host, with_host_again};
 use crate::runtime::block_on;
 
 /// Arguments of `gorgo serve`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Serve {
+pub(crate) struct ServeArgs {
     #[command(flatten)]
     config: ConfigArgs,
     /// Address to listen on for clients (overrides `server.listen`)
@@ -32,12 +32,12 @@ pub(crate) struct Serve {
     cold: bool,
 }
 
-impl Command for Serve {
+impl CliCommand for ServeArgs {
     const NAME: &'static str = "serve";
     const ABOUT: &'static str = "Route requests to the replicas and record every decision";
 
-    fn run(self) -> Exit {
-        let (registry, host) = with_host(&self.config.config, Conduct::Enforced);
+    fn run(self) -> CommandExit {
+        let (registry, host) = with_host(&self.config.config, QuarantineMode::Enforced);
         let loading = load(&self.config.config, &environment(), &self.settings(), &registry);
         let Some((config, policies)) = loading.ready else {
             let name = loading.origins.source().name();
@@ -45,14 +45,14 @@ impl Command for Serve {
             let text = format!("{report}{name}: {}\n", summary(&loading.faults));
             // A closed pipe is ignored: the exit code still has the answer.
             let _ = anstream::stderr().write_all(text.as_bytes());
-            return Exit::Configuration;
+            return CommandExit::Configuration;
         };
         if let Err(cause) = log::init(&config.log) {
             anstream::eprintln!("gorgo: {cause}");
-            return Exit::Configuration;
+            return CommandExit::Configuration;
         }
         // The log is open now: warnings of the configuration belong there, one line each and without colour.
-        for warning in render(&loading.faults, &loading.origins, gorgo_routing::config::Look::Plain).lines() {
+        for warning in render(&loading.faults, &loading.origins, gorgo_routing::config::ReportStyle::Plain).lines() {
             log::config_warning(warning);
         }
         let config_text = effective(&config, &loading.origins);
@@ -61,7 +61,7 @@ impl Command for Serve {
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let (path, settings) = (self.config.config.clone(), self.settings());
         // A reload applies the same environment and flags as the start; only the file and the plugins can differ.
-        let reread = Reread::new(move || load(&path, &environment(), &settings, &with_host_again(&host)));
+        let reread = ConfigReader::new(move || load(&path, &environment(), &settings, &with_host_again(&host)));
         let setup = ServeSetup {
             config,
             policies,
@@ -69,12 +69,12 @@ impl Command for Serve {
             version,
             seed,
             cold: self.cold,
-            named: self.policy.is_some(),
-            reread,
+            policy_named: self.policy.is_some(),
+            config_reader: reread,
         };
         block_on(async move {
             match serve(setup).await {
-                Ok(()) => Exit::Done,
+                Ok(()) => CommandExit::Done,
                 Err(error) => {
                     anstream::eprintln!("gorgo: {error}");
                     exit_of(&error)
@@ -84,10 +84,10 @@ impl Command for Serve {
     }
 }
 
-impl Serve {
+impl ServeArgs {
     /// Settings from this command's flags; they win over `--set` because they come later.
-    fn settings(&self) -> Vec<Setting> {
-        let listen = self.listen.clone().map(|value| Setting {
+    fn settings(&self) -> Vec<ConfigOverride> {
+        let listen = self.listen.clone().map(|value| ConfigOverride {
             flag: "--listen".to_owned(),
             path: "server.listen".to_owned(),
             value,
@@ -97,10 +97,10 @@ impl Serve {
     }
 }
 
-const fn exit_of(error: &ServeError) -> Exit {
+const fn exit_of(error: &ServeError) -> CommandExit {
     match error {
-        ServeError::Listen { .. } | ServeError::Signals(_) | ServeError::Thread(_) => Exit::Unavailable,
-        ServeError::Store(_) => Exit::Store,
-        ServeError::Replica { .. } | ServeError::Upstream(_) => Exit::Configuration,
+        ServeError::Listen { .. } | ServeError::Signals(_) | ServeError::Thread(_) => CommandExit::Unavailable,
+        ServeError::Store(_) => CommandExit::Store,
+        ServeError::Replica { .. } | ServeError::DataPlane(_) => CommandExit::Configuration,
     }
 }

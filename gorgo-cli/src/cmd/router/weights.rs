@@ -9,34 +9,34 @@ use std::path::PathBuf;
 use gorgo_core::run::load;
 use gorgo_routing::config::{render, summary};
 use gorgo_routing::policy::{PRESETS, Policy};
-use gorgo_store::{Reader, StoreError, StoredRate, StoredWeights};
+use gorgo_store::{HistoryReader, StoreError, StoredRate, StoredWeights};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::args::{ConfigArgs, environment, look};
-use crate::cmd::Command;
-use crate::exit::Exit;
+use crate::cmd::CliCommand;
+use crate::exit::CommandExit;
 use crate::plugins::registry;
 use crate::policy_table::table;
 use crate::runtime::block_on;
 
 /// Arguments of `gorgo weights`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Weights {
+pub(crate) struct WeightsArgs {
     #[command(subcommand)]
-    what: What,
+    what: WeightsCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum What {
+enum WeightsCommand {
     /// Export a policy's accepted weights, and the learned rates, as JSON
-    Export(Export),
+    Export(ExportArgs),
     /// Check exported weights against a configuration, and print the policy's table with them
-    Import(Import),
+    Import(ImportArgs),
 }
 
 #[derive(Debug, clap::Args)]
-struct Export {
+struct ExportArgs {
     /// History database, as `store.path` names it; a router may be writing it
     database: PathBuf,
     /// Policy to export
@@ -45,7 +45,7 @@ struct Export {
 }
 
 #[derive(Debug, clap::Args)]
-struct Import {
+struct ImportArgs {
     /// File written by `export`
     file: PathBuf,
     #[command(flatten)]
@@ -54,7 +54,7 @@ struct Import {
 
 /// Exported weights and rates of one policy.
 #[derive(Debug, Serialize, Deserialize)]
-struct Learned {
+struct ExportedWeights {
     policy: String,
     /// Digest of the policy's text, so that a reader sees if it is the same policy.
     sha256: String,
@@ -63,11 +63,11 @@ struct Learned {
     weights: Map<String, Value>,
     /// Learned rates, for people and for comparison; every router learns its own.
     #[serde(default)]
-    rates: Vec<Rate>,
+    rates: Vec<ExportedRate>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Rate {
+struct ExportedRate {
     replica: String,
     kind: String,
     value: f64,
@@ -76,20 +76,20 @@ struct Rate {
     samples: u64,
 }
 
-impl Command for Weights {
+impl CliCommand for WeightsArgs {
     const NAME: &'static str = "weights";
     const ABOUT: &'static str = "Move learned weights from a router's history into a configuration";
 
-    fn run(self) -> Exit {
+    fn run(self) -> CommandExit {
         match self.what {
-            What::Export(export) => export.run(),
-            What::Import(import) => import.run(),
+            WeightsCommand::Export(export) => export.run(),
+            WeightsCommand::Import(import) => import.run(),
         }
     }
 }
 
-impl Export {
-    fn run(self) -> Exit {
+impl ExportArgs {
+    fn run(self) -> CommandExit {
         block_on(async move {
             match read(&self.database).await {
                 Ok((all, rates)) => match learned(&self.policy, all, rates) {
@@ -99,12 +99,12 @@ impl Export {
                             "gorgo: the history has no weights of policy {}; policies with weights: {known}",
                             self.policy
                         );
-                        Exit::No
+                        CommandExit::Negative
                     }
                 },
                 Err(error) => {
                     anstream::eprintln!("gorgo: {error}");
-                    Exit::Store
+                    CommandExit::Store
                 }
             }
         })
@@ -112,21 +112,21 @@ impl Export {
 }
 
 async fn read(database: &std::path::Path) -> Result<(Vec<StoredWeights>, Vec<StoredRate>), StoreError> {
-    let reader = Reader::open(database).await?;
+    let reader = HistoryReader::open(database).await?;
     let found = (reader.incumbents().await?, reader.newest_rates().await?);
     reader.close().await;
     Ok(found)
 }
 
 /// Exported weights of this policy; else the names of the policies that have some.
-fn learned(policy: &str, all: Vec<StoredWeights>, rates: Vec<StoredRate>) -> Result<Learned, String> {
+fn learned(policy: &str, all: Vec<StoredWeights>, rates: Vec<StoredRate>) -> Result<ExportedWeights, String> {
     let known: Vec<String> = all.iter().map(|one| one.policy.clone()).collect();
     let one = all.into_iter().find(|one| one.policy == policy).ok_or_else(|| known.join(", "))?;
     let rate = |rate: StoredRate| {
         let StoredRate { replica, kind, value, low, high, samples } = rate;
-        Rate { replica, kind, value, low, high, samples }
+        ExportedRate { replica, kind, value, low, high, samples }
     };
-    Ok(Learned {
+    Ok(ExportedWeights {
         policy: one.policy,
         sha256: one.sha256,
         generation: one.generation,
@@ -135,42 +135,43 @@ fn learned(policy: &str, all: Vec<StoredWeights>, rates: Vec<StoredRate>) -> Res
     })
 }
 
-fn shown(learned: &Learned) -> Exit {
+fn shown(learned: &ExportedWeights) -> CommandExit {
     match serde_json::to_string_pretty(learned) {
         Ok(text) => {
             // A closed pipe is ignored, as with `head`.
             let _ = std::io::stdout().write_all(format!("{text}\n").as_bytes());
-            Exit::Done
+            CommandExit::Done
         }
         Err(cause) => {
             anstream::eprintln!("gorgo: {cause}");
-            Exit::No
+            CommandExit::Negative
         }
     }
 }
 
-impl Import {
-    fn run(self) -> Exit {
+impl ImportArgs {
+    fn run(self) -> CommandExit {
         let path = &self.config.config;
         let loading = load(path, &environment(), &self.config.set, &registry(path));
         let Some((_, policies)) = loading.ready else {
             let text = render(&loading.faults, &loading.origins, look());
             let _ = anstream::stderr().write_all(text.as_bytes());
             anstream::eprintln!("{}: {}", loading.origins.source().name(), summary(&loading.faults));
-            return Exit::Configuration;
+            return CommandExit::Configuration;
         };
         let read = fs::read_to_string(&self.file).map_err(|cause| cause.to_string());
-        let learned = read.and_then(|text| serde_json::from_str::<Learned>(&text).map_err(|cause| cause.to_string()));
+        let learned =
+            read.and_then(|text| serde_json::from_str::<ExportedWeights>(&text).map_err(|cause| cause.to_string()));
         let learned = match learned {
             Ok(learned) => learned,
             Err(cause) => {
                 anstream::eprintln!("gorgo: {}: {cause}", self.file.display());
-                return Exit::Usage;
+                return CommandExit::Usage;
             }
         };
         // Checked against the configuration before anything is printed, because the output will be pasted there.
         let fitted = policies
-            .named(&learned.policy)
+            .by_name(&learned.policy)
             .ok_or_else(|| format!("{} has no policy {}", path.display(), learned.policy))
             .and_then(|policy| fitting(policy, &learned).map(|weights| (policy, weights)));
         match fitted {
@@ -190,18 +191,18 @@ impl Import {
                     table(policy, &weights, &[&file, preset])
                 );
                 let _ = std::io::stdout().write_all(text.as_bytes());
-                Exit::Done
+                CommandExit::Done
             }
             Err(cause) => {
                 anstream::eprintln!("gorgo: {cause}");
-                Exit::No
+                CommandExit::Negative
             }
         }
     }
 }
 
 /// The weights in slot order: those of the file for weights that the policy may tune, its own for all others.
-fn fitting(policy: &Policy, learned: &Learned) -> Result<Vec<f64>, String> {
+fn fitting(policy: &Policy, learned: &ExportedWeights) -> Result<Vec<f64>, String> {
     // An unknown term is an error and not skipped: weights only make sense together.
     let strangers: Vec<&str> = learned
         .weights
@@ -216,7 +217,7 @@ fn fitting(policy: &Policy, learned: &Learned) -> Result<Vec<f64>, String> {
             strangers.join(", ")
         ));
     }
-    let one = |term: &gorgo_routing::policy::Term| {
+    let one = |term: &gorgo_routing::policy::PolicyTerm| {
         let own = term.weight.init;
         match learned.weights.get(&*term.name).map(Value::as_f64) {
             // A weight that is fixed here stays as configured, whatever the file has for it.
@@ -238,13 +239,13 @@ fn fitting(policy: &Policy, learned: &Learned) -> Result<Vec<f64>, String> {
 mod tests {
     use super::*;
     use gorgo_routing::config::parse_toml;
-    use gorgo_routing::policy::{Registry, build};
+    use gorgo_routing::policy::{KindRegistry, build};
 
-    fn policies() -> gorgo_routing::policy::Policies {
-        build(&Registry::built_in(), &[], "gorgo-tuned", &[]).policies.unwrap()
+    fn policies() -> gorgo_routing::policy::PolicySet {
+        build(&KindRegistry::built_in(), &[], "gorgo-tuned", &[]).policies.unwrap()
     }
 
-    fn learned_of(terms: &[(&str, f64)]) -> Learned {
+    fn learned_of(terms: &[(&str, f64)]) -> ExportedWeights {
         let terms = terms.iter().map(|(name, weight)| ((*name).to_owned(), *weight)).collect();
         let weights = StoredWeights { policy: "gorgo-tuned".to_owned(), sha256: "x".to_owned(), generation: 7, terms };
         learned("gorgo-tuned", vec![weights], Vec::new()).unwrap()
@@ -253,14 +254,14 @@ mod tests {
     #[test]
     fn weights_fit_where_terms_and_bounds_do() {
         let policies = policies();
-        let policy = policies.named("gorgo-tuned").unwrap();
+        let policy = policies.by_name("gorgo-tuned").unwrap();
         let weights = fitting(policy, &learned_of(&[("rtt", 0.4), ("prefill", 9.0), ("queue", 0.1)])).unwrap();
         assert_eq!(weights, [0.4, 1.0, 0.1], "one that may not move stays");
         let text = table(policy, &weights, &[]);
         let read = parse_toml(&text).unwrap();
         let again = read.get("policy").and_then(|all| all.get("gorgo-tuned")).unwrap().clone();
-        let built = build(&Registry::built_in(), &[("gorgo-tuned".to_owned(), again)], "gorgo-tuned", &[]);
-        let begun = built.policies.unwrap().named("gorgo-tuned").unwrap().weights();
+        let built = build(&KindRegistry::built_in(), &[("gorgo-tuned".to_owned(), again)], "gorgo-tuned", &[]);
+        let begun = built.policies.unwrap().by_name("gorgo-tuned").unwrap().weights();
         assert_eq!(begun.values, weights, "what is pasted begins with them");
         let high = fitting(policy, &learned_of(&[("rtt", 3.0)])).unwrap_err();
         assert_eq!(high, "term rtt: 3 is outside the bounds of its weight, 0.05 to 2");

@@ -7,7 +7,7 @@ const WIDE: f64 = 5.0;
 
 /// An axis between two positions.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Axis {
+pub(super) struct PlotAxis {
     low: f64,
     high: f64,
     is_log: bool,
@@ -16,7 +16,7 @@ pub(super) struct Axis {
     pub(super) to: f64,
 }
 
-impl Axis {
+impl PlotAxis {
     /// An axis with room for these numbers, all at least 0. Linear ones begin at 0.
     pub(super) fn over(values: impl IntoIterator<Item = f64>, from: f64, to: f64) -> Self {
         let (mut least, mut most) = (f64::INFINITY, 0.0_f64);
@@ -134,25 +134,25 @@ mod tests {
 
     #[test]
     fn ticks_are_round_and_in_range() {
-        let narrow = Axis::over([600.0, 2_500.0], 100.0, 900.0);
+        let narrow = PlotAxis::over([600.0, 2_500.0], 100.0, 900.0);
         assert!(!narrow.is_log);
         let labels: Vec<String> = narrow.ticks().into_iter().map(label).collect();
         assert_eq!(labels, ["0", "500", "1,000", "1,500", "2,000", "2,500"]);
-        let wide = Axis::over([100.0, 2_500.0], 0.0, 1.0);
+        let wide = PlotAxis::over([100.0, 2_500.0], 0.0, 1.0);
         assert!(wide.is_log);
         let labels: Vec<String> = wide.ticks().into_iter().map(label).collect();
         assert_eq!(labels, ["100", "200", "500", "1,000", "2,000"]);
-        let shares: Vec<String> = Axis::share(0.0, 1.0).ticks().into_iter().map(label).collect();
+        let shares: Vec<String> = PlotAxis::share(0.0, 1.0).ticks().into_iter().map(label).collect();
         assert_eq!(shares, ["0", "0.2", "0.4", "0.6", "0.8", "1"]);
-        assert_eq!(Axis::over([], 0.0, 1.0).ticks().len(), 6);
-        let near = Axis::around([900.0, 1_100.0], 0.0, 1.0);
+        assert_eq!(PlotAxis::over([], 0.0, 1.0).ticks().len(), 6);
+        let near = PlotAxis::around([900.0, 1_100.0], 0.0, 1.0);
         let labels: Vec<String> = near.ticks().into_iter().map(label).collect();
         assert_eq!(labels, ["900", "950", "1,000", "1,050", "1,100", "1,150"]);
     }
 
     #[test]
     fn places_rise_with_numbers_and_stay_inside() {
-        for axis in [Axis::over([1.0, 5.0], 10.0, 20.0), Axis::over([1.0, 900.0], 10.0, 20.0)] {
+        for axis in [PlotAxis::over([1.0, 5.0], 10.0, 20.0), PlotAxis::over([1.0, 900.0], 10.0, 20.0)] {
             let places: Vec<f64> = [0.0, 1.0, 2.0, 4.9, 5.0, 1e9].iter().map(|value| axis.at(*value)).collect();
             assert!(places.is_sorted() && places.iter().all(|place| (10.0..=20.0).contains(place)), "{places:?}");
         }

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use super::super::page::{COLOURS, escaped};
-use super::axis::Axis;
-use super::{Estimate, WIDTH, short, width};
+use super::axis::PlotAxis;
+use super::{MeanDeviation, WIDTH, short, width};
 
 const HEIGHT: f64 = 400.0;
 const LEFT: f64 = 72.0;
@@ -13,24 +13,24 @@ const MOST: usize = 3 * COLOURS;
 
 /// A series.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Line {
+pub(crate) struct LineSeries {
     pub(crate) name: String,
     pub(crate) marked: bool,
     /// Points in order of rising x.
-    pub(crate) points: Vec<(f64, Estimate)>,
+    pub(crate) points: Vec<(f64, MeanDeviation)>,
 }
 
 /// A plot of series.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Lines<'a> {
-    pub(crate) lines: &'a [Line],
+pub(crate) struct LinePlot<'a> {
+    pub(crate) lines: &'a [LineSeries],
     pub(crate) x_title: &'a str,
     pub(crate) y_title: &'a str,
     /// Horizontal line to compare with, and its label.
     pub(crate) limit: Option<(f64, &'a str)>,
 }
 
-impl Lines<'_> {
+impl LinePlot<'_> {
     /// The plot as SVG.
     pub(crate) fn svg(&self) -> String {
         let lines = &self.lines[..self.lines.len().min(MOST)];
@@ -38,11 +38,11 @@ impl Lines<'_> {
         let (top, right) = (legend_bottom + 34.0, WIDTH - 24.0);
         let bottom = top + HEIGHT - 80.0;
         let points = || lines.iter().flat_map(|line| &line.points);
-        let x_axis = Axis::over(points().map(|(x, _)| *x), LEFT, right);
+        let x_axis = PlotAxis::over(points().map(|(x, _)| *x), LEFT, right);
         let limit = self.limit.map(|(level, _)| level);
         // The limit belongs to the range: a plot in which it is off the scale does not show that all policies are
         // within it.
-        let y_axis = Axis::over(points().flat_map(|(_, y)| [y.mean, y.ends().1]).chain(limit), bottom, top);
+        let y_axis = PlotAxis::over(points().flat_map(|(_, y)| [y.mean, y.ends().1]).chain(limit), bottom, top);
         let mut out = format!("<svg viewBox=\"0 0 {WIDTH} {:.0}\" role=\"img\">\n{legend}", bottom + 46.0);
         x_axis.across(&mut out, top, bottom, self.x_title);
         y_axis.up(&mut out, LEFT, right, self.y_title);
@@ -59,11 +59,11 @@ impl Lines<'_> {
     }
 }
 
-impl Line {
-    fn draw(&self, out: &mut String, number: usize, x_axis: &Axis, y_axis: &Axis) {
+impl LineSeries {
+    fn draw(&self, out: &mut String, number: usize, x_axis: &PlotAxis, y_axis: &PlotAxis) {
         let colour = number % COLOURS;
         let thick = if self.marked { 3.0 } else { 1.8 };
-        let place = |(x, y): &(f64, Estimate)| (x_axis.at(*x), y_axis.at(y.mean));
+        let place = |(x, y): &(f64, MeanDeviation)| (x_axis.at(*x), y_axis.at(y.mean));
         let mut path = String::new();
         for (x, y) in self.points.iter().map(place) {
             let _ = write!(path, "{}{x:.1} {y:.1}", if path.is_empty() { 'M' } else { 'L' });
@@ -94,7 +94,7 @@ const fn dashes(number: usize) -> &'static str {
 }
 
 /// Legend above the plot, as many names on a line as fit; and the height at which it ends.
-fn legend(lines: &[Line]) -> (String, f64) {
+fn legend(lines: &[LineSeries]) -> (String, f64) {
     let (mut out, mut x, mut y) = (String::new(), 4.0, 14.0);
     for (number, line) in lines.iter().enumerate() {
         let name = short(&line.name);

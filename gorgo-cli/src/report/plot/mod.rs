@@ -6,9 +6,9 @@ mod lines;
 mod rows;
 mod scatter;
 
-pub(crate) use self::lines::{Line, Lines};
-pub(crate) use self::rows::{Row, Rows};
-pub(crate) use self::scatter::{Dot, Scatter};
+pub(crate) use self::lines::{LinePlot, LineSeries};
+pub(crate) use self::rows::{DotPlot, DotRow};
+pub(crate) use self::scatter::{ScatterPlot, ScatterPoint};
 
 /// Width of all plots, in their own units; the page scales them.
 const WIDTH: f64 = 960.0;
@@ -19,12 +19,12 @@ const LONGEST: usize = 46;
 
 /// A mean, and its standard deviation if there are several seeds.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Estimate {
+pub(crate) struct MeanDeviation {
     pub(crate) mean: f64,
     pub(crate) deviation: Option<f64>,
 }
 
-impl Estimate {
+impl MeanDeviation {
     /// One deviation below and above the mean; the mean alone if there is none.
     fn ends(self) -> (f64, f64) {
         let deviation = self.deviation.unwrap_or(0.0);

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use super::super::page::escaped;
-use super::axis::Axis;
-use super::{Estimate, WIDTH, many, short, width};
+use super::axis::PlotAxis;
+use super::{MeanDeviation, WIDTH, many, short, width};
 
 /// Height of a row.
 const ROW: f64 = 22.0;
@@ -15,27 +15,27 @@ const BOTTOM: f64 = 46.0;
 
 /// A row.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Row {
+pub(crate) struct DotRow {
     pub(crate) name: String,
     /// True for a highlighted row.
     pub(crate) marked: bool,
     /// One per entry of the legend.
-    pub(crate) marks: Vec<Option<Estimate>>,
+    pub(crate) marks: Vec<Option<MeanDeviation>>,
 }
 
 /// A plot of rows.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Rows<'a> {
+pub(crate) struct DotPlot<'a> {
     /// Names of the marks.
     pub(crate) legend: &'a [&'a str],
-    pub(crate) rows: &'a [Row],
+    pub(crate) rows: &'a [DotRow],
     /// Title of the axis.
     pub(crate) title: &'a str,
     /// True if the numbers are shares, 0 to 1.
     pub(crate) shares: bool,
 }
 
-impl Rows<'_> {
+impl DotPlot<'_> {
     /// The plot as SVG.
     pub(crate) fn svg(&self) -> String {
         let left = self.rows.iter().map(|row| width(&short(&row.name))).fold(80.0, f64::max) + 18.0;
@@ -43,9 +43,9 @@ impl Rows<'_> {
         let right = WIDTH - 24.0;
         let marks = || self.rows.iter().flat_map(|row| &row.marks).flatten();
         let axis = if self.shares {
-            Axis::share(left, right)
+            PlotAxis::share(left, right)
         } else {
-            Axis::over(marks().flat_map(|mark| [mark.mean, mark.ends().1]), left, right)
+            PlotAxis::over(marks().flat_map(|mark| [mark.mean, mark.ends().1]), left, right)
         };
         let mut out = format!("<svg viewBox=\"0 0 {WIDTH} {:.0}\" role=\"img\">\n", bottom + BOTTOM);
         // Bands first: SVG paints in order, and the grid and the marks must be on top.
@@ -67,8 +67,8 @@ impl Rows<'_> {
     }
 }
 
-impl Row {
-    fn draw(&self, out: &mut String, axis: &Axis, left: f64, y: f64, legend: &[&str]) {
+impl DotRow {
+    fn draw(&self, out: &mut String, axis: &PlotAxis, left: f64, y: f64, legend: &[&str]) {
         let class = if self.marked { "end marked" } else { "end" };
         let (full, name) = (escaped(&self.name), escaped(&short(&self.name)));
         let (x, base) = (left - 10.0, y + 4.0);

@@ -4,8 +4,8 @@
 use std::fmt::Write as _;
 
 use super::super::page::escaped;
-use super::axis::Axis;
-use super::{Estimate, WIDTH, short, width};
+use super::axis::PlotAxis;
+use super::{MeanDeviation, WIDTH, short, width};
 
 const HEIGHT: f64 = 460.0;
 const LEFT: f64 = 66.0;
@@ -15,38 +15,38 @@ const LABEL: f64 = 13.0;
 
 /// A dot.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Dot {
+pub(crate) struct ScatterPoint {
     pub(crate) name: String,
     pub(crate) marked: bool,
-    pub(crate) x: Estimate,
-    pub(crate) y: Estimate,
+    pub(crate) x: MeanDeviation,
+    pub(crate) y: MeanDeviation,
 }
 
 /// A plot of dots.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Scatter<'a> {
-    pub(crate) dots: &'a [Dot],
+pub(crate) struct ScatterPlot<'a> {
+    pub(crate) dots: &'a [ScatterPoint],
     pub(crate) x_title: &'a str,
     pub(crate) y_title: &'a str,
 }
 
 /// Occupied rectangle: left, top, right, bottom.
-type Box = (f64, f64, f64, f64);
+type PixelBox = (f64, f64, f64, f64);
 
-impl Scatter<'_> {
+impl ScatterPlot<'_> {
     /// The plot as SVG.
     pub(crate) fn svg(&self) -> String {
         let (right, bottom) = (WIDTH - 24.0, HEIGHT - 48.0);
-        let x_axis = Axis::around(self.dots.iter().flat_map(|dot| <[f64; 2]>::from(dot.x.ends())), LEFT, right);
-        let y_axis = Axis::around(self.dots.iter().flat_map(|dot| <[f64; 2]>::from(dot.y.ends())), bottom, TOP);
+        let x_axis = PlotAxis::around(self.dots.iter().flat_map(|dot| <[f64; 2]>::from(dot.x.ends())), LEFT, right);
+        let y_axis = PlotAxis::around(self.dots.iter().flat_map(|dot| <[f64; 2]>::from(dot.y.ends())), bottom, TOP);
         let mut body = String::new();
         x_axis.across(&mut body, TOP, bottom, self.x_title);
         y_axis.up(&mut body, LEFT, right, self.y_title);
-        let at = |dot: &Dot| (x_axis.at(dot.x.mean), y_axis.at(dot.y.mean));
+        let at = |dot: &ScatterPoint| (x_axis.at(dot.x.mean), y_axis.at(dot.y.mean));
         // Greedy placement: dots are fixed, and every label that finds room becomes an obstacle for those after it.
-        let mut taken: Vec<Box> = self.dots.iter().map(|dot| around(at(dot), 6.0)).collect();
+        let mut taken: Vec<PixelBox> = self.dots.iter().map(|dot| around(at(dot), 6.0)).collect();
         // Whiskers are thin: a label is placed beside them if possible, and over them before it becomes a number.
-        let mut whiskers: Vec<Box> = Vec::new();
+        let mut whiskers: Vec<PixelBox> = Vec::new();
         let mut crowded = Vec::new();
         for dot in self.dots {
             let ((x, y), colour) = (at(dot), if dot.marked { 1 } else { 0 });
@@ -74,13 +74,14 @@ impl Scatter<'_> {
             let class = if dot.marked { " class=\"over marked\"" } else { " class=\"over\"" };
             let full = short(&dot.name);
             let number = (crowded.len() + 1).to_string();
-            let free = |label: &str, taken: &[Box], whiskers: &[Box]| {
+            let free = |label: &str, taken: &[PixelBox], whiskers: &[PixelBox]| {
                 places(at(dot), width(label)).into_iter().find(|place| {
                     let inside = place.0 >= LEFT && place.2 <= right && place.1 >= TOP && place.3 <= bottom;
                     inside && !taken.iter().chain(whiskers).any(|other| overlap(*place, *other))
                 })
             };
-            let free = |label: &str, taken: &[Box]| free(label, taken, &whiskers).or_else(|| free(label, taken, &[]));
+            let free =
+                |label: &str, taken: &[PixelBox]| free(label, taken, &whiskers).or_else(|| free(label, taken, &[]));
             let (label, place) = match free(&full, &taken) {
                 Some(place) => (full, Some(place)),
                 None => {
@@ -122,12 +123,12 @@ fn listed(names: &[String]) -> Vec<String> {
     lines
 }
 
-const fn around((x, y): (f64, f64), radius: f64) -> Box {
+const fn around((x, y): (f64, f64), radius: f64) -> PixelBox {
     (x - radius, y - radius, x + radius, y + radius)
 }
 
 /// Candidate positions of a label: right, left, above, below, and the corners.
-fn places((x, y): (f64, f64), width: f64) -> [Box; 8] {
+fn places((x, y): (f64, f64), width: f64) -> [PixelBox; 8] {
     let (half, near) = (LABEL / 2.0, 8.0);
     let boxed = |left: f64, middle: f64| (left, middle - half, left + width, middle + half);
     [
@@ -142,7 +143,7 @@ fn places((x, y): (f64, f64), width: f64) -> [Box; 8] {
     ]
 }
 
-fn overlap(one: Box, other: Box) -> bool {
+fn overlap(one: PixelBox, other: PixelBox) -> bool {
     one.0 < other.2 && other.0 < one.2 && one.1 < other.3 && other.1 < one.3
 }
 
@@ -150,28 +151,28 @@ fn overlap(one: Box, other: Box) -> bool {
 mod tests {
     use super::*;
 
-    fn dot(name: &str, x: f64, y: f64) -> Dot {
-        let exact = |mean| Estimate { mean, deviation: None };
-        Dot { name: name.to_owned(), marked: false, x: exact(x), y: exact(y) }
+    fn dot(name: &str, x: f64, y: f64) -> ScatterPoint {
+        let exact = |mean| MeanDeviation { mean, deviation: None };
+        ScatterPoint { name: name.to_owned(), marked: false, x: exact(x), y: exact(y) }
     }
 
     #[test]
     fn names_that_have_no_room_are_numbers_with_a_list() {
-        let dots: Vec<Dot> = (0..40).map(|number| dot(&format!("policy-{number}"), 500.0, 900.0)).collect();
-        let svg = Scatter { dots: &dots, x_title: "x", y_title: "y" }.svg();
+        let dots: Vec<ScatterPoint> = (0..40).map(|number| dot(&format!("policy-{number}"), 500.0, 900.0)).collect();
+        let svg = ScatterPlot { dots: &dots, x_title: "x", y_title: "y" }.svg();
         assert!(svg.contains(">policy-0</text>"), "the first has room");
         assert!(svg.contains(" · ") && svg.contains("policy-39"), "the last stands in the list: {svg}");
-        let svg = Scatter { dots: &dots[..1], x_title: "x", y_title: "y" }.svg();
+        let svg = ScatterPlot { dots: &dots[..1], x_title: "x", y_title: "y" }.svg();
         assert!(!svg.contains(" · "));
     }
 
     #[test]
     fn a_label_stands_beside_whiskers_where_there_is_room() {
         // Wide whiskers on both sides would cross a label beside the dot; above it there is room.
-        let wide = |mean, deviation| Estimate { mean, deviation: Some(deviation) };
-        let one = Dot { name: "one".to_owned(), marked: false, x: wide(500.0, 200.0), y: wide(900.0, 1.0) };
+        let wide = |mean, deviation| MeanDeviation { mean, deviation: Some(deviation) };
+        let one = ScatterPoint { name: "one".to_owned(), marked: false, x: wide(500.0, 200.0), y: wide(900.0, 1.0) };
         let far = dot("far", 1_000.0, 2_000.0);
-        let svg = Scatter { dots: &[one, far], x_title: "x", y_title: "y" }.svg();
+        let svg = ScatterPlot { dots: &[one, far], x_title: "x", y_title: "y" }.svg();
         let place = |what: &str, key: &str| -> f64 {
             let line = svg.lines().find(|line| line.contains(what)).unwrap();
             line.split(&format!(" {key}=\"")).nth(1).unwrap().split('"').next().unwrap().parse().unwrap()

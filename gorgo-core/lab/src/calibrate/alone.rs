@@ -9,8 +9,8 @@
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::regression::{Design, median, theil_sen};
-use super::{Constant, Observation};
+use super::regression::{DesignMatrix, median, theil_sen};
+use super::{FittedConstant, MeasuredRequest};
 
 /// Fewest requests that are fitted.
 const LEAST: usize = 8;
@@ -21,15 +21,15 @@ const APART_SHARE: f64 = 0.1;
 
 /// Fitted constants.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Alone {
+pub struct IsolatedFit {
     /// Number of requests fitted.
     pub rows: usize,
     /// `floor`: time to the first token of a prompt of length 0, round trip included.
-    pub floor: Constant,
+    pub floor: FittedConstant,
     /// `prefill`: time per token of the prompt.
-    pub prefill: Constant,
+    pub prefill: FittedConstant,
     /// `step`: time between two tokens of a request that is alone in the batch; `None` if answers had one token.
-    pub step: Option<Constant>,
+    pub step: Option<FittedConstant>,
     /// Floor and prefill by least squares.
     pub least_squares: (f64, f64),
     /// Median of |measured − model| / measured, for the first token.
@@ -37,27 +37,28 @@ pub struct Alone {
 }
 
 /// Floor and slope of a line.
-type Fit = (f64, f64);
+type LineFit = (f64, f64);
 
 /// Fits the constants; `None` for fewer than eight requests, or if all prompts have the same length. Equal seeds give
 /// equal intervals.
 #[must_use]
-pub fn alone(rows: &[Observation], seed: u64) -> Option<Alone> {
+pub fn fit_isolated(rows: &[MeasuredRequest], seed: u64) -> Option<IsolatedFit> {
     if rows.len() < LEAST {
         return None;
     }
     let points: Vec<(f64, f64)> =
         rows.iter().map(|row| (row.uncached_tokens.unwrap_or(row.prompt_tokens), row.ttft_ms)).collect();
     let longest = points.iter().map(|point| point.0).fold(0.0, f64::max);
-    let fitted = |points: &[(f64, f64)], seed: u64| -> Option<Fit> {
+    let fitted = |points: &[(f64, f64)], seed: u64| -> Option<LineFit> {
         // Points close together have slopes of mere noise, so pairs must lie apart.
         let slope = theil_sen(points, APART_SHARE * longest, seed)?;
         Some((median(points.iter().map(|(tokens, ms)| ms - slope * tokens).collect())?, slope))
     };
     let (floor, prefill) = fitted(&points, seed)?;
     // The gaps of an answer have no prefill in between here: the request is alone in its batch.
-    let gap =
-        |row: &Observation| (row.output_tokens >= 2.0).then(|| (row.e2e_ms - row.ttft_ms) / (row.output_tokens - 1.0));
+    let gap = |row: &MeasuredRequest| {
+        (row.output_tokens >= 2.0).then(|| (row.e2e_ms - row.ttft_ms) / (row.output_tokens - 1.0))
+    };
     let gaps: Vec<f64> = rows.iter().filter_map(gap).collect();
 
     let mut random = ChaCha8Rng::seed_from_u64(seed);
@@ -78,7 +79,7 @@ pub fn alone(rows: &[Observation], seed: u64) -> Option<Alone> {
         // 1/40 = 2.5 % on each side.
         let beyond = drawn.len() / 40;
         let high = drawn.len().checked_sub(1 + beyond).and_then(|place| drawn.get(place));
-        Constant {
+        FittedConstant {
             name: name.to_owned(),
             per,
             value,
@@ -86,13 +87,13 @@ pub fn alone(rows: &[Observation], seed: u64) -> Option<Alone> {
             high: high.copied().unwrap_or(value),
         }
     };
-    let mut design = Design::new(2);
+    let mut design = DesignMatrix::new(2);
     for (tokens, ms) in &points {
         design.push(&[1.0, *tokens], *ms);
     }
     let squares = design.fit(&vec![1.0; points.len()], None, 0);
     let off = points.iter().map(|(tokens, ms)| (ms - floor - prefill * tokens).abs() / ms.max(1e-3));
-    Some(Alone {
+    Some(IsolatedFit {
         rows: rows.len(),
         floor: constant("floor", "", floor, floors),
         prefill: constant("prefill", "token", prefill, slopes),
@@ -107,13 +108,13 @@ mod tests {
     use super::*;
 
     /// Forty prompts on an engine with 120 ms, 0.06 ms per token and 9 ms per step; one in ten may be an outlier.
-    fn rows(strays: bool) -> Vec<Observation> {
+    fn rows(strays: bool) -> Vec<MeasuredRequest> {
         let mut random = ChaCha8Rng::seed_from_u64(5);
         let row = |number: u32| {
             let tokens = f64::from(200 + 200 * (number % 40));
             let stray = if strays && number.is_multiple_of(10) { 900.0 } else { 0.0 };
             let ttft_ms = (120.0 + 0.06 * tokens) * random.random_range(0.98..1.02) + stray;
-            Observation {
+            MeasuredRequest {
                 run: 0,
                 replica: None,
                 sent_ms: f64::from(number) * 2000.0,
@@ -130,7 +131,7 @@ mod tests {
 
     #[test]
     fn constants_come_out_within_their_intervals_in_spite_of_strays() {
-        let found = alone(&rows(true), 3).unwrap();
+        let found = fit_isolated(&rows(true), 3).unwrap();
         for (constant, truth) in [(&found.floor, 120.0), (&found.prefill, 0.06), (found.step.as_ref().unwrap(), 9.0)] {
             assert!((constant.value / truth - 1.0).abs() < 0.05, "{constant:?}");
             assert!(constant.low <= truth * 1.02 && constant.high >= truth * 0.98, "{constant:?}");
@@ -138,16 +139,16 @@ mod tests {
         assert!(found.median_error_share.unwrap() < 0.03);
         // The outliers move least squares far away, which is why it is reported.
         assert!(found.least_squares.0 > 1.4 * found.floor.value, "{found:?}");
-        let clean = alone(&rows(false), 3).unwrap();
+        let clean = fit_isolated(&rows(false), 3).unwrap();
         assert!((clean.least_squares.1 / clean.prefill.value - 1.0).abs() < 0.03, "{clean:?}");
     }
 
     #[test]
     fn too_little_says_nothing_and_equal_seeds_the_same() {
-        assert_eq!(alone(&rows(false)[..LEAST - 1], 0), None);
-        let same: Vec<Observation> =
-            rows(false).into_iter().map(|row| Observation { prompt_tokens: 50.0, ..row }).collect();
-        assert_eq!(alone(&same, 0), None);
-        assert_eq!(alone(&rows(true), 9), alone(&rows(true), 9));
+        assert_eq!(fit_isolated(&rows(false)[..LEAST - 1], 0), None);
+        let same: Vec<MeasuredRequest> =
+            rows(false).into_iter().map(|row| MeasuredRequest { prompt_tokens: 50.0, ..row }).collect();
+        assert_eq!(fit_isolated(&same, 0), None);
+        assert_eq!(fit_isolated(&rows(true), 9), fit_isolated(&rows(true), 9));
     }
 }

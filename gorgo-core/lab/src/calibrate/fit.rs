@@ -3,9 +3,9 @@
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::load::{Load, computed, loads};
-use super::regression::{COLUMNS, Design, median, theil_sen};
-use super::{Measurements, Observation};
+use super::load::{ConcurrentLoad, computed_tokens, loads};
+use super::regression::{COLUMNS, DesignMatrix, median, theil_sen};
+use super::{MeasuredRequest, Measurements};
 use gorgo_routing::model::quantile;
 
 /// Rounds of reweighting for the fit itself; coefficients change by less than a thousandth after ten.
@@ -28,7 +28,7 @@ const SLOPE_APART_TOKENS: f64 = 500.0;
 
 /// A fitted constant, ms per unit.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Constant {
+pub struct FittedConstant {
     /// Name of the constant.
     pub name: String,
     /// Unit that the constant is per (`token`, `request`): empty for a plain time.
@@ -43,7 +43,7 @@ pub struct Constant {
 
 /// Errors of a model on a set of rows. All `None` if there are no rows.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Quality {
+pub struct FitQuality {
     /// Number of rows.
     pub rows: usize,
     /// Median of |ln(measured / predicted)|.
@@ -68,38 +68,38 @@ pub struct Quality {
 
 /// Errors of a model on one run, which is one policy's replay of a window.
 #[derive(Debug, Clone, PartialEq)]
-pub struct RunQuality {
+pub struct RunFitQuality {
     /// Name of the run.
     pub run: String,
     /// Errors on the rows of the run that the model was fitted on.
-    pub fitted: Quality,
+    pub fitted: FitQuality,
     /// Errors on the rows of the run that were held out.
-    pub held_out: Quality,
+    pub held_out: FitQuality,
 }
 
 /// A fitted model with its constants and errors.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Fitted {
+pub struct FittedModel {
     /// Constants of the model.
-    pub constants: Vec<Constant>,
+    pub constants: Vec<FittedConstant>,
     /// Errors on the rows it was fitted on.
-    pub fitted: Quality,
+    pub fitted: FitQuality,
     /// Errors on those of these rows with prompts of 100 tokens or more.
-    pub fitted_long: Quality,
+    pub fitted_long: FitQuality,
     /// Errors on the other half of the rows of the same runs, which it was not fitted on.
-    pub other_rows: Quality,
+    pub other_rows: FitQuality,
     /// Errors on the runs (or the period) that were held out entirely.
-    pub held_out: Quality,
+    pub held_out: FitQuality,
     /// Errors on those of these rows with prompts of 100 tokens or more.
-    pub held_out_long: Quality,
+    pub held_out_long: FitQuality,
     /// Errors by run, in the order of the measurements.
-    pub runs: Vec<RunQuality>,
+    pub runs: Vec<RunFitQuality>,
 }
 
-impl Fitted {
+impl FittedModel {
     /// Finds a constant by name.
     #[must_use]
-    pub fn constant(&self, name: &str) -> Option<&Constant> {
+    pub fn constant(&self, name: &str) -> Option<&FittedConstant> {
         self.constants.iter().find(|constant| constant.name == name)
     }
 }
@@ -133,9 +133,9 @@ pub struct Calibration {
     /// Time to first token: an offset per replica, `prefill`, `ahead-tokens`, `ahead-requests`, and if the cache is
     /// known `prompt`, the cost of a token whether cached or not (upload, tokenizer, prefixes wrongly believed cached).
     /// `None` if there are too few rows.
-    pub first_token: Option<Fitted>,
+    pub first_token: Option<FittedModel>,
     /// Time between tokens: `step`, `batch`, `prefills`, `prefilled-tokens`. `None` if there are too few rows.
-    pub between_tokens: Option<Fitted>,
+    pub between_tokens: Option<FittedModel>,
     /// Prefill estimated by another method.
     pub theil_sen: Vec<TheilSen>,
     /// Median round trip per replica, ms, if measured separately: the offset minus this is the fixed part.
@@ -148,7 +148,7 @@ pub struct Calibration {
 
 /// Purpose that a row is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum RowPartition {
     Fit,
     OtherRows,
     HeldOut,
@@ -163,7 +163,7 @@ pub fn calibrate(measurements: &Measurements, hold_out: &HoldOut, seed: u64) -> 
     let knows_cache = rows.iter().any(|row| row.uncached_tokens.is_some());
     // A replica without any row to fit on gets no offset, and its rows are left out.
     let names_it = |replica: usize| {
-        let mut fitted = rows.iter().zip(&parts).filter(|(_, part)| **part == Part::Fit);
+        let mut fitted = rows.iter().zip(&parts).filter(|(_, part)| **part == RowPartition::Fit);
         fitted.any(|(row, _)| row.replica == Some(replica))
     };
     let used: Vec<usize> =
@@ -188,7 +188,7 @@ pub fn calibrate(measurements: &Measurements, hold_out: &HoldOut, seed: u64) -> 
             let mut values = vec![0.0; offsets];
             let column = row.replica.map_or(Some(0), |replica| used.iter().position(|known| *known == replica))?;
             *values.get_mut(column)? = 1.0;
-            values.extend([computed(row), load.ahead_tokens, load.ahead]);
+            values.extend([computed_tokens(row), load.tokens_ahead, load.requests_ahead]);
             if knows_cache {
                 values.push(row.prompt_tokens);
             }
@@ -227,7 +227,7 @@ const fn is_even(position: usize) -> bool {
     position.wrapping_mul(0x9E37_79B9) & 0x80_0000 == 0
 }
 
-fn parts(measurements: &Measurements, hold_out: &HoldOut) -> (Vec<Part>, String) {
+fn parts(measurements: &Measurements, hold_out: &HoldOut) -> (Vec<RowPartition>, String) {
     let rows = &measurements.observations;
     let runs = &measurements.runs;
     let held: Vec<bool> = match hold_out {
@@ -243,9 +243,9 @@ fn parts(measurements: &Measurements, hold_out: &HoldOut) -> (Vec<Part>, String)
         for (position, row) in run.iter().enumerate() {
             let whole = held.get(row.run) == Some(&true) || (by_time && position >= from);
             parts.push(match (whole, is_even(parts.len())) {
-                (true, _) => Part::HeldOut,
-                (false, true) => Part::Fit,
-                (false, false) => Part::OtherRows,
+                (true, _) => RowPartition::HeldOut,
+                (false, true) => RowPartition::Fit,
+                (false, false) => RowPartition::OtherRows,
             });
         }
     }
@@ -262,13 +262,13 @@ fn parts(measurements: &Measurements, hold_out: &HoldOut) -> (Vec<Part>, String)
 fn model(
     names: &[(String, &'static str)],
     measurements: &Measurements,
-    loads: &[Load],
-    parts: &[Part],
+    loads: &[ConcurrentLoad],
+    parts: &[RowPartition],
     seed: u64,
-    values: impl Fn(&Observation, &Load) -> Option<(Vec<f64>, f64)>,
-) -> Option<Fitted> {
-    let select = |wanted: Part, least_tokens: f64, run: Option<usize>| {
-        let mut design = Design::new(names.len());
+    values: impl Fn(&MeasuredRequest, &ConcurrentLoad) -> Option<(Vec<f64>, f64)>,
+) -> Option<FittedModel> {
+    let select = |wanted: RowPartition, least_tokens: f64, run: Option<usize>| {
+        let mut design = DesignMatrix::new(names.len());
         for ((row, load), part) in measurements.observations.iter().zip(loads).zip(parts) {
             let is_wanted =
                 *part == wanted && row.prompt_tokens >= least_tokens && run.is_none_or(|run| row.run == run);
@@ -278,36 +278,34 @@ fn model(
         }
         design
     };
-    let design = select(Part::Fit, 0.0, None);
+    let design = select(RowPartition::Fit, 0.0, None);
     if design.rows() < names.len() * ROWS_PER_CONSTANT {
         return None;
     }
     let coefficients = design.fit(&vec![1.0; design.rows()], None, ROUNDS);
     let intervals = intervals(&design, &coefficients, seed);
-    let constants = names
-        .iter()
-        .zip(&coefficients)
-        .zip(intervals)
-        .map(|(((name, per), value), (low, high))| Constant { name: name.clone(), per, value: *value, low, high });
-    let quality = |part, least| Quality::of(&select(part, least, None), &coefficients);
-    let of_run = |(run, name): (usize, &String)| RunQuality {
+    let constants = names.iter().zip(&coefficients).zip(intervals).map(|(((name, per), value), (low, high))| {
+        FittedConstant { name: name.clone(), per, value: *value, low, high }
+    });
+    let quality = |part, least| FitQuality::evaluate(&select(part, least, None), &coefficients);
+    let of_run = |(run, name): (usize, &String)| RunFitQuality {
         run: name.clone(),
-        fitted: Quality::of(&select(Part::Fit, 0.0, Some(run)), &coefficients),
-        held_out: Quality::of(&select(Part::HeldOut, 0.0, Some(run)), &coefficients),
+        fitted: FitQuality::evaluate(&select(RowPartition::Fit, 0.0, Some(run)), &coefficients),
+        held_out: FitQuality::evaluate(&select(RowPartition::HeldOut, 0.0, Some(run)), &coefficients),
     };
-    Some(Fitted {
+    Some(FittedModel {
         constants: constants.collect(),
-        fitted: Quality::of(&design, &coefficients),
-        fitted_long: quality(Part::Fit, SHORT_TOKENS),
-        other_rows: quality(Part::OtherRows, 0.0),
-        held_out: quality(Part::HeldOut, 0.0),
-        held_out_long: quality(Part::HeldOut, SHORT_TOKENS),
+        fitted: FitQuality::evaluate(&design, &coefficients),
+        fitted_long: quality(RowPartition::Fit, SHORT_TOKENS),
+        other_rows: quality(RowPartition::OtherRows, 0.0),
+        held_out: quality(RowPartition::HeldOut, 0.0),
+        held_out_long: quality(RowPartition::HeldOut, SHORT_TOKENS),
         runs: measurements.runs.iter().enumerate().map(of_run).collect(),
     })
 }
 
 /// Returns the 2.5th and 97.5th percentiles of each coefficient over resamples of blocks of consecutive rows.
-fn intervals(design: &Design, coefficients: &[f64], seed: u64) -> Vec<(f64, f64)> {
+fn intervals(design: &DesignMatrix, coefficients: &[f64], seed: u64) -> Vec<(f64, f64)> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let blocks = design.rows().div_ceil(BLOCK_ROWS);
     let mut found: Vec<Vec<f64>> = vec![Vec::with_capacity(RESAMPLES); coefficients.len()];
@@ -335,8 +333,8 @@ fn intervals(design: &Design, coefficients: &[f64], seed: u64) -> Vec<(f64, f64)
     found.into_iter().map(ends).collect()
 }
 
-impl Quality {
-    fn of(design: &Design, coefficients: &[f64]) -> Self {
+impl FitQuality {
+    fn evaluate(design: &DesignMatrix, coefficients: &[f64]) -> Self {
         let rows = design.rows();
         let Some(count) = u32::try_from(rows).ok().filter(|count| *count > 0).map(f64::from) else {
             return Self::default();
@@ -374,11 +372,11 @@ impl Quality {
 }
 
 /// Estimates the slope of the time to first token over the uncached tokens, from requests with nothing ahead of them.
-fn slopes(measurements: &Measurements, loads: &[Load], used: &[usize], seed: u64) -> Vec<TheilSen> {
+fn slopes(measurements: &Measurements, loads: &[ConcurrentLoad], used: &[usize], seed: u64) -> Vec<TheilSen> {
     let points = |replica: Option<usize>| -> Vec<(f64, f64)> {
         let rows = measurements.observations.iter().zip(loads);
-        rows.filter(|(row, load)| row.replica == replica && load.ahead <= 0.0)
-            .map(|(row, _)| (computed(row), row.ttft_ms))
+        rows.filter(|(row, load)| row.replica == replica && load.requests_ahead <= 0.0)
+            .map(|(row, _)| (computed_tokens(row), row.ttft_ms))
             .collect()
     };
     let slope = |replica: String, points: Vec<(f64, f64)>| TheilSen {

@@ -2,16 +2,16 @@
 //!
 //! If rows do not name their replica, the load of the fleet is divided evenly among its replicas.
 
-use super::{Measurements, Observation};
+use super::{MeasuredRequest, Measurements};
 
 /// Load around one request.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(super) struct Load {
+pub(super) struct ConcurrentLoad {
     /// Uncached tokens of requests sent earlier that had no first token yet when this one was sent; prompt tokens if
     /// nothing is known of the cache.
-    pub(super) ahead_tokens: f64,
+    pub(super) tokens_ahead: f64,
     /// Number of those requests.
-    pub(super) ahead: f64,
+    pub(super) requests_ahead: f64,
     /// Average number of requests that decoded during its own decoding, itself included.
     pub(super) batch: f64,
     /// Number of requests that got their first token during its decoding.
@@ -21,12 +21,12 @@ pub(super) struct Load {
 }
 
 /// Returns the tokens that had to be computed, as far as that is known; else the whole prompt.
-pub(super) fn computed(observation: &Observation) -> f64 {
+pub(super) fn computed_tokens(observation: &MeasuredRequest) -> f64 {
     observation.uncached_tokens.unwrap_or(observation.prompt_tokens)
 }
 
 /// Returns the load around each request, in the order of the rows, which must be sorted.
-pub(super) fn loads(measurements: &Measurements) -> Vec<Load> {
+pub(super) fn loads(measurements: &Measurements) -> Vec<ConcurrentLoad> {
     let rows = &measurements.observations;
     let share = 1.0 / measurements.shared_by.max(1.0);
     let mut loads = Vec::with_capacity(rows.len());
@@ -38,7 +38,7 @@ pub(super) fn loads(measurements: &Measurements) -> Vec<Load> {
             let (first, end) = (row.sent_ms + row.ttft_ms, row.sent_ms + row.e2e_ms);
             let from = run.partition_point(|other| other.sent_ms < row.sent_ms - longest);
             let to = run.partition_point(|other| other.sent_ms <= end);
-            let mut load = Load { batch: 1.0, ..Load::default() };
+            let mut load = ConcurrentLoad { batch: 1.0, ..ConcurrentLoad::default() };
             for other in run[from..to].iter().filter(|other| !std::ptr::eq(*other, row)) {
                 if other.replica != row.replica {
                     continue;
@@ -47,8 +47,8 @@ pub(super) fn loads(measurements: &Measurements) -> Vec<Load> {
                 let share = if row.replica.is_some() { 1.0 } else { share };
                 let (other_first, other_end) = (other.sent_ms + other.ttft_ms, other.sent_ms + other.e2e_ms);
                 if other.sent_ms < row.sent_ms && other_first > row.sent_ms {
-                    load.ahead_tokens += share * computed(other);
-                    load.ahead += share;
+                    load.tokens_ahead += share * computed_tokens(other);
+                    load.requests_ahead += share;
                 }
                 if end > first {
                     // Overlap of the two decoding phases, as a share of this request's own.
@@ -57,7 +57,7 @@ pub(super) fn loads(measurements: &Measurements) -> Vec<Load> {
                 }
                 if other_first > first && other_first < end {
                     load.prefills += share;
-                    load.prefilled_tokens += share * computed(other);
+                    load.prefilled_tokens += share * computed_tokens(other);
                 }
             }
             loads.push(load);

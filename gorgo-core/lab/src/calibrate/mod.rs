@@ -15,13 +15,13 @@ mod load;
 mod regression;
 mod table;
 
-pub use alone::{Alone, alone};
-pub use fit::{Calibration, Constant, Fitted, HoldOut, Quality, RunQuality, TheilSen, calibrate};
+pub use alone::{IsolatedFit, fit_isolated};
+pub use fit::{Calibration, FitQuality, FittedConstant, FittedModel, HoldOut, RunFitQuality, TheilSen, calibrate};
 pub use table::{TableError, decisions, measured};
 
 /// Measurements of one request. Times are in ms.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Observation {
+pub struct MeasuredRequest {
     /// Run it belongs to: an index into [`Measurements::runs`]. Load is computed within a run.
     pub run: usize,
     /// Replica that served it: an index into [`Measurements::replicas`]; `None` if that was not recorded.
@@ -52,7 +52,7 @@ pub struct Measurements {
     /// Number of replicas that shared the load, if rows do not name their replica; 1 otherwise.
     pub shared_by: f64,
     /// Requests that succeeded, those of each run in order of sending.
-    pub observations: Vec<Observation>,
+    pub observations: Vec<MeasuredRequest>,
     /// Number of rows left out because they failed or have no first token.
     pub left_out: usize,
 }

@@ -13,14 +13,14 @@ const MAD_TO_SD: f64 = 1.4826;
 
 /// Rows of regressors with their targets.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Design {
+pub(super) struct DesignMatrix {
     columns: usize,
     /// Values, row by row.
     values: Vec<f64>,
     targets: Vec<f64>,
 }
 
-impl Design {
+impl DesignMatrix {
     /// Creates an empty design; `columns` is at most [`COLUMNS`].
     pub(super) fn new(columns: usize) -> Self {
         Self { columns: columns.clamp(1, COLUMNS), values: Vec::new(), targets: Vec::new() }

@@ -6,7 +6,7 @@ use std::io::Read;
 use csv::StringRecord;
 use flate2::read::MultiGzDecoder;
 
-use super::{Measurements, Observation};
+use super::{MeasuredRequest, Measurements};
 use crate::records::records;
 
 /// First bytes of a gzip member (RFC 1952).
@@ -43,12 +43,12 @@ pub enum TableError {
 /// The data is damaged, a column is missing, or a line is bad.
 pub fn decisions(bytes: &[u8]) -> Result<Measurements, TableError> {
     let text = text(bytes)?;
-    let table = Table::new(&text)?;
+    let table = MeasuredTable::new(&text)?;
     let columns = ["policy", "decision_s", "target", "request_tokens", "status"].map(|name| table.column(name));
-    let [policy, decision_s, target, request_tokens, status] = columns.map(Column::checked);
+    let [policy, decision_s, target, request_tokens, status] = columns.map(TableColumn::checked);
     let (policy, decision_s, target) = (policy?, decision_s?, target?);
     let (request_tokens, status) = (request_tokens?, status?);
-    let times = Times::of(&table, "prompt_tokens", "completion_tokens")?;
+    let times = TimeColumns::of(&table, "prompt_tokens", "completion_tokens")?;
     let mut found = Measurements { shared_by: 1.0, ..Measurements::default() };
     for line in &table.lines {
         let name = line.text(target)?;
@@ -62,11 +62,11 @@ pub fn decisions(bytes: &[u8]) -> Result<Measurements, TableError> {
         let (cached, request) = (line.number(cached)?, line.number(request_tokens)?);
         // Two separate columns of the file: more cached tokens than request tokens must not make the share negative.
         let uncached_share = if request > 0.0 { (1.0 - cached / request).clamp(0.0, 1.0) } else { 1.0 };
-        let run = place(&mut found.runs, line.text(policy)?);
-        let replica = Some(place(&mut found.replicas, name));
+        let run = index_of_name(&mut found.runs, line.text(policy)?);
+        let replica = Some(index_of_name(&mut found.replicas, name));
         let sent_ms = line.number(decision_s)? * 1e3;
         let uncached_tokens = Some(times.prompt_tokens * uncached_share);
-        found.observations.push(Observation { run, replica, sent_ms, uncached_tokens, ..times });
+        found.observations.push(MeasuredRequest { run, replica, sent_ms, uncached_tokens, ..times });
     }
     found.sort();
     Ok(found)
@@ -80,33 +80,33 @@ pub fn decisions(bytes: &[u8]) -> Result<Measurements, TableError> {
 /// The data is damaged, a column is missing, or a line is bad.
 pub fn measured(bytes: &[u8], replicas: u32) -> Result<Measurements, TableError> {
     let text = text(bytes)?;
-    let table = Table::new(&text)?;
+    let table = MeasuredTable::new(&text)?;
     let (run, policy) = (table.column("run").checked()?, table.column("policy").checked()?);
     let (sent_ms, status) = (table.column("sent_ms").checked()?, table.column("status").checked()?);
-    let times = Times::of(&table, "input_tokens", "output_tokens")?;
+    let times = TimeColumns::of(&table, "input_tokens", "output_tokens")?;
     let mut found = Measurements { shared_by: f64::from(replicas.max(1)), ..Measurements::default() };
     for line in &table.lines {
         let Some(times) = times.read(line, status)? else {
             found.left_out += 1;
             continue;
         };
-        let run = place(&mut found.runs, &format!("{}/{}", line.text(run)?, line.text(policy)?));
-        found.observations.push(Observation { run, sent_ms: line.number(sent_ms)?, ..times });
+        let run = index_of_name(&mut found.runs, &format!("{}/{}", line.text(run)?, line.text(policy)?));
+        found.observations.push(MeasuredRequest { run, sent_ms: line.number(sent_ms)?, ..times });
     }
     found.sort();
     Ok(found)
 }
 
 /// Columns that all tables have, under different names.
-struct Times {
+struct TimeColumns {
     ttft_ms: usize,
     total_ms: usize,
     prompt_tokens: usize,
     output_tokens: usize,
 }
 
-impl Times {
-    fn of(table: &Table, prompt_tokens: &str, output_tokens: &str) -> Result<Self, TableError> {
+impl TimeColumns {
+    fn of(table: &MeasuredTable, prompt_tokens: &str, output_tokens: &str) -> Result<Self, TableError> {
         Ok(Self {
             ttft_ms: table.column("ttft_ms").checked()?,
             total_ms: table.column("total_ms").checked()?,
@@ -116,12 +116,12 @@ impl Times {
     }
 
     /// Reads a row; `None` if the request failed. Fields that these columns do not contain are left empty.
-    fn read(&self, line: &Line, status: usize) -> Result<Option<Observation>, TableError> {
+    fn read(&self, line: &TableLine, status: usize) -> Result<Option<MeasuredRequest>, TableError> {
         // A failed request has no meaningful times; it is counted as left out.
         if line.text(status)? != "200" || line.text(self.ttft_ms)?.is_empty() {
             return Ok(None);
         }
-        Ok(Some(Observation {
+        Ok(Some(MeasuredRequest {
             run: 0,
             replica: None,
             sent_ms: 0.0,
@@ -136,7 +136,7 @@ impl Times {
 }
 
 /// Returns the index of a name, which is added if it is new.
-fn place(names: &mut Vec<String>, name: &str) -> usize {
+fn index_of_name(names: &mut Vec<String>, name: &str) -> usize {
     names.iter().position(|known| known == name).unwrap_or_else(|| {
         names.push(name.to_owned());
         names.len() - 1
@@ -156,47 +156,47 @@ fn text(bytes: &[u8]) -> Result<String, TableError> {
 }
 
 /// Records of a table and its columns by name.
-struct Table {
+struct MeasuredTable {
     columns: HashMap<String, usize>,
-    lines: Vec<Line>,
+    lines: Vec<TableLine>,
 }
 
 /// A column that may be missing.
-struct Column<'a> {
+struct TableColumn<'a> {
     name: &'a str,
     place: Option<usize>,
 }
 
-impl Column<'_> {
+impl TableColumn<'_> {
     fn checked(self) -> Result<usize, TableError> {
         self.place.ok_or_else(|| TableError::Column(self.name.to_owned()))
     }
 }
 
-impl Table {
+impl MeasuredTable {
     fn new(text: &str) -> Result<Self, TableError> {
         let mut all = records(text.as_bytes());
         let head = all.next().and_then(|(_, head)| head.ok()).unwrap_or_default();
         let columns = head.iter().enumerate().map(|(place, name)| (name.to_owned(), place)).collect();
         let lines = all.map(|(number, record)| match record {
-            Ok(fields) => Ok(Line { number, fields }),
+            Ok(fields) => Ok(TableLine { number, fields }),
             Err(message) => Err(TableError::Line { line: number, message }),
         });
         Ok(Self { columns, lines: lines.collect::<Result<_, _>>()? })
     }
 
-    fn column<'n>(&self, name: &'n str) -> Column<'n> {
-        Column { name, place: self.columns.get(name).copied() }
+    fn column<'n>(&self, name: &'n str) -> TableColumn<'n> {
+        TableColumn { name, place: self.columns.get(name).copied() }
     }
 }
 
 /// A record and the line that it begins on.
-struct Line {
+struct TableLine {
     number: usize,
     fields: StringRecord,
 }
 
-impl Line {
+impl TableLine {
     fn text(&self, column: usize) -> Result<&str, TableError> {
         let missing = || TableError::Line { line: self.number, message: format!("only {} fields", self.fields.len()) };
         self.fields.get(column).ok_or_else(missing)

@@ -8,8 +8,8 @@ use rand_chacha::ChaCha8Rng;
 use super::load::loads;
 use super::*;
 
-fn row(replica: usize, sent_ms: f64, ttft_ms: f64, e2e_ms: f64, uncached: f64) -> Observation {
-    Observation {
+fn row(replica: usize, sent_ms: f64, ttft_ms: f64, e2e_ms: f64, uncached: f64) -> MeasuredRequest {
+    MeasuredRequest {
         run: 0,
         replica: Some(replica),
         sent_ms,
@@ -22,7 +22,7 @@ fn row(replica: usize, sent_ms: f64, ttft_ms: f64, e2e_ms: f64, uncached: f64) -
     }
 }
 
-fn measurements(observations: Vec<Observation>) -> Measurements {
+fn measurements(observations: Vec<MeasuredRequest>) -> Measurements {
     let mut found = Measurements {
         runs: vec!["first".into(), "second".into()],
         replicas: vec!["near".into(), "far".into()],
@@ -44,9 +44,9 @@ fn the_load_is_what_the_same_replica_was_doing() {
     ];
     let loads = loads(&measurements(rows));
     // The second on replica 0 was sent while the first, of 1,000 tokens, had no first token; the third after that.
-    assert_eq!((loads[2].ahead, loads[2].ahead_tokens), (1.0, 1000.0));
-    assert_eq!((loads[3].ahead, loads[3].ahead_tokens), (1.0, 300.0));
-    assert_eq!((loads[1].ahead, loads[1].batch), (0.0, 1.0));
+    assert_eq!((loads[2].requests_ahead, loads[2].tokens_ahead), (1.0, 1000.0));
+    assert_eq!((loads[3].requests_ahead, loads[3].tokens_ahead), (1.0, 300.0));
+    assert_eq!((loads[1].requests_ahead, loads[1].batch), (0.0, 1.0));
     // The first decodes from 100 to 300 ms: beside it the second from 250 and the third from 150 on.
     assert!((loads[0].batch - (1.0 + 50.0 / 200.0 + 150.0 / 200.0)).abs() < 1e-9, "{:?}", loads[0]);
     assert_eq!((loads[0].prefills, loads[0].prefilled_tokens), (2.0, 340.0));
@@ -114,7 +114,7 @@ fn errors_are_told_run_by_run_and_in_milliseconds() {
     }
     // A run that was held out entirely has no fitted rows, and reports no errors on them.
     let whole = calibrate(&made(), &HoldOut::Last, 7).first_token.unwrap();
-    assert_eq!((whole.runs[1].fitted, whole.runs[0].held_out), (Quality::default(), Quality::default()));
+    assert_eq!((whole.runs[1].fitted, whole.runs[0].held_out), (FitQuality::default(), FitQuality::default()));
     assert_eq!(whole.runs[1].held_out, whole.held_out);
 }
 

@@ -8,26 +8,26 @@
 use std::collections::VecDeque;
 
 use super::PAGE_TOKENS;
-use super::cache::Cache;
-use super::job::Request;
-use super::profile::{Profile, Reserve, Schedule};
+use super::cache::PagedKvCache;
+use super::job::ScheduledRequest;
+use super::profile::{AnswerReserve, EngineProfile, StepSchedule};
 
-/// Work of the GPU in one step. Requests are indices into [`Batch::running`], which does not change during a step.
+/// Work of the GPU in one step. Requests are indices into [`BatchScheduler::running`], which does not change during a step.
 #[derive(Debug, Default)]
-pub(super) struct Plan {
+pub(super) struct StepPlan {
     /// Requests that generate a token by decoding.
     pub(super) decode: Vec<usize>,
     /// Requests whose prompt is computed, with the number of its tokens.
     pub(super) prefill: Vec<(usize, u32)>,
 }
 
-impl Plan {
+impl StepPlan {
     pub(super) fn is_empty(&self) -> bool {
         self.decode.is_empty() && self.prefill.is_empty()
     }
 
     /// Returns the time that the step takes, ms.
-    pub(super) fn millis(&self, profile: &Profile, running: &[Request]) -> f64 {
+    pub(super) fn millis(&self, profile: &EngineProfile, running: &[ScheduledRequest]) -> f64 {
         let prefill = match self.prefill.iter().map(|part| part.1).fold(0_u32, u32::saturating_add) {
             0 => 0.0,
             tokens => profile.prefill_ms(tokens),
@@ -45,34 +45,34 @@ impl Plan {
 
 /// Requests inside the scheduler.
 #[derive(Debug)]
-pub(super) struct Batch {
-    pub(super) waiting: VecDeque<Request>,
-    pub(super) running: Vec<Request>,
+pub(super) struct BatchScheduler {
+    pub(super) waiting: VecDeque<ScheduledRequest>,
+    pub(super) running: Vec<ScheduledRequest>,
     /// Number of retractions so far.
     pub(super) retractions: u64,
     reserve_share: f64,
 }
 
-impl Batch {
-    pub(super) fn new(reserve: Reserve) -> Self {
+impl BatchScheduler {
+    pub(super) fn new(reserve: AnswerReserve) -> Self {
         Self { waiting: VecDeque::new(), running: Vec::new(), retractions: 0, reserve_share: reserve.start }
     }
 
     /// Plans the next step; the plan is empty if there is nothing to do.
-    pub(super) fn plan(&mut self, profile: &Profile, cache: &mut Cache) -> Plan {
+    pub(super) fn plan(&mut self, profile: &EngineProfile, cache: &mut PagedKvCache) -> StepPlan {
         if self.running.is_empty() {
             // SGLang resets its ratio when it is idle.
             self.reserve_share = profile.reserve.start;
         }
-        let mut plan = Plan::default();
+        let mut plan = StepPlan::default();
         match profile.schedule {
-            Schedule::PrefillFirst => {
+            StepSchedule::PrefillFirst => {
                 self.fill_with_prompts(profile, cache, profile.chunk_tokens, &mut plan);
                 if plan.prefill.is_empty() {
                     self.decode_all(profile, cache, &mut plan);
                 }
             }
-            Schedule::Mixed => {
+            StepSchedule::Mixed => {
                 self.decode_all(profile, cache, &mut plan);
                 let decoding = u32::try_from(plan.decode.len()).unwrap_or(u32::MAX);
                 // At least one prompt token per step, or prompts would starve if the batch is as large as the chunk.
@@ -83,7 +83,13 @@ impl Batch {
     }
 
     /// Puts up to `budget` prompt tokens into the plan: first of requests that are under way, then of new ones.
-    fn fill_with_prompts(&mut self, profile: &Profile, cache: &mut Cache, mut budget: u32, plan: &mut Plan) {
+    fn fill_with_prompts(
+        &mut self,
+        profile: &EngineProfile,
+        cache: &mut PagedKvCache,
+        mut budget: u32,
+        plan: &mut StepPlan,
+    ) {
         for (at, request) in self.running.iter().enumerate().filter(|(_, request)| !request.decodes()) {
             let tokens = (request.target - request.computed).min(budget);
             if tokens > 0 {
@@ -101,7 +107,7 @@ impl Batch {
     }
 
     /// Moves the head of the queue to the running requests, with pages for all it has to compute, if it can run now.
-    fn admit_next(&mut self, profile: &Profile, cache: &mut Cache) -> bool {
+    fn admit_next(&mut self, profile: &EngineProfile, cache: &mut PagedKvCache) -> bool {
         if self.running.len() >= usize::try_from(profile.max_running).unwrap_or(usize::MAX) {
             return false;
         }
@@ -127,7 +133,7 @@ impl Batch {
             self.waiting.push_front(next);
             return false;
         }
-        next.own_pages = own_pages;
+        next.private_pages = own_pages;
         next.computed = hit_pages * PAGE_TOKENS;
         // Only the first admission counts: after a retraction the request would find its own pages.
         next.cached_tokens.get_or_insert(next.computed);
@@ -137,15 +143,17 @@ impl Batch {
 
     /// Returns the pages to leave free for answers when `next` is admitted: its own whole answer and a share of what
     /// the others may still generate.
-    fn answer_pages(&self, reserve: Reserve, next: &Request) -> u32 {
-        let rest = |request: &Request| f64::from((request.max_tokens - request.generated).min(reserve.longest_answer));
+    fn answer_pages(&self, reserve: AnswerReserve, next: &ScheduledRequest) -> u32 {
+        let rest = |request: &ScheduledRequest| {
+            f64::from((request.max_tokens - request.generated).min(reserve.longest_answer))
+        };
         let tokens = rest(next) + self.reserve_share * self.running.iter().map(rest).sum::<f64>();
         ceil_to_u32(tokens / f64::from(PAGE_TOKENS))
     }
 
     /// Puts all decoding requests into the plan, with a page for each that needs one; retracts requests if pages run
     /// out.
-    fn decode_all(&mut self, profile: &Profile, cache: &mut Cache, plan: &mut Plan) {
+    fn decode_all(&mut self, profile: &EngineProfile, cache: &mut PagedKvCache, plan: &mut StepPlan) {
         loop {
             // Counted anew in each round: a retraction also removes the need of the retracted request.
             let needed = self.running.iter().filter(|request| needs_page(request)).count();
@@ -157,7 +165,7 @@ impl Batch {
         }
         for (at, request) in self.running.iter_mut().enumerate().filter(|(_, request)| request.decodes()) {
             if needs_page(request) {
-                request.own_pages += 1;
+                request.private_pages += 1;
             }
             plan.decode.push(at);
         }
@@ -169,15 +177,15 @@ impl Batch {
     }
 
     /// Retracts the request that has generated least; among several, the one with the longest prompt, then the latest.
-    fn retract_one(&mut self, reserve: Reserve, cache: &mut Cache) {
+    fn retract_one(&mut self, reserve: AnswerReserve, cache: &mut PagedKvCache) {
         let least = self.running.iter().enumerate().min_by_key(|(at, request)| {
             (request.generated, std::cmp::Reverse(request.prompt_tokens), std::cmp::Reverse(*at))
         });
         let Some((at, _)) = least else { return };
         let mut request = self.running.remove(at);
-        cache.release(request.pinned(), request.own_pages);
+        cache.release(request.pinned(), request.private_pages);
         request.shared_pages = 0;
-        request.own_pages = 0;
+        request.private_pages = 0;
         request.computed = 0;
         // What was generated is kept: it is computed again together with the prompt, not generated again.
         request.target = request.length();
@@ -188,7 +196,7 @@ impl Batch {
 }
 
 /// Reports whether the next decode step of a request writes into a page that the request does not have yet.
-fn needs_page(request: &Request) -> bool {
+fn needs_page(request: &ScheduledRequest) -> bool {
     request.decodes() && request.length().div_ceil(PAGE_TOKENS) > request.held_pages()
 }
 

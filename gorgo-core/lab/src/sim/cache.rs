@@ -11,14 +11,14 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use hashbrown::HashMap;
 
-use super::profile::PrefixCache;
-use super::state::States;
+use super::profile::PrefixCacheKind;
+use super::state::RecurrentStates;
 
 /// Null link of the idle list.
 const NONE: u32 = u32::MAX;
 
 #[derive(Debug, Clone, Copy)]
-struct Page {
+struct CachePage {
     hash: u64,
     pins: u32,
     /// Neighbours in the idle list; valid only while the page is idle.
@@ -28,23 +28,23 @@ struct Page {
 
 /// KV cache in pages, with the sharing of prefixes; see the module.
 #[derive(Debug)]
-pub(super) struct Cache {
+pub(super) struct PagedKvCache {
     capacity: u32,
-    pages: Vec<Page>,
+    pages: Vec<CachePage>,
     vacant: Vec<u32>,
     by_hash: HashMap<u64, u32, BuildHasherDefault<PageHasher>>,
     oldest: u32,
     newest: u32,
     idle: u32,
-    own: u32,
-    states: Option<States>,
+    private_pages: u32,
+    states: Option<RecurrentStates>,
 }
 
-impl Cache {
-    pub(super) fn new(capacity: u32, kind: PrefixCache) -> Self {
+impl PagedKvCache {
+    pub(super) fn new(capacity: u32, kind: PrefixCacheKind) -> Self {
         let states = match kind {
-            PrefixCache::AnyPage => None,
-            PrefixCache::PromptEnds { slots } => Some(States::new(slots)),
+            PrefixCacheKind::AnyPage => None,
+            PrefixCacheKind::PromptEnds { slots } => Some(RecurrentStates::new(slots)),
         };
         Self {
             capacity,
@@ -54,7 +54,7 @@ impl Cache {
             oldest: NONE,
             newest: NONE,
             idle: 0,
-            own: 0,
+            private_pages: 0,
             states,
         }
     }
@@ -66,7 +66,7 @@ impl Cache {
 
     /// Returns the number of pages in use by running requests.
     pub(super) fn used(&self) -> u32 {
-        self.resident() - self.idle + self.own
+        self.resident() - self.idle + self.private_pages
     }
 
     /// Returns the number of pages that are only cached.
@@ -83,11 +83,12 @@ impl Cache {
         let present = chain.iter().take_while(|hash| self.by_hash.contains_key(*hash)).count();
         // A hybrid model can continue only from a kept state, even if more pages are present.
         let hit = self.states.as_ref().map_or(present, |states| states.deepest(&chain[..present]));
-        let idle = chain[..hit].iter().filter(|hash| self.by_hash.get(*hash).is_some_and(|&at| self.at(at).pins == 0));
+        let idle =
+            chain[..hit].iter().filter(|hash| self.by_hash.get(*hash).is_some_and(|&at| self.page(at).pins == 0));
         (u32::try_from(hit).unwrap_or(u32::MAX), u32::try_from(idle.count()).unwrap_or(u32::MAX))
     }
 
-    /// Pins pages that [`Cache::find`] has found.
+    /// Pins pages that [`PagedKvCache::find`] has found.
     pub(super) fn pin(&mut self, chain: &[u64]) {
         for hash in chain {
             self.pin_one(*hash);
@@ -106,10 +107,10 @@ impl Cache {
         if count > self.available() {
             return false;
         }
-        while self.capacity.saturating_sub(self.resident() + self.own) < count {
+        while self.capacity.saturating_sub(self.resident() + self.private_pages) < count {
             self.evict_oldest();
         }
-        self.own += count;
+        self.private_pages += count;
         true
     }
 
@@ -117,13 +118,13 @@ impl Cache {
     /// with that hash exists already, that page is pinned instead and the private one becomes empty.
     pub(super) fn publish(&mut self, chain: &[u64]) {
         for &hash in chain {
-            debug_assert!(self.own > 0, "a request publishes pages that it took");
+            debug_assert!(self.private_pages > 0, "a request publishes pages that it took");
             // Either way the private page is gone: it got its hash, or the existing page replaces it.
-            self.own = self.own.saturating_sub(1);
+            self.private_pages = self.private_pages.saturating_sub(1);
             if self.by_hash.contains_key(&hash) {
                 self.pin_one(hash);
             } else {
-                let page = Page { hash, pins: 1, older: NONE, newer: NONE };
+                let page = CachePage { hash, pins: 1, older: NONE, newer: NONE };
                 // Slots of evicted pages are reused, so the list never has more entries than there were pages at once.
                 let at = match self.vacant.pop() {
                     Some(at) => {
@@ -149,7 +150,7 @@ impl Cache {
 
     /// Releases a request's pages: `pinned` ones stay in the cache as idle pages, `own` ones become empty.
     pub(super) fn release(&mut self, pinned: &[u64], own: u32) {
-        self.own = self.own.saturating_sub(own);
+        self.private_pages = self.private_pages.saturating_sub(own);
         // Last page first: the list is evicted from its oldest end, and a prefix is useless without its first pages.
         for hash in pinned.iter().rev() {
             let Some(&at) = self.by_hash.get(hash) else { continue };
@@ -161,14 +162,14 @@ impl Cache {
         }
     }
 
-    fn at(&self, at: u32) -> &Page {
+    fn page(&self, at: u32) -> &CachePage {
         &self.pages[index(at)]
     }
 
     fn pin_one(&mut self, hash: u64) {
         let Some(&at) = self.by_hash.get(&hash) else { return };
         // A page leaves the idle list with its first pin; while it is pinned, its links are not valid.
-        if self.at(at).pins == 0 {
+        if self.page(at).pins == 0 {
             self.unlink_idle(at);
         }
         self.pages[index(at)].pins += 1;
@@ -188,7 +189,7 @@ impl Cache {
     }
 
     fn unlink_idle(&mut self, at: u32) {
-        let Page { older, newer, .. } = *self.at(at);
+        let CachePage { older, newer, .. } = *self.page(at);
         match older {
             NONE => self.oldest = newer,
             _ => self.pages[index(older)].newer = newer,
@@ -205,7 +206,7 @@ impl Cache {
         if at == NONE {
             return;
         }
-        let hash = self.at(at).hash;
+        let hash = self.page(at).hash;
         self.unlink_idle(at);
         self.by_hash.remove(&hash);
         self.vacant.push(at);
@@ -245,8 +246,8 @@ impl Hasher for PageHasher {
 mod tests {
     use super::*;
 
-    fn filled(capacity: u32, chain: &[u64]) -> Cache {
-        let mut cache = Cache::new(capacity, PrefixCache::AnyPage);
+    fn filled(capacity: u32, chain: &[u64]) -> PagedKvCache {
+        let mut cache = PagedKvCache::new(capacity, PrefixCacheKind::AnyPage);
         assert!(cache.take(u32::try_from(chain.len()).unwrap()));
         cache.publish(chain);
         cache

@@ -1,22 +1,22 @@
 //! The simulated engine: jobs in, tokens out, on virtual time.
 //!
-//! The GPU runs one step after another: [`Batch`] chooses the step and [`Profile`] determines how long it takes. The
+//! The GPU runs one step after another: [`BatchScheduler`] chooses the step and [`EngineProfile`] determines how long it takes. The
 //! model is that of an SGLang or vLLM scheduler: continuous batching with a request limit, chunked prefill in order of
 //! arrival, a decode step that grows with the batch, and a paged KV cache shared by running requests and cached
 //! prefixes.
 //!
-//! The caller calls [`Engine::advance`] whenever [`Engine::next_event`] is due. A late call changes no times: each step
+//! The caller calls [`SimulatedEngine::advance`] whenever [`SimulatedEngine::next_event`] is due. A late call changes no times: each step
 //! starts when the one before it ended.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
 use super::PAGE_TOKENS;
-use super::batch::{Batch, Plan};
-use super::cache::Cache;
-use super::job::{FinishReason, Job, Output, Request};
-use super::profile::Profile;
-use gorgo_routing::model::At;
+use super::batch::{BatchScheduler, StepPlan};
+use super::cache::PagedKvCache;
+use super::job::{EngineOutput, FinishReason, ScheduledRequest, SimulatedRequest};
+use super::profile::EngineProfile;
+use gorgo_routing::model::UnixMicros;
 
 /// Decode steps over which the throughput on the metrics page is measured, as in SGLang.
 const THROUGHPUT_STEPS: u32 = 40;
@@ -43,9 +43,9 @@ pub enum EngineError {
 
 /// Counters of the engine since its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Totals {
+pub struct EngineTotals {
     /// Jobs submitted.
-    pub jobs: u64,
+    pub submitted: u64,
     /// Jobs finished, not counting refused ones.
     pub finished: u64,
     /// Jobs cancelled.
@@ -68,7 +68,7 @@ pub struct Totals {
 
 /// State of the engine as a metrics page reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Numbers {
+pub struct EngineStats {
     /// Running requests.
     pub running: u32,
     /// Waiting requests.
@@ -82,10 +82,10 @@ pub struct Numbers {
     /// Generated tokens per second over the last 40 decode steps; 0 when idle.
     pub throughput: f64,
     /// Counters.
-    pub totals: Totals,
+    pub totals: EngineTotals,
 }
 
-impl Numbers {
+impl EngineStats {
     /// Returns the share of the KV cache in use by running requests, 0 to 1.
     #[must_use]
     pub fn usage(&self) -> f64 {
@@ -95,52 +95,52 @@ impl Numbers {
 
 /// Simulated inference engine; see the module.
 #[derive(Debug)]
-pub struct Engine {
-    profile: Profile,
+pub struct SimulatedEngine {
+    profile: EngineProfile,
     speed: f64,
-    now: At,
+    now: UnixMicros,
     /// Jobs that have not reached the scheduler yet, with the time at which they will.
-    arriving: VecDeque<(At, Request)>,
+    arriving: VecDeque<(UnixMicros, ScheduledRequest)>,
     live: HashSet<u64>,
-    batch: Batch,
-    cache: Cache,
-    step: Option<(At, Plan)>,
-    totals: Totals,
+    batch: BatchScheduler,
+    cache: PagedKvCache,
+    step: Option<(UnixMicros, StepPlan)>,
+    totals: EngineTotals,
     throughput: f64,
     /// Current measurement of the throughput: its start, its decode steps and its tokens.
-    counted: (At, u32, u32),
+    counted: (UnixMicros, u32, u32),
 }
 
-impl Engine {
+impl SimulatedEngine {
     /// Creates an idle engine with an empty cache. `speed` divides all its times.
     ///
     /// # Errors
     /// The profile is invalid, or the speed is out of range.
-    pub fn new(profile: Profile, speed: f64) -> Result<Self, EngineError> {
-        if let Some(fault) = profile.fault() {
+    pub fn new(profile: EngineProfile, speed: f64) -> Result<Self, EngineError> {
+        if let Some(fault) = profile.invalid_reason() {
             return Err(EngineError::Profile(fault));
         }
         if !(1e-6..=1e6).contains(&speed) {
             return Err(EngineError::Speed(speed));
         }
         Ok(Self {
-            batch: Batch::new(profile.reserve),
-            cache: Cache::new(profile.pages(), profile.prefix_cache),
+            batch: BatchScheduler::new(profile.reserve),
+            cache: PagedKvCache::new(profile.pages(), profile.prefix_cache),
             speed,
-            now: At(0),
+            now: UnixMicros(0),
             arriving: VecDeque::new(),
             live: HashSet::new(),
             step: None,
-            totals: Totals::default(),
+            totals: EngineTotals::default(),
             throughput: 0.0,
-            counted: (At(0), 0, 0),
+            counted: (UnixMicros(0), 0, 0),
             profile,
         })
     }
 
     /// Returns the profile.
     #[must_use]
-    pub const fn profile(&self) -> &Profile {
+    pub const fn profile(&self) -> &EngineProfile {
         &self.profile
     }
 
@@ -164,7 +164,7 @@ impl Engine {
 
     /// Returns the tokens of a prompt that a job with these pages would find cached if it were admitted now.
     #[must_use]
-    pub fn would_find(&self, pages: &[u64], prompt_tokens: u32) -> u32 {
+    pub fn cached_prefix_tokens(&self, pages: &[u64], prompt_tokens: u32) -> u32 {
         // As in admission: the last token is always computed.
         let searchable = usize::try_from(prompt_tokens.saturating_sub(1) / PAGE_TOKENS).unwrap_or(usize::MAX);
         self.cache.find(&pages[..searchable.min(pages.len())]).0 * PAGE_TOKENS
@@ -172,41 +172,41 @@ impl Engine {
 
     /// Returns the prompt tokens that will be computed between the running step and the turn of a job submitted now.
     #[must_use]
-    pub fn prefill_ahead(&self) -> u64 {
+    pub fn queued_prefill_tokens(&self) -> u64 {
         // `computed` moves only when a step ends, so the tokens of the running step are still among the remaining ones.
         let computing = self.step.iter().flat_map(|(_, plan)| &plan.prefill).map(|(_, tokens)| u64::from(*tokens));
         let running =
             self.batch.running.iter().map(|request| u64::from(request.target - request.computed.min(request.target)));
         let queued = self.arriving.iter().map(|(_, request)| request).chain(&self.batch.waiting);
-        let queued = queued.map(|one| u64::from(one.target - self.would_find(&one.chain, one.target)));
+        let queued = queued.map(|one| u64::from(one.target - self.cached_prefix_tokens(&one.chain, one.target)));
         (running.sum::<u64>() + queued.sum::<u64>()).saturating_sub(computing.sum())
     }
 
     /// Returns the time at which the running step ends; `None` while idle.
     #[must_use]
-    pub fn step_ends(&self) -> Option<At> {
+    pub fn step_ends(&self) -> Option<UnixMicros> {
         self.step.as_ref().map(|(ends, _)| *ends)
     }
 
-    /// Takes a job at `at`. A time before the last [`Engine::advance`] counts as the time of that call.
+    /// Takes a job at `at`. A time before the last [`SimulatedEngine::advance`] counts as the time of that call.
     ///
     /// # Errors
     /// The engine already has a job with that id.
-    pub fn submit(&mut self, at: At, job: Job) -> Result<(), EngineError> {
+    pub fn submit(&mut self, at: UnixMicros, job: SimulatedRequest) -> Result<(), EngineError> {
         if !self.live.insert(job.id) {
             return Err(EngineError::LiveId(job.id));
         }
-        self.totals.jobs += 1;
+        self.totals.submitted += 1;
         let at = at.max(self.now);
         let host = self.duration(self.profile.host_ms * 1e3);
         // Jobs reach the scheduler in order of submission, even if a higher speed shortens a later one's host time.
-        let ready = self.arriving.back().map_or(At(0), |last| last.0).max(at.plus(host));
-        self.arriving.push_back((ready, Request::new(job, at, self.profile.pages() * PAGE_TOKENS)));
+        let ready = self.arriving.back().map_or(UnixMicros(0), |last| last.0).max(at.plus(host));
+        self.arriving.push_back((ready, ScheduledRequest::new(job, at, self.profile.pages() * PAGE_TOKENS)));
         Ok(())
     }
 
     /// Cancels a job. The job has no further output; its pages are freed at once, or at the end of the running step.
-    /// The call takes effect at the time of the last [`Engine::advance`]; an unknown id changes nothing.
+    /// The call takes effect at the time of the last [`SimulatedEngine::advance`]; an unknown id changes nothing.
     pub fn cancel(&mut self, id: u64) {
         if !self.live.remove(&id) {
             return;
@@ -222,14 +222,14 @@ impl Engine {
 
     /// Returns the time of the next event; `None` while idle.
     #[must_use]
-    pub fn next_event(&self) -> Option<At> {
+    pub fn next_event(&self) -> Option<UnixMicros> {
         let step = self.step.as_ref().map(|(ends, _)| *ends);
         let arrival = self.arriving.front().map(|(ready, _)| *ready);
         [step, arrival].into_iter().flatten().min()
     }
 
     /// Does everything that is due by `at` and appends what happened, in order of time.
-    pub fn advance(&mut self, at: At, outputs: &mut Vec<Output>) {
+    pub fn advance(&mut self, at: UnixMicros, outputs: &mut Vec<EngineOutput>) {
         while let Some(due) = self.next_event().filter(|due| *due <= at) {
             self.now = self.now.max(due);
             // A step that ends frees pages and slots before arrivals of the same moment are scheduled.
@@ -248,30 +248,30 @@ impl Engine {
 
     /// Returns what a metrics page would show now.
     #[must_use]
-    pub fn numbers(&self) -> Numbers {
+    pub fn stats(&self) -> EngineStats {
         let count = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
-        Numbers {
+        EngineStats {
             running: count(self.batch.running.len()),
             waiting: count(self.batch.waiting.len()),
             used_tokens: self.cache.used() * PAGE_TOKENS,
             cached_tokens: self.cache.idle() * PAGE_TOKENS,
             capacity_tokens: self.profile.pages() * PAGE_TOKENS,
             throughput: self.throughput,
-            totals: Totals { retractions: self.batch.retractions, ..self.totals },
+            totals: EngineTotals { retractions: self.batch.retractions, ..self.totals },
         }
     }
 
-    fn arrive(&mut self, at: At, request: Request, outputs: &mut Vec<Output>) {
+    fn arrive(&mut self, at: UnixMicros, request: ScheduledRequest, outputs: &mut Vec<EngineOutput>) {
         if request.prompt_tokens > self.profile.longest_prompt() {
             self.live.remove(&request.id);
             self.totals.refused += 1;
-            outputs.push(Output::Finished { id: request.id, at, reason: FinishReason::TooLong });
+            outputs.push(EngineOutput::Finished { id: request.id, at, reason: FinishReason::TooLong });
         } else {
             self.batch.waiting.push_back(request);
         }
     }
 
-    fn start_step(&mut self, at: At) {
+    fn start_step(&mut self, at: UnixMicros) {
         let plan = self.batch.plan(&self.profile, &mut self.cache);
         if plan.is_empty() {
             self.throughput = 0.0;
@@ -293,7 +293,7 @@ impl Engine {
         self.step = Some((at.plus(takes), plan));
     }
 
-    fn end_step(&mut self, at: At, plan: &Plan, outputs: &mut Vec<Output>) {
+    fn end_step(&mut self, at: UnixMicros, plan: &StepPlan, outputs: &mut Vec<EngineOutput>) {
         for &(place, tokens) in &plan.prefill {
             self.compute(place, tokens);
             if self.batch.running[place].decodes() {
@@ -308,7 +308,7 @@ impl Engine {
             self.emit(place, at, outputs);
         }
         self.count_throughput(at, u32::try_from(plan.decode.len()).unwrap_or(u32::MAX));
-        self.drop_the_done(at, outputs);
+        self.remove_finished(at, outputs);
     }
 
     /// Records that `tokens` more of a request have been computed, and lets others find the pages that are full now.
@@ -321,11 +321,11 @@ impl Engine {
             self.cache.publish(&request.chain[known..full]);
             let published = u32::try_from(full - known).unwrap_or(u32::MAX);
             request.shared_pages += published;
-            request.own_pages -= published;
+            request.private_pages -= published;
         }
     }
 
-    fn complete_prompt(&mut self, place: usize, at: At, outputs: &mut Vec<Output>) {
+    fn complete_prompt(&mut self, place: usize, at: UnixMicros, outputs: &mut Vec<EngineOutput>) {
         let request = &mut self.batch.running[place];
         self.cache.keep_state(&request.chain, request.prompt_tokens);
         // After a retraction the prompt is computed a second time, which must not be reported again.
@@ -336,7 +336,7 @@ impl Engine {
                 self.totals.prefilled_us.saturating_add(at.0.saturating_sub(request.submitted.0));
             if !request.cancelled {
                 let cached_tokens = request.cached_tokens.unwrap_or(0);
-                outputs.push(Output::Prefilled { id: request.id, at, cached_tokens });
+                outputs.push(EngineOutput::Prefilled { id: request.id, at, cached_tokens });
             }
         }
         // The step that completes the prompt also generates the next token.
@@ -345,17 +345,17 @@ impl Engine {
         }
     }
 
-    fn emit(&mut self, place: usize, at: At, outputs: &mut Vec<Output>) {
+    fn emit(&mut self, place: usize, at: UnixMicros, outputs: &mut Vec<EngineOutput>) {
         let request = &mut self.batch.running[place];
         let index = request.generated;
         request.generated += 1;
         self.totals.generation_tokens += 1;
         if !request.cancelled {
-            outputs.push(Output::Token { id: request.id, at, index });
+            outputs.push(EngineOutput::Token { id: request.id, at, index });
         }
     }
 
-    fn drop_the_done(&mut self, at: At, outputs: &mut Vec<Output>) {
+    fn remove_finished(&mut self, at: UnixMicros, outputs: &mut Vec<EngineOutput>) {
         let Self { batch, cache, live, totals, .. } = self;
         batch.running.retain(|request| {
             // A job with `max_tokens` of 0 is done as soon as its prompt is computed.
@@ -364,24 +364,24 @@ impl Engine {
                 live.remove(&request.id);
                 totals.finished += 1;
                 let reason = if request.max_tokens == 0 { FinishReason::Stop } else { FinishReason::Length };
-                outputs.push(Output::Finished { id: request.id, at, reason });
+                outputs.push(EngineOutput::Finished { id: request.id, at, reason });
             }
             let leaves = done || request.cancelled;
             if leaves {
-                cache.release(request.pinned(), request.own_pages);
+                cache.release(request.pinned(), request.private_pages);
             }
             !leaves
         });
     }
 
-    fn count_throughput(&mut self, at: At, tokens: u32) {
+    fn count_throughput(&mut self, at: UnixMicros, tokens: u32) {
         if tokens == 0 {
             return;
         }
         let (since, steps, sum) = self.counted;
         self.counted = (since, steps + 1, sum.saturating_add(tokens));
         if steps + 1 >= THROUGHPUT_STEPS {
-            let seconds = at.since(since).as_secs_f64();
+            let seconds = at.elapsed_since(since).as_secs_f64();
             self.throughput = if seconds > 0.0 { f64::from(self.counted.2) / seconds } else { 0.0 };
             self.counted = (at, 0, 0);
         }

@@ -1,11 +1,11 @@
 //! Input and output of the engine, and its state of a request in between.
 
 use super::PAGE_TOKENS;
-use gorgo_routing::model::At;
+use gorgo_routing::model::UnixMicros;
 
 /// Request to the engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Job {
+pub struct SimulatedRequest {
     /// Id of the request; unique among those in the engine.
     pub id: u64,
     /// Chained hashes of the prompt's full pages of [`PAGE_TOKENS`] tokens, first page first: a hash identifies its
@@ -19,13 +19,13 @@ pub struct Job {
 
 /// Result that the engine reports. All times are exact virtual times, not those of the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Output {
+pub enum EngineOutput {
     /// The prompt has been computed; reported once per job, before its first token.
     Prefilled {
         /// Id of the job.
         id: u64,
         /// Time of the event.
-        at: At,
+        at: UnixMicros,
         /// Prompt tokens that were found in the cache.
         cached_tokens: u32,
     },
@@ -34,7 +34,7 @@ pub enum Output {
         /// Id of the job.
         id: u64,
         /// Time of the event.
-        at: At,
+        at: UnixMicros,
         /// Position of the token in the answer, from 0.
         index: u32,
     },
@@ -43,13 +43,13 @@ pub enum Output {
         /// Id of the job.
         id: u64,
         /// Time of the event.
-        at: At,
+        at: UnixMicros,
         /// Reason why it ended.
         reason: FinishReason,
     },
 }
 
-impl Output {
+impl EngineOutput {
     /// Id of the job.
     #[must_use]
     pub const fn id(&self) -> u64 {
@@ -60,7 +60,7 @@ impl Output {
 
     /// Time of the event.
     #[must_use]
-    pub const fn at(&self) -> At {
+    pub const fn at(&self) -> UnixMicros {
         match *self {
             Self::Prefilled { at, .. } | Self::Token { at, .. } | Self::Finished { at, .. } => at,
         }
@@ -80,7 +80,7 @@ pub enum FinishReason {
 
 /// State of a job inside the engine.
 #[derive(Debug)]
-pub(super) struct Request {
+pub(super) struct ScheduledRequest {
     pub(super) id: u64,
     /// Chained hashes of the prompt's full pages.
     pub(super) chain: Vec<u64>,
@@ -94,7 +94,7 @@ pub(super) struct Request {
     /// Number of leading pages of `chain` that this request has pinned in the shared cache.
     pub(super) shared_pages: u32,
     /// Number of pages that belong to this request alone.
-    pub(super) own_pages: u32,
+    pub(super) private_pages: u32,
     pub(super) generated: u32,
     /// Cached tokens found at the first admission; `None` before it.
     pub(super) cached_tokens: Option<u32>,
@@ -104,12 +104,12 @@ pub(super) struct Request {
     pub(super) prefilled: bool,
     /// The request will be dropped at the end of the running step.
     pub(super) cancelled: bool,
-    pub(super) submitted: At,
+    pub(super) submitted: UnixMicros,
 }
 
-impl Request {
+impl ScheduledRequest {
     /// Creates the state of a new job, with lists and limits brought into range. `longest`: KV cache size, tokens.
-    pub(super) fn new(job: Job, submitted: At, longest: u32) -> Self {
+    pub(super) fn new(job: SimulatedRequest, submitted: UnixMicros, longest: u32) -> Self {
         // An empty prompt is computed as one token, that which opens every text.
         let prompt_tokens = job.prompt_tokens.max(1);
         let mut chain = job.pages;
@@ -125,7 +125,7 @@ impl Request {
             computed: 0,
             target: prompt_tokens,
             shared_pages: 0,
-            own_pages: 0,
+            private_pages: 0,
             generated: 0,
             cached_tokens: None,
             admission_counted: false,
@@ -147,7 +147,7 @@ impl Request {
 
     /// Returns the number of pages it holds, shared and private.
     pub(super) const fn held_pages(&self) -> u32 {
-        self.shared_pages + self.own_pages
+        self.shared_pages + self.private_pages
     }
 
     /// Returns the part of its chain that it has pinned.

@@ -8,11 +8,11 @@
 
 use std::time::Duration;
 
-use gorgo_routing::model::At;
+use gorgo_routing::model::UnixMicros;
 
 /// A link with a constant delay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Link {
+pub struct SimulatedLink {
     round_trip: Duration,
 }
 
@@ -24,7 +24,7 @@ pub struct LinkError(pub f64);
 /// Longest round trip accepted, ms: ten minutes, more than any timeout.
 const LONGEST_MS: f64 = 600_000.0;
 
-impl Link {
+impl SimulatedLink {
     /// Creates a link with this round trip in ms.
     ///
     /// # Errors
@@ -40,20 +40,20 @@ impl Link {
     /// Returns the time from sending a request at `_at` to the engine reading it. `fresh`: the request is the first of
     /// its connection.
     #[must_use]
-    pub fn request_delay(&self, _at: At, fresh: bool) -> Duration {
+    pub fn request_delay(&self, _at: UnixMicros, fresh: bool) -> Duration {
         let half = self.round_trip / 2;
         if fresh { half + self.round_trip } else { half }
     }
 
     /// Returns the time that opening a connection at `_at` takes.
     #[must_use]
-    pub fn handshake(&self, _at: At) -> Duration {
+    pub fn handshake(&self, _at: UnixMicros) -> Duration {
         self.round_trip
     }
 
     /// Returns the time from a write of the engine at `_at` to the router reading it.
     #[must_use]
-    pub fn answer_delay(&self, _at: At) -> Duration {
+    pub fn answer_delay(&self, _at: UnixMicros) -> Duration {
         self.round_trip / 2
     }
 }
@@ -64,8 +64,8 @@ mod tests {
 
     #[test]
     fn a_warm_exchange_takes_one_round_trip_and_a_fresh_one_two() {
-        let link = Link::new(37.0).unwrap();
-        let now = At(0);
+        let link = SimulatedLink::new(37.0).unwrap();
+        let now = UnixMicros(0);
         assert_eq!(link.request_delay(now, false) + link.answer_delay(now), Duration::from_millis(37));
         assert_eq!(link.request_delay(now, true) + link.answer_delay(now), Duration::from_millis(74));
     }
@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn impossible_round_trips_are_refused() {
         for bad in [-1.0, f64::NAN, f64::INFINITY, 1e12] {
-            assert!(Link::new(bad).is_err(), "{bad}");
+            assert!(SimulatedLink::new(bad).is_err(), "{bad}");
         }
     }
 }

@@ -14,7 +14,7 @@ pub const PAGE_TOKENS: u32 = 16;
 
 /// Speed at which one GPU (or group of GPUs) serves one model, and the settings of its engine.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Profile {
+pub struct EngineProfile {
     /// Name in configuration files.
     pub name: Cow<'static, str>,
     /// Description in one line.
@@ -32,7 +32,7 @@ pub struct Profile {
     /// Time of a decode step per 1,000 KV tokens of its requests, ms.
     pub decode_kilotoken_ms: f64,
     /// Extra cost of decode steps whose batch is larger than any captured CUDA graph.
-    pub beyond_graph: Option<BeyondGraph>,
+    pub beyond_graph: Option<CudaGraphCliff>,
     /// Maximum number of prompt tokens in one prefill batch.
     pub chunk_tokens: u32,
     /// Maximum number of requests that run at once.
@@ -40,16 +40,16 @@ pub struct Profile {
     /// Size of the KV cache, tokens, shared by running requests and cached prefixes.
     pub kv_tokens: u32,
     /// Order of prefill and decode.
-    pub schedule: Schedule,
+    pub schedule: StepSchedule,
     /// Prefixes that can be reused from the cache.
-    pub prefix_cache: PrefixCache,
+    pub prefix_cache: PrefixCacheKind,
     /// Room that admission leaves for the answers of running requests.
-    pub reserve: Reserve,
+    pub reserve: AnswerReserve,
 }
 
 /// Jump in decode cost above the largest captured CUDA graph.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct BeyondGraph {
+pub struct CudaGraphCliff {
     /// Largest decode batch that has a graph, requests.
     pub batch: u32,
     /// Extra time per step above that batch, ms.
@@ -60,7 +60,7 @@ pub struct BeyondGraph {
 
 /// Order of prefill and decode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Schedule {
+pub enum StepSchedule {
     /// No decode step runs while any prompt can be prefilled (SGLang without mixed chunks).
     PrefillFirst,
     /// Each step decodes all requests and fills up with prompt tokens to the chunk size (vLLM).
@@ -69,7 +69,7 @@ pub enum Schedule {
 
 /// Prefixes that can be reused from the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PrefixCache {
+pub enum PrefixCacheKind {
     /// Full attention: any common prefix of whole pages.
     AnyPage,
     /// Hybrid attention (Mamba-like layers beside attention): only prefixes that end where a recurrent state was kept,
@@ -83,7 +83,7 @@ pub enum PrefixCache {
 /// SGLang's admission reserve: the share of the tokens that running requests may still generate for which room must
 /// remain. The share starts high, falls with each decode step, and is reset after a retraction or an idle period.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Reserve {
+pub struct AnswerReserve {
     /// Share at start, 0 to 1.
     pub start: f64,
     /// Share that it falls to.
@@ -96,14 +96,14 @@ pub struct Reserve {
 
 /// SGLang's defaults (`new_token_ratio` on its metrics page starts at 0.7 and falls to 0.14 × that in 600 steps;
 /// answers count as at most 4096 tokens).
-const SGLANG_RESERVE: Reserve = Reserve { start: 0.7, least: 0.098, steps: 600, longest_answer: 4096 };
+const SGLANG_RESERVE: AnswerReserve = AnswerReserve { start: 0.7, least: 0.098, steps: 600, longest_answer: 4096 };
 
 /// Jump for the launch flags of the GORGO paper, which capture CUDA graphs up to a batch of 20. Calibrated.
-const CLIFF_ABOVE_20: BeyondGraph = BeyondGraph { batch: 20, step_ms: 30.0, request_ms: 1.2 };
+const CLIFF_ABOVE_20: CudaGraphCliff = CudaGraphCliff { batch: 20, step_ms: 30.0, request_ms: 1.2 };
 
 /// All named profiles.
-pub const PROFILES: &[Profile] = &[
-    Profile {
+pub const PROFILES: &[EngineProfile] = &[
+    EngineProfile {
         name: Cow::Borrowed("l40s-qwen3.5-35b"),
         summary: Cow::Borrowed("SGLang with Qwen3.5-35B-A3B-FP8 on two L40S: the replicas of the GORGO paper"),
         host_ms: 34.0,            // calibrated
@@ -113,14 +113,14 @@ pub const PROFILES: &[Profile] = &[
         decode_request_ms: 0.6,   // calibrated; includes the cost per KV token, see the next
         decode_kilotoken_ms: 0.0, // not published; at 7,000 tokens per request inseparable from the last
         beyond_graph: Some(CLIFF_ABOVE_20),
-        chunk_tokens: 4096,                                   // the paper's launch flags
-        max_running: 64,                                      // the paper's launch flags
+        chunk_tokens: 4096,                                       // the paper's launch flags
+        max_running: 64,                                          // the paper's launch flags
         kv_tokens: 700_000, // a published metrics page shows 788,766; calibrated with 700,000
-        schedule: Schedule::PrefillFirst, // SGLang's default
-        prefix_cache: PrefixCache::PromptEnds { slots: 200 }, // calibrated; the page shows 225, one in use per prompt
+        schedule: StepSchedule::PrefillFirst, // SGLang's default
+        prefix_cache: PrefixCacheKind::PromptEnds { slots: 200 }, // calibrated; the page shows 225, one in use per prompt
         reserve: SGLANG_RESERVE,
     },
-    Profile {
+    EngineProfile {
         name: Cow::Borrowed("h100-qwen3.5-35b"),
         summary: Cow::Borrowed("SGLang with the same model on one H100: the paper's WildChat fleet"),
         host_ms: 34.0,                      // as calibrated on L40S
@@ -133,11 +133,11 @@ pub const PROFILES: &[Profile] = &[
         chunk_tokens: 8192,                 // SGLang's default on 80 GB
         max_running: 64,
         kv_tokens: 700_000,
-        schedule: Schedule::PrefillFirst,
-        prefix_cache: PrefixCache::PromptEnds { slots: 200 },
+        schedule: StepSchedule::PrefillFirst,
+        prefix_cache: PrefixCacheKind::PromptEnds { slots: 200 },
         reserve: SGLANG_RESERVE,
     },
-    Profile {
+    EngineProfile {
         name: Cow::Borrowed("mixed-2048"),
         summary: Cow::Borrowed("vLLM-like: mixed chunked prefill, full attention, no cliff"),
         host_ms: 0.0,
@@ -150,13 +150,13 @@ pub const PROFILES: &[Profile] = &[
         chunk_tokens: 2048,
         max_running: 256,
         kv_tokens: 524_288, // that mock's watermarks of 0.92 and 0.85 are not modelled: eviction is on demand
-        schedule: Schedule::Mixed,
-        prefix_cache: PrefixCache::AnyPage,
-        reserve: Reserve { start: 0.0, least: 0.0, steps: 1, longest_answer: 0 }, // vLLM reserves nothing
+        schedule: StepSchedule::Mixed,
+        prefix_cache: PrefixCacheKind::AnyPage,
+        reserve: AnswerReserve { start: 0.0, least: 0.0, steps: 1, longest_answer: 0 }, // vLLM reserves nothing
     },
 ];
 
-impl Profile {
+impl EngineProfile {
     /// Finds a profile by name.
     #[must_use]
     pub fn find(name: &str) -> Option<&'static Self> {
@@ -208,7 +208,7 @@ impl Profile {
 
     /// Returns the first fault of the profile, if any: a time that is negative or not a number, or a limit of 0.
     #[must_use]
-    pub fn fault(&self) -> Option<&'static str> {
+    pub fn invalid_reason(&self) -> Option<&'static str> {
         let cliff = self.beyond_graph.map_or([0.0; 2], |beyond| [beyond.step_ms, beyond.request_ms]);
         let times = [
             self.host_ms,
@@ -241,11 +241,11 @@ mod tests {
     #[test]
     fn all_profiles_are_sound_and_found_by_their_name() {
         for profile in PROFILES {
-            assert_eq!(profile.fault(), None, "{}", profile.name);
-            assert_eq!(Profile::find(&profile.name), Some(profile));
+            assert_eq!(profile.invalid_reason(), None, "{}", profile.name);
+            assert_eq!(EngineProfile::find(&profile.name), Some(profile));
         }
-        assert_eq!(Profile::names().count(), PROFILES.len());
-        assert_eq!(Profile::find("l40s"), None);
+        assert_eq!(EngineProfile::names().count(), PROFILES.len());
+        assert_eq!(EngineProfile::find("l40s"), None);
     }
 
     #[test]
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_decode_step_grows_with_the_tokens_held_where_a_profile_says_so() {
-        let profile = Profile { decode_kilotoken_ms: 0.5, ..PROFILES[2].clone() };
+        let profile = EngineProfile { decode_kilotoken_ms: 0.5, ..PROFILES[2].clone() };
         assert!((profile.decode_ms(1, 8000) - profile.decode_ms(1, 0) - 4.0).abs() < 1e-9);
     }
 
@@ -265,14 +265,14 @@ mod tests {
     fn unsound_profiles_are_named() {
         let base = &PROFILES[0];
         let bad = [
-            Profile { host_ms: f64::NAN, ..base.clone() },
-            Profile { decode_step_ms: -1.0, ..base.clone() },
-            Profile { chunk_tokens: 0, ..base.clone() },
-            Profile { kv_tokens: PAGE_TOKENS - 1, ..base.clone() },
-            Profile { reserve: Reserve { start: 0.1, least: 0.2, ..SGLANG_RESERVE }, ..base.clone() },
+            EngineProfile { host_ms: f64::NAN, ..base.clone() },
+            EngineProfile { decode_step_ms: -1.0, ..base.clone() },
+            EngineProfile { chunk_tokens: 0, ..base.clone() },
+            EngineProfile { kv_tokens: PAGE_TOKENS - 1, ..base.clone() },
+            EngineProfile { reserve: AnswerReserve { start: 0.1, least: 0.2, ..SGLANG_RESERVE }, ..base.clone() },
         ];
         for profile in bad {
-            assert!(profile.fault().is_some(), "{profile:?}");
+            assert!(profile.invalid_reason().is_some(), "{profile:?}");
         }
     }
 }

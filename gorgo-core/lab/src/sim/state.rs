@@ -17,14 +17,14 @@ const POINTS_OF_TWO: usize = 5;
 
 /// Kept states by the hash of the page that they follow.
 #[derive(Debug)]
-pub(super) struct States {
+pub(super) struct RecurrentStates {
     capacity: usize,
     used: HashMap<u64, u64>,
     by_use: BTreeMap<u64, u64>,
-    turn: u64,
+    use_counter: u64,
 }
 
-impl States {
+impl RecurrentStates {
     /// Creates room for the states of `slots` prompts.
     pub(super) fn new(slots: u32) -> Self {
         let slots = usize::try_from(slots).unwrap_or(usize::MAX);
@@ -32,7 +32,7 @@ impl States {
             capacity: slots.saturating_mul(POINTS_OF_TWO).div_ceil(2),
             used: HashMap::new(),
             by_use: BTreeMap::new(),
-            turn: 0,
+            use_counter: 0,
         }
     }
 
@@ -60,11 +60,11 @@ impl States {
 
     /// Records a use of the state after this page, and keeps the state if it was not kept yet.
     pub(super) fn touch(&mut self, page: u64) {
-        self.turn += 1;
-        if let Some(earlier) = self.used.insert(page, self.turn) {
+        self.use_counter += 1;
+        if let Some(earlier) = self.used.insert(page, self.use_counter) {
             self.by_use.remove(&earlier);
         }
-        self.by_use.insert(self.turn, page);
+        self.by_use.insert(self.use_counter, page);
     }
 
     /// Drops the state after a page that was evicted.
@@ -82,12 +82,12 @@ mod tests {
     #[test]
     fn a_prompt_can_be_continued_from_its_end_and_from_its_last_coarse_boundary_only() {
         let chain: Vec<u64> = (1..=70).collect(); // 1,120 tokens
-        let mut states = States::new(1);
+        let mut states = RecurrentStates::new(1);
         states.keep(&chain, 1120);
         assert_eq!(states.deepest(&chain), 69);
         assert_eq!(states.deepest(&chain[..68]), 64);
         assert_eq!(states.deepest(&chain[..63]), 0);
-        let mut states = States::new(1);
+        let mut states = RecurrentStates::new(1);
         states.keep(&chain[..50], 800);
         assert_eq!((states.deepest(&chain[..49]), states.deepest(&chain[..47])), (49, 32));
         assert_eq!(states.deepest(&chain[..48]), 48, "a block of 256");
@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn the_least_recently_used_prompt_goes_first() {
         let [one, two, three, four] = [1, 101, 201, 301].map(|first| (first..first + 40).collect::<Vec<u64>>());
-        let mut states = States::new(2);
+        let mut states = RecurrentStates::new(2);
         states.keep(&one, 640);
         states.keep(&two, 640);
         states.keep(&one, 640);

@@ -5,7 +5,7 @@ use csv::StringRecord;
 use jiff::civil::DateTime;
 
 use super::mooncake::tokens;
-use super::read::{FaultList, Numbered};
+use super::read::{FaultList, NumberedRow};
 use super::{TraceError, TraceRow};
 use crate::records::records;
 
@@ -18,7 +18,7 @@ pub(super) fn is_header(line: &[u8]) -> bool {
 }
 
 /// Returns all rows in the order of the file, with times in ms after the earliest one, or the faults of the file.
-pub(super) fn rows(bytes: &[u8]) -> Result<Vec<Numbered>, TraceError> {
+pub(super) fn rows(bytes: &[u8]) -> Result<Vec<NumberedRow>, TraceError> {
     let mut faults = FaultList::default();
     let mut parsed: Vec<(usize, DateTime, u32, u32)> = Vec::new();
     for (line, record) in records(bytes).skip(1) {
@@ -33,7 +33,7 @@ pub(super) fn rows(bytes: &[u8]) -> Result<Vec<Numbered>, TraceError> {
     let numbered = parsed.into_iter().enumerate().map(|(index, (line, at, input_tokens, output_tokens))| {
         let at_ms = at.duration_since(start).as_secs_f64() * 1e3;
         let row = TraceRow { index, at_ms, input_tokens, output_tokens, ..TraceRow::default() };
-        Numbered { line, row, has_blocks: false }
+        NumberedRow { line, row, has_blocks: false }
     });
     Ok(numbered.collect())
 }

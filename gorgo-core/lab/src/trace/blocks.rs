@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 
 use super::TraceError;
-use super::read::{FaultList, Numbered};
+use super::read::{FaultList, NumberedRow};
 
 /// Smallest block size tried, tokens: engines use 16 to 128, traces 16 (Bailian), 256 (ART-Chat), 512 (Mooncake).
 const SMALLEST: u32 = 16;
@@ -22,7 +22,7 @@ fn count(tokens: u32, size: u32) -> usize {
 /// Returns the smallest block size that fits every row: a power of two from 16 to 1024 if one fits, else any size in
 /// that range. Each row with `k` ids for `n` tokens allows the sizes from `ceil(n / k)` to below `n / (k − 1)`, so the
 /// sizes that fit all rows form one interval.
-pub(super) fn infer_size(rows: &[Numbered]) -> Result<u32, TraceError> {
+pub(super) fn infer_size(rows: &[NumberedRow]) -> Result<u32, TraceError> {
     let (mut low, mut high) = (SMALLEST, LARGEST);
     let mut any = false;
     for numbered in rows.iter().filter(|numbered| numbered.has_blocks) {
@@ -57,11 +57,11 @@ pub(super) fn infer_size(rows: &[Numbered]) -> Result<u32, TraceError> {
 
 /// Gives each row exactly as many ids as its length requires: cuts excess ids and fills up with fresh ids that occur
 /// nowhere else. Returns how many rows had no ids at all, and how many were cut or filled up.
-pub(super) fn fit(rows: &mut [Numbered], size: u32) -> (usize, usize) {
+pub(super) fn fit(rows: &mut [NumberedRow], size: u32) -> (usize, usize) {
     let (mut without, mut refitted) = (0, 0);
-    let fits = |numbered: &Numbered| numbered.row.blocks.len() >= count(numbered.row.input_tokens, size);
+    let fits = |numbered: &NumberedRow| numbered.row.blocks.len() >= count(numbered.row.input_tokens, size);
     // Collecting all ids in use costs memory on large traces, so it is done only if some row needs fresh ids.
-    let mut fresh = if rows.iter().all(fits) { Fresh::default() } else { Fresh::beside(rows) };
+    let mut fresh = if rows.iter().all(fits) { FreshIds::default() } else { FreshIds::unused_in(rows) };
     for numbered in rows {
         let wanted = count(numbered.row.input_tokens, size);
         let blocks = &mut numbered.row.blocks;
@@ -80,13 +80,13 @@ pub(super) fn fit(rows: &mut [Numbered], size: u32) -> (usize, usize) {
 
 /// Source of ids that the file does not use.
 #[derive(Default)]
-struct Fresh {
+struct FreshIds {
     used: HashSet<u64>,
     candidate: u64,
 }
 
-impl Fresh {
-    fn beside(rows: &[Numbered]) -> Self {
+impl FreshIds {
+    fn unused_in(rows: &[NumberedRow]) -> Self {
         let used: HashSet<u64> = rows.iter().flat_map(|numbered| numbered.row.blocks.iter().copied()).collect();
         // Every id above the largest is free. If the largest is `u64::MAX`, the count wraps and `next` skips used ids.
         let candidate = used.iter().max().map_or(0, |largest| largest.wrapping_add(1));

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::row::MAX_TOKENS;
-use super::{Trace, TraceFormat, TraceRow};
+use super::{RecordedTrace, TraceFormat, TraceRow};
 
 /// A request of the history. Prompt and shared tokens must be counted in the same way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,9 +36,9 @@ pub struct HistoryRow {
 /// Builds a trace from requests in order of their ids. Rows are named by their position in the trace, not by their
 /// decision. Requests without a prompt are left out.
 #[must_use]
-pub fn from_history(history: impl IntoIterator<Item = HistoryRow>, block_tokens: u32) -> Trace {
+pub fn from_history(history: impl IntoIterator<Item = HistoryRow>, block_tokens: u32) -> RecordedTrace {
     let block_tokens = block_tokens.max(1);
-    let mut chains = Chains { block_tokens, next: 0, of: HashMap::new() };
+    let mut chains = ParentChains { block_tokens, next: 0, of: HashMap::new() };
     let mut sessions: HashMap<u64, (Arc<str>, u32)> = HashMap::new();
     let mut names: HashMap<i64, Arc<str>> = HashMap::new();
     let mut rows: Vec<TraceRow> = Vec::new();
@@ -77,24 +77,24 @@ pub fn from_history(history: impl IntoIterator<Item = HistoryRow>, block_tokens:
     }
     // Ids increase in the order of decisions, which is not quite the order of arrivals.
     rows.sort_by(|a, b| a.at_ms.total_cmp(&b.at_ms));
-    Trace { format: TraceFormat::Mooncake, block_tokens, rows, rows_without_blocks: 0, rows_refitted: 0 }
+    RecordedTrace { format: TraceFormat::Mooncake, block_tokens, rows, rows_without_blocks: 0, rows_refitted: 0 }
 }
 
 /// Block ids of all requests so far, and of parents that are known only by their id.
-struct Chains {
+struct ParentChains {
     block_tokens: u32,
     next: u64,
-    of: HashMap<i64, Chain>,
+    of: HashMap<i64, ParentChain>,
 }
 
-struct Chain {
+struct ParentChain {
     blocks: Vec<u64>,
     /// Tokens of the prompt; `None` for a parent that is not in the trace, whose length is unknown and taken to be as
     /// long as its children require.
     tokens: Option<u32>,
 }
 
-impl Chains {
+impl ParentChains {
     fn extend(&mut self, id: i64, parent: Option<i64>, shared_tokens: u32, tokens: u32) -> Vec<u64> {
         let size = self.block_tokens;
         let mut blocks = match parent {
@@ -106,7 +106,7 @@ impl Chains {
             blocks.push(self.next);
             self.next += 1;
         }
-        self.of.insert(id, Chain { blocks: blocks.clone(), tokens: Some(tokens) });
+        self.of.insert(id, ParentChain { blocks: blocks.clone(), tokens: Some(tokens) });
         blocks
     }
 
@@ -114,7 +114,7 @@ impl Chains {
     /// prefix is the whole of both prompts.
     fn shared(&mut self, parent: i64, shared_tokens: u32, tokens: u32) -> Vec<u64> {
         let size = self.block_tokens;
-        let chain = self.of.entry(parent).or_insert(Chain { blocks: Vec::new(), tokens: None });
+        let chain = self.of.entry(parent).or_insert(ParentChain { blocks: Vec::new(), tokens: None });
         let shared_tokens = shared_tokens.min(chain.tokens.unwrap_or(u32::MAX));
         // A partial block is the same block only if both prompts end in it at the same token.
         let count = if chain.tokens == Some(tokens) && shared_tokens == tokens {

@@ -9,7 +9,7 @@
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::{Quantiles, Sample};
+use super::{LatencyQuantiles, RequestSample};
 
 /// Fewest values for which an interval is computed.
 const LEAST: usize = 20;
@@ -18,7 +18,7 @@ const RESAMPLES: usize = 400;
 
 /// Bounds of an interval, in the unit of the values.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Interval {
+pub struct ConfidenceInterval {
     /// 2.5th percentile over the resamples.
     pub low: f64,
     /// 97.5th percentile over the resamples.
@@ -27,32 +27,32 @@ pub struct Interval {
 
 /// Intervals of the statistics of one latency, ms; `None` for fewer than 20 values.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Intervals {
+pub struct LatencyIntervals {
     /// Interval of the mean.
-    pub mean: Option<Interval>,
+    pub mean: Option<ConfidenceInterval>,
     /// Interval of the median.
-    pub p50: Option<Interval>,
+    pub p50: Option<ConfidenceInterval>,
     /// Interval of the 95th percentile.
-    pub p95: Option<Interval>,
+    pub p95: Option<ConfidenceInterval>,
     /// Interval of the 99th percentile.
-    pub p99: Option<Interval>,
+    pub p99: Option<ConfidenceInterval>,
 }
 
 /// Intervals of a run's latencies, over successful requests.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct RunIntervals {
     /// Intervals of the time to the first content.
-    pub ttft: Intervals,
+    pub ttft: LatencyIntervals,
     /// Intervals of the time to the last byte.
-    pub e2e: Intervals,
+    pub e2e: LatencyIntervals,
     /// Intervals of each request's mean gap between tokens.
-    pub itl: Intervals,
+    pub itl: LatencyIntervals,
 }
 
-impl Intervals {
+impl LatencyIntervals {
     /// Computes the intervals of values in order of time; equal seeds give equal intervals.
     #[must_use]
-    pub fn of(values: &[f64], seed: u64) -> Self {
+    pub fn from_values(values: &[f64], seed: u64) -> Self {
         if values.len() < LEAST {
             return Self::default();
         }
@@ -69,34 +69,34 @@ impl Intervals {
             }
             // The last block may go beyond the sample; a resample has exactly as many values as the run.
             drawn.truncate(values.len());
-            let of = Quantiles::of(drawn.iter().copied());
+            let of = LatencyQuantiles::from_values(drawn.iter().copied());
             for (all, one) in found.iter_mut().zip([of.mean, of.p50, of.p95, of.p99]) {
                 all.extend(one);
             }
         }
-        let [mean, p50, p95, p99] = found.map(ends);
+        let [mean, p50, p95, p99] = found.map(percentile_interval);
         Self { mean, p50, p95, p99 }
     }
 }
 
-fn ends(mut values: Vec<f64>) -> Option<Interval> {
+fn percentile_interval(mut values: Vec<f64>) -> Option<ConfidenceInterval> {
     values.sort_by(f64::total_cmp);
     // 1/40 = 2.5 % on each side.
     let beyond = values.len() / 40;
     let high = values.len().checked_sub(1 + beyond)?;
-    Some(Interval { low: *values.get(beyond)?, high: *values.get(high)? })
+    Some(ConfidenceInterval { low: *values.get(beyond)?, high: *values.get(high)? })
 }
 
 impl RunIntervals {
     /// Computes the intervals of samples in any order.
     #[must_use]
-    pub fn of(samples: &[Sample], seed: u64) -> Self {
-        let mut good: Vec<&Sample> = samples.iter().filter(|sample| sample.error.is_none()).collect();
+    pub fn from_samples(samples: &[RequestSample], seed: u64) -> Self {
+        let mut good: Vec<&RequestSample> = samples.iter().filter(|sample| sample.error.is_none()).collect();
         // Blocks are of neighbours in time; the row breaks ties, so that equal samples give equal intervals.
         good.sort_by(|a, b| a.sent_ms.total_cmp(&b.sent_ms).then(a.row.cmp(&b.row)));
-        let of = |value: fn(&Sample) -> Option<f64>| {
+        let of = |value: fn(&RequestSample) -> Option<f64>| {
             let values: Vec<f64> = good.iter().filter_map(|sample| value(sample)).collect();
-            Intervals::of(&values, seed)
+            LatencyIntervals::from_values(&values, seed)
         };
         Self { ttft: of(|one| one.ttft_ms), e2e: of(|one| Some(one.e2e_ms)), itl: of(|one| one.itl_ms) }
     }
@@ -114,8 +114,8 @@ mod tests {
 
     #[test]
     fn an_interval_holds_the_truth_nineteen_times_in_twenty() {
-        let held = |pick: fn(&Intervals) -> Option<Interval>, truth: f64| {
-            let runs = (0..200).map(|seed| pick(&Intervals::of(&noise(400, seed), seed)).unwrap());
+        let held = |pick: fn(&LatencyIntervals) -> Option<ConfidenceInterval>, truth: f64| {
+            let runs = (0..200).map(|seed| pick(&LatencyIntervals::from_values(&noise(400, seed), seed)).unwrap());
             runs.filter(|interval| interval.low <= truth && truth <= interval.high).count()
         };
         // 190 of 200 if the interval is exact; somewhat fewer, since √n-blocks of independent values lose a little.
@@ -130,15 +130,17 @@ mod tests {
         let alone = noise(900, 1);
         // Each of them thirty times in a row: as many values with a thirtieth of the information.
         let together: Vec<f64> = noise(30, 1).into_iter().flat_map(|value| std::iter::repeat_n(value, 30)).collect();
-        let wide = |values: &[f64]| Intervals::of(values, 3).mean.map(|one| one.high - one.low).unwrap();
+        let wide =
+            |values: &[f64]| LatencyIntervals::from_values(values, 3).mean.map(|one| one.high - one.low).unwrap();
         assert!(wide(&together) > 3.0 * wide(&alone), "{} {}", wide(&together), wide(&alone));
     }
 
     #[test]
     fn few_values_say_nothing_and_equal_seeds_the_same() {
-        assert_eq!(Intervals::of(&noise(LEAST - 1, 1), 0), Intervals::default());
-        assert_eq!(Intervals::of(&noise(100, 1), 7), Intervals::of(&noise(100, 1), 7));
-        let failed = Sample { error: Some(gorgo_routing::model::ErrorClass::Connect), ..Sample::default() };
-        assert_eq!(RunIntervals::of(&vec![failed; 50], 0), RunIntervals::default());
+        assert_eq!(LatencyIntervals::from_values(&noise(LEAST - 1, 1), 0), LatencyIntervals::default());
+        assert_eq!(LatencyIntervals::from_values(&noise(100, 1), 7), LatencyIntervals::from_values(&noise(100, 1), 7));
+        let failed =
+            RequestSample { error: Some(gorgo_routing::model::ErrorClass::Connect), ..RequestSample::default() };
+        assert_eq!(RunIntervals::from_samples(&vec![failed; 50], 0), RunIntervals::default());
     }
 }

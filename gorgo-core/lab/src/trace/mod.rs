@@ -29,15 +29,16 @@ mod summary;
 mod write;
 
 pub use history::{HistoryRow, from_history};
-pub use interval::{Interval, Intervals, RunIntervals};
+pub use interval::{ConfidenceInterval, LatencyIntervals, RunIntervals};
 pub use prompt::{BYTES_PER_TOKEN, PromptText};
-pub use read::{Trace, TraceError, TraceFault, TraceFormat, read};
+pub use read::{RecordedTrace, TraceError, TraceFault, TraceFormat, read};
 pub use row::TraceRow;
-pub use sample::Sample;
-pub use shape::{Shape, ShapeCounts, Shaped, shape};
-pub use slice::{Slice, SliceCounts, slice};
-pub use stats::{FANO_SECS, Reuse, SessionSource, Sessions, Spread, TraceStats};
+pub use sample::RequestSample;
+pub use shape::{ShapeCounts, ShapeOptions, ShapedTrace, shape};
+pub use slice::{SliceCounts, SliceOptions, slice};
+pub use stats::{DistributionStats, FANO_SECS, ReuseStats, SessionSource, SessionStats, TraceStats};
 pub use summary::{
-    FailureCount, Latencies, Quantiles, ReplicaTraffic, SHORT_INPUT_TOKENS, SLIP_LIMIT_MS, Slip, Summary, mean,
+    FailureCount, LatencyQuantiles, LatencySummary, ReplicaTraffic, RunSummary, SHORT_INPUT_TOKENS, SLIP_LIMIT_MS,
+    SendSlip, mean,
 };
-pub use write::{Packing, write};
+pub use write::{TraceCompression, write};

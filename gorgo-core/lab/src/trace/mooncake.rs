@@ -11,33 +11,33 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error, Visitor};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::read::{FaultList, Numbered, lines};
+use super::read::{FaultList, NumberedRow, lines};
 use super::row::MAX_TOKENS;
 use super::{TraceError, TraceRow};
 
 /// One line of the file.
 #[derive(Deserialize)]
-struct Line {
+struct MooncakeLine {
     timestamp: Option<f64>,
     input_length: Option<f64>,
     output_length: Option<f64>,
     hash_ids: Option<Vec<BlockId>>,
-    id: Option<Label>,
-    parent: Option<Label>,
+    id: Option<ReadLabel>,
+    parent: Option<ReadLabel>,
     shared_tokens: Option<u32>,
     engine_prompt_tokens: Option<u32>,
-    user: Option<Label>,
-    conversation: Option<Label>,
+    user: Option<ReadLabel>,
+    conversation: Option<ReadLabel>,
     turn: Option<u32>,
 }
 
 /// Returns all rows in the order of the file, or its faults.
-pub(super) fn rows(bytes: &[u8]) -> Result<Vec<Numbered>, TraceError> {
+pub(super) fn rows(bytes: &[u8]) -> Result<Vec<NumberedRow>, TraceError> {
     let mut rows = Vec::new();
     let mut faults = FaultList::default();
     for (line, text) in lines(bytes) {
         match row(text, rows.len()) {
-            Ok((row, has_blocks)) => rows.push(Numbered { line, row, has_blocks }),
+            Ok((row, has_blocks)) => rows.push(NumberedRow { line, row, has_blocks }),
             Err(message) => faults.push(line, message),
         }
     }
@@ -46,7 +46,7 @@ pub(super) fn rows(bytes: &[u8]) -> Result<Vec<Numbered>, TraceError> {
 }
 
 fn row(text: &[u8], index: usize) -> Result<(TraceRow, bool), String> {
-    let line: Line = serde_json::from_slice(text).map_err(|error| {
+    let line: MooncakeLine = serde_json::from_slice(text).map_err(|error| {
         // serde_json sees a single line and would always report "line 1"; the caller adds the true line number.
         let message = error.to_string();
         let message = message.split(" at line ").next().unwrap_or_default();
@@ -97,8 +97,8 @@ struct BlockId(u64);
 
 impl<'de> Deserialize<'de> for BlockId {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Reader;
-        impl Visitor<'_> for Reader {
+        struct BlockIdVisitor;
+        impl Visitor<'_> for BlockIdVisitor {
             type Value = BlockId;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -127,33 +127,33 @@ impl<'de> Deserialize<'de> for BlockId {
                 Ok(BlockId(u64::from_str_radix(digits, 16).unwrap_or_else(|_| xxh3_64(digits.as_bytes()))))
             }
         }
-        deserializer.deserialize_any(Reader)
+        deserializer.deserialize_any(BlockIdVisitor)
     }
 }
 
 /// A label that some files write as a number.
-struct Label(Arc<str>);
+struct ReadLabel(Arc<str>);
 
-impl<'de> Deserialize<'de> for Label {
+impl<'de> Deserialize<'de> for ReadLabel {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Reader;
         impl Visitor<'_> for Reader {
-            type Value = Label;
+            type Value = ReadLabel;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an integer or a string")
             }
 
-            fn visit_u64<E: Error>(self, value: u64) -> Result<Label, E> {
-                Ok(Label(value.to_string().into()))
+            fn visit_u64<E: Error>(self, value: u64) -> Result<ReadLabel, E> {
+                Ok(ReadLabel(value.to_string().into()))
             }
 
-            fn visit_i64<E: Error>(self, value: i64) -> Result<Label, E> {
-                Ok(Label(value.to_string().into()))
+            fn visit_i64<E: Error>(self, value: i64) -> Result<ReadLabel, E> {
+                Ok(ReadLabel(value.to_string().into()))
             }
 
-            fn visit_str<E: Error>(self, value: &str) -> Result<Label, E> {
-                Ok(Label(value.into()))
+            fn visit_str<E: Error>(self, value: &str) -> Result<ReadLabel, E> {
+                Ok(ReadLabel(value.into()))
             }
         }
         deserializer.deserialize_any(Reader)

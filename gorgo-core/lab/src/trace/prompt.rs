@@ -53,7 +53,7 @@ impl PromptText {
 
     /// Returns the length of a row's text, bytes.
     #[must_use]
-    pub fn len_of(row: &TraceRow) -> usize {
+    pub fn byte_len(row: &TraceRow) -> usize {
         usize::try_from(row.input_tokens).unwrap_or(usize::MAX).saturating_mul(BYTES_PER_TOKEN)
     }
 
@@ -61,7 +61,7 @@ impl PromptText {
     /// in JSON. If a row has fewer ids than its length requires, its text is shorter ([`super::read()`] returns no such
     /// row).
     pub fn append(&self, row: &TraceRow, out: &mut Vec<u8>) {
-        let mut left = Self::len_of(row);
+        let mut left = Self::byte_len(row);
         out.reserve(left);
         for id in &row.blocks {
             let bytes = left.min(self.block_bytes);

@@ -1,4 +1,4 @@
-//! File bytes → [`Trace`]: gzip is recognised by its magic bytes, the format by the first line.
+//! File bytes → [`RecordedTrace`]: gzip is recognised by its magic bytes, the format by the first line.
 //!
 //! A file with bad rows is refused as a whole, and the error lists the first of them by line: replaying only the good
 //! rows would be a different workload under the same name.
@@ -27,7 +27,7 @@ pub enum TraceFormat {
 
 /// A trace as recorded, in order of arrival.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Trace {
+pub struct RecordedTrace {
     /// Format of the file.
     pub format: TraceFormat,
     /// Tokens per block id.
@@ -68,7 +68,7 @@ pub enum TraceError {
     #[error("block size is {0}; must be from 1 to 1,000,000 tokens")]
     BlockSize(u32),
     /// Some rows are bad.
-    #[error("{}", Faults { kept, total: *total })]
+    #[error("{}", FaultLines { kept, total: *total })]
     Rows {
         /// The first of the faults.
         kept: Vec<TraceFault>,
@@ -78,12 +78,12 @@ pub enum TraceError {
 }
 
 /// Displays the list of faults: `line 3: …`, one per line.
-struct Faults<'a> {
+struct FaultLines<'a> {
     kept: &'a [TraceFault],
     total: usize,
 }
 
-impl fmt::Display for Faults<'_> {
+impl fmt::Display for FaultLines<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (position, fault) in self.kept.iter().enumerate() {
             let separator = if position == 0 { "" } else { "\n" };
@@ -119,7 +119,7 @@ impl FaultList {
 }
 
 /// A row with its line number, for faults that can only be found once the whole file has been read.
-pub(super) struct Numbered {
+pub(super) struct NumberedRow {
     pub(super) line: usize,
     pub(super) row: TraceRow,
     /// The file has block ids for this row.
@@ -131,7 +131,7 @@ pub(super) struct Numbered {
 /// # Errors
 /// The gzip data is damaged, the format is unknown, the file is empty, or rows are bad: the first eight are listed by
 /// line, the rest is counted.
-pub fn read(bytes: &[u8], block_tokens: Option<u32>) -> Result<Trace, TraceError> {
+pub fn read(bytes: &[u8], block_tokens: Option<u32>) -> Result<RecordedTrace, TraceError> {
     if let Some(size) = block_tokens.filter(|size| !(1..=1_000_000).contains(size)) {
         return Err(TraceError::BlockSize(size));
     }
@@ -155,7 +155,7 @@ pub(super) fn lines(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
         .filter(|(_, line)| !line.is_empty())
 }
 
-fn read_plain(bytes: &[u8], block_tokens: Option<u32>) -> Result<Trace, TraceError> {
+fn read_plain(bytes: &[u8], block_tokens: Option<u32>) -> Result<RecordedTrace, TraceError> {
     // Spreadsheets write a byte order mark, which is part of neither format.
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let (_, first) = lines(bytes).next().ok_or(TraceError::Empty)?;
@@ -178,7 +178,7 @@ fn read_plain(bytes: &[u8], block_tokens: Option<u32>) -> Result<Trace, TraceErr
     let mut rows: Vec<TraceRow> = rows.into_iter().map(|numbered| numbered.row).collect();
     // The sort is stable: rows with equal times keep the order that the file gives them.
     rows.sort_by(|a, b| a.at_ms.total_cmp(&b.at_ms));
-    Ok(Trace { format, block_tokens, rows, rows_without_blocks, rows_refitted })
+    Ok(RecordedTrace { format, block_tokens, rows, rows_without_blocks, rows_refitted })
 }
 
 #[cfg(test)]

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use gorgo_routing::model::{ErrorClass, Usage};
+use gorgo_routing::model::{ErrorClass, TokenUsage};
 
 /// Measurements of one request. Times are in ms; `scheduled_ms` and `sent_ms` count from the start of the run, the
 /// others from the actual send, so that a late load generator does not distort them.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Sample {
+pub struct RequestSample {
     /// Position of the request in the trace file, from 0.
     pub row: usize,
     /// Name of the request in the trace.
@@ -32,7 +32,7 @@ pub struct Sample {
     /// Number of events that carried content.
     pub content_events: u32,
     /// Token counts that the engine reported.
-    pub usage: Usage,
+    pub usage: TokenUsage,
     /// Replica that served it (`x-gorgo-replica`).
     pub replica: Option<Arc<str>>,
     /// Id of the router's decision (`x-gorgo-decision`), to join with its database.
@@ -45,7 +45,7 @@ pub struct Sample {
     pub detail: Option<Arc<str>>,
 }
 
-impl Sample {
+impl RequestSample {
     /// Delay with which it was sent, ms.
     #[must_use]
     pub fn slip_ms(&self) -> f64 {

@@ -1,11 +1,11 @@
 //! Changes to a trace before a replay: which rows, how long, how fast. The steps in order: spread, drop, limit, cap,
 //! scale. Everything dropped or cut is counted.
 
-use super::{Trace, TraceRow};
+use super::{RecordedTrace, TraceRow};
 
 /// Changes to a trace before it is replayed.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Shape {
+pub struct ShapeOptions {
     /// Factor on all gaps between requests; a larger one lightens the load. At least 0; 0 sends everything at once.
     pub time_scale: f64,
     /// Maximum number of requests, counted after dropping.
@@ -19,7 +19,7 @@ pub struct Shape {
     pub spread: bool,
 }
 
-impl Default for Shape {
+impl Default for ShapeOptions {
     fn default() -> Self {
         Self { time_scale: 1.0, limit: None, max_input_tokens: None, max_output_tokens: None, spread: true }
     }
@@ -42,7 +42,7 @@ pub struct ShapeCounts {
 
 /// A trace ready to be replayed.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Shaped {
+pub struct ShapedTrace {
     /// The requests by time; `at_ms` counts from the first and is scaled.
     pub rows: Vec<TraceRow>,
     /// Tokens per block id.
@@ -53,8 +53,8 @@ pub struct Shaped {
 
 /// Shapes a trace.
 #[must_use]
-pub fn shape(trace: Trace, shape: &Shape) -> Shaped {
-    let Trace { block_tokens, rows: mut all, .. } = trace;
+pub fn shape(trace: RecordedTrace, shape: &ShapeOptions) -> ShapedTrace {
+    let RecordedTrace { block_tokens, rows: mut all, .. } = trace;
     let mut counts = ShapeCounts { rows: all.len(), ..ShapeCounts::default() };
     // Spread before dropping: a group's rows must share the whole gap, including rows that are dropped afterwards.
     let moved = if shape.spread { spread(&mut all) } else { Vec::new() };
@@ -84,7 +84,7 @@ pub fn shape(trace: Trace, shape: &Shape) -> Shaped {
     for row in &mut rows {
         row.at_ms = (row.at_ms - start_ms) * shape.time_scale;
     }
-    Shaped { rows, block_tokens, counts }
+    ShapedTrace { rows, block_tokens, counts }
 }
 
 /// Spreads each group of rows with one timestamp evenly over the time to the next timestamp, and the last group over
@@ -117,7 +117,7 @@ mod tests {
     use super::super::{TraceFormat, read};
     use super::*;
 
-    fn trace(rows: &[(f64, u32, u32)]) -> Trace {
+    fn trace(rows: &[(f64, u32, u32)]) -> RecordedTrace {
         let rows = rows.iter().enumerate().map(|(index, (at_ms, input, output))| TraceRow {
             index,
             at_ms: *at_ms,
@@ -125,7 +125,7 @@ mod tests {
             output_tokens: *output,
             ..TraceRow::default()
         });
-        Trace {
+        RecordedTrace {
             format: TraceFormat::Mooncake,
             block_tokens: 16,
             rows: rows.collect(),
@@ -134,36 +134,36 @@ mod tests {
         }
     }
 
-    fn times(shaped: &Shaped) -> Vec<f64> {
+    fn times(shaped: &ShapedTrace) -> Vec<f64> {
         shaped.rows.iter().map(|row| row.at_ms).collect()
     }
 
     #[test]
     fn rows_of_one_timestamp_are_spread_to_the_next_and_the_last_over_the_gap_before() {
         let recorded = [(1000.0, 1, 1), (1000.0, 1, 1), (1000.0, 1, 1), (4000.0, 1, 1), (4000.0, 1, 1)];
-        let spread = shape(trace(&recorded), &Shape::default());
+        let spread = shape(trace(&recorded), &ShapeOptions::default());
         assert_eq!(times(&spread), [0.0, 1000.0, 2000.0, 3000.0, 4500.0]);
         assert_eq!(spread.counts.spread, 3);
-        let kept = shape(trace(&recorded), &Shape { spread: false, ..Shape::default() });
+        let kept = shape(trace(&recorded), &ShapeOptions { spread: false, ..ShapeOptions::default() });
         assert_eq!(times(&kept), [0.0, 0.0, 0.0, 3000.0, 3000.0]);
         assert_eq!(kept.counts.spread, 0);
     }
 
     #[test]
     fn a_trace_of_one_timestamp_stays_a_burst() {
-        let shaped = shape(trace(&[(7.0, 1, 1), (7.0, 1, 1)]), &Shape::default());
+        let shaped = shape(trace(&[(7.0, 1, 1), (7.0, 1, 1)]), &ShapeOptions::default());
         assert_eq!((times(&shaped), shaped.counts.spread), (vec![0.0, 0.0], 0));
     }
 
     #[test]
     fn dropping_comes_before_the_limit_and_everything_is_counted() {
         let recorded = [(0.0, 99, 1), (10.0, 5, 300), (20.0, 50, 1), (30.0, 6, 128), (50.0, 7, 400), (60.0, 99, 1)];
-        let wanted = Shape {
+        let wanted = ShapeOptions {
             time_scale: 0.5,
             limit: Some(2),
             max_input_tokens: Some(20),
             max_output_tokens: Some(128),
-            ..Shape::default()
+            ..ShapeOptions::default()
         };
         let shaped = shape(trace(&recorded), &wanted);
         assert_eq!(shaped.rows.iter().map(|row| row.index).collect::<Vec<_>>(), [1, 3]);
@@ -178,7 +178,7 @@ mod tests {
     fn spreading_keeps_the_order_of_a_real_file() {
         let text = "{\"timestamp\":0,\"input_length\":1,\"output_length\":1}\n".repeat(5)
             + &"{\"timestamp\":3000,\"input_length\":1,\"output_length\":1}\n".repeat(7);
-        let shaped = shape(read(text.as_bytes(), None).unwrap(), &Shape::default());
+        let shaped = shape(read(text.as_bytes(), None).unwrap(), &ShapeOptions::default());
         assert!(shaped.rows.iter().enumerate().all(|(position, row)| row.index == position));
         assert!(times(&shaped).windows(2).all(|pair| pair[0] < pair[1]), "{:?}", times(&shaped));
     }

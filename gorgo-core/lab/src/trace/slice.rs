@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::Trace;
+use super::RecordedTrace;
 
 /// Selection of the part.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Slice {
+pub struct SliceOptions {
     /// Start of the part, ms after the trace's first request.
     pub from_ms: f64,
     /// End of the part (exclusive), ms after the trace's first request.
@@ -39,7 +39,7 @@ pub struct SliceCounts {
 
 /// Cuts the part out. Times count from `from_ms`. A parent outside the part is removed from the row; the length shared
 /// with it is kept.
-pub fn slice(trace: &mut Trace, part: &Slice) -> SliceCounts {
+pub fn slice(trace: &mut RecordedTrace, part: &SliceOptions) -> SliceCounts {
     let mut counts = SliceCounts { rows: trace.rows.len(), ..SliceCounts::default() };
     let start_ms = trace.rows.first().map_or(0.0, |row| row.at_ms) + part.from_ms;
     let length_ms = part.to_ms.map_or(f64::INFINITY, |to_ms| to_ms - part.from_ms);
@@ -91,7 +91,7 @@ mod tests {
                 .map(|(at, input, id, parent)| line(at, input, id, parent))
                 .concat();
         let mut trace = read(text.as_bytes(), Some(16)).unwrap();
-        let part = Slice {
+        let part = SliceOptions {
             from_ms: 1000.0,
             to_ms: Some(2000.0),
             max_input_tokens: Some(80),
@@ -108,7 +108,7 @@ mod tests {
             .map(|row| (row.index, row.at_ms, row.id.as_deref().unwrap(), row.parent.as_deref(), row.output_tokens))
             .collect();
         assert_eq!(rows, [(0, 0.0, "1", None, 4), (1, 999.0, "4", Some("1"), 4)]);
-        let counts = slice(&mut trace, &Slice { limit: Some(1), ..Slice::default() });
+        let counts = slice(&mut trace, &SliceOptions { limit: Some(1), ..SliceOptions::default() });
         assert_eq!((counts.beyond_limit, trace.rows.len()), (1, 1));
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 
 use super::summary::mean;
-use super::{Trace, TraceRow};
+use super::{RecordedTrace, TraceRow};
 use gorgo_routing::model::quantile;
 
 /// Widths of the bins in which arrivals are counted, s.
@@ -12,7 +12,7 @@ pub const FANO_SECS: [u32; 3] = [1, 10, 60];
 
 /// Mean and quantiles of a length, tokens, or of a count.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Spread {
+pub struct DistributionStats {
     /// Mean.
     pub mean: Option<f64>,
     /// Median (nearest rank, like all quantiles here).
@@ -27,8 +27,8 @@ pub struct Spread {
     pub max: Option<f64>,
 }
 
-impl Spread {
-    fn of(values: impl Iterator<Item = f64>) -> Self {
+impl DistributionStats {
+    fn from_values(values: impl Iterator<Item = f64>) -> Self {
         let mut sorted: Vec<f64> = values.collect();
         sorted.sort_by(f64::total_cmp);
         Self {
@@ -44,13 +44,13 @@ impl Spread {
 
 /// Share of the input that was seen before in the trace, with a cache that never evicts.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Reuse {
+pub struct ReuseStats {
     /// Tokens of blocks seen before / all input tokens; a partial last block counts with the tokens it has.
     pub tokens: f64,
     /// The same counted in blocks.
     pub blocks: f64,
     /// Like `tokens`, for blocks seen before in the same user's requests; `None` if the trace has no users.
-    pub own_tokens: Option<f64>,
+    pub same_user_tokens: Option<f64>,
 }
 
 /// Method by which requests were assigned to sessions.
@@ -65,15 +65,15 @@ pub enum SessionSource {
 
 /// Sessions and the requests in them.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Sessions {
+pub struct SessionStats {
     /// Method by which they were found.
     pub source: SessionSource,
     /// Number of sessions.
     pub count: usize,
     /// Requests per session.
-    pub turns: Spread,
+    pub turns: DistributionStats,
     /// Share of sessions with a single request.
-    pub single: f64,
+    pub single_request_share: f64,
 }
 
 /// Statistics of a trace.
@@ -90,25 +90,25 @@ pub struct TraceStats {
     /// Variance / mean of arrivals per bin of [`FANO_SECS`]; Poisson is 1. `None` for fewer than two bins.
     pub fano: [Option<f64>; 3],
     /// Prompt length, tokens.
-    pub input: Spread,
+    pub input: DistributionStats,
     /// Answer length, tokens.
-    pub output: Spread,
+    pub output: DistributionStats,
     /// Tokens per block id.
     pub block_tokens: u32,
     /// Reuse; `None` if no row has block ids.
-    pub reuse: Option<Reuse>,
+    pub reuse: Option<ReuseStats>,
     /// Number of users; `None` if the trace names none.
     pub users: Option<usize>,
     /// Share of all requests that come from the busiest user.
     pub largest_user: Option<f64>,
     /// Sessions; `None` if the trace has neither names nor block ids to find them by.
-    pub sessions: Option<Sessions>,
+    pub sessions: Option<SessionStats>,
 }
 
 impl TraceStats {
     /// Computes the statistics of a trace.
     #[must_use]
-    pub fn of(trace: &Trace) -> Self {
+    pub fn from_trace(trace: &RecordedTrace) -> Self {
         let rows = &trace.rows;
         let (first, last) = (rows.first().map_or(0.0, |row| row.at_ms), rows.last().map_or(0.0, |row| row.at_ms));
         let duration_secs = (last - first) / 1e3;
@@ -122,8 +122,8 @@ impl TraceStats {
             rate: (duration_secs > 0.0).then(|| number(rows.len()) / duration_secs),
             gap_cv: gap_cv(rows),
             fano: FANO_SECS.map(|secs| fano(rows, f64::from(secs) * 1e3)),
-            input: Spread::of(rows.iter().map(|row| f64::from(row.input_tokens))),
-            output: Spread::of(rows.iter().map(|row| f64::from(row.output_tokens))),
+            input: DistributionStats::from_values(rows.iter().map(|row| f64::from(row.input_tokens))),
+            output: DistributionStats::from_values(rows.iter().map(|row| f64::from(row.output_tokens))),
             block_tokens: trace.block_tokens,
             reuse: has_blocks.then(|| reuse(trace, users.is_some())),
             users,
@@ -174,7 +174,7 @@ fn fano(rows: &[TraceRow], width_ms: f64) -> Option<f64> {
     Some((filled + empty) / bins / middle)
 }
 
-fn reuse(trace: &Trace, has_users: bool) -> Reuse {
+fn reuse(trace: &RecordedTrace, has_users: bool) -> ReuseStats {
     let mut seen: HashSet<u64> = HashSet::new();
     let mut own: HashSet<(Option<&str>, u64)> = HashSet::new();
     let [mut tokens, mut reused, mut reused_own] = [0_u64; 3];
@@ -202,14 +202,14 @@ fn reuse(trace: &Trace, has_users: bool) -> Reuse {
     }
     #[expect(clippy::cast_precision_loss, reason = "token counts far below 2^53")]
     let share = |part: u64| if tokens == 0 { 0.0 } else { part as f64 / tokens as f64 };
-    Reuse {
+    ReuseStats {
         tokens: share(reused),
         blocks: if blocks == 0 { 0.0 } else { number(reused_blocks) / number(blocks) },
-        own_tokens: has_users.then(|| share(reused_own)),
+        same_user_tokens: has_users.then(|| share(reused_own)),
     }
 }
 
-fn sessions(rows: &[TraceRow], has_blocks: bool) -> Option<Sessions> {
+fn sessions(rows: &[TraceRow], has_blocks: bool) -> Option<SessionStats> {
     let named = counted(rows.iter().filter_map(TraceRow::session));
     // Names are exact where the trace has them; inference is a guess from shared prefixes.
     let (source, counts): (_, Vec<usize>) = if !named.is_empty() {
@@ -219,11 +219,11 @@ fn sessions(rows: &[TraceRow], has_blocks: bool) -> Option<Sessions> {
     } else {
         return None;
     };
-    Some(Sessions {
+    Some(SessionStats {
         source,
         count: counts.len(),
-        turns: Spread::of(counts.iter().map(|count| number(*count))),
-        single: number(counts.iter().filter(|count| **count == 1).count()) / number(counts.len()),
+        turns: DistributionStats::from_values(counts.iter().map(|count| number(*count))),
+        single_request_share: number(counts.iter().filter(|count| **count == 1).count()) / number(counts.len()),
     })
 }
 

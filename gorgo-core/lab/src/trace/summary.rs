@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::Sample;
+use super::RequestSample;
 use gorgo_routing::model::{ErrorClass, quantile};
 
 /// Shortest prompt that counts as long, tokens; long ones are also reported separately. A third or more of the requests
@@ -28,7 +28,7 @@ pub fn mean(values: &[f64]) -> Option<f64> {
 
 /// Statistics of one latency, ms. All `None` if nothing was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Quantiles {
+pub struct LatencyQuantiles {
     /// Number of values.
     pub count: usize,
     /// Mean.
@@ -43,10 +43,10 @@ pub struct Quantiles {
     pub max: Option<f64>,
 }
 
-impl Quantiles {
+impl LatencyQuantiles {
     /// Computes the statistics of values in any order.
     #[must_use]
-    pub fn of(values: impl Iterator<Item = f64>) -> Self {
+    pub fn from_values(values: impl Iterator<Item = f64>) -> Self {
         let mut sorted: Vec<f64> = values.collect();
         sorted.sort_by(f64::total_cmp);
         Self {
@@ -62,27 +62,27 @@ impl Quantiles {
 
 /// Latencies of the successful requests of a set.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Latencies {
+pub struct LatencySummary {
     /// Requests in the set, including failed ones.
     pub requests: usize,
     /// Time to the first content.
-    pub ttft: Quantiles,
+    pub ttft: LatencyQuantiles,
     /// Time to the last byte.
-    pub e2e: Quantiles,
+    pub e2e: LatencyQuantiles,
     /// Mean gap between tokens of each request.
-    pub itl: Quantiles,
+    pub itl: LatencyQuantiles,
 }
 
-impl Latencies {
+impl LatencySummary {
     /// Computes the latencies of these samples.
     #[must_use]
-    pub fn of<'a>(samples: impl Iterator<Item = &'a Sample> + Clone) -> Self {
+    pub fn from_samples<'a>(samples: impl Iterator<Item = &'a RequestSample> + Clone) -> Self {
         let good = samples.clone().filter(|sample| sample.error.is_none());
         Self {
             requests: samples.count(),
-            ttft: Quantiles::of(good.clone().filter_map(|sample| sample.ttft_ms)),
-            e2e: Quantiles::of(good.clone().map(|sample| sample.e2e_ms)),
-            itl: Quantiles::of(good.filter_map(|sample| sample.itl_ms)),
+            ttft: LatencyQuantiles::from_values(good.clone().filter_map(|sample| sample.ttft_ms)),
+            e2e: LatencyQuantiles::from_values(good.clone().map(|sample| sample.e2e_ms)),
+            itl: LatencyQuantiles::from_values(good.filter_map(|sample| sample.itl_ms)),
         }
     }
 }
@@ -112,29 +112,29 @@ pub struct ReplicaTraffic {
     /// Cached share of their prompt tokens, if reported.
     pub hit_rate: Option<f64>,
     /// Time to the first content of these requests.
-    pub ttft: Quantiles,
+    pub ttft: LatencyQuantiles,
 }
 
 /// Delay with which requests were sent.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Slip {
+pub struct SendSlip {
     /// Sent − scheduled, ms.
-    pub late: Quantiles,
+    pub late: LatencyQuantiles,
     /// Requests that had to wait for a slot because of the limit on requests in flight.
     pub waited_for_slot: usize,
 }
 
-impl Slip {
+impl SendSlip {
     /// Reports whether the load was that of the trace: 99 of 100 requests left within [`SLIP_LIMIT_MS`] of their time.
     #[must_use]
-    pub fn is_good(&self) -> bool {
+    pub fn is_within_limit(&self) -> bool {
         self.late.p99.is_none_or(|p99| p99 <= SLIP_LIMIT_MS)
     }
 }
 
 /// Numbers of one run.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Summary {
+pub struct RunSummary {
     /// Requests sent.
     pub requests: usize,
     /// Of these, requests that failed.
@@ -142,9 +142,9 @@ pub struct Summary {
     /// Failures by class and status, most frequent first.
     pub failures: Vec<FailureCount>,
     /// Latencies of all requests.
-    pub all: Latencies,
+    pub all: LatencySummary,
     /// Latencies of the requests whose prompt has [`SHORT_INPUT_TOKENS`] or more in the trace.
-    pub long: Latencies,
+    pub long: LatencySummary,
     /// Requests that succeeded without any content; these have no TTFT.
     pub without_content: usize,
     /// Prompt tokens as the engines counted them.
@@ -162,24 +162,24 @@ pub struct Summary {
     /// Time from the first send to the last byte of any request, ms.
     pub duration_ms: f64,
     /// Delay with which requests were sent.
-    pub slip: Slip,
+    pub slip: SendSlip,
 }
 
-impl Summary {
+impl RunSummary {
     /// Summarises samples in any order.
     #[must_use]
-    pub fn of(samples: &[Sample]) -> Self {
+    pub fn from_samples(samples: &[RequestSample]) -> Self {
         let long = samples.iter().filter(|sample| sample.input_tokens >= SHORT_INPUT_TOKENS);
         let first = samples.iter().map(|sample| sample.sent_ms).fold(f64::INFINITY, f64::min);
         let last = samples.iter().map(|sample| sample.sent_ms + sample.e2e_ms).fold(f64::NEG_INFINITY, f64::max);
         let replicas = by_replica(samples);
-        let sum = |field: fn(&Sample) -> Option<u32>| samples.iter().filter_map(field).map(u64::from).sum();
+        let sum = |field: fn(&RequestSample) -> Option<u32>| samples.iter().filter_map(field).map(u64::from).sum();
         Self {
             requests: samples.len(),
             errors: samples.iter().filter(|sample| sample.error.is_some()).count(),
             failures: failures(samples),
-            all: Latencies::of(samples.iter()),
-            long: Latencies::of(long),
+            all: LatencySummary::from_samples(samples.iter()),
+            long: LatencySummary::from_samples(long),
             // An answer that came as a single body has content events but no TTFT; it is not without content.
             without_content: samples
                 .iter()
@@ -192,15 +192,15 @@ impl Summary {
             hhi: (!replicas.is_empty()).then(|| replicas.iter().map(|replica| replica.share.powi(2)).sum()),
             replicas,
             duration_ms: (last - first).max(0.0),
-            slip: Slip {
-                late: Quantiles::of(samples.iter().map(Sample::slip_ms)),
+            slip: SendSlip {
+                late: LatencyQuantiles::from_values(samples.iter().map(RequestSample::slip_ms)),
                 waited_for_slot: samples.iter().filter(|sample| sample.slot_wait_ms > SLOT_WAIT_NOISE_MS).count(),
             },
         }
     }
 }
 
-fn hit_rate<'a>(samples: impl Iterator<Item = &'a Sample>) -> Option<f64> {
+fn hit_rate<'a>(samples: impl Iterator<Item = &'a RequestSample>) -> Option<f64> {
     let (mut cached, mut prompt) = (0.0, 0.0);
     for sample in samples {
         // A request that reports only one of the two would shift the ratio.
@@ -212,8 +212,8 @@ fn hit_rate<'a>(samples: impl Iterator<Item = &'a Sample>) -> Option<f64> {
     (prompt > 0.0).then(|| cached / prompt)
 }
 
-fn by_replica(samples: &[Sample]) -> Vec<ReplicaTraffic> {
-    let mut groups: BTreeMap<&Arc<str>, Vec<&Sample>> = BTreeMap::new();
+fn by_replica(samples: &[RequestSample]) -> Vec<ReplicaTraffic> {
+    let mut groups: BTreeMap<&Arc<str>, Vec<&RequestSample>> = BTreeMap::new();
     for sample in samples {
         if let Some(name) = &sample.replica {
             groups.entry(name).or_default().push(sample);
@@ -227,12 +227,12 @@ fn by_replica(samples: &[Sample]) -> Vec<ReplicaTraffic> {
         // Requests that never reached a replica belong to no share.
         share: count(served.len()) / named,
         hit_rate: hit_rate(served.iter().copied()),
-        ttft: Latencies::of(served.iter().copied()).ttft,
+        ttft: LatencySummary::from_samples(served.iter().copied()).ttft,
     });
     traffic.collect()
 }
 
-fn failures(samples: &[Sample]) -> Vec<FailureCount> {
+fn failures(samples: &[RequestSample]) -> Vec<FailureCount> {
     let mut counts: Vec<FailureCount> = Vec::new();
     for sample in samples {
         let Some(class) = sample.error else { continue };

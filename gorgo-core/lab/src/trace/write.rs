@@ -13,17 +13,17 @@ use super::TraceRow;
 
 /// Compression of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Packing {
+pub enum TraceCompression {
     /// Uncompressed text.
     Plain,
     /// gzip without file name and time stamp, so that equal rows give equal bytes.
     Gzip,
 }
 
-impl Packing {
+impl TraceCompression {
     /// Chooses the compression by file name: gzip if it ends in `.gz`.
     #[must_use]
-    pub fn of_name(name: &str) -> Self {
+    pub fn from_file_name(name: &str) -> Self {
         if name.ends_with(".gz") { Self::Gzip } else { Self::Plain }
     }
 }
@@ -32,10 +32,10 @@ impl Packing {
 ///
 /// # Errors
 /// Any error of `out`.
-pub fn write(rows: &[TraceRow], packing: Packing, mut out: impl Write) -> io::Result<()> {
+pub fn write(rows: &[TraceRow], packing: TraceCompression, mut out: impl Write) -> io::Result<()> {
     match packing {
-        Packing::Plain => lines(rows, &mut out)?,
-        Packing::Gzip => {
+        TraceCompression::Plain => lines(rows, &mut out)?,
+        TraceCompression::Gzip => {
             let mut packed = GzEncoder::new(&mut out, Compression::default());
             lines(rows, &mut packed)?;
             // Dropping the encoder would also write the trailer, but swallow its error.
@@ -47,7 +47,7 @@ pub fn write(rows: &[TraceRow], packing: Packing, mut out: impl Write) -> io::Re
 
 fn lines(rows: &[TraceRow], out: &mut impl Write) -> io::Result<()> {
     for row in rows {
-        serde_json::to_writer(&mut *out, &Line::of(row))?;
+        serde_json::to_writer(&mut *out, &WrittenLine::from_row(row))?;
         out.write_all(b"\n")?;
     }
     Ok(())
@@ -55,49 +55,49 @@ fn lines(rows: &[TraceRow], out: &mut impl Write) -> io::Result<()> {
 
 /// One line of the file.
 #[derive(Serialize)]
-struct Line<'a> {
-    timestamp: Millis,
+struct WrittenLine<'a> {
+    timestamp: WrittenMillis,
     input_length: u32,
     output_length: u32,
     hash_ids: &'a [u64],
     #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<Label<'a>>,
+    id: Option<WrittenLabel<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    parent: Option<Label<'a>>,
+    parent: Option<WrittenLabel<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     shared_tokens: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     engine_prompt_tokens: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    user: Option<Label<'a>>,
+    user: Option<WrittenLabel<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    conversation: Option<Label<'a>>,
+    conversation: Option<WrittenLabel<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     turn: Option<u32>,
 }
 
-impl<'a> Line<'a> {
-    fn of(row: &'a TraceRow) -> Self {
+impl<'a> WrittenLine<'a> {
+    fn from_row(row: &'a TraceRow) -> Self {
         Self {
-            timestamp: Millis(row.at_ms),
+            timestamp: WrittenMillis(row.at_ms),
             input_length: row.input_tokens,
             output_length: row.output_tokens,
             hash_ids: &row.blocks,
-            id: row.id.as_deref().map(Label),
-            parent: row.parent.as_deref().map(Label),
+            id: row.id.as_deref().map(WrittenLabel),
+            parent: row.parent.as_deref().map(WrittenLabel),
             shared_tokens: row.shared_tokens,
             engine_prompt_tokens: row.engine_prompt_tokens,
-            user: row.user.as_deref().map(Label),
-            conversation: row.conversation.as_deref().map(Label),
+            user: row.user.as_deref().map(WrittenLabel),
+            conversation: row.conversation.as_deref().map(WrittenLabel),
             turn: row.turn,
         }
     }
 }
 
 /// A time in ms, rounded to µs; whole numbers are written without a fraction.
-struct Millis(f64);
+struct WrittenMillis(f64);
 
-impl Serialize for Millis {
+impl Serialize for WrittenMillis {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let micros = (self.0 * 1e3).round();
         let millis = micros / 1e3;
@@ -112,9 +112,9 @@ impl Serialize for Millis {
 }
 
 /// A label; written as a number if that number, written by Rust, gives the same label.
-struct Label<'a>(&'a str);
+struct WrittenLabel<'a>(&'a str);
 
-impl Serialize for Label<'_> {
+impl Serialize for WrittenLabel<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.0.parse::<u64>() {
             // `007` or `+7` must stay strings, or reading the file back would change the label.

@@ -5,7 +5,7 @@
 use std::ffi::OsString;
 
 use super::nearest::folded;
-use crate::model::Faults;
+use crate::model::ConfigFaults;
 
 const PREFIX: &str = "GORGO_";
 
@@ -15,7 +15,7 @@ pub const NOT_CONFIGURATION: [&str; 2] = ["GORGO_CONFIG", "GORGO_SHARED"];
 
 /// Variable that should name a key.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Variable {
+pub(super) struct EnvVariable {
     /// Name as it is set.
     pub(super) name: String,
     /// Levels of the path.
@@ -26,8 +26,8 @@ pub(super) struct Variable {
 
 /// Variables that name keys, sorted by name, so that one for a table precedes those for its members.
 /// `keys`: variables that hold API keys, whatever their names.
-pub(super) fn read(environment: &[(OsString, OsString)], keys: &[&str], faults: &mut Faults) -> Vec<Variable> {
-    let mut found: Vec<Variable> = Vec::new();
+pub(super) fn read(environment: &[(OsString, OsString)], keys: &[&str], faults: &mut ConfigFaults) -> Vec<EnvVariable> {
+    let mut found: Vec<EnvVariable> = Vec::new();
     for (name, value) in environment {
         // Names that are not UTF-8 cannot have the prefix.
         let Some(name) = name.to_str() else { continue };
@@ -37,11 +37,11 @@ pub(super) fn read(environment: &[(OsString, OsString)], keys: &[&str], faults: 
             continue;
         }
         let Some(value) = value.to_str() else {
-            faults.fault(name, "the value is not UTF-8");
+            faults.push_fault(name, "the value is not UTF-8");
             continue;
         };
         let parts = path.split("__").map(str::to_owned).collect();
-        found.push(Variable { name: name.to_owned(), parts, value: value.to_owned() });
+        found.push(EnvVariable { name: name.to_owned(), parts, value: value.to_owned() });
     }
     found.sort_by_key(|variable| (variable.name.to_ascii_uppercase(), variable.name.clone()));
     // Sorted without case, so two spellings of one name are neighbours.
@@ -49,7 +49,7 @@ pub(super) fn read(environment: &[(OsString, OsString)], keys: &[&str], faults: 
         if let [one, other] = pair
             && one.name.eq_ignore_ascii_case(&other.name)
         {
-            faults.fault(&one.name, format!("is also set as {}; names are read in any case", other.name));
+            faults.push_fault(&one.name, format!("is also set as {}; names are read in any case", other.name));
         }
     }
     found
@@ -92,18 +92,18 @@ mod tests {
             "GORGO_PROT",
         ];
         let environment: Vec<_> = set.iter().map(|name| (OsString::from(name), OsString::from("1"))).collect();
-        let mut faults = Faults::default();
+        let mut faults = ConfigFaults::default();
         let names: Vec<_> =
             read(&environment, &["GORGO_SEOUL_KEY"], &mut faults).into_iter().map(|variable| variable.name).collect();
         assert_eq!(names, ["gorgo_Log__Filter", "GORGO_PROT", "GORGO_STORE__RETENTION"]);
-        assert!(!faults.any());
+        assert!(!faults.has_faults());
     }
 
     #[test]
     fn a_variable_in_two_cases_is_a_fault() {
         let environment = [("GORGO_LOG__FILTER", "a"), ("gorgo_log__filter", "b")]
             .map(|(name, value)| (OsString::from(name), OsString::from(value)));
-        let mut faults = Faults::default();
+        let mut faults = ConfigFaults::default();
         read(&environment, &[], &mut faults);
         assert_eq!(faults.list[0].message, "is also set as gorgo_log__filter; names are read in any case");
     }

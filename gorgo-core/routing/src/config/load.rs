@@ -4,18 +4,18 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
-use super::layers::Layers;
-use super::origin::{Origin, Origins, UNKNOWN_KEY};
-use super::path::{self, Step};
-use super::sections::{Config, Document};
-use super::setting::{Ground, Missed, Spelling};
-use super::source::{Parsed, Source};
-use super::{Draft, Inputs, Known, Loaded, check, environment, schema, shape};
-use crate::model::{Faults, Value};
+use super::layers::ConfigLayers;
+use super::origin::{ConfigOrigins, UNKNOWN_KEY, ValueOrigin};
+use super::path::{self, PathStep};
+use super::sections::{Config, ConfigDocument};
+use super::setting::{KeySpelling, OverrideContext, UnresolvedKey};
+use super::source::{ConfigSource, ParsedSource};
+use super::{ConfigInputs, KnownNames, LoadedConfig, PolicyInputs, check, environment, schema, shape};
+use crate::model::{ConfigFaults, ConfigValue};
 
 /// Reads a configuration file. A file that cannot be read is a fault like any other.
 #[must_use]
-pub fn read(path: &Path, inputs: Inputs<'_>) -> Loaded {
+pub fn read(path: &Path, inputs: ConfigInputs<'_>) -> LoadedConfig {
     let name = path.display().to_string();
     let base = path.parent().unwrap_or(Path::new(""));
     let text = match fs::read(path) {
@@ -28,9 +28,9 @@ pub fn read(path: &Path, inputs: Inputs<'_>) -> Loaded {
     match text {
         Ok(text) => load(&name, &text, base, inputs),
         Err(message) => {
-            let mut faults = Faults::default();
-            faults.fault("", message);
-            unread(Source::parse(&name, "").source, faults)
+            let mut faults = ConfigFaults::default();
+            faults.push_fault("", message);
+            without_values(ConfigSource::parse(&name, "").source, faults)
         }
     }
 }
@@ -46,16 +46,16 @@ fn unreadable(path: &Path, cause: &std::io::Error) -> String {
 /// Builds a configuration from the text of a file. `name` is used in reports, `base` is the folder to which paths in
 /// the file are relative.
 #[must_use]
-pub fn load(name: &str, text: &str, base: &Path, inputs: Inputs<'_>) -> Loaded {
-    let Parsed { source, root, mut faults, readable } = Source::parse(name, text);
+pub fn load(name: &str, text: &str, base: &Path, inputs: ConfigInputs<'_>) -> LoadedConfig {
+    let ParsedSource { source, root, mut faults, has_values: readable } = ConfigSource::parse(name, text);
     if !readable {
-        return unread(source, faults);
+        return without_values(source, faults);
     }
-    let mut layers = match Layers::defaults(&Document::default()) {
+    let mut layers = match ConfigLayers::defaults(&ConfigDocument::default()) {
         Ok(layers) => layers,
         Err(cause) => {
-            faults.fault("", format!("the defaults cannot be read: {cause}"));
-            return unread(source, faults);
+            faults.push_fault("", format!("the defaults cannot be read: {cause}"));
+            return without_values(source, faults);
         }
     };
     // Ascending precedence: defaults, file, environment, flags.
@@ -64,90 +64,96 @@ pub fn load(name: &str, text: &str, base: &Path, inputs: Inputs<'_>) -> Loaded {
     // Found in the file before variables are read: an API key's variable may begin with `GORGO_` as well.
     let keys = api_key_variables(&root);
     for variable in environment::read(inputs.environment, &keys, &mut faults) {
-        let origin = Origin::Environment(variable.name.clone());
-        let set = Set { origin, parts: &variable.parts, spelling: Spelling::Folded, value: &variable.value };
+        let origin = ValueOrigin::Environment(variable.name.clone());
+        let set =
+            PendingOverride { origin, parts: &variable.parts, spelling: KeySpelling::Folded, value: &variable.value };
         set.apply(&mut layers, &source, &schema, &inputs.known, &mut faults);
     }
-    for setting in inputs.settings {
+    for setting in inputs.overrides {
         let parts: Vec<_> = match path::parse(&setting.path) {
-            Ok(steps) => steps.into_iter().map(part_of).collect(),
+            Ok(steps) => steps.into_iter().map(step_text).collect(),
             Err(message) => {
-                faults.fault(&setting.flag, message);
+                faults.push_fault(&setting.flag, message);
                 continue;
             }
         };
-        let origin = Origin::Flag(setting.flag.clone());
-        let set = Set { origin, parts: &parts, spelling: Spelling::Exact, value: &setting.value };
+        let origin = ValueOrigin::Flag(setting.flag.clone());
+        let set = PendingOverride { origin, parts: &parts, spelling: KeySpelling::Exact, value: &setting.value };
         set.apply(&mut layers, &source, &schema, &inputs.known, &mut faults);
     }
     let (root, nodes) = layers.merged(&source);
-    let mut misshapen = Faults::default();
-    shape::check(&schema, &schema, &root, "", &mut misshapen);
+    let mut misshapen = ConfigFaults::default();
+    shape::check_against_schema(&schema, &schema, &root, "", &mut misshapen);
     // Values that could not even be parsed are reported already.
     misshapen.list.retain(|fault| faults.list.iter().all(|before| before.path != fault.path));
     faults.extend(misshapen);
-    check::check(&root, inputs.environment, &inputs.known, &mut faults);
-    let draft = Draft::of(&root);
+    check::check_consistency(&root, inputs.environment, &inputs.known, &mut faults);
+    let draft = PolicyInputs::from_root(&root);
     // Deserialization stops at its first fault, so it only runs on values that passed every check.
-    let config = if faults.any() { None } else { config(&layers, &draft, base, &mut faults) };
-    Loaded { config, draft, faults, origins: Origins::new(source, nodes) }
+    let config = if faults.has_faults() { None } else { config(&layers, &draft, base, &mut faults) };
+    LoadedConfig { config, policy_inputs: draft, faults, origins: ConfigOrigins::new(source, nodes) }
 }
 
 /// Result for a file without values.
-fn unread(source: Source, faults: Faults) -> Loaded {
-    Loaded { config: None, draft: Draft::default(), faults, origins: Origins::new(source, HashMap::new()) }
+fn without_values(source: ConfigSource, faults: ConfigFaults) -> LoadedConfig {
+    LoadedConfig {
+        config: None,
+        policy_inputs: PolicyInputs::default(),
+        faults,
+        origins: ConfigOrigins::new(source, HashMap::new()),
+    }
 }
 
 /// Override to apply, from a variable or a flag.
-struct Set<'a> {
-    origin: Origin,
+struct PendingOverride<'a> {
+    origin: ValueOrigin,
     parts: &'a [String],
-    spelling: Spelling,
+    spelling: KeySpelling,
     value: &'a str,
 }
 
-impl Set<'_> {
+impl PendingOverride<'_> {
     fn apply(
         &self,
-        layers: &mut Layers,
-        source: &Source,
+        layers: &mut ConfigLayers,
+        source: &ConfigSource,
         schema: &serde_json::Value,
-        known: &Known<'_>,
-        faults: &mut Faults,
+        known: &KnownNames<'_>,
+        faults: &mut ConfigFaults,
     ) {
         let by = self.origin.to_string();
         // Resolved against all layers so far, because an earlier override may have created the table.
         let (mut root, _) = layers.merged(source);
-        let mut result = Ground { schema, root: &root, known }.resolve(self.parts, self.spelling);
+        let mut result = OverrideContext { schema, root: &root, known }.resolve(self.parts, self.spelling);
         // A key of a preset that the file does not have: the preset's table is inserted below the override first.
         if let Ok(target) = &result
-            && let [Step::Key(top), Step::Key(name), _, ..] = &target.steps[..]
+            && let [PathStep::Key(top), PathStep::Key(name), _, ..] = &target.steps[..]
             && top == "policy"
             && root.get(top).and_then(|policies| policies.get(name)).is_none()
             && let Some((_, table)) = known.presets.iter().find(|(preset, _)| preset == name)
-            && layers.set(&Origin::Preset, &target.steps[..2], table).is_ok()
+            && layers.set(&ValueOrigin::Preset, &target.steps[..2], table).is_ok()
         {
             (root, _) = layers.merged(source);
-            result = Ground { schema, root: &root, known }.resolve(self.parts, self.spelling);
+            result = OverrideContext { schema, root: &root, known }.resolve(self.parts, self.spelling);
         }
-        let ground = Ground { schema, root: &root, known };
+        let ground = OverrideContext { schema, root: &root, known };
         let done = match &result {
             Ok(target) => {
-                ground.typed(target, self.value).and_then(|value| layers.set(&self.origin, &target.steps, &value))
+                ground.parse_value(target, self.value).and_then(|value| layers.set(&self.origin, &target.steps, &value))
             }
-            Err(missed) => Err(self.missed(missed)),
+            Err(missed) => Err(self.unresolved_message(missed)),
         };
         if let Err(message) = done {
-            faults.fault(by, message);
+            faults.push_fault(by, message);
         }
     }
 
-    fn missed(&self, missed: &Missed) -> String {
+    fn unresolved_message(&self, missed: &UnresolvedKey) -> String {
         match (&missed.nearest, self.spelling) {
-            (Some(parts), Spelling::Folded) => {
+            (Some(parts), KeySpelling::Folded) => {
                 format!("{}; did you mean {}?", UNKNOWN_KEY, environment::name_of(parts))
             }
-            (Some(parts), Spelling::Exact) => {
+            (Some(parts), KeySpelling::Exact) => {
                 format!("{}; did you mean `{}`?", UNKNOWN_KEY, parts.join("."))
             }
             (None, _) => format!("{}; {}", UNKNOWN_KEY, missed.message),
@@ -155,29 +161,29 @@ impl Set<'_> {
     }
 }
 
-fn part_of(step: Step) -> String {
+fn step_text(step: PathStep) -> String {
     match step {
-        Step::Key(key) => key,
-        Step::Index(index) => index.to_string(),
+        PathStep::Key(key) => key,
+        PathStep::Index(index) => index.to_string(),
     }
 }
 
 /// Variables from which the file's replicas take their keys.
-fn api_key_variables(root: &Value) -> Vec<&str> {
+fn api_key_variables(root: &ConfigValue) -> Vec<&str> {
     match root.get("replica") {
-        Some(Value::List(list)) => {
-            list.iter().filter_map(|replica| replica.get("api_key_env").and_then(Value::text)).collect()
+        Some(ConfigValue::List(list)) => {
+            list.iter().filter_map(|replica| replica.get("api_key_env").and_then(ConfigValue::text)).collect()
         }
         _ => Vec::new(),
     }
 }
 
 /// Sections out of figment. After `shape` this only fails if the two disagree, which is then reported.
-fn config(layers: &Layers, draft: &Draft, base: &Path, faults: &mut Faults) -> Option<Config> {
-    let document: Document = match layers.extract() {
+fn config(layers: &ConfigLayers, draft: &PolicyInputs, base: &Path, faults: &mut ConfigFaults) -> Option<Config> {
+    let document: ConfigDocument = match layers.extract() {
         Ok(document) => document,
         Err(cause) => {
-            faults.fault(cause.path.join("."), cause.kind.to_string());
+            faults.push_fault(cause.path.join("."), cause.kind.to_string());
             return None;
         }
     };

@@ -31,22 +31,22 @@ pub use endpoint::EngineUrl;
 pub use environment::NOT_CONFIGURATION;
 pub use load::{load, read};
 pub use nearest::nearest;
-pub use origin::{Origin, Origins};
-pub use report::{Look, render, summary};
+pub use origin::{ConfigOrigins, ValueOrigin};
+pub use report::{ReportStyle, render, summary};
 pub use schema::schema;
 pub use sections::{
-    Admin, Config, Failover, Hedge, HttpVersion, Index, Log, LogFormat, Probe, ReplicaSection, Retention, Scrape,
-    Server, Simulated, Store,
+    AdminConfig, Config, FailoverConfig, HedgeConfig, HttpVersion, IndexConfig, LogConfig, LogFormat, ProbeConfig,
+    ReplicaConfig, RetentionConfig, ScrapeConfig, ServerConfig, SimulatedEngineConfig, StoreConfig,
 };
-pub use source::{Source, parse_toml};
+pub use source::{ConfigSource, parse_toml};
 
-use crate::model::{EngineKind, Faults, KindDoc, Replica, ReplicaId, Value};
+use crate::model::{ConfigFaults, ConfigValue, EngineKind, KindDoc, Replica, ReplicaId};
 
 /// Names that belong to other modules and that a configuration may use.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Known<'a> {
+pub struct KnownNames<'a> {
     /// Built-in policies: name and table. A variable or a flag for a key of one of them changes a copy of it.
-    pub presets: &'a [(String, Value)],
+    pub presets: &'a [(String, ConfigValue)],
     /// Profiles of simulated engines; empty: not checked.
     pub profiles: &'a [&'a str],
     /// Kinds; they determine which parameters are strings, and how names with `-` are spelled.
@@ -55,7 +55,7 @@ pub struct Known<'a> {
 
 /// Override of one key by a flag.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Setting {
+pub struct ConfigOverride {
     /// Flag as reports name it: `--set server.listen`, `--listen`.
     pub flag: String,
     /// Path of the key.
@@ -64,7 +64,7 @@ pub struct Setting {
     pub value: String,
 }
 
-impl Setting {
+impl ConfigOverride {
     /// Reads the argument of `--set`: `path=value`.
     ///
     /// # Errors
@@ -78,49 +78,49 @@ impl Setting {
 
 /// Inputs of a configuration besides the file.
 #[derive(Debug, Clone, Copy)]
-pub struct Inputs<'a> {
+pub struct ConfigInputs<'a> {
     /// Complete environment of the process.
     pub environment: &'a [(OsString, OsString)],
     /// Overrides by flags, in their order: the last one wins.
-    pub settings: &'a [Setting],
+    pub overrides: &'a [ConfigOverride],
     /// Names that belong to other modules.
-    pub known: Known<'a>,
+    pub known: KnownNames<'a>,
 }
 
 /// Result of loading.
 #[derive(Debug)]
-pub struct Loaded {
+pub struct LoadedConfig {
     /// Configuration; present only without faults.
     pub config: Option<Config>,
     /// Inputs of policies; also present if other parts have faults, so that faults in policies are reported with them.
-    pub draft: Draft,
+    pub policy_inputs: PolicyInputs,
     /// Faults and warnings.
-    pub faults: Faults,
+    pub faults: ConfigFaults,
     /// File, and origin of each value.
-    pub origins: Origins,
+    pub origins: ConfigOrigins,
 }
 
 /// Parts of a configuration from which policies are built, as far as they can be read.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Draft {
+pub struct PolicyInputs {
     /// Name of the policy that serves.
     pub default_policy: String,
     /// `[policy.NAME]` tables in file order.
-    pub policies: Vec<(String, Value)>,
+    pub policies: Vec<(String, ConfigValue)>,
     /// Enabled replicas; ids are positions.
     pub fleet: Vec<Replica>,
 }
 
-impl Draft {
-    fn of(root: &Value) -> Self {
+impl PolicyInputs {
+    fn from_root(root: &ConfigValue) -> Self {
         // Defaults replace everything that cannot be read: `shape` has reported it, and policies can still be checked.
-        let list = if let Some(Value::List(list)) = root.get("replica") { &list[..] } else { &[] };
+        let list = if let Some(ConfigValue::List(list)) = root.get("replica") { &list[..] } else { &[] };
         // Ids count enabled replicas only, so that columns and bitmaps have no gaps.
-        let enabled = list.iter().filter(|replica| replica.get("enabled") != Some(&Value::Bool(false)));
+        let enabled = list.iter().filter(|replica| replica.get("enabled") != Some(&ConfigValue::Bool(false)));
         let fleet = enabled.zip(0_u16..).map(|(replica, id)| {
-            let text = |key: &str| replica.get(key).and_then(Value::text);
+            let text = |key: &str| replica.get(key).and_then(ConfigValue::text);
             let name = text("name").unwrap_or_default();
-            let whole = |key: &str| if let Some(Value::Integer(whole)) = replica.get(key) { *whole } else { 0 };
+            let whole = |key: &str| if let Some(ConfigValue::Integer(whole)) = replica.get(key) { *whole } else { 0 };
             Replica {
                 id: ReplicaId(id),
                 name: name.into(),
@@ -130,9 +130,10 @@ impl Draft {
                 decode_batch: u32::try_from(whole("decode_batch")).ok().filter(|batch| *batch > 0),
             }
         });
-        let policies = if let Some(Value::Table(tables)) = root.get("policy") { tables.clone() } else { Vec::new() };
+        let policies =
+            if let Some(ConfigValue::Table(tables)) = root.get("policy") { tables.clone() } else { Vec::new() };
         Self {
-            default_policy: root.get("default_policy").and_then(Value::text).unwrap_or_default().to_owned(),
+            default_policy: root.get("default_policy").and_then(ConfigValue::text).unwrap_or_default().to_owned(),
             policies,
             fleet: fleet.collect(),
         }

@@ -14,7 +14,7 @@ pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
             let begun = wanted.len() > 2 && other.starts_with(&wanted);
             let distance = strsim::damerau_levenshtein(&wanted, &other);
             // A beginning may be many letters short of the name, so its distance is capped.
-            (if begun || slipped(&wanted, &other) { distance.min(allowed) } else { distance }, name)
+            (if begun || is_misspelt_prefix(&wanted, &other) { distance.min(allowed) } else { distance }, name)
         })
         .filter(|(distance, _)| *distance <= allowed)
         .min_by_key(|(distance, _)| *distance)
@@ -23,7 +23,7 @@ pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
 
 /// Returns true if the first is the beginning of the second with one wrong letter; below six letters that would match
 /// anything.
-fn slipped(wanted: &str, other: &str) -> bool {
+fn is_misspelt_prefix(wanted: &str, other: &str) -> bool {
     let letters = wanted.chars().count();
     let head: String = other.chars().take(letters).collect();
     letters >= 6 && head.len() < other.len() && strsim::damerau_levenshtein(wanted, &head) <= 1

@@ -5,7 +5,7 @@ pub(super) const DEEPEST: usize = 32;
 
 /// One step down into a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum PathStep {
     /// Into a table.
     Key(String),
     /// Into an array, 0-based.
@@ -25,10 +25,10 @@ pub(super) fn element(parent: &str, index: usize) -> String {
 }
 
 /// Path of a sequence of steps.
-pub(super) fn of(steps: &[Step]) -> String {
+pub(super) fn join(steps: &[PathStep]) -> String {
     steps.iter().fold(String::new(), |path, step| match step {
-        Step::Key(key) => child(&path, key),
-        Step::Index(index) => element(&path, *index),
+        PathStep::Key(key) => child(&path, key),
+        PathStep::Index(index) => element(&path, *index),
     })
 }
 
@@ -39,14 +39,14 @@ pub(super) fn plain(path: &str) -> String {
 }
 
 /// The path itself, followed by the paths around it, innermost first; without the root. Takes and returns plain paths.
-pub(super) fn outwards(plain: &str) -> impl Iterator<Item = &str> {
+pub(super) fn ancestors(plain: &str) -> impl Iterator<Item = &str> {
     std::iter::successors((!plain.is_empty()).then_some(plain), |path| {
         path.rfind(['.', '[']).map(|cut| &path[..cut]).filter(|rest| !rest.is_empty())
     })
 }
 
 /// Parses a path. The error describes the fault.
-pub(super) fn parse(text: &str) -> Result<Vec<Step>, String> {
+pub(super) fn parse(text: &str) -> Result<Vec<PathStep>, String> {
     let mut steps = Vec::new();
     let mut rest = text;
     while !rest.is_empty() || steps.is_empty() {
@@ -54,8 +54,8 @@ pub(super) fn parse(text: &str) -> Result<Vec<Step>, String> {
             let (index, after) = inside.split_once(']').ok_or_else(|| format!("no `]` in `{text}`"))?;
             // Elements may also be named, as in `replica[us-east].url`.
             match index.parse() {
-                Ok(index) => steps.push(Step::Index(index)),
-                Err(_) => steps.push(Step::Key(index.to_owned())),
+                Ok(index) => steps.push(PathStep::Index(index)),
+                Err(_) => steps.push(PathStep::Key(index.to_owned())),
             }
             rest = after;
         } else {
@@ -71,7 +71,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<Step>, String> {
             if key.is_empty() {
                 return Err(format!("an empty key in `{text}`"));
             }
-            steps.push(Step::Key(key.to_owned()));
+            steps.push(PathStep::Key(key.to_owned()));
             rest = after;
         }
         // Bounded, because the text comes from the command line and each step becomes a level of recursion.
@@ -89,11 +89,11 @@ mod tests {
     #[test]
     fn paths_are_read_as_they_are_written() {
         for path in ["default_policy", "policy.gorgo.term[0].weight.max", r#"policy."a.b".unit"#, "a[1][2].b"] {
-            assert_eq!(of(&parse(path).unwrap()), path);
+            assert_eq!(join(&parse(path).unwrap()), path);
         }
         assert_eq!(
             parse("replica[us-ashburn].url").unwrap(),
-            [Step::Key("replica".into()), Step::Key("us-ashburn".into()), Step::Key("url".into())]
+            [PathStep::Key("replica".into()), PathStep::Key("us-ashburn".into()), PathStep::Key("url".into())]
         );
         for bad in ["", ".", "a.", "a..b", "a[", "a]b[", "[0]", "\"a", "a\"b\"c"] {
             assert!(parse(bad).is_err(), "{bad:?} → {:?}", parse(bad));
@@ -103,8 +103,8 @@ mod tests {
 
     #[test]
     fn outwards_goes_from_the_inside_to_the_top() {
-        let all: Vec<_> = outwards("policy.a.term[0].weight").collect();
+        let all: Vec<_> = ancestors("policy.a.term[0].weight").collect();
         assert_eq!(all, ["policy.a.term[0].weight", "policy.a.term[0]", "policy.a.term", "policy.a", "policy"]);
-        assert_eq!(outwards("").count(), 0);
+        assert_eq!(ancestors("").count(), 0);
     }
 }

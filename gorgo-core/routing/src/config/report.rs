@@ -5,12 +5,12 @@ use std::ops::Range;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 
-use super::origin::{Origins, Spot};
-use crate::model::{Fault, Faults, Severity};
+use super::origin::{ConfigOrigins, FaultLocation};
+use crate::model::{ConfigFault, ConfigFaults, Severity};
 
 /// Style of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Look {
+pub enum ReportStyle {
     /// One line per finding.
     Plain,
     /// Plain, followed by the line of the file with carets.
@@ -21,11 +21,11 @@ pub enum Look {
 
 /// Renders the report: first findings in the file, by line, then variables, then flags. Each finding appears once.
 #[must_use]
-pub fn render(faults: &Faults, origins: &Origins, look: Look) -> String {
+pub fn render(faults: &ConfigFaults, origins: &ConfigOrigins, look: ReportStyle) -> String {
     let mut findings: Vec<_> = faults.list.iter().map(|fault| (order(origins.locate(fault)), fault)).collect();
     findings.sort_by(|(one, a), (other, b)| one.cmp(other).then_with(|| a.path.cmp(&b.path)));
     // Two checks may find the same fault and give different advice.
-    findings.dedup_by(|(_, a), (_, b)| a.path == b.path && found(a) == found(b));
+    findings.dedup_by(|(_, a), (_, b)| a.path == b.path && message_without_advice(a) == message_without_advice(b));
     findings.iter().fold(String::new(), |mut report, (_, fault)| {
         line(fault, origins, look, &mut report);
         report
@@ -34,7 +34,7 @@ pub fn render(faults: &Faults, origins: &Origins, look: Look) -> String {
 
 /// Number of faults and warnings: `2 faults, 1 warning`.
 #[must_use]
-pub fn summary(faults: &Faults) -> String {
+pub fn summary(faults: &ConfigFaults) -> String {
     let count = |severity, word: &str| match faults.list.iter().filter(|fault| fault.severity == severity).count() {
         0 => None,
         1 => Some(format!("1 {word}")),
@@ -45,41 +45,43 @@ pub fn summary(faults: &Faults) -> String {
 }
 
 /// Message without the advice after it.
-fn found(fault: &Fault) -> &str {
+fn message_without_advice(fault: &ConfigFault) -> &str {
     fault.message.split(';').next().unwrap_or_default()
 }
 
 /// Sort key: file before variables before flags; within these, by byte and by name.
-fn order(spot: Spot<'_>) -> (u8, usize, &str) {
+fn order(spot: FaultLocation<'_>) -> (u8, usize, &str) {
     match spot {
-        Spot::Whole => (0, 0, ""),
-        Spot::File(span, _) => (1, span.start, ""),
-        Spot::Named(name, _) if name.starts_with("--") => (3, 0, name),
-        Spot::Named(name, _) => (2, 0, name),
+        FaultLocation::Whole => (0, 0, ""),
+        FaultLocation::File(span, _) => (1, span.start, ""),
+        FaultLocation::Named(name, _) if name.starts_with("--") => (3, 0, name),
+        FaultLocation::Named(name, _) => (2, 0, name),
     }
 }
 
-fn line(fault: &Fault, origins: &Origins, look: Look, report: &mut String) {
+fn line(fault: &ConfigFault, origins: &ConfigOrigins, look: ReportStyle, report: &mut String) {
     let source = origins.source();
     let (place, span) = match origins.locate(fault) {
-        Spot::Whole => (source.name().to_owned(), None),
-        Spot::File(span, "") => {
+        FaultLocation::Whole => (source.name().to_owned(), None),
+        FaultLocation::File(span, "") => {
             let column = source.column(span.start);
             (format!("{}:{}: column {column}", source.name(), source.line(span.start)), Some(span))
         }
-        Spot::File(span, path) => (format!("{}:{}: {path}", source.name(), source.line(span.start)), Some(span)),
-        Spot::Named(name, "") => (name.to_owned(), None),
-        Spot::Named(name, within) => (format!("{name}: {within}"), None),
+        FaultLocation::File(span, path) => {
+            (format!("{}:{}: {path}", source.name(), source.line(span.start)), Some(span))
+        }
+        FaultLocation::Named(name, "") => (name.to_owned(), None),
+        FaultLocation::Named(name, within) => (format!("{name}: {within}"), None),
     };
     let warning = if fault.severity == Severity::Warning { "warning: " } else { "" };
     // Writing to a String cannot fail.
     let _ = writeln!(report, "{}: {warning}{}", printable(&place), printable(&fault.message));
-    if let (Some(span), Look::Carets | Look::Colour) = (span, look) {
+    if let (Some(span), ReportStyle::Carets | ReportStyle::Colour) = (span, look) {
         // The text with secrets masked has the same length, so spans fit.
         let text = source.text_without_secrets();
-        let renderer = if look == Look::Colour { Renderer::styled() } else { Renderer::plain() };
+        let renderer = if look == ReportStyle::Colour { Renderer::styled() } else { Renderer::plain() };
         let level = if fault.severity == Severity::Warning { Level::WARNING } else { Level::ERROR };
-        let span = within(text, span.clone(), &fault.message).unwrap_or(span);
+        let span = quoted_span(text, span.clone(), &fault.message).unwrap_or(span);
         let snippet = Snippet::source(text).annotation(AnnotationKind::Primary.span(on_one_line(text, span)));
         let _ = writeln!(report, "{}", renderer.render(&[Group::with_level(level).element(snippet)]));
     }
@@ -88,7 +90,7 @@ fn line(fault: &Fault, origins: &Origins, look: Look, report: &mut String) {
 /// Position in a string to which a message refers that begins `column 12: `, to the end of the word there. `None` if
 /// the message has no such beginning, or if the string is written with escapes or over several lines, so that its
 /// columns are not those of the file.
-fn within(text: &str, span: Range<usize>, message: &str) -> Option<Range<usize>> {
+fn quoted_span(text: &str, span: Range<usize>, message: &str) -> Option<Range<usize>> {
     let column: usize = message.strip_prefix("column ")?.split_once(':')?.0.parse().ok()?;
     let written = text.get(span.clone())?;
     let quote = written.chars().next().filter(|char| matches!(char, '"' | '\''))?;

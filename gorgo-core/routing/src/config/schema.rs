@@ -5,8 +5,8 @@
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value as Json, json};
 
-use super::sections::Document;
-use crate::model::{KindDoc, Param, ParamType, Unit};
+use super::sections::ConfigDocument;
+use crate::model::{KindDoc, ParamSpec, ParamType, Unit};
 
 /// Value of `unit` in a kind whose unit the policy states.
 const STATED: &str = "stated";
@@ -15,7 +15,7 @@ const STATED: &str = "stated";
 pub(super) fn document() -> Json {
     // Inlined, so that `shape` can walk the schema without resolving references.
     let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
-    settings.into_generator().into_root_schema_for::<Document>().to_value()
+    settings.into_generator().into_root_schema_for::<ConfigDocument>().to_value()
 }
 
 /// Schema of `policies.toml` for editors, with these kinds.
@@ -175,7 +175,7 @@ fn table(row: &KindDoc, more: &[(&str, Json)]) -> Json {
     json!({ "description": row.summary, "type": "object", "properties": all, "additionalProperties": false })
 }
 
-fn parameter(param: &Param) -> Json {
+fn parameter(param: &ParamSpec) -> Json {
     let mut schema = match param.ty {
         ParamType::Number { default, min, max } => {
             json!({ "type": "number", "default": default, "minimum": min, "maximum": max })
@@ -209,7 +209,7 @@ mod tests {
         kind: "rtt",
         unit: "ms",
         summary: "round trip",
-        params: &[Param {
+        params: &[ParamSpec {
             name: "unknown_ms",
             ty: ParamType::Number { default: Some(200.0), min: 1.0, max: 1e4 },
             unit: "ms",

@@ -12,33 +12,33 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::endpoint::EngineUrl;
-use crate::model::Value;
+use crate::model::ConfigValue;
 
 /// Complete configuration, all layers merged and checked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// `[server]`
-    pub server: Server,
+    pub server: ServerConfig,
     /// `[admin]`
-    pub admin: Admin,
+    pub admin: AdminConfig,
     /// `[log]`
-    pub log: Log,
+    pub log: LogConfig,
     /// `[store]`
-    pub store: Store,
+    pub store: StoreConfig,
     /// `[index]`
-    pub index: Index,
+    pub index: IndexConfig,
     /// `[probe]`
-    pub probe: Probe,
+    pub probe: ProbeConfig,
     /// `[scrape]`
-    pub scrape: Scrape,
+    pub scrape: ScrapeConfig,
     /// `[failover]`
-    pub failover: Failover,
+    pub failover: FailoverConfig,
     /// `[[replica]]`, including disabled ones.
-    pub replicas: Vec<ReplicaSection>,
+    pub replicas: Vec<ReplicaConfig>,
     /// Name of the policy that serves.
     pub default_policy: String,
     /// `[policy.NAME]` tables of the file, in file order; of the presets only those that a variable or a flag changes.
-    pub policies: Vec<(String, Value)>,
+    pub policies: Vec<(String, ConfigValue)>,
     /// Folder to which relative paths are relative: that of the file.
     pub base: PathBuf,
 }
@@ -46,43 +46,43 @@ pub struct Config {
 /// The configuration of gorgo: listeners, replicas, and the policies that choose among them.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Document {
+pub(super) struct ConfigDocument {
     /// The policy that serves: a preset, or a `[policy.NAME]` of this file.
     pub(super) default_policy: String,
     /// The listener for clients.
-    pub(super) server: Server,
+    pub(super) server: ServerConfig,
     /// The listener for operators.
-    pub(super) admin: Admin,
+    pub(super) admin: AdminConfig,
     /// Log lines on standard error.
-    pub(super) log: Log,
+    pub(super) log: LogConfig,
     /// The history database.
-    pub(super) store: Store,
+    pub(super) store: StoreConfig,
     /// The prefix index.
-    pub(super) index: Index,
+    pub(super) index: IndexConfig,
     /// The round-trip probe.
-    pub(super) probe: Probe,
+    pub(super) probe: ProbeConfig,
     /// Reading the engines' metrics pages.
-    pub(super) scrape: Scrape,
+    pub(super) scrape: ScrapeConfig,
     /// Retries before the client has received a byte.
-    pub(super) failover: Failover,
+    pub(super) failover: FailoverConfig,
     /// The fleet.
-    pub(super) replica: Vec<ReplicaSection>,
+    pub(super) replica: Vec<ReplicaConfig>,
     /// Policies by name; a preset of the same name is replaced.
     pub(super) policy: BTreeMap<String, serde_json::Map<String, serde_json::Value>>,
 }
 
-impl Default for Document {
+impl Default for ConfigDocument {
     fn default() -> Self {
         Self {
             default_policy: "predicted-latency".to_owned(),
-            server: Server::default(),
-            admin: Admin::default(),
-            log: Log::default(),
-            store: Store::default(),
-            index: Index::default(),
-            probe: Probe::default(),
-            scrape: Scrape::default(),
-            failover: Failover::default(),
+            server: ServerConfig::default(),
+            admin: AdminConfig::default(),
+            log: LogConfig::default(),
+            store: StoreConfig::default(),
+            index: IndexConfig::default(),
+            probe: ProbeConfig::default(),
+            scrape: ScrapeConfig::default(),
+            failover: FailoverConfig::default(),
             replica: Vec::new(),
             policy: BTreeMap::new(),
         }
@@ -92,7 +92,7 @@ impl Default for Document {
 /// The listener for clients.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Server {
+pub struct ServerConfig {
     /// Address and port to listen on.
     pub listen: String,
     /// Send `x-gorgo-replica` (name) and `x-gorgo-decision` (decimal id) with every answer.
@@ -137,7 +137,7 @@ pub struct Server {
     pub drain_secs: u64,
 }
 
-impl Default for Server {
+impl Default for ServerConfig {
     fn default() -> Self {
         Self {
             listen: "127.0.0.1:8080".to_owned(),
@@ -163,12 +163,12 @@ impl Default for Server {
 /// The listener for operators: `GET /metrics`, `/health`, `/ready`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Admin {
+pub struct AdminConfig {
     /// Address and port to listen on.
     pub listen: String,
 }
 
-impl Default for Admin {
+impl Default for AdminConfig {
     fn default() -> Self {
         Self { listen: "127.0.0.1:9090".to_owned() }
     }
@@ -177,14 +177,14 @@ impl Default for Admin {
 /// Log lines on standard error.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Log {
+pub struct LogConfig {
     /// Filter of log lines: a tracing filter such as `info` or `info,gorgo_observe=debug`.
     pub filter: String,
     /// `text` or `json`.
     pub format: LogFormat,
 }
 
-impl Default for Log {
+impl Default for LogConfig {
     fn default() -> Self {
         Self { filter: "info".to_owned(), format: LogFormat::Text }
     }
@@ -203,7 +203,7 @@ pub enum LogFormat {
 /// The history database.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Store {
+pub struct StoreConfig {
     /// SQLite file, relative to the folder of this file.
     pub path: PathBuf,
     /// Longest time that a row waits to be written, ms.
@@ -216,17 +216,17 @@ pub struct Store {
     #[schemars(range(min = 1, max = 10_000_000))]
     pub queue_decisions: u64,
     /// Limits on what is kept.
-    pub retention: Retention,
+    pub retention: RetentionConfig,
 }
 
-impl Default for Store {
+impl Default for StoreConfig {
     fn default() -> Self {
         Self {
             path: PathBuf::from("history.db"),
             flush_ms: 250,
             flush_decisions: 500,
             queue_decisions: 50_000,
-            retention: Retention::default(),
+            retention: RetentionConfig::default(),
         }
     }
 }
@@ -234,7 +234,7 @@ impl Default for Store {
 /// Limits on what the history database keeps; pruned in small steps.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Retention {
+pub struct RetentionConfig {
     /// Age beyond which rows are deleted, days.
     #[schemars(range(min = 0.001, max = 36_500.0))]
     pub max_age_days: f64,
@@ -243,7 +243,7 @@ pub struct Retention {
     pub max_size_mb: u64,
 }
 
-impl Default for Retention {
+impl Default for RetentionConfig {
     fn default() -> Self {
         Self { max_age_days: 30.0, max_size_mb: 10_240 }
     }
@@ -252,7 +252,7 @@ impl Default for Retention {
 /// The prefix index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Index {
+pub struct IndexConfig {
     /// Prompt bytes per hashed block.
     #[schemars(range(min = 16, max = 65_536))]
     pub block_bytes: u64,
@@ -267,7 +267,7 @@ pub struct Index {
     pub snapshot_max_age_secs: u64,
 }
 
-impl Default for Index {
+impl Default for IndexConfig {
     fn default() -> Self {
         // A block of 256 bytes is about 64 tokens of English.
         Self { block_bytes: 256, max_bytes: 512 << 20, snapshot_ms: 30_000, snapshot_max_age_secs: 3_600 }
@@ -277,7 +277,7 @@ impl Default for Index {
 /// The round-trip probe, on its own warm connection per replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Probe {
+pub struct ProbeConfig {
     /// Time between probes, ms; ± 10 % jitter.
     #[schemars(range(min = 10, max = 3_600_000))]
     pub interval_ms: u64,
@@ -289,7 +289,7 @@ pub struct Probe {
     pub half_life_ms: u64,
 }
 
-impl Default for Probe {
+impl Default for ProbeConfig {
     fn default() -> Self {
         // With a half-life of two intervals, the last few probes dominate.
         Self { interval_ms: 2_000, timeout_ms: 2_000, half_life_ms: 4_000 }
@@ -299,7 +299,7 @@ impl Default for Probe {
 /// Reading the engines' metrics pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Scrape {
+pub struct ScrapeConfig {
     /// Time between reads, ms.
     #[schemars(range(min = 10, max = 3_600_000))]
     pub interval_ms: u64,
@@ -308,7 +308,7 @@ pub struct Scrape {
     pub stale_after_ms: u64,
 }
 
-impl Default for Scrape {
+impl Default for ScrapeConfig {
     fn default() -> Self {
         // Five intervals: a few lost pages do not make a replica unknown.
         Self { interval_ms: 2_000, stale_after_ms: 10_000 }
@@ -318,7 +318,7 @@ impl Default for Scrape {
 /// Retries before the client has received a byte.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Failover {
+pub struct FailoverConfig {
     /// Attempts per request, including the first; failed connections are not counted, unless the limit is 1.
     #[schemars(range(min = 1, max = 10))]
     pub max_attempts: u32,
@@ -326,19 +326,19 @@ pub struct Failover {
     #[schemars(range(min = 0.0, max = 1.0))]
     pub budget_share: f64,
     /// Delay before a second replica is tried in parallel.
-    pub hedge: Hedge,
+    pub hedge: HedgeConfig,
 }
 
-impl Default for Failover {
+impl Default for FailoverConfig {
     fn default() -> Self {
-        Self { max_attempts: 2, budget_share: 0.10, hedge: Hedge::default() }
+        Self { max_attempts: 2, budget_share: 0.10, hedge: HedgeConfig::default() }
     }
 }
 
 /// Delay before a second replica is tried in parallel with one that is late with its first byte.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Hedge {
+pub struct HedgeConfig {
     /// Delay as a multiple of the predicted p99 time to the first byte. Only streams are hedged.
     #[schemars(range(min = 0.1, max = 1_000.0))]
     pub after: f64,
@@ -347,7 +347,7 @@ pub struct Hedge {
     pub min_ms: u64,
 }
 
-impl Default for Hedge {
+impl Default for HedgeConfig {
     fn default() -> Self {
         Self { after: 4.0, min_ms: 500 }
     }
@@ -356,7 +356,7 @@ impl Default for Hedge {
 /// One `[[replica]]`.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct ReplicaSection {
+pub struct ReplicaConfig {
     /// Unique name.
     pub name: String,
     /// Use this replica; false: ignore it.
@@ -399,7 +399,7 @@ pub struct ReplicaSection {
     pub kv_replay: Option<String>,
     /// Settings of the simulated engine; only with `engine = "simulated"`.
     #[serde(default)]
-    pub simulated: Option<Simulated>,
+    pub simulated: Option<SimulatedEngineConfig>,
 }
 
 /// Protocol towards an engine.
@@ -421,7 +421,7 @@ const fn yes() -> bool {
 /// Settings of a simulated engine.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Simulated {
+pub struct SimulatedEngineConfig {
     /// Round trip between router and engine, ms.
     #[schemars(range(min = 0.0, max = 60_000.0))]
     pub rtt_ms: f64,
@@ -432,7 +432,7 @@ pub struct Simulated {
     pub speed: f64,
 }
 
-impl Default for Simulated {
+impl Default for SimulatedEngineConfig {
     fn default() -> Self {
         Self { rtt_ms: 1.0, profile: "l40s-qwen3.5-35b".to_owned(), speed: 1.0 }
     }

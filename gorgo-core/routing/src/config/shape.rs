@@ -6,50 +6,56 @@ use serde_json::Value as Json;
 use super::nearest::nearest;
 use super::origin::UNKNOWN_KEY;
 use super::path;
-use crate::model::{Faults, Value};
+use crate::model::{ConfigFaults, ConfigValue};
 
 /// Checks `value`, located at `path`, against `schema`; `root` is the schema of the whole file.
-pub(super) fn check(schema: &Json, root: &Json, value: &Value, path: &str, faults: &mut Faults) {
+pub(super) fn check_against_schema(
+    schema: &Json,
+    root: &Json,
+    value: &ConfigValue,
+    path: &str,
+    faults: &mut ConfigFaults,
+) {
     // First, because closed lists of schemars have no `type` if their variants are documented.
     if let Some(choices) = choices(schema) {
         match value {
-            Value::Text(text) if choices.contains(&text.as_str()) => {}
-            Value::Text(text) => {
+            ConfigValue::Text(text) if choices.contains(&text.as_str()) => {}
+            ConfigValue::Text(text) => {
                 let name = path.rsplit('.').next().unwrap_or(path);
-                faults.fault(path, format!("unknown {name} \"{text}\"; {}", suggestion(text, &choices)));
+                faults.push_fault(path, format!("unknown {name} \"{text}\"; {}", suggestion(text, &choices)));
             }
             other => {
                 let known = choices.join("\", \"");
-                faults.fault(path, format!("expected a string, found {}; known: \"{known}\"", other.type_name()));
+                faults.push_fault(path, format!("expected a string, found {}; known: \"{known}\"", other.type_name()));
             }
         }
         return;
     }
     let Some(ty) = type_of(schema) else { return };
     match (ty, value) {
-        ("boolean", Value::Bool(_)) | ("string", Value::Text(_)) => {}
-        ("integer", Value::Integer(whole)) => {
+        ("boolean", ConfigValue::Bool(_)) | ("string", ConfigValue::Text(_)) => {}
+        ("integer", ConfigValue::Integer(whole)) => {
             let bound = |key: &str| schema.get(key).and_then(Json::as_i64);
             match (bound("minimum"), bound("maximum")) {
-                (Some(min), _) if *whole < min => faults.fault(path, format!("{whole} is below {min}")),
-                (_, Some(max)) if *whole > max => faults.fault(path, format!("{whole} is above {max}")),
+                (Some(min), _) if *whole < min => faults.push_fault(path, format!("{whole} is below {min}")),
+                (_, Some(max)) if *whole > max => faults.push_fault(path, format!("{whole} is above {max}")),
                 _ => {}
             }
         }
-        ("number", Value::Integer(_) | Value::Float(_)) => {
+        ("number", ConfigValue::Integer(_) | ConfigValue::Float(_)) => {
             let bound = |key: &str| schema.get(key).and_then(Json::as_f64);
             let (min, max) = (bound("minimum").unwrap_or(f64::MIN), bound("maximum").unwrap_or(f64::MAX));
             if let Err(message) = in_range(value.number().unwrap_or(f64::NAN), min, max) {
-                faults.fault(path, message);
+                faults.push_fault(path, message);
             }
         }
-        ("array", Value::List(list)) => {
+        ("array", ConfigValue::List(list)) => {
             for (index, item) in list.iter().enumerate() {
                 let items = schema.get("items").unwrap_or(&Json::Bool(true));
-                check(items, root, item, &path::element(path, index), faults);
+                check_against_schema(items, root, item, &path::element(path, index), faults);
             }
         }
-        ("object", Value::Table(members)) => table(schema, root, members, path, faults),
+        ("object", ConfigValue::Table(members)) => table(schema, root, members, path, faults),
         (ty, found) => {
             let expected = match ty {
                 "boolean" => "true or false",
@@ -63,25 +69,25 @@ pub(super) fn check(schema: &Json, root: &Json, value: &Value, path: &str, fault
             let hint = if path == "policy" { "; the policy that serves is `default_policy`" } else { "" };
             // The number itself shows the problem, such as a fraction where a whole number is expected.
             let found = match found {
-                Value::Float(number) => format!("{number:?}"),
+                ConfigValue::Float(number) => format!("{number:?}"),
                 other => other.type_name().to_owned(),
             };
-            faults.fault(path, format!("expected {expected}, found {found}{hint}"));
+            faults.push_fault(path, format!("expected {expected}, found {found}{hint}"));
         }
     }
 }
 
-fn table(schema: &Json, root: &Json, members: &[(String, Value)], path: &str, faults: &mut Faults) {
+fn table(schema: &Json, root: &Json, members: &[(String, ConfigValue)], path: &str, faults: &mut ConfigFaults) {
     for (key, value) in members {
         let path = path::child(path, key);
         match member(schema, key) {
-            Some(schema) => check(schema, root, value, &path, faults),
-            None => faults.fault(path, unknown_key(schema, root, key)),
+            Some(schema) => check_against_schema(schema, root, value, &path, faults),
+            None => faults.push_fault(path, unknown_key(schema, root, key)),
         }
     }
     for name in schema.get("required").and_then(Json::as_array).into_iter().flatten().filter_map(Json::as_str) {
         if !members.iter().any(|(key, _)| key == name) {
-            faults.fault(path::child(path, name), "is required and missing");
+            faults.push_fault(path::child(path, name), "is required and missing");
         }
     }
 }

@@ -8,11 +8,11 @@ use sha2::{Digest, Sha256};
 use toml::de::{DeTable, DeValue};
 
 use super::{path, secrets};
-use crate::model::{Faults, Value};
+use crate::model::{ConfigFaults, ConfigValue};
 
 /// Position of a key, in bytes of the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct KeySpan {
     /// Range of the key; for an element of an array, of the element.
     pub(super) key: Range<usize>,
     /// Range of its value; for a table with a header, of the header.
@@ -21,20 +21,20 @@ pub(super) struct Place {
 
 /// Configuration file that was read.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Source {
+pub struct ConfigSource {
     name: String,
     text: String,
     sha256: String,
     /// Positions by plain path.
-    places: HashMap<String, Place>,
+    key_spans: HashMap<String, KeySpan>,
     /// Byte at which each line begins.
     lines: Vec<usize>,
 }
 
-impl Source {
+impl ConfigSource {
     /// Parses a text. `name` is used in reports. The faults are those of the syntax: if there are any except for
     /// duplicate keys, the values are unusable.
-    pub(super) fn parse(name: &str, text: &str) -> Parsed {
+    pub(super) fn parse(name: &str, text: &str) -> ParsedSource {
         // Of the text as read, not of the masked one: it identifies the file.
         let sha256 = Sha256::digest(text.as_bytes()).iter().fold(String::with_capacity(64), |mut hex, byte| {
             // Writing to a String cannot fail.
@@ -43,9 +43,9 @@ impl Source {
         });
         let lines = std::iter::once(0).chain(memchr::memchr_iter(b'\n', text.as_bytes()).map(|at| at + 1)).collect();
         let mut source =
-            Self { name: name.to_owned(), text: secrets::masked(text), sha256, places: HashMap::new(), lines };
+            Self { name: name.to_owned(), text: secrets::masked(text), sha256, key_spans: HashMap::new(), lines };
         let (root, errors) = DeTable::parse_recoverable(text);
-        let mut faults = Faults::default();
+        let mut faults = ConfigFaults::default();
         let root = source.table(root.into_inner(), "", &mut faults);
         let mut readable = true;
         let mut misplaced = None;
@@ -56,15 +56,15 @@ impl Source {
                 continue;
             }
             if error.message().starts_with("duplicate key") {
-                if let Some((path, message)) = source.header_again(text, &span) {
+                if let Some((path, message)) = source.duplicate_header(text, &span) {
                     // The parser continues as if the header were not there: its keys end up in the table above.
                     misplaced = Some(span.start..next_header(text, span.end));
                     readable = false;
-                    faults.fault(mark(&span, &path), message);
+                    faults.push_fault(span_path(&span, &path), message);
                     continue;
                 }
                 let (path, message) = source.duplicate(&span);
-                faults.fault(mark(&span, &path), message);
+                faults.push_fault(span_path(&span, &path), message);
             } else {
                 if readable {
                     // Values read from a broken text are guesswork, and so are faults in them.
@@ -74,49 +74,49 @@ impl Source {
                 // This is how a TOML parser reports `listen = 127.0.0.1:8080`.
                 let bare = error.message().starts_with("invalid") && error.message().ends_with("expected nothing");
                 let hint = if bare { "; text needs quotes, as in listen = \"127.0.0.1:8080\"" } else { "" };
-                faults.fault(mark(&span, ""), format!("{}{hint}", error.message()));
+                faults.push_fault(span_path(&span, ""), format!("{}{hint}", error.message()));
             }
         }
-        Parsed { source, root, faults, readable }
+        ParsedSource { source, root, faults, has_values: readable }
     }
 
-    fn table(&mut self, table: DeTable<'_>, parent: &str, faults: &mut Faults) -> Value {
+    fn table(&mut self, table: DeTable<'_>, parent: &str, faults: &mut ConfigFaults) -> ConfigValue {
         let mut members: Vec<_> = table.into_iter().collect();
         // The parser sorts keys by name; positions restore the order of the file.
         members.sort_by_key(|(key, _)| key.span().start);
         let members = members.into_iter().map(|(key, value)| {
             let path = path::child(parent, key.get_ref());
-            self.places.insert(path::plain(&path), Place { key: key.span(), value: value.span() });
+            self.key_spans.insert(path::plain(&path), KeySpan { key: key.span(), value: value.span() });
             let value = self.value(value.into_inner(), &path, faults);
             (key.into_inner().into_owned(), value)
         });
-        Value::Table(members.collect())
+        ConfigValue::Table(members.collect())
     }
 
-    fn value(&mut self, value: DeValue<'_>, path: &str, faults: &mut Faults) -> Value {
+    fn value(&mut self, value: DeValue<'_>, path: &str, faults: &mut ConfigFaults) -> ConfigValue {
         match value {
-            DeValue::String(text) => Value::Text(text.into_owned()),
-            DeValue::Boolean(truth) => Value::Bool(truth),
+            DeValue::String(text) => ConfigValue::Text(text.into_owned()),
+            DeValue::Boolean(truth) => ConfigValue::Bool(truth),
             DeValue::Integer(digits) => i64::from_str_radix(digits.as_str(), digits.radix()).map_or_else(
                 |_| {
-                    faults.fault(path, format!("{digits} does not fit in 64 bits"));
-                    Value::Integer(0)
+                    faults.push_fault(path, format!("{digits} does not fit in 64 bits"));
+                    ConfigValue::Integer(0)
                 },
-                Value::Integer,
+                ConfigValue::Integer,
             ),
             // A float that is too large reads as infinite; range checks reject it.
-            DeValue::Float(digits) => Value::Float(digits.as_str().parse().unwrap_or(f64::NAN)),
+            DeValue::Float(digits) => ConfigValue::Float(digits.as_str().parse().unwrap_or(f64::NAN)),
             DeValue::Datetime(date) => {
-                faults.fault(path, "no key takes a date; write a string");
-                Value::Text(date.to_string())
+                faults.push_fault(path, "no key takes a date; write a string");
+                ConfigValue::Text(date.to_string())
             }
             DeValue::Array(list) => {
                 let list = list.into_iter().enumerate().map(|(index, item)| {
                     let path = path::element(path, index);
-                    self.places.insert(path::plain(&path), Place { key: item.span(), value: item.span() });
+                    self.key_spans.insert(path::plain(&path), KeySpan { key: item.span(), value: item.span() });
                     self.value(item.into_inner(), &path, faults)
                 });
-                Value::List(list.collect())
+                ConfigValue::List(list.collect())
             }
             DeValue::Table(table) => self.table(table, path, faults),
         }
@@ -127,7 +127,7 @@ impl Source {
     fn duplicate(&self, span: &Range<usize>) -> (String, String) {
         let key = path::plain(self.text.get(span.clone()).unwrap_or_default());
         let first = self
-            .places
+            .key_spans
             .iter()
             .filter(|(path, place)| {
                 let last = path.strip_suffix(key.as_str());
@@ -143,7 +143,7 @@ impl Source {
     }
 
     /// Path and message of a duplicate table header, if the key at `span` belongs to one.
-    fn header_again(&self, text: &str, span: &Range<usize>) -> Option<(String, String)> {
+    fn duplicate_header(&self, text: &str, span: &Range<usize>) -> Option<(String, String)> {
         let path = header(text, line_start(text, span.start))?;
         let mut at = 0;
         while at < line_start(text, span.start) {
@@ -177,8 +177,8 @@ impl Source {
     }
 
     /// Position of the key at a plain path.
-    pub(super) fn place(&self, plain: &str) -> Option<&Place> {
-        self.places.get(plain)
+    pub(super) fn span_of_key(&self, plain: &str) -> Option<&KeySpan> {
+        self.key_spans.get(plain)
     }
 
     /// Line of a byte, from 1.
@@ -233,10 +233,10 @@ fn next_line(text: &str, at: usize) -> usize {
 }
 
 /// Parses the TOML text of one value, as given by environment variables and flags.
-pub(super) fn value_of(text: &str) -> Result<Value, String> {
+pub(super) fn parse_value(text: &str) -> Result<ConfigValue, String> {
     let value = DeValue::parse(text).map_err(|error| error.message().to_owned())?;
-    let mut faults = Faults::default();
-    let value = Source::parse("", "").source.value(value.into_inner(), "", &mut faults);
+    let mut faults = ConfigFaults::default();
+    let value = ConfigSource::parse("", "").source.value(value.into_inner(), "", &mut faults);
     faults.list.into_iter().next().map_or(Ok(value), |fault| Err(fault.message))
 }
 
@@ -244,12 +244,12 @@ pub(super) fn value_of(text: &str) -> Result<Value, String> {
 ///
 /// # Errors
 /// The first fault of its syntax, with its line.
-pub fn parse_toml(text: &str) -> Result<Value, String> {
-    let parsed = Source::parse("", text);
+pub fn parse_toml(text: &str) -> Result<ConfigValue, String> {
+    let parsed = ConfigSource::parse("", text);
     match parsed.faults.list.first() {
         None => Ok(parsed.root),
         Some(fault) => {
-            let line = unmark(&fault.path).map_or(1, |(span, _)| parsed.source.line(span.start));
+            let line = parse_span_path(&fault.path).map_or(1, |(span, _)| parsed.source.line(span.start));
             Err(format!("line {line}: {}", fault.message))
         }
     }
@@ -257,25 +257,25 @@ pub fn parse_toml(text: &str) -> Result<Value, String> {
 
 /// Text with its parsed contents.
 #[derive(Debug)]
-pub(super) struct Parsed {
+pub(super) struct ParsedSource {
     /// Positions and lines.
-    pub(super) source: Source,
+    pub(super) source: ConfigSource,
     /// Values of the text.
-    pub(super) root: Value,
+    pub(super) root: ConfigValue,
     /// Faults of syntax.
-    pub(super) faults: Faults,
+    pub(super) faults: ConfigFaults,
     /// True if the values can be used.
-    pub(super) readable: bool,
+    pub(super) has_values: bool,
 }
 
 /// Path of a fault at bytes of the file instead of a key: `@start..end` and, after a blank, the path as far as it is
 /// known. [`unmark`] takes it apart.
-fn mark(span: &Range<usize>, path: &str) -> String {
+fn span_path(span: &Range<usize>, path: &str) -> String {
     format!("@{}..{} {path}", span.start, span.end)
 }
 
 /// Bytes, and the rest of a path that `mark` made.
-pub(super) fn unmark(path: &str) -> Option<(Range<usize>, &str)> {
+pub(super) fn parse_span_path(path: &str) -> Option<(Range<usize>, &str)> {
     let (span, rest) = path.strip_prefix('@')?.split_once(' ')?;
     let (start, end) = span.split_once("..")?;
     Some((start.parse().ok()?..end.parse().ok()?, rest))

@@ -32,18 +32,18 @@ kind = "queue"
 weight = { init = 0.5, max = 2.0 }
 "#;
 
-fn presets() -> Vec<(String, Value)> {
+fn presets() -> Vec<(String, ConfigValue)> {
     let table = parse_toml("term = [{ kind = \"rtt\", weight = 0.276 }, { kind = \"prefill\" }]").unwrap();
     vec![("gorgo".to_owned(), table.clone()), ("predicted-latency".to_owned(), table)]
 }
 
-fn run(text: &str, environment: &[(&str, &str)], flags: &[&str]) -> Loaded {
+fn run(text: &str, environment: &[(&str, &str)], flags: &[&str]) -> LoadedConfig {
     let environment: Vec<_> =
         environment.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))).collect();
-    let settings: Vec<_> = flags.iter().map(|flag| Setting::parse(flag).unwrap()).collect();
+    let settings: Vec<_> = flags.iter().map(|flag| ConfigOverride::parse(flag).unwrap()).collect();
     let presets = presets();
-    let known = Known { presets: &presets, profiles: &["l40s", "l40s-qwen3.5-35b"], kinds: &KINDS };
-    load("policies.toml", text, Path::new(""), Inputs { environment: &environment, settings: &settings, known })
+    let known = KnownNames { presets: &presets, profiles: &["l40s", "l40s-qwen3.5-35b"], kinds: &KINDS };
+    load("policies.toml", text, Path::new(""), ConfigInputs { environment: &environment, overrides: &settings, known })
 }
 
 const KINDS: [KindDoc; 1] = [KindDoc {
@@ -51,7 +51,7 @@ const KINDS: [KindDoc; 1] = [KindDoc {
     kind: "max-inflight",
     unit: "",
     summary: "",
-    params: &[crate::model::Param {
+    params: &[crate::model::ParamSpec {
         name: "of",
         ty: crate::model::ParamType::Text { default: None, choices: &[] },
         unit: "",
@@ -61,14 +61,14 @@ const KINDS: [KindDoc; 1] = [KindDoc {
 
 fn report(text: &str, environment: &[(&str, &str)], flags: &[&str]) -> String {
     let loaded = run(text, environment, flags);
-    assert_eq!(loaded.config.is_none(), loaded.faults.any());
-    render(&loaded.faults, &loaded.origins, Look::Plain)
+    assert_eq!(loaded.config.is_none(), loaded.faults.has_faults());
+    render(&loaded.faults, &loaded.origins, ReportStyle::Plain)
 }
 
 /// The configuration; panics with the report where there is a fault.
-fn good(text: &str, environment: &[(&str, &str)], flags: &[&str]) -> (Config, Origins) {
+fn good(text: &str, environment: &[(&str, &str)], flags: &[&str]) -> (Config, ConfigOrigins) {
     let loaded = run(text, environment, flags);
-    let report = render(&loaded.faults, &loaded.origins, Look::Plain);
+    let report = render(&loaded.faults, &loaded.origins, ReportStyle::Plain);
     (loaded.config.expect(&report), loaded.origins)
 }
 
@@ -133,10 +133,10 @@ fn all_faults_are_reported_at_once_in_line_order() {
 #[test]
 fn carets_show_the_place_and_no_secret() {
     let loaded = run(NASTY, &[], &[]);
-    let report = render(&loaded.faults, &loaded.origins, Look::Carets);
+    let report = render(&loaded.faults, &loaded.origins, ReportStyle::Carets);
     assert!(!report.contains("hunter2") && !report.contains("sk-not"));
     insta::assert_snapshot!(report);
-    let coloured = render(&loaded.faults, &loaded.origins, Look::Colour);
+    let coloured = render(&loaded.faults, &loaded.origins, ReportStyle::Colour);
     assert!(coloured.contains("\u{1b}["));
 }
 
@@ -145,12 +145,12 @@ fn carets_point_into_an_expression() {
     let text = "[[policy.mine.term]]\nsignal = \"é + rtt_sm\"\n[[policy.mine.term]]\nsignal = \"1 +\"\n\
                 [[policy.mine.term]]\nsignal = \"\\t1 +\"\n[[policy.mine.term]]\nsignal = '''1 +'''\n";
     let loaded = run(text, &[], &[]);
-    let mut faults = Faults::default();
-    faults.fault("policy.mine.term[0].signal", "column 5: unknown name `rtt_sm`");
-    faults.fault("policy.mine.term[1].signal", "column 4: expected a number, found the end");
-    faults.fault("policy.mine.term[2].signal", "column 5: expected a number, found the end");
-    faults.fault("policy.mine.term[3].signal", "column 4: expected a number, found the end");
-    insta::assert_snapshot!(render(&faults, &loaded.origins, Look::Carets));
+    let mut faults = ConfigFaults::default();
+    faults.push_fault("policy.mine.term[0].signal", "column 5: unknown name `rtt_sm`");
+    faults.push_fault("policy.mine.term[1].signal", "column 4: expected a number, found the end");
+    faults.push_fault("policy.mine.term[2].signal", "column 5: expected a number, found the end");
+    faults.push_fault("policy.mine.term[3].signal", "column 4: expected a number, found the end");
+    insta::assert_snapshot!(render(&faults, &loaded.origins, ReportStyle::Carets));
 }
 
 #[test]
@@ -179,9 +179,9 @@ fn an_empty_file_has_one_fault() {
 
 #[test]
 fn a_file_that_is_not_there_says_so() {
-    let inputs = Inputs { environment: &[], settings: &[], known: Known::default() };
+    let inputs = ConfigInputs { environment: &[], overrides: &[], known: KnownNames::default() };
     let loaded = read(Path::new("no/such.toml"), inputs);
-    let report = render(&loaded.faults, &loaded.origins, Look::Carets);
+    let report = render(&loaded.faults, &loaded.origins, ReportStyle::Carets);
     assert!(report.starts_with("no/such.toml: this configuration file cannot be read: "), "{report}");
     assert!(report.contains("/no/such.toml); create it"), "it says where it looked: {report}");
     let folder = tempfile::tempdir().unwrap();
@@ -194,13 +194,13 @@ fn a_file_that_is_not_there_says_so() {
 #[test]
 fn policies_faults_get_their_lines() {
     let loaded = run(SMALL, &[("GORGO_POLICY__MINE__PICKER", "best")], &["policy.mine.term[1].weight.max=0.1"]);
-    let mut faults = Faults::default();
-    faults.fault("policy.mine.term[1].weight.init", "0.5 is above 0.1");
-    faults.fault("policy.mine.term[1].weight.max", "too small");
-    faults.fault("policy.mine.term[0].unit", "is missing");
-    faults.fault("policy.mine.picker", "unknown picker \"best\"; known: lowest, softmin");
-    faults.warn("policy.mine", "terms of different units summed with no rate");
-    insta::assert_snapshot!(render(&faults, &loaded.origins, Look::Plain));
+    let mut faults = ConfigFaults::default();
+    faults.push_fault("policy.mine.term[1].weight.init", "0.5 is above 0.1");
+    faults.push_fault("policy.mine.term[1].weight.max", "too small");
+    faults.push_fault("policy.mine.term[0].unit", "is missing");
+    faults.push_fault("policy.mine.picker", "unknown picker \"best\"; known: lowest, softmin");
+    faults.push_warning("policy.mine", "terms of different units summed with no rate");
+    insta::assert_snapshot!(render(&faults, &loaded.origins, ReportStyle::Plain));
 }
 
 #[test]
@@ -232,18 +232,21 @@ fn the_environment_sets_the_key_that_is_meant_and_keeps_its_type() {
     assert_eq!(config.replicas[1].url.as_ref().map(EngineUrl::as_str), Some("http://10.0.0.1:8000"));
     assert_eq!(config.store.retention.max_age_days, 3.0);
     // What a table in the environment leaves out has its default.
-    assert_eq!(config.store.retention.max_size_mb, Retention::default().max_size_mb);
+    assert_eq!(config.store.retention.max_size_mb, RetentionConfig::default().max_size_mb);
     let (name, mine) = &config.policies[0];
     assert_eq!(name, "mine");
-    let Some(Value::List(terms)) = mine.get("term") else { panic!("no terms: {mine:?}") };
-    assert_eq!(terms[0].get("weight"), Some(&Value::Float(0.25)));
-    assert_eq!(terms[1].get("name"), Some(&Value::Text("007".into())));
-    assert_eq!(terms[1].get("weight").unwrap().get("max"), Some(&Value::Integer(3)));
-    assert_eq!(terms[1].get("weight").unwrap().get("init"), Some(&Value::Float(0.5)));
+    let Some(ConfigValue::List(terms)) = mine.get("term") else { panic!("no terms: {mine:?}") };
+    assert_eq!(terms[0].get("weight"), Some(&ConfigValue::Float(0.25)));
+    assert_eq!(terms[1].get("name"), Some(&ConfigValue::Text("007".into())));
+    assert_eq!(terms[1].get("weight").unwrap().get("max"), Some(&ConfigValue::Integer(3)));
+    assert_eq!(terms[1].get("weight").unwrap().get("init"), Some(&ConfigValue::Float(0.5)));
     let constraint = mine.get("constraint").unwrap().get("max-inflight").unwrap();
-    assert_eq!(constraint.get("of"), Some(&Value::Text("12".into())));
+    assert_eq!(constraint.get("of"), Some(&ConfigValue::Text("12".into())));
     // A table in the environment replaces the file's: no `tie_margin` is left.
-    assert_eq!(mine.get("picker"), Some(&Value::Table(vec![("kind".into(), Value::Text("softmin".into()))])));
+    assert_eq!(
+        mine.get("picker"),
+        Some(&ConfigValue::Table(vec![("kind".into(), ConfigValue::Text("softmin".into()))]))
+    );
     assert_eq!(origins.describe("policy.mine.term[0].weight"), "GORGO_POLICY__MINE__TERM__0__WEIGHT");
     assert_eq!(origins.describe("policy.mine.term[0].kind"), "policies.toml:15");
     assert_eq!(origins.describe("replica[1].region"), "GORGO_REPLICA__A_B_C__REGION");
@@ -276,14 +279,15 @@ fn odd_names_keep_their_lines_and_their_settings() {
     let text = format!("{SMALL}[policy.\"a.b c\"]\nunit = \"raw\"\n");
     let deep = format!("GORGO_POLICY__MINE{}", "__A".repeat(10_000));
     let (config, origins) = good(&text, &[("GORGO_POLICY__A_B_C__UNIT", "1")], &["policy.'a.b c'.cost=x"]);
-    let expected = [("unit", "1"), ("cost", "x")].map(|(key, text)| (key.to_owned(), Value::Text(text.to_owned())));
-    assert_eq!(config.policies[1], ("a.b c".to_owned(), Value::Table(expected.into())));
-    let mut faults = Faults::default();
-    faults.fault("policy.a.b c.term", "is missing");
-    faults.fault("policy.\"a.b c\".unit", "is odd");
+    let expected =
+        [("unit", "1"), ("cost", "x")].map(|(key, text)| (key.to_owned(), ConfigValue::Text(text.to_owned())));
+    assert_eq!(config.policies[1], ("a.b c".to_owned(), ConfigValue::Table(expected.into())));
+    let mut faults = ConfigFaults::default();
+    faults.push_fault("policy.a.b c.term", "is missing");
+    faults.push_fault("policy.\"a.b c\".unit", "is odd");
     let expected = "policies.toml:20: policy.a.b c.term: is missing\n\
                     GORGO_POLICY__A_B_C__UNIT: policy.\"a.b c\".unit: is odd\n";
-    assert_eq!(render(&faults, &origins, Look::Plain), expected);
+    assert_eq!(render(&faults, &origins, ReportStyle::Plain), expected);
     assert!(report(&text, &[(&deep, "1")], &[]).ends_with("unknown key; more than 32 levels deep\n"));
 }
 
@@ -291,9 +295,9 @@ fn odd_names_keep_their_lines_and_their_settings() {
 fn a_key_of_a_preset_changes_a_copy_of_it() {
     let (config, origins) = good(SMALL, &[("GORGO_POLICY__GORGO__TERM__0__WEIGHT", "2")], &["default_policy=gorgo"]);
     let (_, gorgo) = config.policies.iter().find(|(name, _)| name == "gorgo").unwrap();
-    let Some(Value::List(terms)) = gorgo.get("term") else { panic!("no terms: {gorgo:?}") };
+    let Some(ConfigValue::List(terms)) = gorgo.get("term") else { panic!("no terms: {gorgo:?}") };
     assert_eq!(terms.len(), 2);
-    assert_eq!(terms[0].get("weight"), Some(&Value::Integer(2)));
+    assert_eq!(terms[0].get("weight"), Some(&ConfigValue::Integer(2)));
     assert_eq!(origins.describe("policy.gorgo.term[1].kind"), "preset");
     assert_eq!(config.default_policy, "gorgo");
 }
@@ -314,7 +318,7 @@ fn warnings_do_not_stop_and_are_marked() {
         .replace("url = ", "api_key_env = \"GORGO_NO_SUCH_KEY\"\nurl = ");
     let loaded = run(&text, &[], &[]);
     assert!(loaded.config.is_some());
-    insta::assert_snapshot!(render(&loaded.faults, &loaded.origins, Look::Plain));
+    insta::assert_snapshot!(render(&loaded.faults, &loaded.origins, ReportStyle::Plain));
     assert_eq!(summary(&loaded.faults), "2 warnings");
     assert!(run(&text.replace("2000", "9000"), &[("GORGO_NO_SUCH_KEY", "k")], &[]).faults.list.is_empty());
 }
@@ -378,7 +382,7 @@ fn effective_reads_back_as_the_same_configuration() {
         let mut config = config;
         // Arrays of tables come last in a table there.
         for (_, policy) in again.policies.iter_mut().chain(&mut config.policies) {
-            let Value::Table(members) = policy else { panic!("no table") };
+            let ConfigValue::Table(members) = policy else { panic!("no table") };
             members.sort_by(|(one, _), (other, _)| one.cmp(other));
         }
         assert_eq!(again, config);
@@ -393,22 +397,22 @@ fn effective_masks_what_looks_like_a_secret() {
     assert!(page.contains("options.token = \"***\"") && !page.contains("t0p"), "{page}");
     assert!(!origins.source().text_without_secrets().contains("t0p"));
     // The plugin itself gets it.
-    let Some(Value::List(terms)) = config.policies[0].1.get("term") else { panic!("no terms") };
-    assert_eq!(terms[1].get("options").unwrap().get("token"), Some(&Value::Text("t0p".into())));
+    let Some(ConfigValue::List(terms)) = config.policies[0].1.get("term") else { panic!("no terms") };
+    assert_eq!(terms[1].get("options").unwrap().get("token"), Some(&ConfigValue::Text("t0p".into())));
 }
 
 #[test]
 fn the_shipped_file_is_correct_and_states_the_defaults() {
     let (config, origins) = good(SHIPPED, &[], &[]);
     assert_eq!(config.default_policy, "predicted-latency");
-    assert_eq!(config.server, Server::default());
-    assert_eq!(config.admin, Admin::default());
-    assert_eq!(config.log, Log::default());
-    assert_eq!(config.store, Store::default());
-    assert_eq!(config.index, Index::default());
-    assert_eq!(config.probe, Probe::default());
-    assert_eq!(config.scrape, Scrape::default());
-    assert_eq!(config.failover, Failover::default());
+    assert_eq!(config.server, ServerConfig::default());
+    assert_eq!(config.admin, AdminConfig::default());
+    assert_eq!(config.log, LogConfig::default());
+    assert_eq!(config.store, StoreConfig::default());
+    assert_eq!(config.index, IndexConfig::default());
+    assert_eq!(config.probe, ProbeConfig::default());
+    assert_eq!(config.scrape, ScrapeConfig::default());
+    assert_eq!(config.failover, FailoverConfig::default());
     let rtts: Vec<_> = config.replicas.iter().map(|replica| replica.simulated.clone().unwrap().rtt_ms).collect();
     assert_eq!(rtts, [37.0, 279.0, 456.0]);
     assert_eq!(origins.source().sha256().len(), 64);
@@ -421,7 +425,7 @@ fn the_shipped_file_is_correct_and_states_the_defaults() {
 #[test]
 fn the_hash_is_that_of_the_text() {
     // FIPS 180-2, example B.1.
-    let source = Source::parse("x", "abc").source;
+    let source = ConfigSource::parse("x", "abc").source;
     assert_eq!(source.sha256(), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
 }
 
@@ -429,9 +433,9 @@ fn the_hash_is_that_of_the_text() {
 fn holds(text: &str, environment: &[(&str, &str)], flags: &[&str]) {
     let flags: Vec<_> = flags.iter().filter(|flag| flag.contains('=')).copied().collect();
     let loaded = run(text, environment, &flags);
-    assert_eq!(loaded.config.is_none(), loaded.faults.any());
+    assert_eq!(loaded.config.is_none(), loaded.faults.has_faults());
     let lines = loaded.origins.source().line_count();
-    let plain = render(&loaded.faults, &loaded.origins, Look::Plain);
+    let plain = render(&loaded.faults, &loaded.origins, ReportStyle::Plain);
     for line in plain.lines() {
         if let Some(rest) = line.strip_prefix("policies.toml:")
             && !rest.starts_with(' ')
@@ -440,7 +444,7 @@ fn holds(text: &str, environment: &[(&str, &str)], flags: &[&str]) {
             assert!((1..=lines).contains(&number), "{line}");
         }
     }
-    let _ = render(&loaded.faults, &loaded.origins, Look::Carets);
+    let _ = render(&loaded.faults, &loaded.origins, ReportStyle::Carets);
     if let Some(config) = loaded.config {
         let page = effective(&config, &loaded.origins);
         assert!(!page.is_empty());
@@ -506,7 +510,7 @@ proptest! {
     fn any_value_of_a_key_is_taken_or_refused(key in prop::sample::select(KEYS.to_vec()), value in value()) {
         let variable = format!("GORGO_{}", key.replace('.', "__").replace('-', "_"));
         let flag = format!("{key}={value}");
-        let outcome = |loaded: Loaded| loaded.config;
+        let outcome = |loaded: LoadedConfig| loaded.config;
         let by_variable = outcome(run(SMALL, &[(&variable, &value)], &[]));
         holds(SMALL, &[(&variable, &value)], &[&flag]);
         // A flag and a variable mean the same; only blanks around a flag's value go.

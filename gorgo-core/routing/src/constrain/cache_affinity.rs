@@ -7,45 +7,45 @@
 //! 32, `max_ratio` 1.1). With `above_mean` and `compare = "match"` it serves as a guard against overload, as in
 //! `predicted-latency`.
 
-use super::{Constraint, ConstraintKind, Scope};
-use crate::model::{Needs, Param, ParamType, Params};
+use super::{Constraint, ConstraintKind, ConstraintScope};
+use crate::model::{ParamSpec, ParamType, ParamValues, RequiredFacts};
 
 pub(super) const KIND: ConstraintKind = ConstraintKind {
     kind: "cache-affinity",
     summary: "only the longest match while loads are balanced, else only the least loaded",
     hard: false,
     params: &[
-        Param {
+        ParamSpec {
             name: "min_match",
             ty: ParamType::Number { default: Some(0.5), min: 0.0, max: 1.0 },
             unit: "share of the prompt",
             help: "matches up to this share are ignored",
         },
-        Param {
+        ParamSpec {
             name: "max_difference",
             ty: ParamType::Number { default: Some(32.0), min: 0.0, max: 1e6 },
             unit: "requests in flight",
             help: "out of balance when loads differ by more, and by more than `max_ratio`",
         },
-        Param {
+        ParamSpec {
             name: "max_ratio",
             ty: ParamType::Number { default: Some(1.1), min: 1.0, max: 1e6 },
             unit: "× the least loaded",
             help: "out of balance when loads differ by more, and by more than `max_difference`",
         },
-        Param {
+        ParamSpec {
             name: "compare",
             ty: ParamType::Text { default: Some("fleet"), choices: &["fleet", "match"] },
             unit: "",
             help: "load that is compared with the least: the most loaded replica's, or that of the replica with the match",
         },
-        Param {
+        ParamSpec {
             name: "fallback",
             ty: ParamType::Text { default: Some("least-loaded"), choices: &["least-loaded", "any"] },
             unit: "",
             help: "without a match: only the least loaded replica may be picked, or any",
         },
-        Param {
+        ParamSpec {
             name: "above_mean",
             ty: ParamType::Number { default: Some(0.0), min: 0.0, max: 1e6 },
             unit: "requests in flight per replica",
@@ -69,7 +69,7 @@ struct CacheAffinity {
 }
 
 impl CacheAffinity {
-    fn new(params: &Params) -> Self {
+    fn new(params: &ParamValues) -> Self {
         Self {
             min_match: params.number("min_match").unwrap_or_default(),
             max_difference: params.number("max_difference").unwrap_or_default(),
@@ -82,12 +82,12 @@ impl CacheAffinity {
 }
 
 impl Constraint for CacheAffinity {
-    fn needs(&self) -> Needs {
-        Needs::PREFIX.and(Needs::LOAD)
+    fn needs(&self) -> RequiredFacts {
+        RequiredFacts::PREFIX.union(RequiredFacts::LOAD)
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a fleet has at most 65,536 replicas")]
-    fn violation(&self, scope: &Scope<'_>, out: &mut [f64]) {
+    fn violation(&self, scope: &ConstraintScope<'_>, out: &mut [f64]) {
         let (cached, inflight) = (&scope.candidates.cached_tokens, &scope.candidates.inflight);
         let loads = || scope.rows.iter().map(|row| inflight[*row]);
         let mean = loads().map(f64::from).sum::<f64>() / scope.rows.len().max(1) as f64;

@@ -4,27 +4,27 @@
 //! went to the nearest replica, whose TTFT looked best while its decoding slowed to a crawl. The share is that before
 //! this request, so one request's tokens can exceed the limit. A fleet of one replica is never limited.
 
-use super::{Constraint, ConstraintKind, Scope, capacity_share::capacity_shares, window};
-use crate::model::{Needs, Param, ParamType, Params, Replica, ShareWindow};
+use super::{Constraint, ConstraintKind, ConstraintScope, capacity_share::capacity_shares, window};
+use crate::model::{ParamSpec, ParamType, ParamValues, Replica, RequiredFacts, ShareWindow};
 
 pub(super) const KIND: ConstraintKind = ConstraintKind {
     kind: "concentration",
     summary: "no replica gets more than a share of recent work",
     hard: false,
     params: &[
-        Param {
+        ParamSpec {
             name: "max_share",
             ty: ParamType::Number { default: None, min: 0.001, max: 1.0 },
             unit: "share",
             help: "largest share per replica; this or `max_ratio`",
         },
-        Param {
+        ParamSpec {
             name: "max_ratio",
             ty: ParamType::Number { default: None, min: 1.0, max: 1_000.0 },
             unit: "× share of capacity",
             help: "largest share per replica as a multiple of its share of the fleet's KV capacity",
         },
-        window::of("uncached-tokens"),
+        window::basis_param("uncached-tokens"),
         window::SECONDS,
         window::DECISIONS,
         window::MIN_REQUESTS,
@@ -34,28 +34,28 @@ pub(super) const KIND: ConstraintKind = ConstraintKind {
 
 #[derive(Debug)]
 struct Concentration {
-    limit: Limit,
+    limit: ShareLimit,
     window: ShareWindow,
     min_requests: u64,
 }
 
 #[derive(Debug)]
-enum Limit {
+enum ShareLimit {
     Share(f64),
     Ratio(f64),
 }
 
 impl Concentration {
     #[expect(clippy::cast_precision_loss, reason = "a fleet has at most 65,536 replicas")]
-    fn new(params: &Params, fleet: &[Replica]) -> Result<Self, String> {
+    fn new(params: &ParamValues, fleet: &[Replica]) -> Result<Self, String> {
         let limit = match (params.number("max_share"), params.number("max_ratio")) {
-            (Some(share), None) => Limit::Share(share),
-            (None, Some(ratio)) => Limit::Ratio(ratio),
+            (Some(share), None) => ShareLimit::Share(share),
+            (None, Some(ratio)) => ShareLimit::Ratio(ratio),
             (Some(_), Some(_)) => return Err("give `max_share` or `max_ratio`, not both".to_owned()),
             (None, None) => return Err("`max_share` or `max_ratio` is missing".to_owned()),
         };
         let replicas = fleet.len();
-        if let Limit::Share(share) = limit
+        if let ShareLimit::Share(share) = limit
             && replicas > 1
             && share * (replicas as f64) < 1.0
         {
@@ -74,15 +74,15 @@ impl Concentration {
 }
 
 impl Constraint for Concentration {
-    fn needs(&self) -> Needs {
-        Needs::NONE
+    fn needs(&self) -> RequiredFacts {
+        RequiredFacts::NONE
     }
 
     fn window(&self) -> Option<ShareWindow> {
         Some(self.window)
     }
 
-    fn violation(&self, scope: &Scope<'_>, out: &mut [f64]) {
+    fn violation(&self, scope: &ConstraintScope<'_>, out: &mut [f64]) {
         // A single candidate has all of the work by definition.
         let known = window::amounts(scope, self.min_requests).filter(|_| scope.candidates.len() > 1);
         let capacity_share = capacity_shares(&scope.candidates.capacity_tokens);
@@ -92,8 +92,8 @@ impl Constraint for Concentration {
                 continue;
             };
             let limit = match self.limit {
-                Limit::Share(share) => share,
-                Limit::Ratio(ratio) => (ratio * capacity_share(*row)).min(1.0),
+                ShareLimit::Share(share) => share,
+                ShareLimit::Ratio(ratio) => (ratio * capacity_share(*row)).min(1.0),
             };
             out[*row] = (amounts[*row] / total / limit - 1.0).max(0.0);
         }

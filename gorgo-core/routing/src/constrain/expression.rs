@@ -5,41 +5,43 @@
 //! otherwise exclude the whole fleet. With `relax` the excluded ones come back when no replica would be left: those
 //! with the least `violation` first, or all of them if it is not given. The language: `expr/README.md`.
 
-use super::{Constraint, ConstraintKind, Scope};
-use crate::expr::{Expression, Stack};
-use crate::model::{FACT_NAMES, FACT_UNITS, FactReader, Needs, Param, ParamType, Params, Replica, TEXT_FACT_NAMES};
+use super::{Constraint, ConstraintKind, ConstraintScope};
+use crate::expr::{EvalStack, Expression};
+use crate::model::{
+    FACT_NAMES, FACT_UNITS, FactReader, ParamSpec, ParamType, ParamValues, Replica, RequiredFacts, TEXT_FACT_NAMES,
+};
 
 pub(super) const KIND: ConstraintKind = ConstraintKind {
     kind: "expression",
     summary: "only replicas for which an expression over the facts is not 0, such as kv_used_share < 0.9",
     hard: false,
     params: &[
-        Param {
+        ParamSpec {
             name: "allow",
             ty: ParamType::Text { default: None, choices: &[] },
             unit: "",
             help: "the expression: 0 excludes, any other number allows; required",
         },
-        Param {
+        ParamSpec {
             name: "unknown",
             ty: ParamType::Text { default: Some("allow"), choices: &["allow", "exclude"] },
             unit: "",
             help: "allow or exclude a replica for which a fact that `allow` needs is unknown",
         },
-        Param {
+        ParamSpec {
             name: "relax",
             ty: ParamType::Bool { default: true },
             unit: "",
             help: "let excluded replicas back in when none would be left; false: never",
         },
-        Param {
+        ParamSpec {
             name: "violation",
             ty: ParamType::Text { default: None, choices: &[] },
             unit: "",
             help: "an expression above 0: how far an excluded replica is over its limit; the least comes back first; 1 where absent or unknown",
         },
     ],
-    build: |params, fleet| Ok(Box::new(Allow::new(params, fleet)?)),
+    build: |params, fleet| Ok(Box::new(ExpressionConstraint::new(params, fleet)?)),
 };
 
 /// Assumed violation of an excluded replica where nothing better is known: twice its limit.
@@ -63,15 +65,15 @@ impl Reading {
 }
 
 #[derive(Debug)]
-struct Allow {
+struct ExpressionConstraint {
     allow: Reading,
     violation: Option<Reading>,
     unknown_allowed: bool,
     relax: bool,
 }
 
-impl Allow {
-    fn new(params: &Params, fleet: &[Replica]) -> Result<Self, String> {
+impl ExpressionConstraint {
+    fn new(params: &ParamValues, fleet: &[Replica]) -> Result<Self, String> {
         let compiled = |key: &str| params.text(key).map(|text| Reading::new(key, text, fleet));
         let allow = compiled("allow").ok_or("`allow` is missing")??;
         let violation = compiled("violation").transpose()?;
@@ -88,19 +90,19 @@ impl Allow {
     }
 }
 
-impl Constraint for Allow {
-    fn needs(&self) -> Needs {
-        let violation = self.violation.as_ref().map_or(Needs::NONE, |reading| reading.facts.needs());
-        self.allow.facts.needs().and(violation)
+impl Constraint for ExpressionConstraint {
+    fn needs(&self) -> RequiredFacts {
+        let violation = self.violation.as_ref().map_or(RequiredFacts::NONE, |reading| reading.facts.needs());
+        self.allow.facts.needs().union(violation)
     }
 
     fn hard(&self) -> Option<bool> {
         Some(!self.relax)
     }
 
-    fn violation(&self, scope: &Scope<'_>, out: &mut [f64]) {
+    fn violation(&self, scope: &ConstraintScope<'_>, out: &mut [f64]) {
         // On the stack of the thread: no allocation per decision.
-        let mut stack = Stack::default();
+        let mut stack = EvalStack::default();
         let facts = self.allow.facts.of(scope.request, scope.candidates);
         let over = self.violation.as_ref().map(|text| (text, text.facts.of(scope.request, scope.candidates)));
         for row in scope.rows {

@@ -5,33 +5,33 @@
 //! Sources: the `prefix-cache` baseline (`max_difference` 8, then `max_sigmas` 2) and `pack-load` (`max_mad` 2), both
 //! of the GORGO reference code.
 
-use super::{Constraint, ConstraintKind, Scope};
-use crate::model::{Candidates, Needs, Param, ParamType, Params};
+use super::{Constraint, ConstraintKind, ConstraintScope};
+use crate::model::{Candidates, ParamSpec, ParamType, ParamValues, RequiredFacts};
 
 pub(super) const KIND: ConstraintKind = ConstraintKind {
     kind: "imbalance",
     summary: "excludes replicas that carry much more load than the others",
     hard: false,
     params: &[
-        Param {
+        ParamSpec {
             name: "max_difference",
             ty: ParamType::Number { default: None, min: 0.0, max: 1e12 },
             unit: "what `of` counts",
             help: "when the most and the least loaded differ by more, only the least loaded remain",
         },
-        Param {
+        ParamSpec {
             name: "max_sigmas",
             ty: ParamType::Number { default: None, min: 0.0, max: 100.0 },
             unit: "standard deviations",
             help: "exclude above mean + this many sample standard deviations",
         },
-        Param {
+        ParamSpec {
             name: "max_mad",
             ty: ParamType::Number { default: None, min: 0.0, max: 100.0 },
             unit: "median absolute deviations",
             help: "exclude above median + this many median absolute deviations",
         },
-        Param {
+        ParamSpec {
             name: "of",
             ty: ParamType::Text { default: Some("requests"), choices: &["requests", "reported", "load"] },
             unit: "",
@@ -49,26 +49,26 @@ struct Imbalance {
     difference: Option<f64>,
     sigmas: Option<f64>,
     mad: Option<f64>,
-    of: Of,
+    load: ImbalanceLoad,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Of {
+enum ImbalanceLoad {
     Requests,
     Reported,
     Load,
 }
 
 impl Imbalance {
-    fn new(params: &Params) -> Result<Self, String> {
+    fn new(params: &ParamValues) -> Result<Self, String> {
         let imbalance = Self {
             difference: params.number("max_difference"),
             sigmas: params.number("max_sigmas"),
             mad: params.number("max_mad"),
-            of: match params.text("of") {
-                Some("load") => Of::Load,
-                Some("reported") => Of::Reported,
-                _ => Of::Requests,
+            load: match params.text("of") {
+                Some("load") => ImbalanceLoad::Load,
+                Some("reported") => ImbalanceLoad::Reported,
+                _ => ImbalanceLoad::Requests,
             },
         };
         if imbalance.difference.is_none() && imbalance.sigmas.is_none() && imbalance.mad.is_none() {
@@ -81,14 +81,14 @@ impl Imbalance {
     #[expect(clippy::cast_precision_loss, reason = "queued tokens stay far below 2^53")]
     fn loads(&self, candidates: &Candidates, rows: &[usize]) -> Vec<f64> {
         let own = |row: &usize| f64::from(candidates.inflight[*row]);
-        match self.of {
-            Of::Requests => {
+        match self.load {
+            ImbalanceLoad::Requests => {
                 return rows.iter().map(|row| own(row).max(candidates.running_now(*row).unwrap_or(0.0))).collect();
             }
-            Of::Reported => {
+            ImbalanceLoad::Reported => {
                 return rows.iter().map(|row| candidates.engine_running[*row].unwrap_or_else(|| own(row))).collect();
             }
-            Of::Load => {}
+            ImbalanceLoad::Load => {}
         }
         // A stale report does not mean an idle engine: an unknown value counts as the largest known one.
         let parts: [&dyn Fn(usize) -> Option<f64>; 3] =
@@ -149,11 +149,11 @@ fn median(sorted: &[f64]) -> f64 {
 }
 
 impl Constraint for Imbalance {
-    fn needs(&self) -> Needs {
-        Needs::LOAD.and(Needs::REPORT)
+    fn needs(&self) -> RequiredFacts {
+        RequiredFacts::LOAD.union(RequiredFacts::REPORT)
     }
 
-    fn violation(&self, scope: &Scope<'_>, out: &mut [f64]) {
+    fn violation(&self, scope: &ConstraintScope<'_>, out: &mut [f64]) {
         let loads = self.loads(scope.candidates, scope.rows);
         let limit = self.limit(&loads);
         for (row, load) in scope.rows.iter().zip(loads) {

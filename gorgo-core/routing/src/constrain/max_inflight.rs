@@ -3,14 +3,14 @@
 //! Reads `inflight` (`feature::load`) and the engine's running requests, whichever is more, so that requests of other
 //! routers count too.
 
-use super::{Constraint, ConstraintKind, Scope};
-use crate::model::{Needs, Param, ParamType, Params};
+use super::{Constraint, ConstraintKind, ConstraintScope};
+use crate::model::{ParamSpec, ParamType, ParamValues, RequiredFacts};
 
 pub(super) const KIND: ConstraintKind = ConstraintKind {
     kind: "max-inflight",
     summary: "at most `max_requests` requests in flight per replica",
     hard: false,
-    params: &[Param {
+    params: &[ParamSpec {
         name: "max_requests",
         ty: ParamType::Integer { default: None, min: 1, max: 1_000_000 },
         unit: "requests",
@@ -25,7 +25,7 @@ struct MaxInflight {
 }
 
 impl MaxInflight {
-    fn new(params: &Params) -> Result<Self, String> {
+    fn new(params: &ParamValues) -> Result<Self, String> {
         match params.number("max_requests") {
             Some(limit) => Ok(Self { limit }),
             None => Err("`max_requests` is missing".to_owned()),
@@ -34,11 +34,11 @@ impl MaxInflight {
 }
 
 impl Constraint for MaxInflight {
-    fn needs(&self) -> Needs {
-        Needs::LOAD.and(Needs::REPORT)
+    fn needs(&self) -> RequiredFacts {
+        RequiredFacts::LOAD.union(RequiredFacts::REPORT)
     }
 
-    fn violation(&self, scope: &Scope<'_>, out: &mut [f64]) {
+    fn violation(&self, scope: &ConstraintScope<'_>, out: &mut [f64]) {
         for row in scope.rows {
             let own = f64::from(scope.candidates.inflight[*row]);
             let requests = own.max(scope.candidates.running_now(*row).unwrap_or(0.0));

@@ -4,21 +4,21 @@
 //! Reads a share window (`feature::share`). This keeps facts about every replica fresh, and gives a new replica its
 //! part although it has no prefixes cached.
 
-use super::{Constraint, ConstraintKind, Scope, window};
-use crate::model::{Needs, Param, ParamType, Params, Replica, ShareWindow};
+use super::{Constraint, ConstraintKind, ConstraintScope, window};
+use crate::model::{ParamSpec, ParamType, ParamValues, Replica, RequiredFacts, ShareWindow};
 
 pub(super) const KIND: ConstraintKind = ConstraintKind {
     kind: "min-share",
     summary: "every replica gets at least a share of recent work",
     hard: false,
     params: &[
-        Param {
+        ParamSpec {
             name: "min_share",
             ty: ParamType::Number { default: None, min: 0.001, max: 1.0 },
             unit: "share",
             help: "least share per replica; required",
         },
-        window::of("requests"),
+        window::basis_param("requests"),
         window::SECONDS,
         window::DECISIONS,
         window::MIN_REQUESTS,
@@ -35,7 +35,7 @@ struct MinShare {
 
 impl MinShare {
     #[expect(clippy::cast_precision_loss, reason = "a fleet has at most 65,536 replicas")]
-    fn new(params: &Params, fleet: &[Replica]) -> Result<Self, String> {
+    fn new(params: &ParamValues, fleet: &[Replica]) -> Result<Self, String> {
         let Some(least) = params.number("min_share") else {
             return Err("`min_share` is missing".to_owned());
         };
@@ -52,15 +52,15 @@ impl MinShare {
 }
 
 impl Constraint for MinShare {
-    fn needs(&self) -> Needs {
-        Needs::NONE
+    fn needs(&self) -> RequiredFacts {
+        RequiredFacts::NONE
     }
 
     fn window(&self) -> Option<ShareWindow> {
         Some(self.window)
     }
 
-    fn violation(&self, scope: &Scope<'_>, out: &mut [f64]) {
+    fn violation(&self, scope: &ConstraintScope<'_>, out: &mut [f64]) {
         for row in scope.rows {
             out[*row] = 0.0;
         }

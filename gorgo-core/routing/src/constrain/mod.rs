@@ -18,7 +18,7 @@ mod window;
 
 use std::fmt::Debug;
 
-use crate::model::{Candidates, Needs, Param, Params, Replica, RequestView, ShareWindow};
+use crate::model::{Candidates, ParamSpec, ParamValues, Replica, RequestView, RequiredFacts, ShareWindow};
 
 /// All kinds of constraint. A new one is a file here and a line in this table.
 pub const CONSTRAINTS: &[&ConstraintKind] = &[
@@ -40,7 +40,7 @@ pub const HEALTH: &ConstraintKind = &health::KIND;
 /// One constraint of a policy. Built once, called once per decision for all candidates together.
 pub trait Constraint: Debug + Send + Sync {
     /// The facts that are read; others may be missing from the candidates.
-    fn needs(&self) -> Needs;
+    fn needs(&self) -> RequiredFacts;
 
     /// The window of routed work that is read, if any.
     fn window(&self) -> Option<ShareWindow> {
@@ -54,12 +54,12 @@ pub trait Constraint: Debug + Send + Sync {
 
     /// Writes how far each of `scope.rows` is beyond the limit, as a ratio above 0, to `out[row]`; 0 where it is
     /// within. Only these rows are written. A hard constraint writes infinity.
-    fn violation(&self, scope: &Scope<'_>, out: &mut [f64]);
+    fn violation(&self, scope: &ConstraintScope<'_>, out: &mut [f64]);
 }
 
 /// Input of a constraint.
 #[derive(Debug, Clone, Copy)]
-pub struct Scope<'a> {
+pub struct ConstraintScope<'a> {
     /// The request.
     pub request: &'a RequestView,
     /// The facts.
@@ -81,9 +81,9 @@ pub struct ConstraintKind {
     /// True if it is never relaxed.
     pub hard: bool,
     /// Parameters.
-    pub params: &'static [Param],
+    pub params: &'static [ParamSpec],
     /// Makes the constraint for a fleet.
-    pub build: fn(&Params, &[Replica]) -> BuiltConstraint,
+    pub build: fn(&ParamValues, &[Replica]) -> BuiltConstraint,
 }
 
 /// A constraint, or what is wrong with its parameters: the text names the parameter and what is allowed.

@@ -1,13 +1,18 @@
 //! Allows only replicas of some regions: data residency. Never relaxed.
 
-use super::{Constraint, ConstraintKind, Scope};
-use crate::model::{Needs, Param, ParamType, Params, Replica};
+use super::{Constraint, ConstraintKind, ConstraintScope};
+use crate::model::{ParamSpec, ParamType, ParamValues, Replica, RequiredFacts};
 
 pub(super) const KIND: ConstraintKind = ConstraintKind {
     kind: "regions",
     summary: "only replicas of these regions; never relaxed",
     hard: true,
-    params: &[Param { name: "allow", ty: ParamType::TextList, unit: "", help: "regions that may be used; required" }],
+    params: &[ParamSpec {
+        name: "allow",
+        ty: ParamType::TextList,
+        unit: "",
+        help: "regions that may be used; required",
+    }],
     build: |params, fleet| Ok(Box::new(Regions::new(params, fleet)?)),
 };
 
@@ -18,7 +23,7 @@ struct Regions {
 }
 
 impl Regions {
-    fn new(params: &Params, fleet: &[Replica]) -> Result<Self, String> {
+    fn new(params: &ParamValues, fleet: &[Replica]) -> Result<Self, String> {
         let allow = params.texts("allow");
         if allow.is_empty() {
             return Err("`allow` must list at least one region".to_owned());
@@ -41,11 +46,11 @@ impl Regions {
 }
 
 impl Constraint for Regions {
-    fn needs(&self) -> Needs {
-        Needs::NONE
+    fn needs(&self) -> RequiredFacts {
+        RequiredFacts::NONE
     }
 
-    fn violation(&self, scope: &Scope<'_>, out: &mut [f64]) {
+    fn violation(&self, scope: &ConstraintScope<'_>, out: &mut [f64]) {
         for row in scope.rows {
             let replica = scope.candidates.replica[*row];
             // A replica that was not in the fleet when the policy was built is in no allowed region.

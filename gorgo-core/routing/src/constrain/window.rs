@@ -1,11 +1,11 @@
 //! The window parameters that constraints on shares have in common, and the shares in such a window.
 
-use super::Scope;
-use crate::model::{Param, ParamType, Params, ShareOf, ShareWindow, WindowLength};
+use super::ConstraintScope;
+use crate::model::{ParamSpec, ParamType, ParamValues, ShareBasis, ShareWindow, WindowLength};
 
 /// Quantity that a share is computed over.
-pub(super) const fn of(default: &'static str) -> Param {
-    Param {
+pub(super) const fn basis_param(default: &'static str) -> ParamSpec {
+    ParamSpec {
         name: "of",
         ty: ParamType::Text { default: Some(default), choices: &["uncached-tokens", "prompt-tokens", "requests"] },
         unit: "",
@@ -14,7 +14,7 @@ pub(super) const fn of(default: &'static str) -> Param {
 }
 
 /// The window's length in time.
-pub(super) const SECONDS: Param = Param {
+pub(super) const SECONDS: ParamSpec = ParamSpec {
     name: "window_secs",
     ty: ParamType::Number { default: None, min: 1.0, max: 86_400.0 },
     unit: "s",
@@ -22,7 +22,7 @@ pub(super) const SECONDS: Param = Param {
 };
 
 /// The window's length in decisions.
-pub(super) const DECISIONS: Param = Param {
+pub(super) const DECISIONS: ParamSpec = ParamSpec {
     name: "window_decisions",
     ty: ParamType::Integer { default: None, min: 1, max: 1_000_000 },
     unit: "decisions",
@@ -30,7 +30,7 @@ pub(super) const DECISIONS: Param = Param {
 };
 
 /// Number of decisions below which a share means nothing.
-pub(super) const MIN_REQUESTS: Param = Param {
+pub(super) const MIN_REQUESTS: ParamSpec = ParamSpec {
     name: "min_requests",
     ty: ParamType::Integer { default: Some(20), min: 0, max: 1_000_000 },
     unit: "requests",
@@ -38,22 +38,22 @@ pub(super) const MIN_REQUESTS: Param = Param {
 };
 
 /// The window that the parameters ask for.
-pub(super) fn read(params: &Params) -> Result<ShareWindow, String> {
+pub(super) fn read(params: &ParamValues) -> Result<ShareWindow, String> {
     let of = match params.text("of") {
-        Some("prompt-tokens") => ShareOf::PromptTokens,
-        Some("requests") => ShareOf::Requests,
-        _ => ShareOf::UncachedTokens,
+        Some("prompt-tokens") => ShareBasis::PromptTokens,
+        Some("requests") => ShareBasis::Requests,
+        _ => ShareBasis::UncachedTokens,
     };
     let length = match (params.number("window_secs"), params.integer("window_decisions")) {
         (Some(_), Some(_)) => return Err("give `window_secs` or `window_decisions`, not both".to_owned()),
         (None, Some(decisions)) => WindowLength::Decisions(u32::try_from(decisions).unwrap_or(u32::MAX)),
         (seconds, None) => WindowLength::Seconds(seconds.unwrap_or(60.0)),
     };
-    Ok(ShareWindow { of, length })
+    Ok(ShareWindow { basis: of, length })
 }
 
 /// The window's amounts and their sum over the fleet; `None` if too little was routed for a share to mean anything.
-pub(super) fn amounts<'a>(scope: &Scope<'a>, min_requests: u64) -> Option<(&'a [f64], f64)> {
+pub(super) fn amounts<'a>(scope: &ConstraintScope<'a>, min_requests: u64) -> Option<(&'a [f64], f64)> {
     let candidates = scope.candidates;
     let amounts = candidates.windows.get(scope.window)?;
     let decisions = *candidates.window_decisions.get(scope.window)?;

@@ -16,10 +16,10 @@
 //! exhaust the stack of the thread that compiles it. Parts without names are replaced by their value at once, and a
 //! choice with such a condition by the branch that is taken; both branches are checked all the same.
 
-use super::dimension::Dimension;
+use super::dimension::UnitDimension;
 use super::error::suggestion;
-use super::lexer::{Lexer, Token};
-use super::program::{Binary, MAX_STACK, Step, Unary};
+use super::lexer::{LexToken, Lexer};
+use super::program::{BinaryOp, MAX_STACK, StackInstruction, UnaryOp};
 use super::{ExprError, MAX_NESTING, MAX_TEXT_BYTES, TextComparison};
 
 /// Functions, with the least and the largest number of their arguments.
@@ -34,7 +34,7 @@ pub(super) const FUNCTIONS: [(&str, usize, usize); 7] = [
 ];
 
 /// Words of other languages, and the advice to give.
-const STRANGERS: [(&str, &str); 7] = [
+const FOREIGN_OPERATORS: [(&str, &str); 7] = [
     ("and", "`and` is written `&&`"),
     ("or", "`or` is written `||`"),
     ("not", "`not` is written `!`"),
@@ -46,34 +46,34 @@ const STRANGERS: [(&str, &str); 7] = [
 
 /// A part that was read and emitted.
 #[derive(Debug, Clone, Copy)]
-struct Part {
+struct Subexpression {
     /// The step it begins at.
     start: usize,
     /// The byte it begins at.
     at: usize,
-    dimension: Dimension,
+    dimension: UnitDimension,
 }
 
 /// State of a compilation.
-pub(super) struct Compiler<'t> {
+pub(super) struct ExpressionCompiler<'t> {
     lexer: Lexer<'t>,
     at: usize,
-    token: Token<'t>,
+    token: LexToken<'t>,
     names: &'t [&'t str],
     /// Units of the names; if there are fewer, the units of the remaining names are unknown.
     units: &'t [&'t str],
     /// Names with text values.
     texts: &'t [&'t str],
-    steps: Vec<Step>,
+    steps: Vec<StackInstruction>,
     comparisons: Vec<TextComparison>,
     /// Numbers on the stack once the steps so far have run.
     depth: usize,
     nesting: usize,
     /// The last step that a jump leads to: the steps before it are not the only way to get there.
-    joint: usize,
+    last_jump_target: usize,
 }
 
-impl<'t> Compiler<'t> {
+impl<'t> ExpressionCompiler<'t> {
     /// The steps of a whole text. `result`: the unit that it must be in.
     pub(super) fn compile(
         text: &'t str,
@@ -81,7 +81,7 @@ impl<'t> Compiler<'t> {
         units: &'t [&'t str],
         texts: &'t [&'t str],
         result: Option<&str>,
-    ) -> Result<(Vec<Step>, Vec<TextComparison>), ExprError> {
+    ) -> Result<(Vec<StackInstruction>, Vec<TextComparison>), ExprError> {
         let lexer = Lexer::new(text);
         // Bounds the number of steps too, so that positions fit 16 bits.
         if text.len() > MAX_TEXT_BYTES {
@@ -90,7 +90,7 @@ impl<'t> Compiler<'t> {
         let mut it = Self {
             lexer,
             at: 0,
-            token: Token::End,
+            token: LexToken::End,
             names,
             units,
             texts,
@@ -98,16 +98,16 @@ impl<'t> Compiler<'t> {
             comparisons: Vec::new(),
             depth: 0,
             nesting: 0,
-            joint: 0,
+            last_jump_target: 0,
         };
         it.advance()?;
         let whole = it.choice()?;
-        if it.token != Token::End {
+        if it.token != LexToken::End {
             return Err(it.unexpected("an operator or the end"));
         }
         // A free number fits any unit; only a plain contradiction is an error.
         if let Some(unit) = result
-            && whole.dimension.together(Dimension::parse(unit)).is_none()
+            && whole.dimension.unify(UnitDimension::parse(unit)).is_none()
         {
             let message = format!("the result is in {}, not in {unit}", whole.dimension);
             return Err(it.lexer.error(whole.at, message));
@@ -115,24 +115,24 @@ impl<'t> Compiler<'t> {
         Ok((it.steps, it.comparisons))
     }
 
-    fn choice(&mut self) -> Result<Part, ExprError> {
+    fn choice(&mut self) -> Result<Subexpression, ExprError> {
         self.nest()?;
         let condition = self.or()?;
-        let whole = if self.token == Token::Symbol("?") { self.ways(condition)? } else { condition };
+        let whole = if self.token == LexToken::Symbol("?") { self.conditional(condition)? } else { condition };
         self.nesting -= 1;
         Ok(whole)
     }
 
     /// The two branches after a condition. If the condition is a constant, the branch that is not taken is parsed, checked
     /// and dropped.
-    fn ways(&mut self, condition: Part) -> Result<Part, ExprError> {
+    fn conditional(&mut self, condition: Subexpression) -> Result<Subexpression, ExprError> {
         self.advance()?;
         let known = self.constant(condition).map(|value| value != 0.0);
         // A constant condition leaves no step; otherwise a placeholder is emitted, patched once both ends are known.
         let branch = self.steps.len();
         match known {
             Some(_) => self.steps.truncate(condition.start),
-            None => self.steps.push(Step::Branch { otherwise: 0, end: 0 }),
+            None => self.steps.push(StackInstruction::Branch { otherwise: 0, end: 0 }),
         }
         // At run time the branch step takes the condition off the stack.
         self.depth -= 1;
@@ -141,11 +141,11 @@ impl<'t> Compiler<'t> {
         match known {
             Some(true) => {}
             Some(false) => self.steps.truncate(condition.start),
-            None => self.steps.push(Step::Jump { end: 0 }),
+            None => self.steps.push(StackInstruction::Jump { end: 0 }),
         }
         // Each branch starts from the same depth, because only one of them runs.
         self.depth = before;
-        let otherwise = self.place();
+        let otherwise = self.next_step_index();
         self.expect(":")?;
         let alternative = self.choice()?;
         // The branch that is not taken has been checked; now its steps can go.
@@ -153,28 +153,28 @@ impl<'t> Compiler<'t> {
             Some(true) => self.steps.truncate(usize::from(otherwise)),
             Some(false) => {}
             None => {
-                let end = self.place();
-                self.steps[branch] = Step::Branch { otherwise, end };
-                self.steps[usize::from(otherwise) - 1] = Step::Jump { end };
+                let end = self.next_step_index();
+                self.steps[branch] = StackInstruction::Branch { otherwise, end };
+                self.steps[usize::from(otherwise) - 1] = StackInstruction::Jump { end };
             }
         }
         self.depth = before + 1;
         // Checked even if one branch was dropped: a mistake must not hide behind a constant.
-        let dimension = self.together(then, alternative, "chooses between")?;
-        Ok(Part { dimension, ..condition })
+        let dimension = self.common_unit(then, alternative, "chooses between")?;
+        Ok(Subexpression { dimension, ..condition })
     }
 
-    fn or(&mut self) -> Result<Part, ExprError> {
+    fn or(&mut self) -> Result<Subexpression, ExprError> {
         let mut left = self.and()?;
-        while self.token == Token::Symbol("||") {
+        while self.token == LexToken::Symbol("||") {
             left = self.logical(left, Self::and, true)?;
         }
         Ok(left)
     }
 
-    fn and(&mut self) -> Result<Part, ExprError> {
+    fn and(&mut self) -> Result<Subexpression, ExprError> {
         let mut left = self.equality()?;
-        while self.token == Token::Symbol("&&") {
+        while self.token == LexToken::Symbol("&&") {
             left = self.logical(left, Self::equality, false)?;
         }
         Ok(left)
@@ -183,50 +183,50 @@ impl<'t> Compiler<'t> {
     /// `left && right`, or `left || right` if `decides`: the truth value of the left operand that settles the result alone.
     fn logical(
         &mut self,
-        left: Part,
-        operand: fn(&mut Self) -> Result<Part, ExprError>,
+        left: Subexpression,
+        operand: fn(&mut Self) -> Result<Subexpression, ExprError>,
         decides: bool,
-    ) -> Result<Part, ExprError> {
+    ) -> Result<Subexpression, ExprError> {
         self.advance()?;
         let known = self.constant(left).map(|value| value != 0.0);
         let jump = self.steps.len();
         // As in `ways`: the jump is a placeholder until the end of the right operand is known.
         match known {
             Some(_) => self.steps.truncate(left.start),
-            None => self.steps.push(Step::Jump { end: 0 }),
+            None => self.steps.push(StackInstruction::Jump { end: 0 }),
         }
         self.depth -= 1;
         let before = self.depth;
         let right = operand(self)?;
         // The result must be 1 or 0 even if the right operand is another number.
-        self.unary(right, Unary::Truth, right.at)?;
+        self.unary(right, UnaryOp::Truth, right.at)?;
         match known {
             Some(known) if known == decides => {
                 self.steps.truncate(left.start);
-                self.steps.push(Step::Number(f64::from(u8::from(decides))));
+                self.steps.push(StackInstruction::Number(f64::from(u8::from(decides))));
             }
             Some(_) => {}
             None => {
-                let end = self.place();
-                self.steps[jump] = if decides { Step::Or { end } } else { Step::And { end } };
+                let end = self.next_step_index();
+                self.steps[jump] = if decides { StackInstruction::Or { end } } else { StackInstruction::And { end } };
             }
         }
         self.depth = before + 1;
-        Ok(Part { dimension: Dimension::Truth, ..left })
+        Ok(Subexpression { dimension: UnitDimension::Truth, ..left })
     }
 
-    fn equality(&mut self) -> Result<Part, ExprError> {
+    fn equality(&mut self) -> Result<Subexpression, ExprError> {
         let equality = |symbol: &str| match symbol {
-            "==" => Some(Binary::Equal),
-            "!=" => Some(Binary::NotEqual),
+            "==" => Some(BinaryOp::Equal),
+            "!=" => Some(BinaryOp::NotEqual),
             _ => None,
         };
-        if let Token::Name(name) = self.token
+        if let LexToken::Name(name) = self.token
             && let Some(place) = self.texts.iter().position(|known| *known == name)
         {
             return self.text_comparison(place, name, equality);
         }
-        self.comparing(Self::comparison, equality)
+        self.comparison_chain(Self::comparison, equality)
     }
 
     /// `region == "eu"`: gets its own slot, because for a replica it is 1 or 0 in every decision.
@@ -234,19 +234,19 @@ impl<'t> Compiler<'t> {
         &mut self,
         place: usize,
         name: &str,
-        equality: fn(&str) -> Option<Binary>,
-    ) -> Result<Part, ExprError> {
+        equality: fn(&str) -> Option<BinaryOp>,
+    ) -> Result<Subexpression, ExprError> {
         let (at, start) = (self.at, self.steps.len());
         self.advance()?;
         // Only a comparison can follow: the language has no other use for a text.
         let Some(operator) = self.operator(equality) else { return Err(self.bare_text(at, name)) };
         self.advance()?;
-        let Token::Text(text) = self.token else {
+        let LexToken::Text(text) = self.token else {
             return Err(self.unexpected(&format!("a text, such as {name} == \"…\"")));
         };
         self.advance()?;
         // The result is 1 or 0, so a further comparison or arithmetic is almost certainly a mistake.
-        if let Token::Symbol("==" | "!=" | "<" | "<=" | ">" | ">=" | "+" | "-" | "*" | "/") = self.token {
+        if let LexToken::Symbol("==" | "!=" | "<" | "<=" | ">" | ">=" | "+" | "-" | "*" | "/") = self.token {
             let message = format!("put the comparison of texts in brackets: ({name} == \"…\")");
             return Err(self.lexer.error(self.at, message));
         }
@@ -256,11 +256,11 @@ impl<'t> Compiler<'t> {
             self.comparisons.push(TextComparison { name: place, text: text.to_owned() });
             self.comparisons.len() - 1
         });
-        self.push(Step::Value(to_u16(self.names.len() + comparison)))?;
-        if operator == Binary::NotEqual {
-            self.steps.push(Step::Unary(Unary::Not));
+        self.push(StackInstruction::Value(to_u16(self.names.len() + comparison)))?;
+        if operator == BinaryOp::NotEqual {
+            self.steps.push(StackInstruction::Unary(UnaryOp::Not));
         }
-        Ok(Part { start, at, dimension: Dimension::Truth })
+        Ok(Subexpression { start, at, dimension: UnitDimension::Truth })
     }
 
     fn bare_text(&self, at: usize, name: &str) -> ExprError {
@@ -269,21 +269,21 @@ impl<'t> Compiler<'t> {
         self.lexer.error(at, message)
     }
 
-    fn comparison(&mut self) -> Result<Part, ExprError> {
-        self.comparing(Self::sum, |symbol| match symbol {
-            "<" => Some(Binary::Less),
-            "<=" => Some(Binary::LessOrEqual),
-            ">" => Some(Binary::Greater),
-            ">=" => Some(Binary::GreaterOrEqual),
+    fn comparison(&mut self) -> Result<Subexpression, ExprError> {
+        self.comparison_chain(Self::sum, |symbol| match symbol {
+            "<" => Some(BinaryOp::Less),
+            "<=" => Some(BinaryOp::LessOrEqual),
+            ">" => Some(BinaryOp::Greater),
+            ">=" => Some(BinaryOp::GreaterOrEqual),
             _ => None,
         })
     }
 
-    fn comparing(
+    fn comparison_chain(
         &mut self,
-        operand: fn(&mut Self) -> Result<Part, ExprError>,
-        operator: fn(&str) -> Option<Binary>,
-    ) -> Result<Part, ExprError> {
+        operand: fn(&mut Self) -> Result<Subexpression, ExprError>,
+        operator: fn(&str) -> Option<BinaryOp>,
+    ) -> Result<Subexpression, ExprError> {
         let left = operand(self)?;
         let Some(binary) = self.operator(operator) else { return Ok(left) };
         let at = self.at;
@@ -295,15 +295,15 @@ impl<'t> Compiler<'t> {
             return Err(self.lexer.error(self.at, message));
         }
         // Only checked: the result is a truth value whatever the unit of the operands.
-        self.together(left, right, "compares")?;
+        self.common_unit(left, right, "compares")?;
         self.binary(left, right, binary, at)?;
-        Ok(Part { dimension: Dimension::Truth, ..left })
+        Ok(Subexpression { dimension: UnitDimension::Truth, ..left })
     }
 
-    fn sum(&mut self) -> Result<Part, ExprError> {
+    fn sum(&mut self) -> Result<Subexpression, ExprError> {
         let operator = |symbol: &str| match symbol {
-            "+" => Some(Binary::Add),
-            "-" => Some(Binary::Subtract),
+            "+" => Some(BinaryOp::Add),
+            "-" => Some(BinaryOp::Subtract),
             _ => None,
         };
         let mut left = self.product()?;
@@ -311,18 +311,18 @@ impl<'t> Compiler<'t> {
             let at = self.at;
             self.advance()?;
             let right = self.product()?;
-            let does = if binary == Binary::Add { "adds" } else { "takes the difference of" };
-            let dimension = self.together(left, right, does)?;
+            let does = if binary == BinaryOp::Add { "adds" } else { "takes the difference of" };
+            let dimension = self.common_unit(left, right, does)?;
             self.binary(left, right, binary, at)?;
             left.dimension = dimension;
         }
         Ok(left)
     }
 
-    fn product(&mut self) -> Result<Part, ExprError> {
+    fn product(&mut self) -> Result<Subexpression, ExprError> {
         let operator = |symbol: &str| match symbol {
-            "*" => Some(Binary::Multiply),
-            "/" => Some(Binary::Divide),
+            "*" => Some(BinaryOp::Multiply),
+            "/" => Some(BinaryOp::Divide),
             _ => None,
         };
         let mut left = self.prefix()?;
@@ -331,57 +331,57 @@ impl<'t> Compiler<'t> {
             self.advance()?;
             let right = self.prefix()?;
             // A division subtracts the exponents of the units.
-            let sign = if binary == Binary::Multiply { 1 } else { -1 };
+            let sign = if binary == BinaryOp::Multiply { 1 } else { -1 };
             self.binary(left, right, binary, at)?;
             left.dimension = left.dimension.times(right.dimension, sign);
         }
         Ok(left)
     }
 
-    fn prefix(&mut self) -> Result<Part, ExprError> {
+    fn prefix(&mut self) -> Result<Subexpression, ExprError> {
         let (unary, at) = match self.token {
-            Token::Symbol("-") => (Unary::Negate, self.at),
-            Token::Symbol("!") => (Unary::Not, self.at),
+            LexToken::Symbol("-") => (UnaryOp::Negate, self.at),
+            LexToken::Symbol("!") => (UnaryOp::Not, self.at),
             _ => return self.primary(),
         };
         // A row of prefix operators recurses like brackets do, so it counts as nesting.
         self.nest()?;
         self.advance()?;
-        let part = Part { at, ..self.prefix()? };
+        let part = Subexpression { at, ..self.prefix()? };
         self.nesting -= 1;
         self.unary(part, unary, at)?;
-        Ok(if unary == Unary::Not { Part { dimension: Dimension::Truth, ..part } } else { part })
+        Ok(if unary == UnaryOp::Not { Subexpression { dimension: UnitDimension::Truth, ..part } } else { part })
     }
 
-    fn primary(&mut self) -> Result<Part, ExprError> {
+    fn primary(&mut self) -> Result<Subexpression, ExprError> {
         let (at, start) = (self.at, self.steps.len());
         let token = self.token;
         match token {
-            Token::Number(number) => {
+            LexToken::Number(number) => {
                 self.advance()?;
-                self.push(Step::Number(number))?;
-                Ok(Part { start, at, dimension: Dimension::Free })
+                self.push(StackInstruction::Number(number))?;
+                Ok(Subexpression { start, at, dimension: UnitDimension::Any })
             }
-            Token::Name(name) => {
+            LexToken::Name(name) => {
                 self.advance()?;
-                if self.token == Token::Symbol("(") { self.call(name, at) } else { self.value(name, at) }
+                if self.token == LexToken::Symbol("(") { self.call(name, at) } else { self.value(name, at) }
             }
-            Token::Symbol("(") => {
+            LexToken::Symbol("(") => {
                 self.advance()?;
                 let inner = self.choice()?;
                 self.expect(")")?;
-                Ok(Part { at, ..inner })
+                Ok(Subexpression { at, ..inner })
             }
             _ => Err(self.unexpected("a number, a name, a function or `(`")),
         }
     }
 
-    fn value(&mut self, name: &str, at: usize) -> Result<Part, ExprError> {
+    fn value(&mut self, name: &str, at: usize) -> Result<Subexpression, ExprError> {
         let start = self.steps.len();
         let Some(slot) = self.names.iter().position(|known| *known == name) else {
             let message = if FUNCTIONS.iter().any(|(function, ..)| *function == name) {
                 format!("`{name}` is a function; write {name}(…)")
-            } else if let Some((_, advice)) = STRANGERS.iter().find(|(stranger, _)| *stranger == name) {
+            } else if let Some((_, advice)) = FOREIGN_OPERATORS.iter().find(|(stranger, _)| *stranger == name) {
                 (*advice).to_owned()
             } else if self.texts.contains(&name) {
                 return Err(self.bare_text(at, name));
@@ -391,16 +391,16 @@ impl<'t> Compiler<'t> {
             };
             return Err(self.lexer.error(at, message));
         };
-        self.push(Step::Value(to_u16(slot)))?;
-        let dimension = self.units.get(slot).map_or(Dimension::Free, |unit| Dimension::parse(unit));
-        Ok(Part { start, at, dimension })
+        self.push(StackInstruction::Value(to_u16(slot)))?;
+        let dimension = self.units.get(slot).map_or(UnitDimension::Any, |unit| UnitDimension::parse(unit));
+        Ok(Subexpression { start, at, dimension })
     }
 
-    fn call(&mut self, name: &str, at: usize) -> Result<Part, ExprError> {
+    fn call(&mut self, name: &str, at: usize) -> Result<Subexpression, ExprError> {
         let Some((_, least, most)) = FUNCTIONS.iter().find(|(function, ..)| *function == name).copied() else {
             let message = if self.names.contains(&name) {
                 format!("`{name}` is a number, not a function")
-            } else if let Some((_, advice)) = STRANGERS.iter().find(|(stranger, _)| *stranger == name) {
+            } else if let Some((_, advice)) = FOREIGN_OPERATORS.iter().find(|(stranger, _)| *stranger == name) {
                 (*advice).to_owned()
             } else {
                 let known = FUNCTIONS.map(|(function, ..)| function);
@@ -410,10 +410,10 @@ impl<'t> Compiler<'t> {
         };
         self.advance()?;
         let (mut whole, mut given, mut bounds) = (None, 0, [None; 2]);
-        while given == 0 || self.token == Token::Symbol(",") {
+        while given == 0 || self.token == LexToken::Symbol(",") {
             if given > 0 {
                 self.advance()?;
-            } else if self.token == Token::Symbol(")") {
+            } else if self.token == LexToken::Symbol(")") {
                 break;
             }
             let argument = self.choice()?;
@@ -421,12 +421,12 @@ impl<'t> Compiler<'t> {
             // Arguments are combined as they are read, so that a call needs no argument count at run time.
             let Some(first) = whole else {
                 // A mistake in the result is shown at the function's name, not at its first argument.
-                whole = Some(Part { at, ..argument });
+                whole = Some(Subexpression { at, ..argument });
                 continue;
             };
             let binary = match (name, given) {
-                ("clamp", 2) | ("max", _) => Binary::Max,
-                ("clamp", 3) | ("min", _) => Binary::Min,
+                ("clamp", 2) | ("max", _) => BinaryOp::Max,
+                ("clamp", 3) | ("min", _) => BinaryOp::Min,
                 // One argument too many: the error below reports it.
                 _ => continue,
             };
@@ -434,9 +434,9 @@ impl<'t> Compiler<'t> {
                 // Remembered to compare both bounds once they are known.
                 bounds[given - 2] = self.constant(argument);
             }
-            let dimension = self.together(first, argument, "compares")?;
+            let dimension = self.common_unit(first, argument, "compares")?;
             self.binary(first, argument, binary, at)?;
-            whole = Some(Part { dimension, ..first });
+            whole = Some(Subexpression { dimension, ..first });
         }
         let Some(whole) = whole.filter(|_| given >= least && given <= most) else {
             let count = match (least, most) {
@@ -454,44 +454,54 @@ impl<'t> Compiler<'t> {
         }
         self.expect(")")?;
         let unary = match name {
-            "abs" => Unary::Abs,
-            "ln" => Unary::Ln,
-            "exp" => Unary::Exp,
-            "sqrt" => Unary::Sqrt,
+            "abs" => UnaryOp::Abs,
+            "ln" => UnaryOp::Ln,
+            "exp" => UnaryOp::Exp,
+            "sqrt" => UnaryOp::Sqrt,
             _ => return Ok(whole),
         };
         self.unary(whole, unary, at)?;
         // `ln`, `exp` and `sqrt` have no unit that could be checked.
-        Ok(if unary == Unary::Abs { whole } else { Part { dimension: Dimension::Free, ..whole } })
+        Ok(if unary == UnaryOp::Abs { whole } else { Subexpression { dimension: UnitDimension::Any, ..whole } })
     }
 
     /// Applies an operator to the last part. `at`: the byte at which an error is reported.
-    fn unary(&mut self, part: Part, unary: Unary, at: usize) -> Result<(), ExprError> {
+    fn unary(&mut self, part: Subexpression, unary: UnaryOp, at: usize) -> Result<(), ExprError> {
         if let Some(value) = self.constant(part) {
-            return self.fold(part, unary.of(value), at);
+            return self.fold_constant(part, unary.apply(value), at);
         }
         // A comparison already leaves 1 or 0, so the conversion can be saved, unless a jump lands here with another number.
-        let done = unary == Unary::Truth && self.joint != self.steps.len() && self.steps.last().is_some_and(is_truth);
+        let done = unary == UnaryOp::Truth
+            && self.last_jump_target != self.steps.len()
+            && self.steps.last().is_some_and(is_truth);
         if !done {
-            self.steps.push(Step::Unary(unary));
+            self.steps.push(StackInstruction::Unary(unary));
         }
         Ok(())
     }
 
     /// Applies an operator to the last two parts.
-    fn binary(&mut self, left: Part, right: Part, binary: Binary, at: usize) -> Result<(), ExprError> {
+    fn binary(
+        &mut self,
+        left: Subexpression,
+        right: Subexpression,
+        binary: BinaryOp,
+        at: usize,
+    ) -> Result<(), ExprError> {
         self.depth -= 1;
         // The most common operands, a literal or a name on the right, are merged into one step: half the dispatches.
         let single = self.steps.len() == right.start + 1;
         let first = if right.start == left.start + 1 { self.steps.get(left.start).copied() } else { None };
         let last = if single { self.steps.last().copied() } else { None };
         let step = match (first, last) {
-            (Some(Step::Number(a)), Some(Step::Number(b))) => return self.fold(left, binary.of(a, b), at),
-            (_, Some(Step::Number(number))) => Step::WithNumber(binary, number),
-            (_, Some(Step::Value(slot))) => Step::WithValue(binary, slot),
-            _ => Step::Binary(binary),
+            (Some(StackInstruction::Number(a)), Some(StackInstruction::Number(b))) => {
+                return self.fold_constant(left, binary.apply(a, b), at);
+            }
+            (_, Some(StackInstruction::Number(number))) => StackInstruction::WithNumber(binary, number),
+            (_, Some(StackInstruction::Value(slot))) => StackInstruction::WithValue(binary, slot),
+            _ => StackInstruction::Binary(binary),
         };
-        if !matches!(step, Step::Binary(_)) {
+        if !matches!(step, StackInstruction::Binary(_)) {
             self.steps.truncate(right.start);
         }
         self.steps.push(step);
@@ -499,25 +509,25 @@ impl<'t> Compiler<'t> {
     }
 
     /// Replaces a constant part by its value.
-    fn fold(&mut self, part: Part, value: f64, at: usize) -> Result<(), ExprError> {
+    fn fold_constant(&mut self, part: Subexpression, value: f64, at: usize) -> Result<(), ExprError> {
         if !value.is_finite() {
             let what = if value.is_nan() { "this has no value" } else { "this is infinite" };
             return Err(self.lexer.error(at, what));
         }
         self.steps.truncate(part.start);
-        self.steps.push(Step::Number(value));
+        self.steps.push(StackInstruction::Number(value));
         Ok(())
     }
 
     /// The value of the last part, if it is a constant.
-    fn constant(&self, part: Part) -> Option<f64> {
+    fn constant(&self, part: Subexpression) -> Option<f64> {
         match self.steps.get(part.start..) {
-            Some([Step::Number(number)]) => Some(*number),
+            Some([StackInstruction::Number(number)]) => Some(*number),
             _ => None,
         }
     }
 
-    fn push(&mut self, step: Step) -> Result<(), ExprError> {
+    fn push(&mut self, step: StackInstruction) -> Result<(), ExprError> {
         if self.depth == MAX_STACK {
             let message =
                 format!("this needs more than {MAX_STACK} intermediate results at once; compute some of them earlier");
@@ -529,10 +539,10 @@ impl<'t> Compiler<'t> {
     }
 
     /// The position of the next step, as the target of a jump.
-    fn place(&mut self) -> u16 {
+    fn next_step_index(&mut self) -> u16 {
         // A jump that lands here forbids merging this step with the one before.
-        self.joint = self.steps.len();
-        to_u16(self.joint)
+        self.last_jump_target = self.steps.len();
+        to_u16(self.last_jump_target)
     }
 
     fn nest(&mut self) -> Result<(), ExprError> {
@@ -544,8 +554,8 @@ impl<'t> Compiler<'t> {
     }
 
     /// The common unit of two parts, which must have the same.
-    fn together(&self, left: Part, right: Part, does: &str) -> Result<Dimension, ExprError> {
-        left.dimension.together(right.dimension).ok_or_else(|| {
+    fn common_unit(&self, left: Subexpression, right: Subexpression, does: &str) -> Result<UnitDimension, ExprError> {
+        left.dimension.unify(right.dimension).ok_or_else(|| {
             let message = format!(
                 "{does} {} and {}; multiply one of them by a rate, or by a number that converts it",
                 left.dimension, right.dimension
@@ -555,9 +565,9 @@ impl<'t> Compiler<'t> {
     }
 
     /// The operator at the current token, if it is one of these.
-    fn operator(&self, known: fn(&str) -> Option<Binary>) -> Option<Binary> {
+    fn operator(&self, known: fn(&str) -> Option<BinaryOp>) -> Option<BinaryOp> {
         match self.token {
-            Token::Symbol(symbol) => known(symbol),
+            LexToken::Symbol(symbol) => known(symbol),
             _ => None,
         }
     }
@@ -568,36 +578,38 @@ impl<'t> Compiler<'t> {
     }
 
     fn expect(&mut self, symbol: &'static str) -> Result<(), ExprError> {
-        if self.token != Token::Symbol(symbol) {
+        if self.token != LexToken::Symbol(symbol) {
             return Err(self.unexpected(&format!("`{symbol}`")));
         }
         self.advance()
     }
 
     fn unexpected(&self, expected: &str) -> ExprError {
-        if let Token::Name(name) = self.token
-            && let Some((_, advice)) = STRANGERS.iter().find(|(stranger, _)| *stranger == name)
+        if let LexToken::Name(name) = self.token
+            && let Some((_, advice)) = FOREIGN_OPERATORS.iter().find(|(stranger, _)| *stranger == name)
         {
             return self.lexer.error(self.at, *advice);
         }
         // Otherwise the text itself is shown, as it was written.
-        let found = self.token.shown(self.lexer.since(self.at));
+        let found = self.token.describe(self.lexer.text_since(self.at));
         self.lexer.error(self.at, format!("expected {expected}, found {found}"))
     }
 }
 
 /// Returns true if a step leaves 1 or 0.
-const fn is_truth(step: &Step) -> bool {
+const fn is_truth(step: &StackInstruction) -> bool {
     match step {
-        Step::Unary(unary) => matches!(unary, Unary::Not | Unary::Truth),
-        Step::Binary(binary) | Step::WithNumber(binary, _) | Step::WithValue(binary, _) => matches!(
+        StackInstruction::Unary(unary) => matches!(unary, UnaryOp::Not | UnaryOp::Truth),
+        StackInstruction::Binary(binary)
+        | StackInstruction::WithNumber(binary, _)
+        | StackInstruction::WithValue(binary, _) => matches!(
             binary,
-            Binary::Less
-                | Binary::LessOrEqual
-                | Binary::Greater
-                | Binary::GreaterOrEqual
-                | Binary::Equal
-                | Binary::NotEqual
+            BinaryOp::Less
+                | BinaryOp::LessOrEqual
+                | BinaryOp::Greater
+                | BinaryOp::GreaterOrEqual
+                | BinaryOp::Equal
+                | BinaryOp::NotEqual
         ),
         _ => false,
     }

@@ -12,16 +12,16 @@ const BASES: [(&str, &str); 5] =
 
 /// The unit of a part of an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Dimension {
+pub(super) enum UnitDimension {
     /// A number of the text, or a product with one: fits everywhere.
-    Free,
+    Any,
     /// 1 or 0 from a comparison: fits everywhere, and leaves the unit of the other factor unchanged.
     Truth,
     /// The product of the base units with these exponents.
-    Of([i8; BASES.len()]),
+    Exponents([i8; BASES.len()]),
 }
 
-impl Dimension {
+impl UnitDimension {
     /// Parses `ms`, `tokens`, `ms/token`, `ms/token/request`, `tokens/s`, `share`, `1`. An unknown unit fits
     /// everywhere.
     pub(super) fn parse(unit: &str) -> Self {
@@ -30,43 +30,43 @@ impl Dimension {
             match BASES.iter().position(|(one, many)| part == *one || part == *many) {
                 Some(base) => exponents[base] += step,
                 None if part == "1" || part == "share" => {}
-                None => return Self::Free,
+                None => return Self::Any,
             }
         }
-        Self::Of(exponents)
+        Self::Exponents(exponents)
     }
 
     /// Unit of a sum, a comparison, or a choice between two branches. `None`: the units contradict each other.
-    pub(super) fn together(self, other: Self) -> Option<Self> {
+    pub(super) fn unify(self, other: Self) -> Option<Self> {
         match (self, other) {
-            (Self::Of(a), Self::Of(b)) => (a == b).then_some(self),
-            (Self::Of(_), _) => Some(self),
-            (_, Self::Of(_)) => Some(other),
+            (Self::Exponents(a), Self::Exponents(b)) => (a == b).then_some(self),
+            (Self::Exponents(_), _) => Some(self),
+            (_, Self::Exponents(_)) => Some(other),
             (Self::Truth, Self::Truth) => Some(Self::Truth),
-            _ => Some(Self::Free),
+            _ => Some(Self::Any),
         }
     }
 
     /// Unit of a product (`sign` 1) or a quotient (−1).
     pub(super) fn times(self, other: Self, sign: i8) -> Self {
         match (self, other) {
-            (Self::Free, _) | (_, Self::Free) => Self::Free,
+            (Self::Any, _) | (_, Self::Any) => Self::Any,
             (Self::Truth, Self::Truth) => Self::Truth,
-            (Self::Of(_), Self::Truth) => self,
-            (Self::Truth, Self::Of(b)) => Self::Of(b.map(|exponent| exponent.saturating_mul(sign))),
-            (Self::Of(mut a), Self::Of(b)) => {
+            (Self::Exponents(_), Self::Truth) => self,
+            (Self::Truth, Self::Exponents(b)) => Self::Exponents(b.map(|exponent| exponent.saturating_mul(sign))),
+            (Self::Exponents(mut a), Self::Exponents(b)) => {
                 for (a, b) in a.iter_mut().zip(b) {
                     *a = a.saturating_add(b.saturating_mul(sign));
                 }
-                Self::Of(a)
+                Self::Exponents(a)
             }
         }
     }
 }
 
-impl fmt::Display for Dimension {
+impl fmt::Display for UnitDimension {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self::Of(exponents) = self else { return f.write_str("any unit") };
+        let Self::Exponents(exponents) = self else { return f.write_str("any unit") };
         let side = |sign: i8, many: bool| -> Vec<String> {
             let named = BASES.iter().zip(exponents).filter(|(_, exponent)| exponent.signum() == sign);
             named
@@ -95,25 +95,25 @@ mod tests {
 
     #[test]
     fn rates_turn_amounts_into_time() {
-        let of = Dimension::parse;
+        let of = UnitDimension::parse;
         let time = of("tokens").times(of("ms/token"), 1);
         assert_eq!(time, of("ms"));
-        assert_eq!(time.together(of("ms")), Some(of("ms")));
-        assert_eq!(time.together(of("tokens")), None);
+        assert_eq!(time.unify(of("ms")), Some(of("ms")));
+        assert_eq!(time.unify(of("tokens")), None);
         assert_eq!(of("tokens").times(of("tokens"), -1), of("share"));
-        assert_eq!(of("ms").times(Dimension::Free, 1), Dimension::Free);
-        assert_eq!(of("ms").times(Dimension::Truth, 1), of("ms"));
-        assert_eq!(of("furlong"), Dimension::Free);
+        assert_eq!(of("ms").times(UnitDimension::Any, 1), UnitDimension::Any);
+        assert_eq!(of("ms").times(UnitDimension::Truth, 1), of("ms"));
+        assert_eq!(of("furlong"), UnitDimension::Any);
     }
 
     #[test]
     fn they_read_as_they_are_written() {
         for unit in ["ms", "tokens", "requests", "bytes", "ms/token", "ms/request", "ms/token/request", "tokens/s"] {
-            assert_eq!(Dimension::parse(unit).to_string(), unit);
+            assert_eq!(UnitDimension::parse(unit).to_string(), unit);
         }
-        assert_eq!(Dimension::parse("share").to_string(), "no unit");
-        let square = Dimension::parse("ms").times(Dimension::parse("ms"), 1);
+        assert_eq!(UnitDimension::parse("share").to_string(), "no unit");
+        let square = UnitDimension::parse("ms").times(UnitDimension::parse("ms"), 1);
         assert_eq!(square.to_string(), "ms^2");
-        assert_eq!(Dimension::parse("1").times(square, -1).to_string(), "1/ms^2");
+        assert_eq!(UnitDimension::parse("1").times(square, -1).to_string(), "1/ms^2");
     }
 }

@@ -4,7 +4,7 @@ use super::ExprError;
 
 /// One token of the language.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Token<'t> {
+pub(super) enum LexToken<'t> {
     /// A finite number.
     Number(f64),
     /// A name, known or not.
@@ -17,9 +17,9 @@ pub(super) enum Token<'t> {
     End,
 }
 
-impl Token<'_> {
+impl LexToken<'_> {
     /// Name of the token in messages.
-    pub(super) fn shown(&self, text: &str) -> String {
+    pub(super) fn describe(&self, text: &str) -> String {
         match self {
             Self::Number(_) => format!("the number {text}"),
             Self::Name(name) => format!("the name `{name}`"),
@@ -35,7 +35,7 @@ const SYMBOLS: [&str; 18] =
     ["<=", ">=", "==", "!=", "&&", "||", "+", "-", "*", "/", "<", ">", "!", "?", ":", "(", ")", ","];
 
 /// Symbols of other languages, and the advice to give.
-const STRANGERS: [(&str, &str); 6] = [
+const FOREIGN_SYMBOLS: [(&str, &str); 6] = [
     ("=", "`=` is not an operator; compare with `==`"),
     ("&", "`&` is not an operator; write `&&`"),
     ("|", "`|` is not an operator; write `||`"),
@@ -57,13 +57,13 @@ impl<'t> Lexer<'t> {
     }
 
     /// The next token and the byte it begins at.
-    pub(super) fn next(&mut self) -> Result<(usize, Token<'t>), ExprError> {
+    pub(super) fn next(&mut self) -> Result<(usize, LexToken<'t>), ExprError> {
         // Only ASCII blanks: an invisible Unicode blank is reported as an unknown character.
         let rest = self.text[self.next..].trim_start_matches([' ', '\t', '\r', '\n']);
         let at = self.text.len() - rest.len();
         let Some(first) = rest.bytes().next() else {
             self.next = at;
-            return Ok((at, Token::End));
+            return Ok((at, LexToken::End));
         };
         if first.is_ascii_digit() {
             return self.number(at);
@@ -71,7 +71,7 @@ impl<'t> Lexer<'t> {
         if first.is_ascii_alphabetic() || first == b'_' {
             let length = rest.find(|char: char| !char.is_ascii_alphanumeric() && char != '_').unwrap_or(rest.len());
             self.next = at + length;
-            return Ok((at, Token::Name(&rest[..length])));
+            return Ok((at, LexToken::Name(&rest[..length])));
         }
         if first == b'"' || first == b'\'' {
             return self.quoted(at, char::from(first));
@@ -79,9 +79,9 @@ impl<'t> Lexer<'t> {
         // The order of `SYMBOLS` matters: the first match is the longest.
         if let Some(symbol) = SYMBOLS.iter().find(|symbol| rest.starts_with(**symbol)) {
             self.next = at + symbol.len();
-            return Ok((at, Token::Symbol(symbol)));
+            return Ok((at, LexToken::Symbol(symbol)));
         }
-        let message = STRANGERS.iter().find(|(stranger, _)| rest.starts_with(stranger)).map_or_else(
+        let message = FOREIGN_SYMBOLS.iter().find(|(stranger, _)| rest.starts_with(stranger)).map_or_else(
             || format!("{:?} has no meaning here", rest.chars().next().unwrap_or_default()),
             |(_, advice)| (*advice).to_owned(),
         );
@@ -89,19 +89,19 @@ impl<'t> Lexer<'t> {
     }
 
     /// `"eu"`, `'eu'`: everything up to the same quote, on one line. There are no escapes.
-    fn quoted(&mut self, at: usize, quote: char) -> Result<(usize, Token<'t>), ExprError> {
+    fn quoted(&mut self, at: usize, quote: char) -> Result<(usize, LexToken<'t>), ExprError> {
         let inside = &self.text[at + 1..];
         let length = inside.find([quote, '\n']).filter(|end| inside[*end..].starts_with(quote));
         let Some(length) = length else {
             return Err(self.error(at, format!("this text is not terminated; a {quote} is missing")));
         };
         self.next = at + length + 2;
-        Ok((at, Token::Text(&inside[..length])))
+        Ok((at, LexToken::Text(&inside[..length])))
     }
 
     /// `12`, `1_000`, `0.5`, `1e-3`: underscores between digits, as in TOML; digits must follow a point and an
     /// exponent.
-    fn number(&mut self, at: usize) -> Result<(usize, Token<'t>), ExprError> {
+    fn number(&mut self, at: usize) -> Result<(usize, LexToken<'t>), ExprError> {
         let mut end = self.digits(at)?;
         if self.byte(end) == Some(b'.') {
             end = self.digits(end + 1)?;
@@ -117,7 +117,7 @@ impl<'t> Lexer<'t> {
         self.next = end;
         let digits: String = self.text[at..end].chars().filter(|char| *char != '_').collect();
         match digits.parse::<f64>() {
-            Ok(number) if number.is_finite() => Ok((at, Token::Number(number))),
+            Ok(number) if number.is_finite() => Ok((at, LexToken::Number(number))),
             _ => Err(self.error(at, format!("{digits} is too large"))),
         }
     }
@@ -145,7 +145,7 @@ impl<'t> Lexer<'t> {
     }
 
     /// The text from a byte to the end of the last token.
-    pub(super) fn since(&self, at: usize) -> &'t str {
+    pub(super) fn text_since(&self, at: usize) -> &'t str {
         self.text.get(at..self.next).unwrap_or_default()
     }
 

@@ -19,9 +19,9 @@ mod lexer;
 mod program;
 
 pub use error::ExprError;
-pub use program::Stack;
+pub use program::EvalStack;
 
-use program::Step;
+use program::StackInstruction;
 
 /// Longest text, bytes.
 pub const MAX_TEXT_BYTES: usize = 4_096;
@@ -66,7 +66,7 @@ pub const OBJECTIVE_NAMES: &[&str] = &[
 /// An expression that was parsed, checked and compiled.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Expression {
-    steps: Vec<Step>,
+    steps: Vec<StackInstruction>,
     comparisons: Vec<TextComparison>,
 }
 
@@ -110,7 +110,7 @@ impl Expression {
         texts: &[&str],
         result: Option<&str>,
     ) -> Result<Self, ExprError> {
-        let (steps, comparisons) = compile::Compiler::compile(text, names, units, texts, result)?;
+        let (steps, comparisons) = compile::ExpressionCompiler::compile(text, names, units, texts, result)?;
         Ok(Self { steps, comparisons })
     }
 
@@ -123,7 +123,7 @@ impl Expression {
     /// The value, given that of each name in the order of the names; NaN for an unknown one. The result is NaN if a
     /// value that was needed is unknown or missing, or if the arithmetic has no result; it may be infinite.
     #[must_use]
-    pub fn eval(&self, values: &[f64], stack: &mut Stack) -> f64 {
+    pub fn eval(&self, values: &[f64], stack: &mut EvalStack) -> f64 {
         let known = |slot| values.get(usize::from(slot)).copied().filter(|value| !value.is_nan());
         program::run(&self.steps, stack, known).unwrap_or(f64::NAN)
     }
@@ -131,15 +131,15 @@ impl Expression {
     /// The value, with the names' values requested by slot as they are needed. `None` if one of them is
     /// unknown; the result may be infinite or NaN.
     #[inline]
-    pub fn eval_with(&self, stack: &mut Stack, value: impl FnMut(u16) -> Option<f64>) -> Option<f64> {
+    pub fn eval_with(&self, stack: &mut EvalStack, value: impl FnMut(u16) -> Option<f64>) -> Option<f64> {
         program::run(&self.steps, stack, value)
     }
 
     /// The slots of the names that can make a difference, ascending, without duplicates.
     #[must_use]
     pub fn slots(&self) -> Vec<usize> {
-        let slot = |step: &Step| match step {
-            Step::Value(slot) | Step::WithValue(_, slot) => Some(usize::from(*slot)),
+        let slot = |step: &StackInstruction| match step {
+            StackInstruction::Value(slot) | StackInstruction::WithValue(_, slot) => Some(usize::from(*slot)),
             _ => None,
         };
         let mut slots: Vec<usize> = self.steps.iter().filter_map(slot).collect();
@@ -153,7 +153,7 @@ impl Expression {
     #[must_use]
     pub fn constant(&self) -> Option<f64> {
         match self.steps[..] {
-            [Step::Number(number)] => Some(number),
+            [StackInstruction::Number(number)] => Some(number),
             _ => None,
         }
     }

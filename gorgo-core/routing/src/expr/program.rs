@@ -11,9 +11,9 @@ const MASK: usize = MAX_STACK - 1;
 
 /// Evaluation stack; it can be reused any number of times, by any expression.
 #[derive(Debug, Clone, Copy)]
-pub struct Stack([f64; MAX_STACK]);
+pub struct EvalStack([f64; MAX_STACK]);
 
-impl Default for Stack {
+impl Default for EvalStack {
     fn default() -> Self {
         Self([0.0; MAX_STACK])
     }
@@ -21,7 +21,7 @@ impl Default for Stack {
 
 /// Operator of one operand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unary {
+pub(super) enum UnaryOp {
     Negate,
     Not,
     /// 1 for anything but 0.
@@ -34,7 +34,7 @@ pub(super) enum Unary {
 
 /// Operator of two operands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Binary {
+pub(super) enum BinaryOp {
     Add,
     Subtract,
     Multiply,
@@ -49,9 +49,9 @@ pub(super) enum Binary {
     Max,
 }
 
-impl Unary {
+impl UnaryOp {
     #[inline]
-    pub(super) fn of(self, x: f64) -> f64 {
+    pub(super) fn apply(self, x: f64) -> f64 {
         match self {
             Self::Negate => -x,
             Self::Not => truth(x == 0.0, x, x),
@@ -64,10 +64,10 @@ impl Unary {
     }
 }
 
-impl Binary {
+impl BinaryOp {
     #[inline]
     #[expect(clippy::float_cmp, reason = "`==` in an expression is exact, as documented")]
-    pub(super) fn of(self, a: f64, b: f64) -> f64 {
+    pub(super) fn apply(self, a: f64, b: f64) -> f64 {
         match self {
             Self::Add => a + b,
             Self::Subtract => a - b,
@@ -79,8 +79,8 @@ impl Binary {
             Self::GreaterOrEqual => truth(a >= b, a, b),
             Self::Equal => truth(a == b, a, b),
             Self::NotEqual => truth(a != b, a, b),
-            Self::Min => chosen(b < a, a, b),
-            Self::Max => chosen(b > a, a, b),
+            Self::Min => select_operand(b < a, a, b),
+            Self::Max => select_operand(b > a, a, b),
         }
     }
 }
@@ -93,25 +93,25 @@ fn truth(is: bool, a: f64, b: f64) -> f64 {
 
 /// The second if it is preferred or NaN, else the first.
 #[inline]
-fn chosen(second: bool, a: f64, b: f64) -> f64 {
+fn select_operand(second: bool, a: f64, b: f64) -> f64 {
     if second || b.is_nan() { b } else { a }
 }
 
 /// One step.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Step {
+pub(super) enum StackInstruction {
     /// Puts a number on the stack.
     Number(f64),
     /// Puts the value in that slot on the stack; an unknown one ends the evaluation.
     Value(u16),
     /// Replaces the top.
-    Unary(Unary),
+    Unary(UnaryOp),
     /// Replaces the two on top.
-    Binary(Binary),
+    Binary(BinaryOp),
     /// The top with a number: two steps in one.
-    WithNumber(Binary, f64),
+    WithNumber(BinaryOp, f64),
     /// The top with a value: two steps in one.
-    WithValue(Binary, u16),
+    WithValue(BinaryOp, u16),
     /// The left operand of `&&`: if it is 0 or NaN it is the result, else the right one follows.
     And { end: u16 },
     /// The left operand of `||`: anything but 0 makes 1 the result, else the right one follows.
@@ -124,7 +124,11 @@ pub(super) enum Step {
 
 /// Runs the steps. `None`: a value that was needed is unknown.
 #[inline]
-pub(super) fn run(steps: &[Step], Stack(stack): &mut Stack, mut value: impl FnMut(u16) -> Option<f64>) -> Option<f64> {
+pub(super) fn run(
+    steps: &[StackInstruction],
+    EvalStack(stack): &mut EvalStack,
+    mut value: impl FnMut(u16) -> Option<f64>,
+) -> Option<f64> {
     // The top is kept in a register; `below` is the number of values under it on the stack. The first push saves a top
     // that was never pushed, which no step reads again.
     let (mut top, mut below) = (0.0, 0_usize);
@@ -132,24 +136,24 @@ pub(super) fn run(steps: &[Step], Stack(stack): &mut Stack, mut value: impl FnMu
     while let Some(step) = steps.get(next) {
         next += 1;
         match *step {
-            Step::Number(number) => {
+            StackInstruction::Number(number) => {
                 stack[below & MASK] = top;
                 below = below.wrapping_add(1);
                 top = number;
             }
-            Step::Value(slot) => {
+            StackInstruction::Value(slot) => {
                 stack[below & MASK] = top;
                 below = below.wrapping_add(1);
                 top = value(slot)?;
             }
-            Step::Unary(unary) => top = unary.of(top),
-            Step::Binary(binary) => {
+            StackInstruction::Unary(unary) => top = unary.apply(top),
+            StackInstruction::Binary(binary) => {
                 below = below.wrapping_sub(1);
-                top = binary.of(stack[below & MASK], top);
+                top = binary.apply(stack[below & MASK], top);
             }
-            Step::WithNumber(binary, number) => top = binary.of(top, number),
-            Step::WithValue(binary, slot) => top = binary.of(top, value(slot)?),
-            Step::And { end } => {
+            StackInstruction::WithNumber(binary, number) => top = binary.apply(top, number),
+            StackInstruction::WithValue(binary, slot) => top = binary.apply(top, value(slot)?),
+            StackInstruction::And { end } => {
                 if top == 0.0 || top.is_nan() {
                     // −0 and 0 are the same truth, and give the same result.
                     top += 0.0;
@@ -159,16 +163,16 @@ pub(super) fn run(steps: &[Step], Stack(stack): &mut Stack, mut value: impl FnMu
                     top = stack[below & MASK];
                 }
             }
-            Step::Or { end } => {
+            StackInstruction::Or { end } => {
                 if top == 0.0 {
                     below = below.wrapping_sub(1);
                     top = stack[below & MASK];
                 } else {
-                    top = Unary::Truth.of(top);
+                    top = UnaryOp::Truth.apply(top);
                     next = usize::from(end);
                 }
             }
-            Step::Branch { otherwise, end } => {
+            StackInstruction::Branch { otherwise, end } => {
                 // A condition without a value makes the whole choice NaN: the condition itself is left as the result.
                 if top.is_nan() {
                     next = usize::from(end);
@@ -181,7 +185,7 @@ pub(super) fn run(steps: &[Step], Stack(stack): &mut Stack, mut value: impl FnMu
                     }
                 }
             }
-            Step::Jump { end } => next = usize::from(end),
+            StackInstruction::Jump { end } => next = usize::from(end),
         }
     }
     Some(top)

@@ -4,26 +4,26 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::model::arbitrary::fixed;
-use crate::model::{Candidates, FACTS, Needs, RequestView, TEXT_FACTS};
+use crate::model::{Candidates, FACTS, RequestView, RequiredFacts, TEXT_FACTS};
 
 const NAMES: [&str; 4] = ["rtt_ms", "queued_tokens", "inflight", "report_age_ms"];
 
 /// An expression as a tree, evaluated the plain way.
 #[derive(Debug, Clone)]
-enum Tree {
+enum ExprTree {
     Number(f64),
     Name(usize),
-    Prefix(char, Box<Tree>),
-    Infix(&'static str, Box<Tree>, Box<Tree>),
-    Choice(Box<Tree>, Box<Tree>, Box<Tree>),
-    Call(&'static str, Vec<Tree>),
+    Prefix(char, Box<ExprTree>),
+    Infix(&'static str, Box<ExprTree>, Box<ExprTree>),
+    Choice(Box<ExprTree>, Box<ExprTree>, Box<ExprTree>),
+    Call(&'static str, Vec<ExprTree>),
 }
 
 /// `Err`: an unknown value was needed.
-type Known = Result<f64, ()>;
+type KnownValue = Result<f64, ()>;
 
-impl Tree {
-    fn value(&self, values: &[f64]) -> Known {
+impl ExprTree {
+    fn value(&self, values: &[f64]) -> KnownValue {
         Ok(match self {
             Self::Number(number) => *number,
             Self::Name(slot) if values[*slot].is_nan() => return Err(()),
@@ -173,8 +173,8 @@ fn literal() -> impl Strategy<Value = f64> {
     prop_oneof![Just(0.0), Just(1.0), 0.0..10.0, 0.0..1e6, Just(1e-7), Just(1e300)]
 }
 
-fn tree() -> impl Strategy<Value = Tree> {
-    let leaf = prop_oneof![2 => literal().prop_map(Tree::Number), 3 => (0..NAMES.len()).prop_map(Tree::Name)];
+fn tree() -> impl Strategy<Value = ExprTree> {
+    let leaf = prop_oneof![2 => literal().prop_map(ExprTree::Number), 3 => (0..NAMES.len()).prop_map(ExprTree::Name)];
     leaf.prop_recursive(6, 40, 3, |inner| {
         let boxed = || inner.clone().prop_map(Box::new);
         let operators = prop::sample::select(vec!["+", "-", "*", "/", "<", "<=", ">", ">=", "==", "!=", "&&", "||"]);
@@ -184,10 +184,10 @@ fn tree() -> impl Strategy<Value = Tree> {
             (prop::sample::select(vec!["abs", "ln", "exp", "sqrt"]), prop::collection::vec(inner.clone(), 1)),
         ];
         prop_oneof![
-            1 => (prop_oneof![Just('-'), Just('!')], boxed()).prop_map(|(sign, of)| Tree::Prefix(sign, of)),
-            5 => (operators, boxed(), boxed()).prop_map(|(operator, a, b)| Tree::Infix(operator, a, b)),
-            2 => (boxed(), boxed(), boxed()).prop_map(|(a, b, c)| Tree::Choice(a, b, c)),
-            2 => calls.prop_map(|(name, of)| Tree::Call(name, of)),
+            1 => (prop_oneof![Just('-'), Just('!')], boxed()).prop_map(|(sign, of)| ExprTree::Prefix(sign, of)),
+            5 => (operators, boxed(), boxed()).prop_map(|(operator, a, b)| ExprTree::Infix(operator, a, b)),
+            2 => (boxed(), boxed(), boxed()).prop_map(|(a, b, c)| ExprTree::Choice(a, b, c)),
+            2 => calls.prop_map(|(name, of)| ExprTree::Call(name, of)),
         ]
     })
 }
@@ -219,7 +219,7 @@ proptest! {
                 return Ok(());
             }
         };
-        let mut stack = Stack::default();
+        let mut stack = EvalStack::default();
         let known = |slot: u16| Some(values[usize::from(slot)]).filter(|value| !value.is_nan());
         let ours = expression.eval_with(&mut stack, known);
         match tree.value(&values) {
@@ -244,7 +244,7 @@ proptest! {
         let Ok(expression) = Expression::compile(&tree.text(), &NAMES) else { return Ok(()) };
         let Ok(folded) = Expression::compile(&tree.spelled_out(&values).text(), &[]) else { return Ok(()) };
         prop_assert!(folded.constant().is_some(), "{folded:?}");
-        let mut stack = Stack::default();
+        let mut stack = EvalStack::default();
         let (late, early) = (expression.eval(&values, &mut stack), folded.eval(&[], &mut stack));
         prop_assert!(same(late, early), "{}: {late} {early}", tree.text());
     }
@@ -267,7 +267,7 @@ proptest! {
     ) {
         let text = words.concat();
         if let Ok(expression) = Expression::compile(&text, &NAMES) {
-            let _ = expression.eval(&[1.0, 0.0, 3.0, 4.0], &mut Stack::default());
+            let _ = expression.eval(&[1.0, 0.0, 3.0, 4.0], &mut EvalStack::default());
         }
     }
 
@@ -294,8 +294,8 @@ proptest! {
         let text: String = text.into_iter().collect();
         match Expression::compile(&text, &NAMES) {
             Ok(expression) => {
-                let value = expression.eval(&[1.0, 2.0, 0.0, 4.0], &mut Stack::default());
-                let again = expression.eval(&[1.0, 2.0, 0.0, 4.0], &mut Stack::default());
+                let value = expression.eval(&[1.0, 2.0, 0.0, 4.0], &mut EvalStack::default());
+                let again = expression.eval(&[1.0, 2.0, 0.0, 4.0], &mut EvalStack::default());
                 prop_assert!(same(value, again));
             }
             Err(error) => prop_assert!(error.to_string().contains("column ")),
@@ -304,7 +304,7 @@ proptest! {
 }
 
 fn of(text: &str) -> f64 {
-    Expression::compile(text, &NAMES).unwrap().eval(&[20.0, 5_000.0, 3.0, f64::NAN], &mut Stack::default())
+    Expression::compile(text, &NAMES).unwrap().eval(&[20.0, 5_000.0, 3.0, f64::NAN], &mut EvalStack::default())
 }
 
 #[test]
@@ -500,7 +500,8 @@ fn guide(heading: &str) -> Vec<Vec<&'static str>> {
 /// Writes the guide's table of facts where it is not as the code has it, and fails so that somebody looks at it.
 #[test]
 fn the_guide_lists_the_facts_as_they_are() {
-    let numbers = FACTS.iter().map(|fact| (fact.name, fact.unit, format!("{:?}", fact.of).to_lowercase(), fact.help));
+    let numbers =
+        FACTS.iter().map(|fact| (fact.name, fact.unit, format!("{:?}", fact.scope).to_lowercase(), fact.help));
     let texts = TEXT_FACTS.iter().map(|fact| (fact.name, "text", "candidate".to_owned(), fact.help));
     let table: Vec<String> =
         numbers.chain(texts).map(|(name, unit, of, help)| format!("| `{name}` | {unit} | {of} | {help} |")).collect();
@@ -545,7 +546,7 @@ fn every_fact_is_read_from_its_own_column() {
         session_hash: 0,
         head_hash: 0,
         slo_ttft_ms: Some(3.5),
-        turn: 4,
+        decision_number: 4,
     };
     let mut all = Candidates::default();
     all.reset(2, 0);
@@ -632,8 +633,8 @@ fn every_fact_and_every_text_has_a_name_of_its_own_and_a_unit_that_is_known() {
     names.dedup();
     assert_eq!(names.len(), count);
     for fact in FACTS {
-        assert_ne!(dimension::Dimension::parse(fact.unit), dimension::Dimension::Free, "{}", fact.name);
-        assert!(Needs::ALL.contains(fact.needs), "{}", fact.name);
+        assert_ne!(dimension::UnitDimension::parse(fact.unit), dimension::UnitDimension::Any, "{}", fact.name);
+        assert!(RequiredFacts::ALL.contains(fact.needs), "{}", fact.name);
     }
 }
 
@@ -644,7 +645,7 @@ fn texts_are_compared_and_nothing_else_is_done_with_them() {
     let texts: Vec<(usize, &str)> = held.comparisons().iter().map(|of| (of.name, &*of.text)).collect();
     assert_eq!(texts, [(0, "eu"), (1, "a")], "the same comparison is one slot");
     assert_eq!(held.slots(), [NAMES.len(), NAMES.len() + 1]);
-    let mut stack = Stack::default();
+    let mut stack = EvalStack::default();
     let mut of = |eu: f64, a: f64| held.eval_with(&mut stack, |slot| Some([eu, a][usize::from(slot) - NAMES.len()]));
     assert_eq!((of(1.0, 1.0), of(0.0, 0.0), of(0.0, 1.0)), (Some(1.0), Some(0.0), Some(0.0)));
     for (text, expected) in [

@@ -23,9 +23,9 @@ mod room;
 
 use std::time::Duration;
 
-use self::room::{Order, Room};
+use self::room::{QueueRank, ReplicaAdmission};
 use super::backlog::BATCH_MS;
-use crate::model::{AdmissionRule, At, Candidates, Event, Replica, ReplicaId};
+use crate::model::{AdmissionRule, Candidates, FleetEvent, Replica, ReplicaId, UnixMicros};
 
 /// Most times that a request may change the replica it waits for. After that it takes the slot it is called to, so
 /// that no request moves around forever.
@@ -40,7 +40,7 @@ const MOST_PATIENCE_SECS: f64 = 60.0;
 
 /// Facts about a request that asks for admission at a replica.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Wish {
+pub struct AdmissionRequest {
     /// Tokens of its prompt.
     pub prompt_tokens: u32,
     /// Prompt tokens that are not believed cached there.
@@ -56,14 +56,14 @@ pub struct Wish {
 /// Entry in a replica's queue. Return it with [`AdmissionGate::withdraw`].
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "an entry that is never withdrawn blocks those behind it"]
-pub struct Ticket {
+pub struct QueueTicket {
     replica: ReplicaId,
     number: u64,
     moves: u16,
-    look: At,
+    look: UnixMicros,
 }
 
-impl Ticket {
+impl QueueTicket {
     /// Replica that it waits for.
     #[must_use]
     pub const fn replica(&self) -> ReplicaId {
@@ -84,7 +84,7 @@ impl Ticket {
 
     /// Time at which it must be decided again, called or not.
     #[must_use]
-    pub const fn look(&self) -> At {
+    pub const fn look(&self) -> UnixMicros {
         self.look
     }
 }
@@ -92,7 +92,7 @@ impl Ticket {
 /// Right to be in flight at a replica. Return it with [`AdmissionGate::release`].
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a pass that is never released narrows the gate until the engine's own count corrects it"]
-pub struct Pass {
+pub struct AdmissionPermit {
     replica: ReplicaId,
     number: u64,
 }
@@ -100,28 +100,28 @@ pub struct Pass {
 /// Result of asking for admission.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Admission {
+pub enum AdmissionResult {
     /// Admitted: the request may be sent.
-    Pass(Pass),
+    Pass(AdmissionPermit),
     /// Queued: the request waits.
-    Wait(Ticket),
+    Wait(QueueTicket),
     /// Rejected: the queue is full.
     Full,
 }
 
 /// Request that was taken out of its queue to be decided again; it keeps its age and its number.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Withdrawn {
+pub struct WithdrawnTicket {
     replica: ReplicaId,
     number: u64,
-    entered: At,
+    entered: UnixMicros,
     moves: u16,
-    order: Order,
+    order: QueueRank,
     /// True when a slot at its replica had been reserved for it.
     promised: bool,
 }
 
-impl Withdrawn {
+impl WithdrawnTicket {
     /// Replica that it must take now, because it was called there and has moved often enough.
     #[must_use]
     pub fn settled(&self) -> Option<ReplicaId> {
@@ -137,7 +137,7 @@ impl Withdrawn {
 
 /// Work that waits at the gate of one replica.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Ahead {
+pub struct WorkAhead {
     /// Number of requests.
     pub requests: u32,
     /// Prompt tokens of these requests.
@@ -150,7 +150,7 @@ pub struct Ahead {
 
 /// Correction of a replica's count by its engine's own.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Resync {
+pub struct CountCorrection {
     /// Replica whose count was corrected.
     pub replica: ReplicaId,
     /// Number of requests that were written off.
@@ -163,7 +163,7 @@ pub struct Resync {
 #[derive(Debug, Clone)]
 pub struct AdmissionGate {
     rule: Option<AdmissionRule>,
-    rooms: Vec<Room>,
+    rooms: Vec<ReplicaAdmission>,
     next: u64,
     /// Requests called since `take_called` was last used.
     called: Vec<u64>,
@@ -173,7 +173,7 @@ impl AdmissionGate {
     /// Creates the gates of a fleet, all open.
     #[must_use]
     pub fn new(fleet: &[Replica]) -> Self {
-        let rooms = fleet.iter().map(|replica| Room::new(replica.decode_batch)).collect();
+        let rooms = fleet.iter().map(|replica| ReplicaAdmission::new(replica.decode_batch)).collect();
         Self { rule: None, rooms, next: 0, called: Vec::new() }
     }
 
@@ -206,12 +206,12 @@ impl AdmissionGate {
 
     /// Work that waits for a replica ahead of a request; `None`: ahead of one that arrives now.
     #[must_use]
-    pub fn ahead(&self, replica: ReplicaId, before: Option<&Withdrawn>) -> Ahead {
+    pub fn ahead(&self, replica: ReplicaId, before: Option<&WithdrawnTicket>) -> WorkAhead {
         self.rooms[replica.index()].ahead(before.map(|before| before.order))
     }
 
     /// Adds the work that waits ahead of a request to the load that its decision sees.
-    pub fn read(&self, before: Option<&Withdrawn>, candidates: &mut Candidates) {
+    pub fn read(&self, before: Option<&WithdrawnTicket>, candidates: &mut Candidates) {
         for row in 0..candidates.len() {
             let ahead = self.ahead(candidates.replica[row], before);
             if ahead.requests > 0 {
@@ -230,10 +230,10 @@ impl AdmissionGate {
 
     /// Takes a request out of its queue, because it is decided again or its client has left. [`AdmissionGate::call`]
     /// then passes on the slot that was reserved for it.
-    pub fn withdraw(&mut self, ticket: Ticket) -> Withdrawn {
-        let Ticket { replica, number, moves, .. } = ticket;
+    pub fn withdraw(&mut self, ticket: QueueTicket) -> WithdrawnTicket {
+        let QueueTicket { replica, number, moves, .. } = ticket;
         let (entered, order, promised) = self.rooms[replica.index()].remove(number);
-        Withdrawn { replica, number, entered, moves, order, promised }
+        WithdrawnTicket { replica, number, entered, moves, order, promised }
     }
 
     /// Admits a request at the replica that was chosen for it. `again`: the request has waited before. If the queue is
@@ -241,11 +241,11 @@ impl AdmissionGate {
     pub fn admit(
         &mut self,
         rule: &AdmissionRule,
-        at: At,
+        at: UnixMicros,
         replica: ReplicaId,
-        wish: &Wish,
-        again: Option<(Withdrawn, bool)>,
-    ) -> Admission {
+        wish: &AdmissionRequest,
+        again: Option<(WithdrawnTicket, bool)>,
+    ) -> AdmissionResult {
         // `call` has no rule at hand: it runs when a request ends, outside any decision.
         self.rule = Some(*rule);
         // Number and time of entry survive a second decision: both determine the order, so age is never lost.
@@ -275,16 +275,16 @@ impl AdmissionGate {
         if room.queued() < rule.max_queued {
             moves += u16::from(again.is_some_and(|(before, _)| before.replica != replica));
             room.queue(order, entered, wish);
-            return Admission::Wait(Ticket { replica, number, moves, look });
+            return AdmissionResult::Wait(QueueTicket { replica, number, moves, look });
         }
         match again {
             // Its old slot in the queue is free, because `withdraw` has just taken it out.
             Some((before, true)) => {
                 moves = moves.saturating_add(1);
                 self.rooms[before.replica.index()].queue(before.order, entered, wish);
-                Admission::Wait(Ticket { replica: before.replica, number, moves, look: at.plus(LOOK_AGAIN) })
+                AdmissionResult::Wait(QueueTicket { replica: before.replica, number, moves, look: at.plus(LOOK_AGAIN) })
             }
-            _ => Admission::Full,
+            _ => AdmissionResult::Full,
         }
     }
 
@@ -292,13 +292,13 @@ impl AdmissionGate {
     /// formed (at most the last `room::WENT` departures): seconds, 1 to `MOST_PATIENCE_SECS`. A rejected client
     /// that returns sooner would only be rejected again.
     #[must_use]
-    pub fn patience_secs(&self, replica: ReplicaId, at: At) -> u64 {
+    pub fn patience_secs(&self, replica: ReplicaId, at: UnixMicros) -> u64 {
         let secs = self.rooms[replica.index()].drain_secs(at).ceil().clamp(1.0, MOST_PATIENCE_SECS);
         Duration::try_from_secs_f64(secs).map_or(1, |span| span.as_secs())
     }
 
     /// Ends a request's time in flight. One that was written off meanwhile changes nothing.
-    pub fn release(&mut self, pass: Pass) {
+    pub fn release(&mut self, pass: AdmissionPermit) {
         self.rooms[pass.replica.index()].leave(pass.number);
     }
 
@@ -310,20 +310,20 @@ impl AdmissionGate {
     }
 
     /// Applies an engine's report, or a change of a replica's state.
-    pub fn apply(&mut self, event: &Event) -> Option<Resync> {
+    pub fn apply(&mut self, event: &FleetEvent) -> Option<CountCorrection> {
         match event {
-            Event::Report { replica, at, report } => self.rooms[replica.index()]
+            FleetEvent::Report { replica, at, report } => self.rooms[replica.index()]
                 .report(*at, report)
-                .map(|(written_off, engine_has)| Resync { replica: *replica, written_off, engine_has }),
+                .map(|(written_off, engine_has)| CountCorrection { replica: *replica, written_off, engine_has }),
             // Nobody may wait for a replica that is gone: all are decided again, and choose another.
-            Event::Down { replica } => {
+            FleetEvent::Down { replica } => {
                 let room = &mut self.rooms[replica.index()];
                 room.forget_pages();
                 room.call_all(&mut self.called);
                 None
             }
             // Old pages describe the process that is gone, not the requests sent to the new one.
-            Event::Restarted { replica } => {
+            FleetEvent::Restarted { replica } => {
                 self.rooms[replica.index()].forget_pages();
                 None
             }
@@ -339,10 +339,10 @@ impl AdmissionGate {
 
 /// Order of the queue: the largest gap plus age first; of two equal ones the one that arrived first.
 #[expect(clippy::cast_precision_loss, reason = "µs since the epoch stay below 2^53 for two centuries")]
-fn order(rule: &AdmissionRule, wish: &Wish, entered: At, number: u64) -> Order {
+fn order(rule: &AdmissionRule, wish: &AdmissionRequest, entered: UnixMicros, number: u64) -> QueueRank {
     let gap_ms = if rule.hold_cold && wish.gap_ms.is_finite() { wish.gap_ms.clamp(0.0, MOST_GAP_MS) } else { 0.0 };
     // Age enters as minus the time of entry: ranks need not be recomputed while requests wait.
-    Order { rank: gap_ms - rule.ageing * (entered.0 as f64 / 1e3), number }
+    QueueRank { rank: gap_ms - rule.ageing * (entered.0 as f64 / 1e3), number }
 }
 
 fn millis(ms: f64) -> Duration {

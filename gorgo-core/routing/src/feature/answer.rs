@@ -30,12 +30,12 @@ const CLIP_MS: f64 = 50.0;
 pub struct LearnedAnswers {
     /// Mean length over the whole fleet, tokens.
     mean_tokens: f64,
-    sums: Sums,
+    sums: GapSums,
 }
 
 /// Weighted sums of 1, D, D², gap and D·gap.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-struct Sums {
+struct GapSums {
     one: f64,
     d: f64,
     dd: f64,
@@ -43,7 +43,7 @@ struct Sums {
     d_gap: f64,
 }
 
-impl Sums {
+impl GapSums {
     fn add(&mut self, weight: f64, d: f64, gap: f64) {
         self.one += weight;
         self.d += weight * d;
@@ -74,16 +74,16 @@ impl Sums {
 
 /// Lengths and gaps of answers.
 #[derive(Debug, Clone)]
-pub struct Answers {
+pub struct AnswerStats {
     mean_tokens: f64,
-    replicas: Vec<Sums>,
+    replicas: Vec<GapSums>,
 }
 
-impl Answers {
+impl AnswerStats {
     /// Creates the statistics of a fleet of `replicas`, without any answer.
     #[must_use]
     pub fn new(replicas: usize) -> Self {
-        Self { mean_tokens: PRIOR_TOKENS, replicas: vec![Sums::default(); replicas] }
+        Self { mean_tokens: PRIOR_TOKENS, replicas: vec![GapSums::default(); replicas] }
     }
 
     /// Records an answer of `tokens` that a replica wrote in `decode_ms` after its first token, with `inflight`
@@ -112,7 +112,7 @@ impl Answers {
     ///
     /// # Errors
     /// A figure is out of its range, or the fleet has no such replica; nothing changes then.
-    pub fn go_on_from(&mut self, replica: ReplicaId, learned: &LearnedAnswers) -> Result<(), &'static str> {
+    pub fn restore(&mut self, replica: ReplicaId, learned: &LearnedAnswers) -> Result<(), &'static str> {
         let LearnedAnswers { mean_tokens, sums } = *learned;
         let all = [mean_tokens, sums.one, sums.d, sums.dd, sums.gap, sums.d_gap];
         // Weights fade, so no sum can become that large: a figure beyond this is from a damaged row.
@@ -125,7 +125,7 @@ impl Answers {
     }
 
     /// Fills `answer_tokens`, `itl_alone_ms` and `itl_ms_per_request`.
-    pub fn read(&self, candidates: &mut Candidates) {
+    pub fn fill(&self, candidates: &mut Candidates) {
         candidates.answer_tokens = self.mean_tokens;
         for row in 0..candidates.len() {
             let (alone, slope) = self.replicas[candidates.replica[row].index()].line();
@@ -140,16 +140,16 @@ mod tests {
 
     const R: ReplicaId = ReplicaId(0);
 
-    fn read(answers: &Answers) -> (f64, f64, f64) {
+    fn read(answers: &AnswerStats) -> (f64, f64, f64) {
         let mut candidates = Candidates::default();
         candidates.reset(1, 0);
-        answers.read(&mut candidates);
+        answers.fill(&mut candidates);
         (candidates.answer_tokens, candidates.itl_alone_ms[0], candidates.itl_ms_per_request[0])
     }
 
     #[test]
     fn the_prior_then_the_truth() {
-        let mut answers = Answers::new(1);
+        let mut answers = AnswerStats::new(1);
         let (tokens, alone, slope) = read(&answers);
         assert_eq!(tokens, 128.0);
         assert!((alone - 7.7).abs() < 1e-9 && (slope - 0.6).abs() < 1e-9);
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn one_stalled_stream_teaches_little() {
-        let mut answers = Answers::new(1);
+        let mut answers = AnswerStats::new(1);
         answers.record(R, 5, 11, Some(600_000.0));
         let (_, alone, slope) = read(&answers);
         assert!(alone + slope * 5.0 < 20.0, "{alone} + {slope}·5");
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn never_negative_and_short_answers_have_no_gap() {
-        let mut answers = Answers::new(1);
+        let mut answers = AnswerStats::new(1);
         for _ in 0..500 {
             answers.record(R, 0, 11, Some(300.0));
             answers.record(R, 20, 11, Some(10.0));

@@ -12,24 +12,24 @@
 
 use std::collections::VecDeque;
 
-use crate::model::{At, Candidates, ReplicaId};
+use crate::model::{Candidates, ReplicaId, UnixMicros};
 
 /// Fixed time of a prefill batch, which a waiting request pays for every request ahead of it, ms.
 pub(crate) const BATCH_MS: f64 = 40.0;
 /// Upper limit of the delay that an overdue request adds to the backlog, ms.
 const MOST_OVERDUE_MS: f64 = 3_000.0;
 
-/// Entry of one request in a replica's backlog. Return it with [`Backlog::first_token`] or [`Backlog::release`].
+/// Entry of one request in a replica's backlog. Return it with [`FleetBacklog::first_token`] or [`FleetBacklog::release`].
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a request that is never released stays in the backlog forever"]
-pub struct Ticket {
+pub struct BacklogTicket {
     replica: ReplicaId,
     number: u64,
 }
 
 /// A request without a first token.
 #[derive(Debug, Clone, Copy)]
-struct Waiting {
+struct PendingPrefill {
     number: u64,
     /// Time at which it reaches the engine, ms since the epoch.
     arrives_ms: f64,
@@ -42,46 +42,53 @@ struct Waiting {
 }
 
 #[derive(Debug, Clone, Default)]
-struct Line {
+struct PrefillQueue {
     /// Time at which the engine began with the waiting requests, judged by first tokens, ms since the epoch.
     begun_ms: f64,
     /// Time at which the engine will have prefilled all of them, ms since the epoch.
     idle_ms: f64,
     /// Requests without a first token, in order of dispatch.
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<PendingPrefill>,
 }
 
 /// Backlogs of all replicas.
 #[derive(Debug, Clone)]
-pub struct Backlog {
-    lines: Vec<Line>,
+pub struct FleetBacklog {
+    queues: Vec<PrefillQueue>,
     next: u64,
 }
 
-impl Backlog {
+impl FleetBacklog {
     /// Creates empty backlogs for a fleet of `replicas`.
     #[must_use]
     pub fn new(replicas: usize) -> Self {
-        Self { lines: vec![Line::default(); replicas], next: 0 }
+        Self { queues: vec![PrefillQueue::default(); replicas], next: 0 }
     }
 
     /// Adds a request with `work_ms` of prefill at a replica `rtt_ms` away. `streams`: its first token will be seen.
     /// Otherwise it is assumed to be on time, and leaves the backlog when a later request gets its first token.
-    pub fn dispatch(&mut self, at: At, replica: ReplicaId, rtt_ms: f64, work_ms: f64, streams: bool) -> Ticket {
+    pub fn dispatch(
+        &mut self,
+        at: UnixMicros,
+        replica: ReplicaId,
+        rtt_ms: f64,
+        work_ms: f64,
+        streams: bool,
+    ) -> BacklogTicket {
         let number = self.next;
         self.next += 1;
         // The way to the engine is taken to be half of the round trip.
         let half = rtt_ms / 2.0;
         // `due_ms` depends on the queue, so `append` sets it.
-        let waiting = Waiting { number, arrives_ms: millis(at) + half, work_ms, due_ms: 0.0, streams };
-        self.lines[replica.index()].append(waiting, half);
-        Ticket { replica, number }
+        let waiting = PendingPrefill { number, arrives_ms: millis(at) + half, work_ms, due_ms: 0.0, streams };
+        self.queues[replica.index()].append(waiting, half);
+        BacklogTicket { replica, number }
     }
 
     /// Corrects the clock by a request's first token, which has just arrived at the router.
-    pub fn first_token(&mut self, at: At, ticket: &Ticket, rtt_ms: f64) {
-        let line = &mut self.lines[ticket.replica.index()];
-        if line.take(ticket.number) {
+    pub fn first_token(&mut self, at: UnixMicros, ticket: &BacklogTicket, rtt_ms: f64) {
+        let line = &mut self.queues[ticket.replica.index()];
+        if line.remove(ticket.number) {
             // Engines prefill in order: this token proves that everything dispatched earlier without streaming is done.
             line.waiting.retain(|waiting| waiting.streams || waiting.number > ticket.number);
             // The engine wrote the token half a round trip ago and has been on the next request since.
@@ -90,17 +97,17 @@ impl Backlog {
     }
 
     /// Removes a request that has ended. Without a first token, all that is known is that its work is gone.
-    pub fn release(&mut self, ticket: Ticket, rtt_ms: f64) {
-        let Ticket { replica, number } = ticket;
-        let line = &mut self.lines[replica.index()];
-        if line.take(number) {
+    pub fn release(&mut self, ticket: BacklogTicket, rtt_ms: f64) {
+        let BacklogTicket { replica, number } = ticket;
+        let line = &mut self.queues[replica.index()];
+        if line.remove(number) {
             // The end shows nothing about the engine's progress, so the clock restarts from the last known begin.
             line.replay(line.begun_ms, rtt_ms / 2.0);
         }
     }
 
     /// Fills `backlog_ms`. Reads `rtt_ms`.
-    pub fn read(&self, at: At, candidates: &mut Candidates) {
+    pub fn fill(&self, at: UnixMicros, candidates: &mut Candidates) {
         for row in 0..candidates.len() {
             let rtt_ms = candidates.rtt_ms[row].unwrap_or(0.0);
             candidates.backlog_ms[row] = self.wait_ms(at, candidates.replica[row], rtt_ms);
@@ -109,8 +116,8 @@ impl Backlog {
 
     /// Time that a request sent to a replica now would wait there, ms.
     #[must_use]
-    pub fn wait_ms(&self, at: At, replica: ReplicaId, rtt_ms: f64) -> f64 {
-        let (line, now) = (&self.lines[replica.index()], millis(at));
+    pub fn wait_ms(&self, at: UnixMicros, replica: ReplicaId, rtt_ms: f64) -> f64 {
+        let (line, now) = (&self.queues[replica.index()], millis(at));
         // Only a streaming request can be seen to be overdue.
         let first = line.waiting.iter().find(|waiting| waiting.streams);
         // Capped: a stuck or lost request must not ban its replica for minutes.
@@ -119,14 +126,14 @@ impl Backlog {
     }
 }
 
-impl Line {
-    fn append(&mut self, mut waiting: Waiting, half_rtt_ms: f64) {
+impl PrefillQueue {
+    fn append(&mut self, mut waiting: PendingPrefill, half_rtt_ms: f64) {
         self.idle_ms = self.idle_ms.max(waiting.arrives_ms) + BATCH_MS + waiting.work_ms;
         waiting.due_ms = self.idle_ms + half_rtt_ms;
         self.waiting.push_back(waiting);
     }
 
-    fn take(&mut self, number: u64) -> bool {
+    fn remove(&mut self, number: u64) -> bool {
         let place = self.waiting.iter().position(|waiting| waiting.number == number);
         place.and_then(|place| self.waiting.remove(place)).is_some()
     }
@@ -143,7 +150,7 @@ impl Line {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "µs since the epoch stay below 2^53 for two centuries")]
-fn millis(at: At) -> f64 {
+fn millis(at: UnixMicros) -> f64 {
     at.0 as f64 / 1e3
 }
 
@@ -153,21 +160,21 @@ mod tests {
 
     const R: ReplicaId = ReplicaId(0);
 
-    fn at(ms: u64) -> At {
-        At(1_000_000_000 + ms * 1_000)
+    fn at(ms: u64) -> UnixMicros {
+        UnixMicros(1_000_000_000 + ms * 1_000)
     }
 
-    fn read(backlog: &Backlog, ms: u64, rtt_ms: f64) -> f64 {
+    fn read(backlog: &FleetBacklog, ms: u64, rtt_ms: f64) -> f64 {
         let mut candidates = Candidates::default();
         candidates.reset(1, 0);
         candidates.rtt_ms[0] = Some(rtt_ms);
-        backlog.read(at(ms), &mut candidates);
+        backlog.fill(at(ms), &mut candidates);
         candidates.backlog_ms[0]
     }
 
     #[test]
     fn work_adds_up_and_drains_with_time() {
-        let mut backlog = Backlog::new(1);
+        let mut backlog = FleetBacklog::new(1);
         assert_eq!(read(&backlog, 0, 100.0), 0.0);
         let first = backlog.dispatch(at(0), R, 100.0, 460.0, true);
         assert_eq!(read(&backlog, 0, 100.0), 500.0, "a request sent now arrives just behind it");
@@ -182,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_first_token_sets_the_clock_right() {
-        let mut backlog = Backlog::new(1);
+        let mut backlog = FleetBacklog::new(1);
         let first = backlog.dispatch(at(0), R, 20.0, 960.0, true);
         let _second = backlog.dispatch(at(0), R, 20.0, 160.0, true);
         assert_eq!(read(&backlog, 0, 20.0), 1_200.0);
@@ -197,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_straggler_is_assumed_to_stay_one() {
-        let mut backlog = Backlog::new(1);
+        let mut backlog = FleetBacklog::new(1);
         let ticket = backlog.dispatch(at(0), R, 100.0, 60.0, true);
         assert_eq!(read(&backlog, 200, 100.0), 0.0, "due at 200");
         assert_eq!(read(&backlog, 900, 100.0), 700.0);
@@ -209,7 +216,7 @@ mod tests {
 
     #[test]
     fn an_answer_in_one_piece_is_no_straggler() {
-        let mut backlog = Backlog::new(1);
+        let mut backlog = FleetBacklog::new(1);
         let whole = backlog.dispatch(at(0), R, 0.0, 60.0, false);
         assert_eq!((read(&backlog, 0, 0.0), read(&backlog, 5_000, 0.0)), (100.0, 0.0));
         let later = backlog.dispatch(at(10), R, 0.0, 60.0, true);
@@ -224,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_request_that_goes_without_a_token_takes_its_work_along() {
-        let mut backlog = Backlog::new(1);
+        let mut backlog = FleetBacklog::new(1);
         let first = backlog.dispatch(at(0), R, 0.0, 960.0, true);
         let second = backlog.dispatch(at(0), R, 0.0, 460.0, true);
         let third = backlog.dispatch(at(0), R, 0.0, 60.0, true);
@@ -234,6 +241,6 @@ mod tests {
         backlog.release(first, 0.0);
         backlog.release(third, 0.0);
         assert_eq!(read(&backlog, 10, 0.0), 0.0);
-        assert!(backlog.lines[0].waiting.is_empty());
+        assert!(backlog.queues[0].waiting.is_empty());
     }
 }

@@ -1,19 +1,19 @@
 //! Mean in which a sample's weight halves with each half-life of *time*, not after a number of samples: a burst moves
 //! it no further than its samples deserve, and old samples do not stay fresh during a pause.
 
-use crate::model::At;
+use crate::model::UnixMicros;
 
 /// Σ wᵢ·xᵢ / Σ wᵢ with wᵢ = 2^(−age / half-life). Weights are relative, so the mean moves only with samples.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct DecayingMean {
     mean: f64,
     weight: f64,
-    newest: At,
+    newest: UnixMicros,
 }
 
 impl DecayingMean {
     /// Adds one sample. A late sample is weighted by its age, so arrival order hardly matters.
-    pub(super) fn push(&mut self, at: At, value: f64, half_life_ms: f64) {
+    pub(super) fn push(&mut self, at: UnixMicros, value: f64, half_life_ms: f64) {
         let mut weight = 1.0;
         // `weight` is kept relative to the newest sample, so a newer one fades what is there …
         if at >= self.newest {
@@ -36,7 +36,7 @@ impl DecayingMean {
     }
 
     /// Time of the newest sample.
-    pub(super) const fn newest(&self) -> At {
+    pub(super) const fn newest(&self) -> UnixMicros {
         self.newest
     }
 }
@@ -49,8 +49,8 @@ fn decay(age_ms: f64, half_life_ms: f64) -> f64 {
 mod tests {
     use super::*;
 
-    fn at(ms: u64) -> At {
-        At(1_000_000_000 + ms * 1_000)
+    fn at(ms: u64) -> UnixMicros {
+        UnixMicros(1_000_000_000 + ms * 1_000)
     }
 
     #[test]
@@ -95,7 +95,7 @@ mod tests {
     fn a_pause_of_any_length_is_survived() {
         let mut mean = DecayingMean::default();
         mean.push(at(0), 10.0, 1.0);
-        mean.push(At(u64::MAX), 12.0, 1.0);
+        mean.push(UnixMicros(u64::MAX), 12.0, 1.0);
         assert_eq!(mean.mean(), Some(12.0));
     }
 }

@@ -13,11 +13,11 @@ const LEAST_TOKENS: u32 = 256;
 
 /// Means of all replicas: `[shares part, continues]`.
 #[derive(Debug, Clone)]
-pub struct Hits {
+pub struct HitCorrection {
     replicas: Vec<[f64; 2]>,
 }
 
-impl Hits {
+impl HitCorrection {
     /// Creates the means of a fleet of `replicas`; the index is trusted until it is found wrong.
     #[must_use]
     pub fn new(replicas: usize) -> Self {
@@ -44,7 +44,7 @@ impl Hits {
     ///
     /// # Errors
     /// A mean is out of its range, or the fleet has no such replica; nothing changes then.
-    pub fn go_on_from(&mut self, replica: ReplicaId, means: [f64; 2]) -> Result<(), &'static str> {
+    pub fn restore(&mut self, replica: ReplicaId, means: [f64; 2]) -> Result<(), &'static str> {
         if !means.iter().all(|mean| (0.0..=1.0).contains(mean)) {
             return Err("a share is not between 0 and 1");
         }
@@ -53,7 +53,7 @@ impl Hits {
     }
 
     /// Fills `likely_uncached_tokens`. Reads `cached_tokens`.
-    pub fn read(&self, request: &RequestView, candidates: &mut Candidates) {
+    pub fn fill(&self, request: &RequestView, candidates: &mut Candidates) {
         for row in 0..candidates.len() {
             let cached = candidates.cached_tokens[row].min(request.prompt_tokens);
             let hits = self.replicas[candidates.replica[row].index()][continues(request.prompt_tokens, cached)];
@@ -73,7 +73,7 @@ fn continues(prompt: u32, cached: u32) -> usize {
 mod tests {
     use super::*;
 
-    fn likely(hits: &Hits, prompt_tokens: u32, cached: u32) -> f64 {
+    fn likely(hits: &HitCorrection, prompt_tokens: u32, cached: u32) -> f64 {
         let mut candidates = Candidates::default();
         candidates.reset(1, 0);
         candidates.cached_tokens[0] = cached;
@@ -84,15 +84,15 @@ mod tests {
             session_hash: 0,
             head_hash: 0,
             slo_ttft_ms: None,
-            turn: 0,
+            decision_number: 0,
         };
-        hits.read(&request, &mut candidates);
+        hits.fill(&request, &mut candidates);
         candidates.likely_uncached_tokens[0]
     }
 
     #[test]
     fn believed_until_found_wrong_and_each_sort_for_itself() {
-        let mut hits = Hits::new(1);
+        let mut hits = HitCorrection::new(1);
         assert_eq!(likely(&hits, 1_000, 900), 100.0);
         assert_eq!(likely(&hits, 1_000, 1_000), 1.0, "something is always computed");
         for _ in 0..200 {
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn short_promises_say_nothing() {
-        let mut hits = Hits::new(1);
+        let mut hits = HitCorrection::new(1);
         for _ in 0..200 {
             hits.record(ReplicaId(0), 260, 255, 0);
         }

@@ -1,7 +1,7 @@
 //! Load that this router has put on each replica, in requests and prompt tokens: incremented in the step that selects,
 //! decremented exactly once.
 //!
-//! A reservation returns a [`Ticket`]. It cannot be copied and [`Load::release`] consumes it, so that releasing twice
+//! A reservation returns a [`LoadTicket`]. It cannot be copied and [`FleetLoad::release`] consumes it, so that releasing twice
 //! does not compile. Nothing else lowers a counter: no health check, no metrics page, no restart of an engine (its
 //! requests fail, and each failure releases its own ticket).
 //!
@@ -10,19 +10,19 @@
 //! done is
 //! the first token". Source: GORGO paper, `Q_i` and its two variants.
 
-use crate::model::{Candidates, Event, ReplicaId};
+use crate::model::{Candidates, FleetEvent, ReplicaId};
 
-/// Load of one request at one replica. Return it with [`Load::release`]; a ticket that is dropped counts forever.
+/// Load of one request at one replica. Return it with [`FleetLoad::release`]; a ticket that is dropped counts forever.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "load that is never released counts forever"]
-pub struct Ticket {
+pub struct LoadTicket {
     replica: ReplicaId,
     prompt_tokens: u32,
     uncached_tokens: u32,
     prefilled: bool,
 }
 
-impl Ticket {
+impl LoadTicket {
     /// Replica that has the load.
     #[must_use]
     pub const fn replica(&self) -> ReplicaId {
@@ -38,16 +38,16 @@ impl Ticket {
 
 /// Tokens of one kind, by the event that releases them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Queued {
+struct QueuedTokens {
     until_completion: u64,
     until_first_token: u64,
 }
 
 /// Counters of one replica.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Counters {
-    prompt: Queued,
-    uncached: Queued,
+struct ReplicaCounters {
+    prompt: QueuedTokens,
+    uncached: QueuedTokens,
     inflight: u32,
     decoding: u32,
     inflight_at_report: Option<u32>,
@@ -55,19 +55,19 @@ struct Counters {
 
 /// Counters of all replicas.
 #[derive(Debug, Clone)]
-pub struct Load {
-    replicas: Vec<Counters>,
+pub struct FleetLoad {
+    replicas: Vec<ReplicaCounters>,
 }
 
-impl Load {
+impl FleetLoad {
     /// Creates the counters of a fleet of `replicas`, all idle.
     #[must_use]
     pub fn new(replicas: usize) -> Self {
-        Self { replicas: vec![Counters::default(); replicas] }
+        Self { replicas: vec![ReplicaCounters::default(); replicas] }
     }
 
     /// Charges a request to a replica. `uncached_tokens`: prompt tokens that are not believed cached there.
-    pub fn reserve(&mut self, replica: ReplicaId, prompt_tokens: u32, uncached_tokens: u32) -> Ticket {
+    pub fn reserve(&mut self, replica: ReplicaId, prompt_tokens: u32, uncached_tokens: u32) -> LoadTicket {
         let counters = &mut self.replicas[replica.index()];
         // Charged at the decision, before anything is sent, so that the next decision already sees it.
         counters.inflight += 1;
@@ -75,11 +75,11 @@ impl Load {
             queued.until_completion += u64::from(tokens);
             queued.until_first_token += u64::from(tokens);
         }
-        Ticket { replica, prompt_tokens, uncached_tokens, prefilled: false }
+        LoadTicket { replica, prompt_tokens, uncached_tokens, prefilled: false }
     }
 
     /// Marks the request's prefill as done: from now on it decodes. A second call changes nothing.
-    pub fn first_token(&mut self, ticket: &mut Ticket) {
+    pub fn first_token(&mut self, ticket: &mut LoadTicket) {
         // Idempotent because `release` calls it too, for requests that end without a token.
         if ticket.prefilled {
             return;
@@ -92,7 +92,7 @@ impl Load {
     }
 
     /// Ends a request's load, however it ended.
-    pub fn release(&mut self, mut ticket: Ticket) {
+    pub fn release(&mut self, mut ticket: LoadTicket) {
         // Brings a request that never had a token to the same state, so that every counter below is decremented alike.
         self.first_token(&mut ticket);
         let counters = &mut self.replicas[ticket.replica.index()];
@@ -104,23 +104,26 @@ impl Load {
 
     /// Remembers this router's load at each metrics page, so that between two pages the engine's figures can be
     /// adjusted by what was sent and finished since. Otherwise a whole burst would see the same old numbers.
-    pub fn apply(&mut self, event: &Event) {
+    pub fn apply(&mut self, event: &FleetEvent) {
         match event {
-            Event::Report { replica, .. } => {
+            FleetEvent::Report { replica, .. } => {
                 let counters = &mut self.replicas[replica.index()];
                 // The figures on the page include what this router had in flight at that moment.
                 counters.inflight_at_report = Some(counters.inflight);
             }
             // The engine's last figures are discarded at the same events (`Reports`), so their baseline is, too.
-            Event::Down { replica } | Event::Restarted { replica } => {
+            FleetEvent::Down { replica } | FleetEvent::Restarted { replica } => {
                 self.replicas[replica.index()].inflight_at_report = None;
             }
-            Event::Probe { .. } | Event::KernelRtt { .. } | Event::Models { .. } | Event::Up { .. } => {}
+            FleetEvent::Probe { .. }
+            | FleetEvent::KernelRtt { .. }
+            | FleetEvent::Models { .. }
+            | FleetEvent::Up { .. } => {}
         }
     }
 
     /// Fills `queued_*`, `inflight`, `decoding` and `inflight_since_report`.
-    pub fn read(&self, candidates: &mut Candidates) {
+    pub fn fill(&self, candidates: &mut Candidates) {
         for row in 0..candidates.len() {
             let counters = &self.replicas[candidates.replica[row].index()];
             candidates.queued_tokens[row] = counters.prompt.until_completion;
@@ -149,23 +152,23 @@ mod tests {
     use proptest::test_runner::RngSeed;
 
     use super::*;
-    use crate::model::{At, EngineReport};
+    use crate::model::{EngineReport, UnixMicros};
 
-    fn read(load: &Load) -> Candidates {
+    fn read(load: &FleetLoad) -> Candidates {
         let mut candidates = Candidates::default();
         candidates.reset(2, 0);
         candidates.replica = vec![ReplicaId(0), ReplicaId(1)];
-        load.read(&mut candidates);
+        load.fill(&mut candidates);
         candidates
     }
 
-    fn report(replica: u16) -> Event {
-        Event::Report { replica: ReplicaId(replica), at: At(1), report: EngineReport::default() }
+    fn report(replica: u16) -> FleetEvent {
+        FleetEvent::Report { replica: ReplicaId(replica), at: UnixMicros(1), report: EngineReport::default() }
     }
 
     #[test]
     fn prefill_is_released_at_the_first_token_and_the_rest_at_the_end() {
-        let mut load = Load::new(2);
+        let mut load = FleetLoad::new(2);
         let mut ticket = load.reserve(ReplicaId(1), 20_000, 15_000);
         let rows = read(&load);
         assert_eq!((rows.queued_tokens[1], rows.queued_tokens_first[1]), (20_000, 20_000));
@@ -183,20 +186,20 @@ mod tests {
 
         load.release(ticket);
         assert_eq!(load.totals(ReplicaId(1)), (0, 0, 0));
-        assert_eq!(read(&load), read(&Load::new(2)));
+        assert_eq!(read(&load), read(&FleetLoad::new(2)));
     }
 
     #[test]
     fn a_request_that_never_got_a_token_leaves_nothing() {
-        let mut load = Load::new(2);
+        let mut load = FleetLoad::new(2);
         let ticket = load.reserve(ReplicaId(0), 20_000, 20_000);
         load.release(ticket);
-        assert_eq!(read(&load), read(&Load::new(2)));
+        assert_eq!(read(&load), read(&FleetLoad::new(2)));
     }
 
     #[test]
     fn work_since_the_last_report_is_told_apart() {
-        let mut load = Load::new(2);
+        let mut load = FleetLoad::new(2);
         let early = load.reserve(ReplicaId(0), 10, 10);
         assert_eq!(read(&load).inflight_since_report[0], 0, "no report yet: nothing to carry on from");
         load.apply(&report(0));
@@ -208,20 +211,20 @@ mod tests {
             load.release(ticket);
         }
         assert_eq!(read(&load).inflight_since_report[0], -1);
-        load.apply(&Event::Restarted { replica: ReplicaId(0) });
+        load.apply(&FleetEvent::Restarted { replica: ReplicaId(0) });
         assert_eq!(read(&load).inflight_since_report[0], 0);
     }
 
     #[test]
     fn no_event_lowers_a_counter() {
-        let mut load = Load::new(1);
+        let mut load = FleetLoad::new(1);
         let tickets: Vec<_> = (0..10).map(|_| load.reserve(ReplicaId(0), 100, 50)).collect();
         for event in [
             report(0),
-            Event::Probe { replica: ReplicaId(0), at: At(1), rtt_ms: None },
-            Event::Down { replica: ReplicaId(0) },
-            Event::Restarted { replica: ReplicaId(0) },
-            Event::Up { replica: ReplicaId(0) },
+            FleetEvent::Probe { replica: ReplicaId(0), at: UnixMicros(1), rtt_ms: None },
+            FleetEvent::Down { replica: ReplicaId(0) },
+            FleetEvent::Restarted { replica: ReplicaId(0) },
+            FleetEvent::Up { replica: ReplicaId(0) },
         ] {
             load.apply(&event);
             assert_eq!(load.totals(ReplicaId(0)), (10, 1_000, 500));
@@ -242,8 +245,8 @@ mod tests {
         fn any_interleaving_returns_to_zero(
             steps in prop::collection::vec((0_u8..3, 0_u16..3, any::<u32>(), any::<u32>(), any::<prop::sample::Index>()), 0..200),
         ) {
-            let mut load = Load::new(3);
-            let mut open: Vec<Ticket> = Vec::new();
+            let mut load = FleetLoad::new(3);
+            let mut open: Vec<LoadTicket> = Vec::new();
             for (step, replica, prompt, uncached, which) in steps {
                 match step {
                     0 => open.push(load.reserve(ReplicaId(replica), prompt, uncached)),
@@ -266,7 +269,7 @@ mod tests {
             for ticket in open {
                 load.release(ticket);
             }
-            prop_assert!(load.replicas.iter().all(|counters| *counters == Counters::default()));
+            prop_assert!(load.replicas.iter().all(|counters| *counters == ReplicaCounters::default()));
         }
     }
 }

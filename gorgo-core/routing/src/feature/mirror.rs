@@ -20,7 +20,7 @@ const FACTORS: [f64; 2] = [0.05, 4.0];
 
 /// Outcome of one predicted hit.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Finding {
+pub struct HitObservation {
     /// Tokens of the prompt.
     pub prompt: u32,
     /// Tokens that the index promised.
@@ -28,18 +28,18 @@ pub struct Finding {
     /// Tokens that the engine had.
     pub actual: u32,
     /// True when they had not been used for at least half the time that the mirror reaches back.
-    pub old: bool,
+    pub long_unused: bool,
     /// True when they were among the least recently used of a full mirror.
-    pub near_tail: bool,
+    pub near_eviction: bool,
 }
 
 /// Multiples of all replicas.
 #[derive(Debug, Clone)]
-pub struct Mirror {
+pub struct CapacityCorrection {
     factors: Vec<f64>,
 }
 
-impl Mirror {
+impl CapacityCorrection {
     /// Creates the multiples of a fleet of `replicas`, all 1.
     #[must_use]
     pub fn new(replicas: usize) -> Self {
@@ -47,7 +47,7 @@ impl Mirror {
     }
 
     /// Records an observation. Returns the factor by which the mirror must be scaled, if any.
-    pub fn record(&mut self, replica: ReplicaId, finding: Finding) -> Option<f64> {
+    pub fn record(&mut self, replica: ReplicaId, finding: HitObservation) -> Option<f64> {
         // Too short to tell anything, hit or miss.
         if finding.predicted < LEAST_TOKENS {
             return None;
@@ -56,8 +56,8 @@ impl Mirror {
         let continues = u64::from(finding.predicted) * 2 >= u64::from(finding.prompt);
         let step = match missed {
             // Shrinking needs evidence of eviction, growing needs evidence at the tail; all else is ambiguous.
-            true if finding.old && continues => SHRINK,
-            false if finding.near_tail => GROW,
+            true if finding.long_unused && continues => SHRINK,
+            false if finding.near_eviction => GROW,
             _ => return None,
         };
         let factor = &mut self.factors[replica.index()];
@@ -71,7 +71,7 @@ impl Mirror {
     ///
     /// # Errors
     /// The multiple is out of its range, or the fleet has no such replica; nothing changes then.
-    pub fn go_on_from(&mut self, replica: ReplicaId, factor: f64) -> Result<(), &'static str> {
+    pub fn restore(&mut self, replica: ReplicaId, factor: f64) -> Result<(), &'static str> {
         if !(FACTORS[0]..=FACTORS[1]).contains(&factor) {
             return Err("a multiple of the cache's size is out of its range");
         }
@@ -92,22 +92,22 @@ mod tests {
 
     const R: ReplicaId = ReplicaId(0);
 
-    fn finding(predicted: u32, actual: u32, near_tail: bool) -> Finding {
-        Finding { prompt: 1_000, predicted, actual, old: true, near_tail }
+    fn finding(predicted: u32, actual: u32, near_tail: bool) -> HitObservation {
+        HitObservation { prompt: 1_000, predicted, actual, long_unused: true, near_eviction: near_tail }
     }
 
     #[test]
     fn misses_that_say_nothing_of_size_leave_it() {
-        let mut mirror = Mirror::new(1);
-        let recent = Finding { old: false, ..finding(1_000, 0, false) };
-        let begins_alike = Finding { prompt: 2_001, ..finding(1_000, 0, false) };
+        let mut mirror = CapacityCorrection::new(1);
+        let recent = HitObservation { long_unused: false, ..finding(1_000, 0, false) };
+        let begins_alike = HitObservation { prompt: 2_001, ..finding(1_000, 0, false) };
         assert_eq!((mirror.record(R, recent), mirror.record(R, begins_alike)), (None, None));
         assert_eq!(mirror.factor(R), 1.0);
     }
 
     #[test]
     fn misses_shrink_it_and_late_hits_let_it_grow() {
-        let mut mirror = Mirror::new(2);
+        let mut mirror = CapacityCorrection::new(2);
         assert_eq!(mirror.record(R, finding(1_000, 699, false)), Some(0.97));
         assert_eq!(mirror.record(R, finding(1_000, 700, false)), None);
         assert_eq!(mirror.record(R, finding(1_000, 700, true)), Some(1.01));
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn within_bounds() {
-        let mut mirror = Mirror::new(1);
+        let mut mirror = CapacityCorrection::new(1);
         for _ in 0..1_000 {
             mirror.record(R, finding(1_000, 0, false));
         }

@@ -11,7 +11,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{At, Candidates, RateKind, RateRecord, ReplicaId};
+use crate::model::{Candidates, RateKind, RateRecord, ReplicaId, UnixMicros};
 
 /// Samples until a replica's prediction is trusted, and until its rates count for newcomers.
 pub const MIN_SAMPLES: u64 = 30;
@@ -46,7 +46,7 @@ type Vector = [f64; DIMENSIONS];
 
 /// Request that got a first token: the facts at its decision, and its TTFT.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Sample {
+pub struct RateSample {
     /// Facts at its decision, with the uncached tokens as counted by the engine where it reports them.
     pub facts: RateFacts,
     /// Time from dispatch to the first generated content, ms.
@@ -76,10 +76,10 @@ impl RateFacts {
 
 /// Learned rates of all replicas.
 #[derive(Debug, Clone)]
-pub struct Rates {
-    replicas: Vec<Fit>,
+pub struct FleetRates {
+    replicas: Vec<RateFit>,
     /// Coefficients that a replica without samples reads, scaled.
-    newcomer: Vector,
+    default_rates: Vector,
 }
 
 /// Learned state of one replica, saved for the next run.
@@ -92,7 +92,7 @@ pub struct LearnedRates {
 }
 
 #[derive(Debug, Clone)]
-struct Fit {
+struct RateFit {
     theta: Vector,
     /// Inverse information matrix: covariance of `theta` ÷ `variance`.
     inverse: [Vector; DIMENSIONS],
@@ -101,41 +101,41 @@ struct Fit {
     samples: u64,
 }
 
-impl Rates {
+impl FleetRates {
     /// Creates the rates of a fleet of `replicas`, with nothing learned.
     #[must_use]
     pub fn new(replicas: usize) -> Self {
-        Self { replicas: vec![Fit::new(PRIOR); replicas], newcomer: PRIOR }
+        Self { replicas: vec![RateFit::new(PRIOR); replicas], default_rates: PRIOR }
     }
 
     /// Learns from a request that ended well. Implausible samples (not finite, an hour to the first token, a hundred
     /// million queued tokens) are ignored.
-    pub fn learn(&mut self, replica: ReplicaId, sample: &Sample) {
+    pub fn learn(&mut self, replica: ReplicaId, sample: &RateSample) {
         let observed = sample.ttft_ms - sample.facts.rtt_ms;
         let x = sample.facts.vector();
         // Written so that NaN fails the comparison and is ignored as well.
         if !(observed.abs() <= MOST_MS && x.iter().all(|value| *value <= MOST_SCALED)) {
             return;
         }
-        let newcomer = self.newcomer;
+        let newcomer = self.default_rates;
         let fit = &mut self.replicas[replica.index()];
         // The first sample starts from the fleet's median, not from the prior that the slot was created with.
         if fit.samples == 0 {
-            *fit = Fit::new(newcomer);
+            *fit = RateFit::new(newcomer);
         }
         fit.learn(x, observed);
         // The median costs a sort over the fleet, so it is not renewed at every sample.
         if fit.samples.is_multiple_of(MIN_SAMPLES) {
-            self.newcomer = median(&self.replicas);
+            self.default_rates = median(&self.replicas);
         }
     }
 
     /// Fills `prefill_ms_per_token`, `queue_ms_per_token`, `decode_ms_per_request` and `intercept_ms`. Never unknown:
     /// before the first sample a replica reads a newcomer's rates.
-    pub fn read(&self, candidates: &mut Candidates) {
+    pub fn fill(&self, candidates: &mut Candidates) {
         for row in 0..candidates.len() {
             let fit = &self.replicas[candidates.replica[row].index()];
-            let theta = if fit.samples == 0 { self.newcomer } else { fit.theta };
+            let theta = if fit.samples == 0 { self.default_rates } else { fit.theta };
             candidates.intercept_ms[row] = Some(theta[0] * SCALE[0]);
             candidates.prefill_ms_per_token[row] = Some(theta[1] * SCALE[1]);
             candidates.queue_ms_per_token[row] = Some(theta[2] * SCALE[2]);
@@ -145,10 +145,10 @@ impl Rates {
 
     /// Fills `service_fixed_ms`, `service_ms_per_token` and `service_ms_per_decoding`, from rates that learn only from
     /// requests which waited behind none, each with a queue of 0.
-    pub fn read_service(&self, candidates: &mut Candidates) {
+    pub fn fill_service(&self, candidates: &mut Candidates) {
         for row in 0..candidates.len() {
             let fit = &self.replicas[candidates.replica[row].index()];
-            let theta = if fit.samples == 0 { self.newcomer } else { fit.theta };
+            let theta = if fit.samples == 0 { self.default_rates } else { fit.theta };
             candidates.service_fixed_ms[row] = theta[0] * SCALE[0];
             candidates.service_ms_per_token[row] = theta[1] * SCALE[1];
             candidates.service_ms_per_decoding[row] = theta[3] * SCALE[3];
@@ -166,7 +166,7 @@ impl Rates {
     #[must_use]
     pub fn learned(&self, replica: ReplicaId) -> Option<LearnedRates> {
         let fit = self.replicas.get(replica.index()).filter(|fit| fit.samples > 0)?;
-        let Fit { theta, inverse, variance, samples } = *fit;
+        let RateFit { theta, inverse, variance, samples } = *fit;
         Some(LearnedRates { coefficients: theta, inverse, variance, samples })
     }
 
@@ -174,7 +174,7 @@ impl Rates {
     ///
     /// # Errors
     /// A figure is out of its range, or the fleet has no such replica; nothing changes then.
-    pub fn go_on_from(&mut self, replica: ReplicaId, learned: &LearnedRates) -> Result<(), &'static str> {
+    pub fn restore(&mut self, replica: ReplicaId, learned: &LearnedRates) -> Result<(), &'static str> {
         let LearnedRates { coefficients, inverse, variance, samples } = *learned;
         let within = |k: usize| coefficients[k] >= LEAST[k] && coefficients[k] <= MOST_MS;
         if !(0..DIMENSIONS).all(within) {
@@ -192,14 +192,14 @@ impl Rates {
             return Err("it has no samples");
         }
         let fit = self.replicas.get_mut(replica.index()).ok_or("it belongs to a replica that does not exist")?;
-        *fit = Fit { theta: coefficients, inverse, variance, samples };
-        self.newcomer = median(&self.replicas);
+        *fit = RateFit { theta: coefficients, inverse, variance, samples };
+        self.default_rates = median(&self.replicas);
         Ok(())
     }
 
     /// Rows for the store: each learned rate with its 95 % interval. Replicas without samples have no rows.
     #[must_use]
-    pub fn snapshot(&self, at: At) -> Vec<RateRecord> {
+    pub fn snapshot(&self, at: UnixMicros) -> Vec<RateRecord> {
         let mut rows = Vec::new();
         for (place, fit) in self.replicas.iter().enumerate().filter(|(_, fit)| fit.samples > 0) {
             let Ok(replica) = u16::try_from(place) else { break };
@@ -221,7 +221,7 @@ impl Rates {
     }
 }
 
-impl Fit {
+impl RateFit {
     fn new(theta: Vector) -> Self {
         let inverse = std::array::from_fn(|i| std::array::from_fn(|k| if i == k { prior_inverse(k) } else { 0.0 }));
         Self { theta, inverse, variance: PRIOR_SIGMA_MS * PRIOR_SIGMA_MS, samples: 0 }
@@ -292,8 +292,8 @@ fn dot(a: &Vector, b: &Vector) -> f64 {
 }
 
 /// Median of each coefficient over the replicas that have learned.
-fn median(replicas: &[Fit]) -> Vector {
-    let learned: Vec<&Fit> = replicas.iter().filter(|fit| fit.samples >= MIN_SAMPLES).collect();
+fn median(replicas: &[RateFit]) -> Vector {
+    let learned: Vec<&RateFit> = replicas.iter().filter(|fit| fit.samples >= MIN_SAMPLES).collect();
     std::array::from_fn(|k| {
         let mut values: Vec<f64> = learned.iter().map(|fit| fit.theta[k]).collect();
         values.sort_by(f64::total_cmp);

@@ -4,26 +4,26 @@
 //! restarted. The page's age remains readable, so that a decision's row shows why the figures are missing.
 //! A replica without metrics has unknown readings forever, which disables nothing.
 
-use crate::model::{At, Candidates, EngineReport, Event, Replica, ReplicaId};
+use crate::model::{Candidates, EngineReport, FleetEvent, Replica, ReplicaId, UnixMicros};
 
 /// Difference up to which two start times are the same, seconds: some exporters round, some add steps of the clock.
 const SAME_START_SECS: f64 = 1.0;
 
 /// Last reports of all replicas.
 #[derive(Debug, Clone)]
-pub struct Reports {
-    replicas: Vec<Last>,
+pub struct EngineReports {
+    replicas: Vec<LastReport>,
     stale_after_ms: f64,
 }
 
 /// Engine that has restarted in place, noticed by its start time: its cache is empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "the prefix index still promises what this engine has forgotten"]
-pub struct Restarted(pub ReplicaId);
+pub struct RestartedEngine(pub ReplicaId);
 
 #[derive(Debug, Clone, Default)]
-struct Last {
-    at: Option<At>,
+struct LastReport {
+    at: Option<UnixMicros>,
     /// Readings; cleared when the replica goes down or restarts, while the age of the page is kept.
     report: EngineReport,
     started_secs: Option<f64>,
@@ -31,25 +31,25 @@ struct Last {
     learned_capacity: Option<u64>,
 }
 
-impl Reports {
+impl EngineReports {
     /// Creates the reports of a fleet; a configured KV capacity is never replaced by the engine's own.
     #[must_use]
     pub fn new(fleet: &[Replica], stale_after_ms: f64) -> Self {
         let replicas = fleet
             .iter()
-            .map(|replica| Last { configured_capacity: replica.kv_capacity_tokens, ..Last::default() })
+            .map(|replica| LastReport { configured_capacity: replica.kv_capacity_tokens, ..LastReport::default() })
             .collect();
         Self { replicas, stale_after_ms }
     }
 
     /// Applies a metrics page. Returns the replica if its start time shows a restart since the page before.
     /// before.
-    pub fn apply(&mut self, event: &Event) -> Option<Restarted> {
+    pub fn apply(&mut self, event: &FleetEvent) -> Option<RestartedEngine> {
         match *event {
-            Event::Report { replica, at, report } => {
+            FleetEvent::Report { replica, at, report } => {
                 let last = &mut self.replicas[replica.index()];
                 last.at = Some(at);
-                last.report = sound(report);
+                last.report = without_invalid(report);
                 // Unlike the readings, capacity survives `Down` and pages without it: it does not change at run time.
                 last.learned_capacity =
                     report.kv_capacity_tokens.filter(|&tokens| tokens > 0).or(last.learned_capacity);
@@ -60,15 +60,18 @@ impl Reports {
                 // A page may lack the start time (a partial scrape); the known one is kept, so that a restart is still
                 // noticed.
                 last.started_secs = last.report.started_secs.or(last.started_secs);
-                restarted.then_some(Restarted(replica))
+                restarted.then_some(RestartedEngine(replica))
             }
-            Event::Down { replica } | Event::Restarted { replica } => {
+            FleetEvent::Down { replica } | FleetEvent::Restarted { replica } => {
                 // Readings from before are of another state of the engine; unknown is honest, idle would attract
                 // everybody.
                 self.replicas[replica.index()].report = EngineReport::default();
                 None
             }
-            Event::Probe { .. } | Event::KernelRtt { .. } | Event::Models { .. } | Event::Up { .. } => None,
+            FleetEvent::Probe { .. }
+            | FleetEvent::KernelRtt { .. }
+            | FleetEvent::Models { .. }
+            | FleetEvent::Up { .. } => None,
         }
     }
 
@@ -81,7 +84,7 @@ impl Reports {
     }
 
     /// Fills `engine_*`, `kv_*`, `report_age_ms` and `capacity_tokens`.
-    pub fn read(&self, at: At, candidates: &mut Candidates) {
+    pub fn fill(&self, at: UnixMicros, candidates: &mut Candidates) {
         for row in 0..candidates.len() {
             let replica = candidates.replica[row];
             candidates.capacity_tokens[row] = self.capacity_tokens(replica).unwrap_or(0);
@@ -102,7 +105,7 @@ impl Reports {
 }
 
 /// Removes figures that are impossible: negative or not finite.
-fn sound(report: EngineReport) -> EngineReport {
+fn without_invalid(report: EngineReport) -> EngineReport {
     let keep = |figure: Option<f64>| figure.filter(|value| value.is_finite() && *value >= 0.0);
     EngineReport {
         running: keep(report.running),
@@ -125,8 +128,8 @@ mod tests {
 
     const R: ReplicaId = ReplicaId(0);
 
-    fn at(ms: u64) -> At {
-        At(1_000_000_000 + ms * 1_000)
+    fn at(ms: u64) -> UnixMicros {
+        UnixMicros(1_000_000_000 + ms * 1_000)
     }
 
     fn fleet(configured: Option<u64>) -> Vec<Replica> {
@@ -140,8 +143,8 @@ mod tests {
         }]
     }
 
-    fn page(ms: u64, report: EngineReport) -> Event {
-        Event::Report { replica: R, at: at(ms), report }
+    fn page(ms: u64, report: EngineReport) -> FleetEvent {
+        FleetEvent::Report { replica: R, at: at(ms), report }
     }
 
     fn busy() -> EngineReport {
@@ -159,16 +162,16 @@ mod tests {
         }
     }
 
-    fn read(reports: &Reports, ms: u64) -> Candidates {
+    fn read(reports: &EngineReports, ms: u64) -> Candidates {
         let mut candidates = Candidates::default();
         candidates.reset(1, 0);
-        reports.read(at(ms), &mut candidates);
+        reports.fill(at(ms), &mut candidates);
         candidates
     }
 
     #[test]
     fn a_stale_reading_is_unknown_and_its_age_is_shown() {
-        let mut reports = Reports::new(&fleet(None), 10_000.0);
+        let mut reports = EngineReports::new(&fleet(None), 10_000.0);
         assert_eq!(read(&reports, 0).report_age_ms[0], None);
         assert_eq!(reports.apply(&page(0, busy())), None);
         let fresh = read(&reports, 10_000);
@@ -183,10 +186,10 @@ mod tests {
 
     #[test]
     fn configured_capacity_wins_over_learned() {
-        let mut reports = Reports::new(&fleet(Some(700_000)), 10_000.0);
+        let mut reports = EngineReports::new(&fleet(Some(700_000)), 10_000.0);
         assert_eq!(reports.apply(&page(0, busy())), None);
         assert_eq!(reports.capacity_tokens(R), Some(700_000));
-        let mut reports = Reports::new(&fleet(None), 10_000.0);
+        let mut reports = EngineReports::new(&fleet(None), 10_000.0);
         assert_eq!(reports.capacity_tokens(R), None);
         assert_eq!(reports.apply(&page(0, busy())), None);
         assert_eq!(reports.apply(&page(1, EngineReport { kv_capacity_tokens: Some(0), ..busy() })), None);
@@ -196,19 +199,19 @@ mod tests {
 
     #[test]
     fn a_new_start_time_is_a_restart_once() {
-        let mut reports = Reports::new(&fleet(None), 10_000.0);
+        let mut reports = EngineReports::new(&fleet(None), 10_000.0);
         let started = |secs: f64| EngineReport { started_secs: Some(secs), ..busy() };
         assert_eq!(reports.apply(&page(0, started(100.0))), None);
         assert_eq!(reports.apply(&page(1, started(100.4))), None);
         assert_eq!(reports.apply(&page(2, EngineReport { started_secs: None, ..busy() })), None);
-        assert_eq!(reports.apply(&page(3, started(160.0))), Some(Restarted(R)));
+        assert_eq!(reports.apply(&page(3, started(160.0))), Some(RestartedEngine(R)));
         assert_eq!(reports.apply(&page(4, started(160.0))), None);
     }
 
     #[test]
     fn readings_from_before_a_failure_are_gone() {
-        for event in [Event::Down { replica: R }, Event::Restarted { replica: R }] {
-            let mut reports = Reports::new(&fleet(None), 10_000.0);
+        for event in [FleetEvent::Down { replica: R }, FleetEvent::Restarted { replica: R }] {
+            let mut reports = EngineReports::new(&fleet(None), 10_000.0);
             assert_eq!(reports.apply(&page(0, busy())), None);
             assert_eq!(reports.apply(&event), None);
             let after = read(&reports, 5);
@@ -218,7 +221,7 @@ mod tests {
 
     #[test]
     fn figures_that_cannot_be_are_unknown() {
-        let mut reports = Reports::new(&fleet(None), 10_000.0);
+        let mut reports = EngineReports::new(&fleet(None), 10_000.0);
         let odd =
             EngineReport { running: Some(f64::NAN), waiting: Some(-1.0), throughput: Some(f64::INFINITY), ..busy() };
         assert_eq!(reports.apply(&page(0, odd)), None);

@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 
 use super::decay::DecayingMean;
-use crate::model::{At, Candidates, Event, ReplicaId, RttSource, quantile};
+use crate::model::{Candidates, FleetEvent, ReplicaId, RttSource, UnixMicros, quantile};
 
 /// Number of probes for the quantile and the minimum: about a minute at the default interval of 2 s.
 const WINDOW_PROBES: usize = 32;
@@ -21,15 +21,15 @@ const KERNEL_TOLERANCE_MS: f64 = 2.0;
 
 /// Round trips of all replicas.
 #[derive(Debug, Clone)]
-pub struct Rtt {
-    replicas: Vec<Link>,
+pub struct RoundTrips {
+    replicas: Vec<ReplicaRtt>,
     half_life_ms: f64,
     timeout_ms: f64,
 }
 
 /// State of the link to one replica.
 #[derive(Debug, Clone, Default)]
-struct Link {
+struct ReplicaRtt {
     probes: DecayingMean,
     /// Last probes, ms, losses as the timeout; oldest first.
     window: VecDeque<f64>,
@@ -41,23 +41,23 @@ struct Link {
     kernel_min_ms: f64,
 }
 
-impl Rtt {
+impl RoundTrips {
     /// Creates the state of a fleet of `replicas`. `half_life_ms`: age at which a measurement counts half;
     /// `timeout_ms`: value of a lost probe.
     #[must_use]
     pub fn new(replicas: usize, half_life_ms: f64, timeout_ms: f64) -> Self {
-        Self { replicas: vec![Link::default(); replicas], half_life_ms, timeout_ms }
+        Self { replicas: vec![ReplicaRtt::default(); replicas], half_life_ms, timeout_ms }
     }
 
     /// Applies probes and kernel estimates; other events have no effect. Figures that are negative or not finite are
     /// are ignored.
-    pub fn apply(&mut self, event: &Event) {
+    pub fn apply(&mut self, event: &FleetEvent) {
         match *event {
-            Event::Probe { replica, at, rtt_ms } => {
+            FleetEvent::Probe { replica, at, rtt_ms } => {
                 let (half_life_ms, timeout_ms) = (self.half_life_ms, self.timeout_ms);
                 self.link(replica).probe(at, rtt_ms, half_life_ms, timeout_ms);
             }
-            Event::KernelRtt { replica, at, smoothed_ms, min_ms } => {
+            FleetEvent::KernelRtt { replica, at, smoothed_ms, min_ms } => {
                 if plausible(smoothed_ms) && plausible(min_ms) {
                     let half_life_ms = self.half_life_ms;
                     let link = self.link(replica);
@@ -67,27 +67,30 @@ impl Rtt {
             }
             // Losses while the replica was away say nothing about the link; a probe follows at once. Without losses the
             // history is kept: it may come from an earlier run, or from before a short interruption.
-            Event::Up { replica } => {
+            FleetEvent::Up { replica } => {
                 let timeout_ms = self.timeout_ms;
                 let link = self.link(replica);
                 if link.window.iter().any(|ms| *ms >= timeout_ms) {
-                    *link = Link::default();
+                    *link = ReplicaRtt::default();
                 }
             }
-            Event::Report { .. } | Event::Models { .. } | Event::Down { .. } | Event::Restarted { .. } => {}
+            FleetEvent::Report { .. }
+            | FleetEvent::Models { .. }
+            | FleetEvent::Down { .. }
+            | FleetEvent::Restarted { .. } => {}
         }
     }
 
-    fn link(&mut self, replica: ReplicaId) -> &mut Link {
+    fn link(&mut self, replica: ReplicaId) -> &mut ReplicaRtt {
         &mut self.replicas[replica.index()]
     }
 
     /// Fills `rtt_ms`, `rtt_p95_ms` and `rtt_source`. `None` before the first probe: the kernel alone is not trusted.
     /// Figures need no expiry: each probe comes back or is lost, so they are renewed while probing goes on.
-    pub fn read(&self, at: At, candidates: &mut Candidates) {
+    pub fn fill(&self, at: UnixMicros, candidates: &mut Candidates) {
         for row in 0..candidates.len() {
             let link = &self.replicas[candidates.replica[row].index()];
-            let (rtt_ms, source) = link.smoothed(at, self.half_life_ms);
+            let (rtt_ms, source) = link.smoothed_ms(at, self.half_life_ms);
             candidates.rtt_ms[row] = rtt_ms;
             candidates.rtt_p95_ms[row] = link.p95_ms;
             candidates.rtt_source[row] = source;
@@ -96,13 +99,13 @@ impl Rtt {
 
     /// Round trip to one replica, ms; `None` before the first probe.
     #[must_use]
-    pub fn current_ms(&self, at: At, replica: ReplicaId) -> Option<f64> {
-        self.replicas[replica.index()].smoothed(at, self.half_life_ms).0
+    pub fn current_ms(&self, at: UnixMicros, replica: ReplicaId) -> Option<f64> {
+        self.replicas[replica.index()].smoothed_ms(at, self.half_life_ms).0
     }
 }
 
-impl Link {
-    fn probe(&mut self, at: At, rtt_ms: Option<f64>, half_life_ms: f64, timeout_ms: f64) {
+impl ReplicaRtt {
+    fn probe(&mut self, at: UnixMicros, rtt_ms: Option<f64>, half_life_ms: f64, timeout_ms: f64) {
         let value = match rtt_ms {
             Some(rtt_ms) if plausible(rtt_ms) => rtt_ms,
             // An implausible figure is a fault of the clock, not a loss: ignore the probe altogether.
@@ -120,7 +123,7 @@ impl Link {
         self.p95_ms = quantile(&sorted, QUANTILE);
     }
 
-    fn smoothed(&self, at: At, half_life_ms: f64) -> (Option<f64>, RttSource) {
+    fn smoothed_ms(&self, at: UnixMicros, half_life_ms: f64) -> (Option<f64>, RttSource) {
         let Some(probed_ms) = self.probes.mean() else { return (None, RttSource::Unknown) };
         // A kernel estimate is preferred while it is fresh, the link is not losing probes, and both measure the same
         // link.

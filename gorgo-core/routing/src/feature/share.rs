@@ -6,33 +6,33 @@
 
 use std::collections::VecDeque;
 
-use crate::model::{At, Candidates, ReplicaId, ShareOf, ShareWindow, WindowLength};
+use crate::model::{Candidates, ReplicaId, ShareBasis, ShareWindow, UnixMicros, WindowLength};
 
 /// Number of buckets of a window in seconds.
 const BUCKETS: u64 = 64;
 
 /// Windows of one policy, in the order in which the policy lists them.
 #[derive(Debug, Clone)]
-pub struct Shares {
-    windows: Vec<Window>,
+pub struct WorkShares {
+    windows: Vec<WorkWindow>,
 }
 
 #[derive(Debug, Clone)]
-struct Window {
-    of: ShareOf,
+struct WorkWindow {
+    basis: ShareBasis,
     /// Amount per replica, and number of decisions, in the window.
-    sum: Work,
-    span: Span,
+    sum: RoutedWork,
+    span: WindowSpan,
 }
 
 #[derive(Debug, Clone, Default)]
-struct Work {
+struct RoutedWork {
     amounts: Vec<u64>,
     decisions: u64,
 }
 
 #[derive(Debug, Clone)]
-enum Span {
+enum WindowSpan {
     Decisions {
         most: usize,
         each: VecDeque<(ReplicaId, u64)>,
@@ -40,27 +40,27 @@ enum Span {
     /// Non-empty buckets by their number since the epoch; oldest first.
     Seconds {
         bucket_us: u64,
-        buckets: VecDeque<(u64, Work)>,
+        buckets: VecDeque<(u64, RoutedWork)>,
     },
 }
 
-impl Shares {
+impl WorkShares {
     /// Creates these windows over a fleet of `replicas`. A length of 0, below 0 or NaN becomes one decision or one
     /// microsecond; range checks are the constraint's task.
     #[must_use]
     pub fn new(windows: Vec<ShareWindow>, replicas: usize) -> Self {
         let windows = windows
             .into_iter()
-            .map(|window| Window {
-                of: window.of,
-                sum: Work { amounts: vec![0; replicas], decisions: 0 },
+            .map(|window| WorkWindow {
+                basis: window.basis,
+                sum: RoutedWork { amounts: vec![0; replicas], decisions: 0 },
                 span: match window.length {
-                    WindowLength::Decisions(most) => Span::Decisions {
+                    WindowLength::Decisions(most) => WindowSpan::Decisions {
                         most: usize::try_from(most).unwrap_or(usize::MAX).max(1),
                         each: VecDeque::new(),
                     },
                     WindowLength::Seconds(seconds) => {
-                        Span::Seconds { bucket_us: bucket_us(seconds), buckets: VecDeque::new() }
+                        WindowSpan::Seconds { bucket_us: bucket_us(seconds), buckets: VecDeque::new() }
                     }
                 },
             })
@@ -69,19 +69,19 @@ impl Shares {
     }
 
     /// Counts a request that was assigned to a replica.
-    pub fn record(&mut self, at: At, replica: ReplicaId, prompt_tokens: u32, uncached_tokens: u32) {
+    pub fn record(&mut self, at: UnixMicros, replica: ReplicaId, prompt_tokens: u32, uncached_tokens: u32) {
         for window in &mut self.windows {
-            let amount = match window.of {
-                ShareOf::UncachedTokens => u64::from(uncached_tokens),
-                ShareOf::PromptTokens => u64::from(prompt_tokens),
-                ShareOf::Requests => 1,
+            let amount = match window.basis {
+                ShareBasis::UncachedTokens => u64::from(uncached_tokens),
+                ShareBasis::PromptTokens => u64::from(prompt_tokens),
+                ShareBasis::Requests => 1,
             };
             window.record(at, replica, amount);
         }
     }
 
     /// Drops expired work, then fills as many `windows` and `window_decisions` as the candidates have.
-    pub fn read(&mut self, at: At, candidates: &mut Candidates) {
+    pub fn fill(&mut self, at: UnixMicros, candidates: &mut Candidates) {
         for (number, window) in self.windows.iter_mut().enumerate().take(candidates.windows.len()) {
             // Work also leaves the window while no decisions are made.
             window.expire(at);
@@ -95,15 +95,15 @@ impl Shares {
     }
 }
 
-impl Window {
-    fn record(&mut self, at: At, replica: ReplicaId, amount: u64) {
+impl WorkWindow {
+    fn record(&mut self, at: UnixMicros, replica: ReplicaId, amount: u64) {
         // Before the amount is added: expired buckets must not share a window with it.
         self.expire(at);
         // The sum is kept current, so that no decision has to add up the window.
         self.sum.amounts[replica.index()] += amount;
         self.sum.decisions += 1;
         match &mut self.span {
-            Span::Decisions { most, each } => {
+            WindowSpan::Decisions { most, each } => {
                 // The window is never longer than `most`, so exactly one decision leaves for each that enters.
                 each.push_back((replica, amount));
                 if each.len() > *most
@@ -113,12 +113,12 @@ impl Window {
                     self.sum.decisions -= 1;
                 }
             }
-            Span::Seconds { bucket_us, buckets } => {
+            WindowSpan::Seconds { bucket_us, buckets } => {
                 // A clock that stops or steps back adds to the newest bucket, so that buckets stay in order.
                 let number = (at.0 / *bucket_us).max(buckets.back().map_or(0, |(newest, _)| *newest));
                 if buckets.back().is_none_or(|(newest, _)| *newest != number) {
                     // Only buckets with work exist, so a quiet period costs no memory.
-                    buckets.push_back((number, Work { amounts: vec![0; self.sum.amounts.len()], decisions: 0 }));
+                    buckets.push_back((number, RoutedWork { amounts: vec![0; self.sum.amounts.len()], decisions: 0 }));
                 }
                 if let Some((_, work)) = buckets.back_mut() {
                     work.amounts[replica.index()] += amount;
@@ -128,8 +128,8 @@ impl Window {
         }
     }
 
-    fn expire(&mut self, at: At) {
-        let Span::Seconds { bucket_us, buckets } = &mut self.span else { return };
+    fn expire(&mut self, at: UnixMicros) {
+        let WindowSpan::Seconds { bucket_us, buckets } = &mut self.span else { return };
         let now = at.0 / *bucket_us;
         while let Some((number, work)) = buckets.front() {
             // The bucket that began `BUCKETS` ago has left the window as a whole.
@@ -158,28 +158,28 @@ mod tests {
 
     use super::*;
 
-    fn at(ms: u64) -> At {
-        At(1_000_000_000 + ms * 1_000)
+    fn at(ms: u64) -> UnixMicros {
+        UnixMicros(1_000_000_000 + ms * 1_000)
     }
 
-    fn window(of: ShareOf, length: WindowLength) -> Shares {
-        Shares::new(vec![ShareWindow { of, length }], 2)
+    fn window(basis: ShareBasis, length: WindowLength) -> WorkShares {
+        WorkShares::new(vec![ShareWindow { basis, length }], 2)
     }
 
-    fn read(shares: &mut Shares, ms: u64) -> (Vec<f64>, u64) {
+    fn read(shares: &mut WorkShares, ms: u64) -> (Vec<f64>, u64) {
         let mut candidates = Candidates::default();
         candidates.reset(2, 1);
         candidates.replica = vec![ReplicaId(0), ReplicaId(1)];
-        shares.read(at(ms), &mut candidates);
+        shares.fill(at(ms), &mut candidates);
         (candidates.windows[0].clone(), candidates.window_decisions[0])
     }
 
     #[test]
     fn each_window_counts_in_its_own_unit() {
         for (of, expected) in [
-            (ShareOf::UncachedTokens, vec![30.0, 5.0]),
-            (ShareOf::PromptTokens, vec![300.0, 50.0]),
-            (ShareOf::Requests, vec![2.0, 1.0]),
+            (ShareBasis::UncachedTokens, vec![30.0, 5.0]),
+            (ShareBasis::PromptTokens, vec![300.0, 50.0]),
+            (ShareBasis::Requests, vec![2.0, 1.0]),
         ] {
             let mut shares = window(of, WindowLength::Seconds(60.0));
             shares.record(at(0), ReplicaId(0), 100, 10);
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn decisions_leave_one_by_one() {
-        let mut shares = window(ShareOf::PromptTokens, WindowLength::Decisions(2));
+        let mut shares = window(ShareBasis::PromptTokens, WindowLength::Decisions(2));
         for (replica, tokens) in [(0, 7), (1, 11), (0, 13)] {
             shares.record(at(0), ReplicaId(replica), tokens, 0);
         }
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn seconds_leave_after_the_window_also_when_nothing_comes() {
-        let mut shares = window(ShareOf::Requests, WindowLength::Seconds(64.0));
+        let mut shares = window(ShareBasis::Requests, WindowLength::Seconds(64.0));
         shares.record(at(0), ReplicaId(0), 1, 1);
         shares.record(at(32_000), ReplicaId(1), 1, 1);
         assert_eq!(read(&mut shares, 62_999), (vec![1.0, 1.0], 2));
@@ -210,11 +210,11 @@ mod tests {
 
     #[test]
     fn memory_does_not_grow_with_traffic() {
-        let mut shares = window(ShareOf::Requests, WindowLength::Seconds(60.0));
+        let mut shares = window(ShareBasis::Requests, WindowLength::Seconds(60.0));
         for ms in 0..200_000 {
             shares.record(at(ms), ReplicaId(0), 1, 1);
         }
-        let Span::Seconds { buckets, .. } = &shares.windows[0].span else { panic!("a window in seconds") };
+        let WindowSpan::Seconds { buckets, .. } = &shares.windows[0].span else { panic!("a window in seconds") };
         assert!(buckets.len() <= usize::try_from(BUCKETS).unwrap());
     }
 
@@ -228,7 +228,7 @@ mod tests {
         fn the_far_edge_is_sharp_to_one_bucket(
             gaps in prop::collection::vec((0_u64..3_000, 0_u16..2, 0_u32..10_000), 1..120),
         ) {
-            let mut shares = window(ShareOf::PromptTokens, WindowLength::Seconds(16.0));
+            let mut shares = window(ShareBasis::PromptTokens, WindowLength::Seconds(16.0));
             let (mut now, mut all) = (0, Vec::new());
             for (gap, replica, tokens) in gaps {
                 now += gap;

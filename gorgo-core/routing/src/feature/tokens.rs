@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 /// Tokens per byte of prompt before anything is learned.
 pub const PRIOR_TOKENS_PER_BYTE: f64 = 0.25;
 /// Tokens per base64 byte of picture before anything is learned.
-pub const PRIOR_TOKENS_PER_PICTURE_BYTE: f64 = 0.005;
+pub const PRIOR_TOKENS_PER_MEDIA_BYTE: f64 = 0.005;
 /// Weight of the prior, bytes.
 const PRIOR_BYTES: f64 = 2048.0;
 /// Number of bytes after which an old observation counts half.
@@ -26,27 +26,27 @@ pub const MAX_MODELS: usize = 256;
 /// Token rates of all models. Reads take no lock.
 #[derive(Debug, Default)]
 pub struct TokenRates {
-    models: ArcSwap<HashMap<Arc<str>, Arc<Model>>>,
+    models: ArcSwap<HashMap<Arc<str>, Arc<ModelTokenRates>>>,
     /// Number of lessons; locked while a model is added or learns.
-    lessons: Mutex<u64>,
+    update_count: Mutex<u64>,
 }
 
 /// Rates of one model. Readers see `text` and `pictures`.
 #[derive(Debug)]
-struct Model {
-    text: Rate,
-    pictures: Rate,
-    last_lesson: AtomicU64,
+struct ModelTokenRates {
+    text: TokensPerByte,
+    media: TokensPerByte,
+    last_update: AtomicU64,
 }
 
 /// Rate and the bytes that it is based on; written by one thread at a time.
 #[derive(Debug)]
-struct Rate {
+struct TokensPerByte {
     tokens_per_byte: AtomicU64,
     bytes: AtomicU64,
 }
 
-impl Rate {
+impl TokensPerByte {
     fn new(prior: f64) -> Self {
         Self { tokens_per_byte: AtomicU64::new(prior.to_bits()), bytes: AtomicU64::new(PRIOR_BYTES.to_bits()) }
     }
@@ -86,8 +86,8 @@ impl TokenRates {
 
     fn rates(&self, model: &str) -> (f64, f64) {
         match self.models.load().get(model) {
-            Some(known) => (known.text.get(), known.pictures.get()),
-            None => (PRIOR_TOKENS_PER_BYTE, PRIOR_TOKENS_PER_PICTURE_BYTE),
+            Some(known) => (known.text.get(), known.media.get()),
+            None => (PRIOR_TOKENS_PER_BYTE, PRIOR_TOKENS_PER_MEDIA_BYTE),
         }
     }
 
@@ -97,10 +97,10 @@ impl TokenRates {
             return;
         }
         // One lock for all models: lessons are rare (one per finished request) and short.
-        let mut lessons = self.lessons.lock();
+        let mut lessons = self.update_count.lock();
         *lessons += 1;
-        let known = self.known(model);
-        known.last_lesson.store(*lessons, Relaxed);
+        let known = self.entry(model);
+        known.last_update.store(*lessons, Relaxed);
         let counted = f64::from(prompt_tokens);
         // Only prompts without pictures teach the text rate: in others the two shares cannot be separated.
         if picture_bytes == 0 {
@@ -108,26 +108,26 @@ impl TokenRates {
         } else {
             // The text's share is estimated from its own rate; only the remainder is attributed to the pictures.
             let of_pictures = (counted - float(prompt_bytes) * known.text.get()).max(0.0);
-            known.pictures.learn(float(picture_bytes), of_pictures);
+            known.media.learn(float(picture_bytes), of_pictures);
         }
     }
 
     /// Entry of a model, created if missing. The caller holds `lessons`.
-    fn known(&self, model: &str) -> Arc<Model> {
+    fn entry(&self, model: &str) -> Arc<ModelTokenRates> {
         let now = self.models.load();
         if let Some(known) = now.get(model) {
             return Arc::clone(known);
         }
-        let fresh = Arc::new(Model {
-            text: Rate::new(PRIOR_TOKENS_PER_BYTE),
-            pictures: Rate::new(PRIOR_TOKENS_PER_PICTURE_BYTE),
-            last_lesson: AtomicU64::new(0),
+        let fresh = Arc::new(ModelTokenRates {
+            text: TokensPerByte::new(PRIOR_TOKENS_PER_BYTE),
+            media: TokensPerByte::new(PRIOR_TOKENS_PER_MEDIA_BYTE),
+            last_update: AtomicU64::new(0),
         });
         // Copy on write: new models are rare, and readers keep a map that never changes under them.
         let mut next = HashMap::clone(&now);
         // Model names come from clients, so their number is limited.
         if next.len() >= MAX_MODELS {
-            let oldest = next.iter().min_by_key(|(_, known)| known.last_lesson.load(Relaxed));
+            let oldest = next.iter().min_by_key(|(_, known)| known.last_update.load(Relaxed));
             if let Some(name) = oldest.map(|(name, _)| Arc::clone(name)) {
                 next.remove(&name);
             }

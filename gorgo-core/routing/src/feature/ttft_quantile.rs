@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use crate::model::{Candidates, Ending};
+use crate::model::{Candidates, RequestOutcome};
 
 const PERCENT: usize = 88;
 /// Number of samples: enough that 120 lie beyond the quantile, few enough to follow changes within the hour.
@@ -29,7 +29,7 @@ impl TtftQuantile {
     }
 
     /// Records how a request ended; failed ones are ignored.
-    pub fn record(&mut self, ending: &Ending) {
+    pub fn record(&mut self, ending: &RequestOutcome) {
         let Some(ttft_ms) = ending.ttft_ms.filter(|ms| ending.completed && ms.is_finite() && *ms >= 0.0) else {
             return;
         };
@@ -55,7 +55,7 @@ impl TtftQuantile {
     }
 
     /// Fills `tail_start_ms`.
-    pub fn read(&self, candidates: &mut Candidates) {
+    pub fn fill(&self, candidates: &mut Candidates) {
         candidates.tail_start_ms = self.value_ms();
     }
 }
@@ -70,7 +70,7 @@ mod tests {
     fn seen(samples: impl IntoIterator<Item = f64>) -> TtftQuantile {
         let mut quantile = TtftQuantile::new();
         for ttft_ms in samples {
-            quantile.record(&Ending { ttft_ms: Some(ttft_ms), completed: true, ..Ending::default() });
+            quantile.record(&RequestOutcome { ttft_ms: Some(ttft_ms), completed: true, ..RequestOutcome::default() });
         }
         quantile
     }
@@ -85,7 +85,7 @@ mod tests {
     fn failures_and_nonsense_say_nothing() {
         let mut quantile = seen((1..=100).map(f64::from));
         for (ttft_ms, completed) in [(Some(9e9), false), (None, true), (Some(f64::NAN), true), (Some(-1.0), true)] {
-            quantile.record(&Ending { ttft_ms, completed, ..Ending::default() });
+            quantile.record(&RequestOutcome { ttft_ms, completed, ..RequestOutcome::default() });
         }
         assert_eq!(quantile.value_ms(), Some(88.0));
     }

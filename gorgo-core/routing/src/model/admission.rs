@@ -21,7 +21,7 @@ pub struct AdmissionRule {
 
 /// How a wait at the gate ended. A closed list, stored in `holds.ended`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum HoldEnd {
+pub enum AdmissionEnd {
     /// The request was sent on.
     Dispatched,
     /// The client left.
@@ -32,7 +32,7 @@ pub enum HoldEnd {
     Shutdown,
 }
 
-impl HoldEnd {
+impl AdmissionEnd {
     /// All ends, in documentation order.
     pub const ALL: [Self; 4] = [Self::Dispatched, Self::ClientGone, Self::Refused, Self::Shutdown];
 
@@ -50,7 +50,7 @@ impl HoldEnd {
 
 /// A row of `admissions`: an attempt that waited at the gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HoldRecord {
+pub struct AdmissionRecord {
     /// Decision that the attempt belongs to.
     pub decision: DecisionId,
     /// 1 for the first attempt.
@@ -62,5 +62,5 @@ pub struct HoldRecord {
     /// Length of the wait, µs.
     pub held_us: i64,
     /// How it ended.
-    pub ended: HoldEnd,
+    pub ended: AdmissionEnd,
 }

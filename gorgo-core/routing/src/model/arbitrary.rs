@@ -39,7 +39,7 @@ pub fn request() -> impl Strategy<Value = RequestView> {
             session_hash,
             head_hash,
             slo_ttft_ms,
-            turn,
+            decision_number: turn,
         },
     )
 }

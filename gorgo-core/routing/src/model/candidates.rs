@@ -3,7 +3,7 @@
 //! One `Candidates` is reused from decision to decision, so the hot path allocates nothing per replica.
 //! `None` means unknown (never measured, or too old): a term's `unknown` rule decides what that costs.
 
-use super::{Fact, FactOf, ReplicaId, RequestView};
+use super::{FactDefinition, FactScope, ReplicaId, RequestView};
 
 /// Source of a round-trip figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -34,7 +34,7 @@ impl RttSource {
 
 /// Quantity that a share is computed over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum ShareOf {
+pub enum ShareBasis {
     /// Prompt tokens that were not cached.
     UncachedTokens,
     /// Prompt tokens.
@@ -56,21 +56,21 @@ pub enum WindowLength {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ShareWindow {
     /// Quantity that is counted.
-    pub of: ShareOf,
+    pub basis: ShareBasis,
     /// Length of the window.
     pub length: WindowLength,
 }
 
 /// Groups of facts that a term, a constraint or a policy reads, as a bit set.
 ///
-/// Only the round trips of [`Needs::NETWORK`] are computed on demand, because the connections must be queried for them:
+/// Only the round trips of [`RequiredFacts::NETWORK`] are computed on demand, because the connections must be queried for them:
 /// the rows of a decision need most of the other facts whichever policy decides, so all of them are filled in each time.
 /// The set says which facts a plugin receives, whether an expression's signal can rise with load, and what a term would
 /// miss if it were shown fewer facts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Needs(u32);
+pub struct RequiredFacts(u32);
 
-impl Needs {
+impl RequiredFacts {
     /// Nothing.
     pub const NONE: Self = Self(0);
     /// Round trips.
@@ -109,7 +109,7 @@ impl Needs {
 
     /// Both sets together.
     #[must_use]
-    pub const fn and(self, other: Self) -> Self {
+    pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
@@ -222,13 +222,13 @@ macro_rules! candidates {
         }
 
         /// The facts that are separate columns, in table order.
-        pub(super) const COLUMN_FACTS: &[Fact] = &[$(
-            Fact {
+        pub(super) const COLUMN_FACTS: &[FactDefinition] = &[$(
+            FactDefinition {
                 name: stringify!($fact),
-                of: FactOf::$of,
+                scope: FactScope::$of,
                 unit: $unit,
                 help: $help,
-                needs: Needs::$needs,
+                needs: RequiredFacts::$needs,
                 read: |_, all, row| all.$fact[row].number(),
                 plain: |all| Cell::plain(&all.$fact),
             },
@@ -274,13 +274,13 @@ macro_rules! candidates {
 
             /// Clears the facts of all groups but these, as if they had never been filled in.
             #[cfg(test)]
-            pub(crate) fn forget_all_but(&mut self, needs: Needs) {
+            pub(crate) fn forget_all_but(&mut self, needs: RequiredFacts) {
                 let rows = self.len();
-                $(if !needs.contains(Needs::$needs) {
+                $(if !needs.contains(RequiredFacts::$needs) {
                     fill(&mut self.$fact, rows, <$fact_type>::EMPTY);
                 })*
                 // Fleet-wide facts are all learned from served requests, so they form one group with the service facts.
-                if !needs.contains(Needs::SERVICE) {
+                if !needs.contains(RequiredFacts::SERVICE) {
                     $(self.$fleet = $fleet_empty;)*
                 }
             }

@@ -10,5 +10,5 @@ pub trait CanonicalSink {
 
     /// A picture (or sound, or file) that came in the body as base64: the digest of its data, and how many bytes the
     /// data had. Those are counted apart, since they are no text.
-    fn picture(&mut self, digest: u64, bytes: u64);
+    fn media(&mut self, digest: u64, bytes: u64);
 }

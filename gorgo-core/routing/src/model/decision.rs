@@ -24,7 +24,7 @@ pub struct Exclusion {
     /// Row in the candidates.
     pub row: usize,
     /// Index of the constraint in the policy; its name is what the database stores.
-    pub constraint: usize,
+    pub constraint_index: usize,
     /// Distance beyond the limit, as a ratio above 0; if no candidate is left, those least beyond are let back in.
     /// Infinite: never let back in (an unhealthy replica).
     pub violation: f64,
@@ -32,7 +32,7 @@ pub struct Exclusion {
 
 /// Why a request was not routed at all. A closed list, stored in `decisions.refusal`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Refusal {
+pub enum RefusalReason {
     /// The body is not what the path needs: 400.
     MalformedBody,
     /// The body is over `server.max_body_bytes`: 413.
@@ -51,7 +51,7 @@ pub enum Refusal {
     GateFull,
 }
 
-impl Refusal {
+impl RefusalReason {
     /// All refusals, in documentation order.
     pub const ALL: [Self; 8] = [
         Self::MalformedBody,
@@ -105,7 +105,7 @@ pub struct Decision {
     /// Per row: the total cost.
     pub totals: Vec<f64>,
     /// Slots of the terms that gave no signal at all; their signals and costs are 0.
-    pub void: Vec<usize>,
+    pub void_terms: Vec<usize>,
     /// Candidates that could not be picked, each with its constraint.
     pub excluded: Vec<Exclusion>,
 }

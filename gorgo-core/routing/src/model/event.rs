@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{At, ReplicaId, Usage};
+use super::{ReplicaId, TokenUsage, UnixMicros};
 
 /// One engine metrics page, as far as gorgo reads it. `None`: the engine does not report it.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -32,13 +32,13 @@ pub struct EngineReport {
 
 /// Observation of a replica.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Event {
+pub enum FleetEvent {
     /// A probe came back, or was lost (`rtt_ms: None`, counted as at least the time-out).
     Probe {
         /// Observed replica.
         replica: ReplicaId,
         /// When.
-        at: At,
+        at: UnixMicros,
         /// Round trip, ms.
         rtt_ms: Option<f64>,
     },
@@ -47,7 +47,7 @@ pub enum Event {
         /// Observed replica.
         replica: ReplicaId,
         /// When.
-        at: At,
+        at: UnixMicros,
         /// Smoothed round trip, ms.
         smoothed_ms: f64,
         /// Least round trip that the kernel saw on the connection, ms.
@@ -58,7 +58,7 @@ pub enum Event {
         /// Observed replica.
         replica: ReplicaId,
         /// When.
-        at: At,
+        at: UnixMicros,
         /// Content of the page.
         report: EngineReport,
     },
@@ -88,9 +88,9 @@ pub enum Event {
 
 /// How a request ended, as far as it matters to facts.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Ending {
+pub struct RequestOutcome {
     /// Tokens that the engine counted, if it reported them.
-    pub usage: Usage,
+    pub usage: TokenUsage,
     /// Time from dispatch to the first generated content, ms; `None` where none came.
     pub ttft_ms: Option<f64>,
     /// True if the request ended well. A failure teaches no rate and confirms no prefix.

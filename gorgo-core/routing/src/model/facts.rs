@@ -5,11 +5,11 @@
 //! the fleet as a whole, those made of several columns, and the texts.
 
 use super::candidates::COLUMN_FACTS;
-use super::{Candidates, Needs, Replica, RequestView};
+use super::{Candidates, Replica, RequestView, RequiredFacts};
 
 /// Scope of a fact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum FactOf {
+pub enum FactScope {
     /// The request: the same for every candidate.
     Request,
     /// The candidate replica.
@@ -22,17 +22,17 @@ pub enum FactOf {
 
 /// One fact.
 #[derive(Debug, Clone, Copy)]
-pub struct Fact {
+pub struct FactDefinition {
     /// Name in expressions.
     pub name: &'static str,
     /// Scope of the fact.
-    pub of: FactOf,
+    pub scope: FactScope,
     /// Unit: `ms`, `tokens`, `requests`, `bytes`, `share`, `ms/token`, `ms/request`.
     pub unit: &'static str,
     /// One-line description.
     pub help: &'static str,
     /// Group of facts that it belongs to.
-    pub needs: Needs,
+    pub needs: RequiredFacts,
     /// Reads the value for a request at a candidate's row; `None` if it is unknown. For a fact of the fleet the row has no
     /// meaning.
     pub read: fn(&RequestView, &Candidates, usize) -> Option<f64>,
@@ -53,112 +53,127 @@ pub struct TextFact {
 
 const fn fact(
     name: &'static str,
-    of: FactOf,
+    of: FactScope,
     unit: &'static str,
     help: &'static str,
-    needs: Needs,
+    needs: RequiredFacts,
     read: fn(&RequestView, &Candidates, usize) -> Option<f64>,
-) -> Fact {
-    Fact { name, of, unit, help, needs, read, plain: |_| None }
+) -> FactDefinition {
+    FactDefinition { name, scope: of, unit, help, needs, read, plain: |_| None }
 }
 
 /// Facts of the request.
-const REQUEST_FACTS: &[Fact] = &[
+const REQUEST_FACTS: &[FactDefinition] = &[
     fact(
         "prompt_tokens",
-        FactOf::Request,
+        FactScope::Request,
         "tokens",
         "prompt tokens, estimated from its bytes or counted",
-        Needs::NONE,
+        RequiredFacts::NONE,
         |request, _, _| Some(f64::from(request.prompt_tokens)),
     ),
     fact(
         "max_tokens",
-        FactOf::Request,
+        FactScope::Request,
         "tokens",
         "longest answer the client asked for; unknown where it did not say",
-        Needs::NONE,
+        RequiredFacts::NONE,
         |request, _, _| request.max_tokens.map(f64::from),
     ),
-    fact("body_bytes", FactOf::Request, "bytes", "size of the request body", Needs::NONE, |request, _, _| {
-        Some(whole(request.body_bytes))
-    }),
+    fact(
+        "body_bytes",
+        FactScope::Request,
+        "bytes",
+        "size of the request body",
+        RequiredFacts::NONE,
+        |request, _, _| Some(whole(request.body_bytes)),
+    ),
     fact(
         "slo_ttft_ms",
-        FactOf::Request,
+        FactScope::Request,
         "ms",
         "TTFT asked for with the header x-slo-ttft-ms; unknown where it did not say, and in traces",
-        Needs::NONE,
+        RequiredFacts::NONE,
         |request, _, _| request.slo_ttft_ms,
     ),
-    fact("turn", FactOf::Request, "1", "decisions of this policy before this one", Needs::NONE, |request, _, _| {
-        Some(whole(request.turn))
-    }),
+    fact(
+        "turn",
+        FactScope::Request,
+        "1",
+        "decisions of this policy before this one",
+        RequiredFacts::NONE,
+        |request, _, _| Some(whole(request.decision_number)),
+    ),
 ];
 
 /// Facts made of several columns, and columns that mark *unknown* in their own way.
-const DERIVED_FACTS: &[Fact] = &[
+const DERIVED_FACTS: &[FactDefinition] = &[
     fact(
         "uncached_tokens",
-        FactOf::Candidate,
+        FactScope::Candidate,
         "tokens",
         "prompt tokens of this request that it would have to compute",
-        Needs::PREFIX,
+        RequiredFacts::PREFIX,
         |request, all, row| Some(f64::from(all.uncached_tokens(request, row))),
     ),
     fact(
         "predicted_ttft_ms",
-        FactOf::Candidate,
+        FactScope::Candidate,
         "ms",
         "rtt_ms + intercept_ms + prefill_ms_per_token * uncached_tokens + queue_ms_per_token * queued_uncached_tokens + decode_ms_per_request * decoding",
-        Needs::RTT.and(Needs::PREFIX).and(Needs::LOAD).and(Needs::RATES),
+        RequiredFacts::RTT.union(RequiredFacts::PREFIX).union(RequiredFacts::LOAD).union(RequiredFacts::RATES),
         predicted_ttft_ms,
     ),
     fact(
         "network_trips",
-        FactOf::Candidate,
+        FactScope::Candidate,
         "1",
         "round trips that this request needs on the connection that it would get; 1 where nothing is known of it",
-        Needs::NETWORK,
+        RequiredFacts::NETWORK,
         |_, all, row| Some(all.network_trips[row].unwrap_or(1.0)),
     ),
     fact(
         "kv_capacity_tokens",
-        FactOf::Candidate,
+        FactScope::Candidate,
         "tokens",
         "KV cache capacity, configured or reported; unknown where neither is",
-        Needs::NONE,
+        RequiredFacts::NONE,
         |_, all, row| Some(all.capacity_tokens[row]).filter(|tokens| *tokens > 0).map(whole),
     ),
     fact(
         "available",
-        FactOf::Candidate,
+        FactScope::Candidate,
         "1",
         "1 where it may be used at all: healthy, enabled, serves the model; else 0",
-        Needs::NONE,
+        RequiredFacts::NONE,
         |_, all, row| Some(f64::from(u8::from(all.available[row]))),
     ),
 ];
 
 /// Facts of the fleet.
-const FLEET_FACTS: &[Fact] = &[
+const FLEET_FACTS: &[FactDefinition] = &[
     fact(
         "mean_inflight",
-        FactOf::Fleet,
+        FactScope::Fleet,
         "requests",
         "this router's requests in flight per available replica",
-        Needs::LOAD,
+        RequiredFacts::LOAD,
         |_, all, _| Some(all.mean_inflight()),
     ),
-    fact("answer_tokens", FactOf::Fleet, "tokens", "mean length of recent answers", Needs::SERVICE, |_, all, _| {
-        Some(all.answer_tokens)
-    }),
+    fact(
+        "answer_tokens",
+        FactScope::Fleet,
+        "tokens",
+        "mean length of recent answers",
+        RequiredFacts::SERVICE,
+        |_, all, _| Some(all.answer_tokens),
+    ),
     fact(
         "tail_start_ms",
-        FactOf::Fleet,
+        FactScope::Fleet,
         "ms",
         "88 % quantile of recent times to first token; unknown until enough were seen",
-        Needs::SERVICE,
+        RequiredFacts::SERVICE,
         |_, all, _| all.tail_start_ms,
     ),
 ];
@@ -166,7 +181,7 @@ const FLEET_FACTS: &[Fact] = &[
 const FACT_COUNT: usize = REQUEST_FACTS.len() + COLUMN_FACTS.len() + DERIVED_FACTS.len() + FLEET_FACTS.len();
 
 /// All facts, in documentation order.
-pub const FACTS: &[Fact] = &{
+pub const FACTS: &[FactDefinition] = &{
     // Joined at compile time, with `while` because `for` is not allowed in a constant; the first fact is only a filler.
     let mut facts = [REQUEST_FACTS[0]; FACT_COUNT];
     let parts = [REQUEST_FACTS, COLUMN_FACTS, DERIVED_FACTS, FLEET_FACTS];
@@ -246,7 +261,7 @@ fn whole(count: u64) -> f64 {
 /// replica when the policy is built.
 #[derive(Debug, Clone)]
 pub struct FactReader {
-    needs: Needs,
+    needs: RequiredFacts,
     /// Facts of the fleet that are named: read once per decision, because some go through all candidates.
     fleet: Vec<usize>,
     /// Per comparison of texts, by replica id: 1 where it holds, else 0.
@@ -266,9 +281,9 @@ impl FactReader {
     ) -> Result<Self, String> {
         let named = || slots.iter().filter_map(|slot| FACTS.get(*slot).map(|fact| (*slot, fact)));
         // Slots beyond the table are text comparisons: they need no facts of the decision.
-        let of_fleet = named().filter(|(_, fact)| fact.of == FactOf::Fleet);
+        let of_fleet = named().filter(|(_, fact)| fact.scope == FactScope::Fleet);
         Ok(Self {
-            needs: named().fold(Needs::NONE, |needs, (_, fact)| needs.and(fact.needs)),
+            needs: named().fold(RequiredFacts::NONE, |needs, (_, fact)| needs.union(fact.needs)),
             fleet: of_fleet.map(|(slot, _)| slot).collect(),
             texts: comparisons
                 .map(|(fact, text)| compared(&TEXT_FACTS[fact], text, fleet))
@@ -278,14 +293,16 @@ impl FactReader {
 
     /// The groups of the facts that are read.
     #[must_use]
-    pub const fn needs(&self) -> Needs {
+    pub const fn needs(&self) -> RequiredFacts {
         self.needs
     }
 
     /// Returns true if any fact that is read can rise with the work that a replica was given.
     #[must_use]
     pub fn reads_load(&self) -> bool {
-        [Needs::LOAD, Needs::REPORT, Needs::BACKLOG].into_iter().any(|group| self.needs.contains(group))
+        [RequiredFacts::LOAD, RequiredFacts::REPORT, RequiredFacts::BACKLOG]
+            .into_iter()
+            .any(|group| self.needs.contains(group))
     }
 
     /// The facts of one decision.
@@ -320,7 +337,7 @@ impl DecisionFacts<'_> {
             // A replica that the fleet did not have when the policy was built has none of its texts.
             return self.reader.texts.get(slot - FACTS.len())?.get(replica.index()).copied();
         };
-        if fact.of == FactOf::Fleet {
+        if fact.scope == FactScope::Fleet {
             // Values of fleet facts were read once in `of`, in the order of `fleet`.
             let place = self.reader.fleet.iter().position(|known| *known == slot)?;
             return self.fleet[place];

@@ -11,7 +11,7 @@ pub enum Severity {
 
 /// One finding. `path` is the key's path as in `policy.gorgo.term[0].weight.max`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
+pub struct ConfigFault {
     /// The key's path.
     pub path: String,
     /// Message: the mistake and what is allowed; lower case, no full stop.
@@ -22,25 +22,25 @@ pub struct Fault {
 
 /// All findings so far. Checks continue after the first one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Faults {
+pub struct ConfigFaults {
     /// In the order found; reports sort them by line.
-    pub list: Vec<Fault>,
+    pub list: Vec<ConfigFault>,
 }
 
-impl Faults {
+impl ConfigFaults {
     /// Adds a fault.
-    pub fn fault(&mut self, path: impl Into<String>, message: impl Into<String>) {
-        self.list.push(Fault { path: path.into(), message: message.into(), severity: Severity::Fault });
+    pub fn push_fault(&mut self, path: impl Into<String>, message: impl Into<String>) {
+        self.list.push(ConfigFault { path: path.into(), message: message.into(), severity: Severity::Fault });
     }
 
     /// Adds a warning.
-    pub fn warn(&mut self, path: impl Into<String>, message: impl Into<String>) {
-        self.list.push(Fault { path: path.into(), message: message.into(), severity: Severity::Warning });
+    pub fn push_warning(&mut self, path: impl Into<String>, message: impl Into<String>) {
+        self.list.push(ConfigFault { path: path.into(), message: message.into(), severity: Severity::Warning });
     }
 
     /// Returns true if there is an error that must be fixed.
     #[must_use]
-    pub fn any(&self) -> bool {
+    pub fn has_faults(&self) -> bool {
         self.list.iter().any(|fault| fault.severity == Severity::Fault)
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KvChange {
     /// Blocks were stored.
-    Stored(KvStored),
+    Stored(StoredBlocks),
     /// Blocks were removed; the engine's names.
     Removed(Vec<u64>),
     /// The cache was emptied.
@@ -15,14 +15,14 @@ pub enum KvChange {
     /// The engine restarted: the cache is empty, and what follows is its complete history.
     Restarted,
     /// Nothing was known before, and what follows is the engine's complete history.
-    Whole,
+    CompleteFromStart,
     /// Changes were lost: the known state may be wrong, and what follows is incomplete.
-    Unsure,
+    EventsLost,
 }
 
 /// Blocks that an engine has cached now: one after the other in one prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KvStored {
+pub struct StoredBlocks {
     /// The engine's names of the blocks. Signed ones keep their bits.
     pub blocks: Vec<u64>,
     /// The name of the block before them; `None`: they begin a prompt.
@@ -32,12 +32,12 @@ pub struct KvStored {
     /// Tokens in one block.
     pub block_tokens: u32,
     /// Per block, a digest of what besides its tokens distinguishes it (an adapter, a salt, a picture); empty: nothing.
-    pub apart: Vec<u64>,
+    pub extra_key_digests: Vec<u64>,
 }
 
 /// Statistics of one replica's cache events since the start.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct KvCount {
+pub struct KvEventStats {
     /// Name of the replica.
     pub replica: Arc<str>,
     /// True if the publisher is connected.
@@ -59,5 +59,5 @@ pub struct KvCount {
     /// Prompts whose tokens it did not return, or that it was not asked for because too many waited.
     pub unmapped: u64,
     /// Requests that it answered since the last batch.
-    pub unheard: u64,
+    pub answers_since_batch: u64,
 }

@@ -143,26 +143,27 @@ mod units;
 mod value;
 mod weights;
 
-pub use admission::{AdmissionRule, HoldEnd, HoldRecord};
-pub use candidates::{Candidates, Needs, RttSource, ShareOf, ShareWindow, WindowLength};
+pub use admission::{AdmissionEnd, AdmissionRecord, AdmissionRule};
+pub use candidates::{Candidates, RequiredFacts, RttSource, ShareBasis, ShareWindow, WindowLength};
 pub use canonical::CanonicalSink;
-pub use connections::Connections;
-pub use decision::{Decision, DecisionId, Exclusion, Generation, Refusal};
+pub use connections::RoundTripEstimator;
+pub use decision::{Decision, DecisionId, Exclusion, Generation, RefusalReason};
 pub use engine::EngineKind;
-pub use event::{Ending, EngineReport, Event};
+pub use event::{EngineReport, FleetEvent, RequestOutcome};
 pub use facts::{
-    DecisionFacts, FACT_NAMES, FACT_UNITS, FACTS, Fact, FactOf, FactReader, TEXT_FACT_NAMES, TEXT_FACTS, TextFact,
+    DecisionFacts, FACT_NAMES, FACT_UNITS, FACTS, FactDefinition, FactReader, FactScope, TEXT_FACT_NAMES, TEXT_FACTS,
+    TextFact,
 };
-pub use fault::{Fault, Faults, Severity};
-pub use kv::{KvChange, KvCount, KvStored};
+pub use fault::{ConfigFault, ConfigFaults, Severity};
+pub use kv::{KvChange, KvEventStats, StoredBlocks};
 pub use mixing::mix_bits;
-pub use param::{KindDoc, Param, ParamType, Params};
-pub use plugin::PluginCount;
-pub use prompt::{Prompt, Splice, Usage};
+pub use param::{KindDoc, ParamSpec, ParamType, ParamValues};
+pub use plugin::PluginCounts;
+pub use prompt::{BodySplice, ParsedRequest, TokenUsage};
 pub use quantile::{nearest_rank, quantile};
 pub use record::*;
 pub use replica::{PolicyBuildId, PolicyIndex, Replica, ReplicaId};
 pub use request::{ApiPath, RequestView};
-pub use units::{At, Clock, Unit, VOID_MILLI, from_milli, to_milli};
-pub use value::Value;
-pub use weights::Weights;
+pub use units::{Clock, Unit, UnixMicros, VOID_MILLI, from_milli, to_milli};
+pub use value::ConfigValue;
+pub use weights::PolicyWeights;

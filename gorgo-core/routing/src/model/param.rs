@@ -1,7 +1,7 @@
 //! Parameters of kinds: declared once, in the kind's row. From the declaration come parsing, range checks,
 //! `gorgo kinds`, the schema for editors and the documentation; no default is written anywhere else.
 
-use super::Value;
+use super::ConfigValue;
 
 /// The type, default and range of a parameter.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -44,7 +44,7 @@ pub enum ParamType {
 
 /// One parameter of a kind.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Param {
+pub struct ParamSpec {
     /// The key, with its unit in the name where it has one (`window_secs`).
     pub name: &'static str,
     /// Type, default, range.
@@ -67,32 +67,32 @@ pub struct KindDoc {
     /// One-line description.
     pub summary: &'static str,
     /// Parameters of the kind.
-    pub params: &'static [Param],
+    pub params: &'static [ParamSpec],
 }
 
 /// Parameters that were read, checked against their declarations, and completed with defaults.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Params {
+pub struct ParamValues {
     /// Name and value, in declaration order; a parameter that may be absent and is, is missing.
-    pub values: Vec<(&'static str, Value)>,
+    pub values: Vec<(&'static str, ConfigValue)>,
 }
 
-impl Params {
-    fn get(&self, name: &str) -> Option<&Value> {
+impl ParamValues {
+    fn get(&self, name: &str) -> Option<&ConfigValue> {
         self.values.iter().find(|(key, _)| *key == name).map(|(_, value)| value)
     }
 
     /// The number `name`, if given or defaulted.
     #[must_use]
     pub fn number(&self, name: &str) -> Option<f64> {
-        self.get(name).and_then(Value::number)
+        self.get(name).and_then(ConfigValue::number)
     }
 
     /// The whole number `name`, if given or defaulted.
     #[must_use]
     pub fn integer(&self, name: &str) -> Option<i64> {
         match self.get(name) {
-            Some(Value::Integer(whole)) => Some(*whole),
+            Some(ConfigValue::Integer(whole)) => Some(*whole),
             _ => None,
         }
     }
@@ -100,27 +100,27 @@ impl Params {
     /// The text `name`, if given or defaulted.
     #[must_use]
     pub fn text(&self, name: &str) -> Option<&str> {
-        self.get(name).and_then(Value::text)
+        self.get(name).and_then(ConfigValue::text)
     }
 
     /// The switch `name`; false where it was not declared.
     #[must_use]
     pub fn bool(&self, name: &str) -> bool {
-        matches!(self.get(name), Some(Value::Bool(true)))
+        matches!(self.get(name), Some(ConfigValue::Bool(true)))
     }
 
     /// The texts in list `name`.
     #[must_use]
     pub fn texts(&self, name: &str) -> Vec<&str> {
         match self.get(name) {
-            Some(Value::List(list)) => list.iter().filter_map(Value::text).collect(),
+            Some(ConfigValue::List(list)) => list.iter().filter_map(ConfigValue::text).collect(),
             _ => Vec::new(),
         }
     }
 
     /// The free table `name`.
     #[must_use]
-    pub fn table(&self, name: &str) -> Option<&Value> {
+    pub fn table(&self, name: &str) -> Option<&ConfigValue> {
         self.get(name)
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 /// Statistics of one plugin since it was loaded.
 #[derive(Debug, Clone, PartialEq)]
-pub struct PluginCount {
+pub struct PluginCounts {
     /// The name that the plugin gives itself.
     pub plugin: Arc<str>,
     /// Calls.

@@ -6,7 +6,7 @@ use super::ApiPath;
 
 /// A request that was parsed once. Made by `parse` and `feature::prefix`, consumed by decisions and by `edge`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Prompt {
+pub struct ParsedRequest {
     /// API that the request came in by.
     pub path: ApiPath,
     /// Model that the request names; `None` if it names none.
@@ -18,7 +18,7 @@ pub struct Prompt {
     /// Canonical prompt, bytes (pictures are counted apart, see `picture_bytes`).
     pub prompt_bytes: u64,
     /// Bytes of base64 pictures, which are not text and not in `prompt_bytes`.
-    pub picture_bytes: u64,
+    pub media_bytes: u64,
     /// Exact prompt tokens where the request carries token ids.
     pub exact_tokens: Option<u32>,
     /// The answer limit the client asked for, tokens.
@@ -30,28 +30,28 @@ pub struct Prompt {
     /// Hash of the prompt's first 256 tokens.
     pub head_hash: u64,
     /// True if an adapter or a salt separates its cache entries from those of the same text without one.
-    pub apart: bool,
+    pub has_extra_keys: bool,
     /// TTFT that the client asked for, ms: from a header, filled in by the caller that has the headers.
     pub slo_ttft_ms: Option<f64>,
     /// Insertion into the body that makes the engine report usage at a stream's end; `None` where nothing has to be added.
-    pub usage_splice: Option<Splice>,
+    pub usage_splice: Option<BodySplice>,
 }
 
 /// Bytes to put into the body before byte `at`; all other bytes stay as they came. The extra usage chunk that the
 /// engine then sends is withheld from the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Splice {
+pub struct BodySplice {
     /// Offset in the body.
-    pub at: usize,
+    pub offset: usize,
     /// Number of bytes at `at` that the text replaces: 0 to insert.
-    pub remove: usize,
+    pub removed_bytes: usize,
     /// Text to insert.
     pub text: Vec<u8>,
 }
 
 /// Token counts that an engine reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Usage {
+pub struct TokenUsage {
     /// Prompt tokens.
     pub prompt_tokens: Option<u32>,
     /// Cached tokens among them; `None` if the engine does not report them.

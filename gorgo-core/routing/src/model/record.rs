@@ -3,11 +3,14 @@
 
 use std::sync::Arc;
 
-use super::{ApiPath, At, DecisionId, Generation, HoldRecord, PolicyBuildId, Refusal, ReplicaId, RttSource, Unit};
+use super::{
+    AdmissionRecord, ApiPath, DecisionId, Generation, PolicyBuildId, RefusalReason, ReplicaId, RttSource, Unit,
+    UnixMicros,
+};
 
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Record {
+pub enum StoreRecord {
     /// A request was routed or refused, with all its candidates.
     Decision(Box<DecisionRecord>),
     /// A later attempt of a routed request chose among the remaining replicas.
@@ -20,11 +23,11 @@ pub enum Record {
         rows: Vec<CandidateRecord>,
     },
     /// A request no longer waits at the gate.
-    Hold(HoldRecord),
+    Hold(AdmissionRecord),
     /// An attempt ended.
     Attempt(AttemptRecord),
     /// A request ended; with the route it took.
-    Outcome(Route, Box<OutcomeRecord>),
+    Outcome(RouteLabels, Box<OutcomeRecord>),
     /// A round trip was measured.
     Probe(ProbeRecord),
     /// An engine's metrics were read.
@@ -45,7 +48,7 @@ pub enum Record {
     Learned(LearnedRecord),
 }
 
-impl Record {
+impl StoreRecord {
     /// Number of rows that it becomes, over all tables. Counted on the way into the store's queue, so it must cost next
     /// to nothing; a test of the store compares it with what the tables count.
     #[must_use]
@@ -56,7 +59,7 @@ impl Record {
             Self::Weights(weights) => weights.values.len(),
             Self::Generation(generation) => 1 + generation.scores.len(),
             // The end of an alarm updates the row that its beginning inserted.
-            Self::Alarm(alarm) => usize::from(!alarm.over),
+            Self::Alarm(alarm) => usize::from(!alarm.cleared),
             _ => 1,
         };
         u64::try_from(rows).unwrap_or(u64::MAX)
@@ -76,7 +79,7 @@ pub struct DecisionRecord {
     /// Id of the decision.
     pub decision: DecisionId,
     /// When the request's head arrived.
-    pub received: At,
+    pub received: UnixMicros,
     /// API that the request came in by.
     pub path: ApiPath,
     /// The model asked for; `None` where the request names none.
@@ -98,7 +101,7 @@ pub struct DecisionRecord {
     /// Chosen replica; `None` on a refusal.
     pub replica: Option<ReplicaId>,
     /// Reason of the refusal.
-    pub refusal: Option<Refusal>,
+    pub refusal: Option<RefusalReason>,
     /// Probability of this choice, 0 to 1.
     pub propensity: f64,
     /// Replicas that shared the lowest cost.
@@ -122,7 +125,13 @@ pub struct DecisionRecord {
 impl DecisionRecord {
     /// The row of a request that was not routed: it has no candidates, and no weights were used.
     #[must_use]
-    pub fn refused(decision: DecisionId, received: At, path: ApiPath, policy: PolicyBuildId, refusal: Refusal) -> Self {
+    pub fn refused(
+        decision: DecisionId,
+        received: UnixMicros,
+        path: ApiPath,
+        policy: PolicyBuildId,
+        refusal: RefusalReason,
+    ) -> Self {
         Self {
             decision,
             received,
@@ -193,14 +202,14 @@ pub struct ShadowRecord {
 
 /// Kind of an attempt's connection to the replica: new or reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Connection {
+pub enum ConnectionReuse {
     /// Dialled for this request.
     Fresh,
     /// The connection had carried a request, or was opened ahead.
     Warm,
 }
 
-impl Connection {
+impl ConnectionReuse {
     /// All kinds.
     pub const ALL: [Self; 2] = [Self::Fresh, Self::Warm];
 
@@ -224,7 +233,7 @@ pub struct AttemptRecord {
     /// Replica that was tried.
     pub replica: ReplicaId,
     /// New or kept connection; `None` if there was none.
-    pub connection: Option<Connection>,
+    pub connection: Option<ConnectionReuse>,
     /// Time spent connecting, µs; 0 on a warm connection.
     pub connect_us: Option<i64>,
     /// When the request had been handed to the connection.
@@ -265,7 +274,7 @@ pub enum ErrorClass {
     /// The client left.
     ClientGone,
     /// Another attempt of the same request answered first.
-    LostRace,
+    LostHedge,
     /// The router shut down before it ended.
     Shutdown,
 }
@@ -284,7 +293,7 @@ impl ErrorClass {
         Self::ClientError,
         Self::UpstreamErrorEvent,
         Self::ClientGone,
-        Self::LostRace,
+        Self::LostHedge,
         Self::Shutdown,
     ];
 
@@ -303,7 +312,7 @@ impl ErrorClass {
             Self::ClientError => "client-error",
             Self::UpstreamErrorEvent => "upstream-error-event",
             Self::ClientGone => "client-gone",
-            Self::LostRace => "lost-hedge",
+            Self::LostHedge => "lost-hedge",
             Self::Shutdown => "shutdown",
         }
     }
@@ -311,7 +320,7 @@ impl ErrorClass {
 
 /// Route that a request took; the labels of its metrics. The rows of `decisions` and `attempts` hold it already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Route {
+pub struct RouteLabels {
     /// API that the request came in by.
     pub path: ApiPath,
     /// Replica that answered last; `None` if none was tried.
@@ -322,7 +331,7 @@ pub struct Route {
 pub const ITL_BOUNDS_MS: [u64; 7] = [5, 10, 20, 40, 80, 160, 320];
 
 /// Gaps within each of [`ITL_BOUNDS_MS`], and beyond the last.
-pub type ItlCounts = [u32; 8];
+pub type ItlHistogram = [u32; 8];
 
 /// A row of `outcomes`. Times are µs after the request's head arrived.
 #[derive(Debug, Clone, PartialEq)]
@@ -344,7 +353,7 @@ pub struct OutcomeRecord {
     /// 99th percentile of the gaps between content events.
     pub itl_p99_us: Option<i64>,
     /// Gaps between contents, counted by [`ITL_BOUNDS_MS`]; `None` without gaps.
-    pub itl_counts: Option<ItlCounts>,
+    pub itl_counts: Option<ItlHistogram>,
     /// Prompt tokens the engine counted.
     pub prompt_tokens: Option<u32>,
     /// Prompt tokens the engine had cached.
@@ -363,7 +372,7 @@ pub struct ProbeRecord {
     /// Probed replica.
     pub replica: ReplicaId,
     /// When the answer came or the time-out expired.
-    pub at: At,
+    pub at: UnixMicros,
     /// Round trip, µs; `None` when lost.
     pub rtt_us: Option<i64>,
 }
@@ -374,7 +383,7 @@ pub struct ScrapeRecord {
     /// Scraped replica.
     pub replica: ReplicaId,
     /// When the page had been read.
-    pub at: At,
+    pub at: UnixMicros,
     /// True if the page could be read.
     pub ok: bool,
     /// Running requests.
@@ -459,7 +468,7 @@ impl EventKind {
 #[derive(Debug, Clone, PartialEq)]
 pub struct EventRecord {
     /// Time of the event.
-    pub at: At,
+    pub at: UnixMicros,
     /// Kind of the event.
     pub kind: EventKind,
     /// Replica concerned; `None` for the router itself.
@@ -474,7 +483,7 @@ pub struct WeightRecord {
     /// Policy that they belong to.
     pub policy: PolicyBuildId,
     /// Time from which they are in force.
-    pub at: At,
+    pub at: UnixMicros,
     /// Generation of the weights.
     pub generation: Generation,
     /// One value per term slot.
@@ -524,7 +533,7 @@ pub struct RateRecord {
     /// Kind of the rate.
     pub kind: RateKind,
     /// Time of the estimate.
-    pub at: At,
+    pub at: UnixMicros,
     /// The estimate.
     pub value: f64,
     /// Lower end of its 95 % interval.
@@ -537,23 +546,23 @@ pub struct RateRecord {
 
 /// How a generation ended. A closed list, stored in `generations.verdict`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Verdict {
+pub enum GenerationVerdict {
     /// The proposal is the incumbent now.
     Accepted,
     /// The incumbent stays.
     Rejected,
     /// Not decided: the fleet changed or the router stopped.
-    Cut,
+    Interrupted,
 }
 
-impl Verdict {
+impl GenerationVerdict {
     /// The text stored in the database.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Accepted => "accepted",
             Self::Rejected => "rejected",
-            Self::Cut => "cut",
+            Self::Interrupted => "cut",
         }
     }
 }
@@ -568,9 +577,9 @@ pub struct GenerationRecord {
     /// The incumbent that it was derived from and is compared with.
     pub parent: Option<Generation>,
     /// When its trial began.
-    pub started: At,
+    pub started: UnixMicros,
     /// When it ended; `None` while it runs.
-    pub ended: Option<At>,
+    pub ended: Option<UnixMicros>,
     /// Kind of the optimizer.
     pub optimizer: &'static str,
     /// Size of the optimizer's steps.
@@ -580,7 +589,7 @@ pub struct GenerationRecord {
     /// The first block of its trial and the one after the last.
     pub blocks: (u32, u32),
     /// How it ended.
-    pub verdict: Option<Verdict>,
+    pub verdict: Option<GenerationVerdict>,
     /// Why, for people.
     pub reason: Option<String>,
     /// Statistics of both arms.
@@ -608,13 +617,13 @@ pub struct ScoreRecord {
 #[derive(Debug, Clone, PartialEq)]
 pub struct AlarmRecord {
     /// Time of the alarm.
-    pub at: At,
+    pub at: UnixMicros,
     /// Kind: `weight-at-bound:TERM`, `term-never-decides:TERM`, `drift`, `reward-hacking`.
     pub kind: String,
     /// The weight, the share of decisions, the step size, or the factor by which a statistic became worse.
     pub value: Option<f64>,
     /// True if the alarm of that kind is over.
-    pub over: bool,
+    pub cleared: bool,
 }
 
 /// A row of `index_snapshots`.
@@ -623,7 +632,7 @@ pub struct IndexRecord {
     /// Replica whose blocks they are.
     pub replica: ReplicaId,
     /// Time of the snapshot.
-    pub at: At,
+    pub at: UnixMicros,
     /// Engine process that it belongs to.
     pub engine: EngineEpoch,
     /// Keyed hashes of its blocks, see `feature::prefix`.
@@ -645,7 +654,7 @@ pub struct LearnedRecord {
     /// Replica that the state belongs to.
     pub replica: ReplicaId,
     /// Time of the state.
-    pub at: At,
+    pub at: UnixMicros,
     /// Rates, hit factors, answer times: JSON.
     pub state: String,
 }

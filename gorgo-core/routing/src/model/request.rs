@@ -47,7 +47,7 @@ impl ApiPath {
 
     /// The API of a request path (without its query).
     #[must_use]
-    pub fn of(path: &str) -> Self {
+    pub fn from_path(path: &str) -> Self {
         Self::ALL.into_iter().find(|api| api.name() == path).unwrap_or(Self::Other)
     }
 }
@@ -68,5 +68,5 @@ pub struct RequestView {
     /// The TTFT that the client asked for with the header `x-slo-ttft-ms`, ms.
     pub slo_ttft_ms: Option<f64>,
     /// Number of decisions that this policy made before this one (`turn`, i.e. round-robin).
-    pub turn: u64,
+    pub decision_number: u64,
 }

@@ -56,19 +56,19 @@ impl fmt::Display for Unit {
 /// The clock is read once from the wall at start and runs monotonically from there, so within a run
 /// it never steps back; the simulator's virtual clock may start at any value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct At(pub u64);
+pub struct UnixMicros(pub u64);
 
-impl At {
+impl UnixMicros {
     /// Time elapsed since `earlier`; zero when `earlier` is later.
     #[must_use]
-    pub const fn since(self, earlier: Self) -> Duration {
+    pub const fn elapsed_since(self, earlier: Self) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
     }
 
     /// Milliseconds since `earlier`; zero when `earlier` is later.
     #[must_use]
     pub fn millis_since(self, earlier: Self) -> f64 {
-        self.since(earlier).as_secs_f64() * 1e3
+        self.elapsed_since(earlier).as_secs_f64() * 1e3
     }
 
     /// The moment `span` later.
@@ -87,7 +87,7 @@ impl At {
 /// Source of time: the wall clock in `serve`, events in the simulator and in tests.
 pub trait Clock: Send + Sync {
     /// The time now.
-    fn now(&self) -> At;
+    fn now(&self) -> UnixMicros;
 }
 
 /// Largest magnitude that [`to_milli`] keeps: 2^53 thousandths, the integers an `f64` holds exactly.

@@ -2,7 +2,7 @@
 
 /// A value of a TOML table, after all layers were merged. Tables keep the order of the file.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Value {
+pub enum ConfigValue {
     /// `true`, `false`.
     Bool(bool),
     /// A whole number.
@@ -12,12 +12,12 @@ pub enum Value {
     /// A string.
     Text(String),
     /// An array.
-    List(Vec<Value>),
+    List(Vec<ConfigValue>),
     /// A table.
-    Table(Vec<(String, Value)>),
+    Table(Vec<(String, ConfigValue)>),
 }
 
-impl Value {
+impl ConfigValue {
     /// Type of this value, for messages.
     #[must_use]
     pub const fn type_name(&self) -> &'static str {

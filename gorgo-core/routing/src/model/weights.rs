@@ -4,7 +4,7 @@ use super::Generation;
 
 /// One policy's weights, in term order, and the generation they belong to. Immutable: a new generation is a new value.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Weights {
+pub struct PolicyWeights {
     /// Generation of these weights.
     pub generation: Generation,
     /// One weight per term slot.

@@ -9,7 +9,7 @@ use memchr::memchr_iter;
 use memchr::memmem::Finder;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-use super::json::{Json, Kind, spells, string_end};
+use super::json::{JsonKind, RawJson, equals_word, string_end};
 use crate::model::CanonicalSink;
 
 /// Deepest nesting of values, as in serde_json and the engines.
@@ -39,15 +39,15 @@ pub(super) const RAW: u8 = 0xc0;
 pub(super) const TOKENS: u8 = 0xc1;
 
 /// Writer of canonical bytes into a sink.
-pub(super) struct Writer<'s> {
+pub(super) struct CanonicalWriter<'s> {
     sink: &'s mut dyn CanonicalSink,
-    odd: OddEscapes,
+    odd: EscapeFinder,
     too_deep: bool,
 }
 
-impl<'s> Writer<'s> {
+impl<'s> CanonicalWriter<'s> {
     pub(super) fn new(sink: &'s mut dyn CanonicalSink) -> Self {
-        Self { sink, odd: OddEscapes::new(), too_deep: false }
+        Self { sink, odd: EscapeFinder::new(), too_deep: false }
     }
 
     /// Returns true if a value was nested deeper than [`MAX_DEPTH`]; the output is then incomplete.
@@ -59,13 +59,13 @@ impl<'s> Writer<'s> {
         self.sink.bytes(&[mark]);
     }
 
-    pub(super) fn plain(&mut self, bytes: &[u8]) {
+    pub(super) fn raw(&mut self, bytes: &[u8]) {
         self.sink.bytes(bytes);
     }
 
     /// Writes the inside of a JSON string.
     pub(super) fn text(&mut self, inside: &[u8]) {
-        if self.odd.maybe_in(inside) {
+        if self.odd.may_occur_in(inside) {
             normalise(inside, &mut |piece| self.sink.bytes(piece));
         } else {
             self.sink.bytes(inside);
@@ -73,12 +73,12 @@ impl<'s> Writer<'s> {
     }
 
     /// Writes a string; nothing if the value is not a string.
-    pub(super) fn string(&mut self, value: Json<'_>) {
+    pub(super) fn string(&mut self, value: RawJson<'_>) {
         self.text(value.text().unwrap_or_default());
     }
 
     /// Writes a key and its value of any type.
-    pub(super) fn member(&mut self, key: &[u8], value: Json<'_>) {
+    pub(super) fn member(&mut self, key: &[u8], value: RawJson<'_>) {
         self.mark(MEMBER);
         self.text(key);
         self.mark(VALUE);
@@ -86,7 +86,7 @@ impl<'s> Writer<'s> {
     }
 
     /// Writes any value, as JSON without white space.
-    pub(super) fn value(&mut self, value: Json<'_>) {
+    pub(super) fn value(&mut self, value: RawJson<'_>) {
         let bytes = value.bytes();
         // Copies runs between white space and odd escapes, so that usual values are passed on in one piece.
         let (mut run, mut at, mut depth) = (0, 0, 0_usize);
@@ -126,16 +126,16 @@ impl<'s> Writer<'s> {
 
     /// Writes a value that may contain pictures, sounds or files: those as digests, everything else as it is. `key` is
     /// the name of its member.
-    pub(super) fn media(&mut self, key: &[u8], value: Json<'_>, depth: usize) {
+    pub(super) fn media(&mut self, key: &[u8], value: RawJson<'_>, depth: usize) {
         if depth > MEDIA_DEPTH {
             return self.value(value);
         }
         match value.kind() {
-            Kind::Text => {
+            JsonKind::Text => {
                 let inside = value.text().unwrap_or_default();
-                if holds_base64(key, inside) { self.picture(inside) } else { self.string(value) }
+                if holds_base64(key, inside) { self.media_digest(inside) } else { self.string(value) }
             }
-            Kind::List => {
+            JsonKind::List => {
                 for (index, element) in value.elements().enumerate() {
                     if index > 0 {
                         self.mark(PART);
@@ -143,10 +143,10 @@ impl<'s> Writer<'s> {
                     self.media(key, element, depth + 1);
                 }
             }
-            Kind::Table => {
+            JsonKind::Table => {
                 for (name, member) in value.members() {
                     // Absent and null are the same to engines, and cache hints are not part of the prompt.
-                    if member.kind() == Kind::Null || spells(name, "cache_control") {
+                    if member.kind() == JsonKind::Null || equals_word(name, "cache_control") {
                         continue;
                     }
                     self.mark(MEMBER);
@@ -155,21 +155,21 @@ impl<'s> Writer<'s> {
                     self.media(name, member, depth + 1);
                 }
             }
-            Kind::Null | Kind::Bool | Kind::Number => self.value(value),
+            JsonKind::Null | JsonKind::Bool | JsonKind::Number => self.value(value),
         }
     }
 
     /// Writes the digest of base64 data instead of its bytes.
-    fn picture(&mut self, inside: &[u8]) {
+    fn media_digest(&mut self, inside: &[u8]) {
         // Escapes are normalised here as well, so that `\/` in base64 does not make a second picture of it.
-        let digest = if self.odd.maybe_in(inside) {
+        let digest = if self.odd.may_occur_in(inside) {
             let mut hasher = Xxh3::new();
             normalise(inside, &mut |piece| hasher.update(piece));
             hasher.digest()
         } else {
             xxh3_64(inside)
         };
-        self.sink.picture(digest, inside.len() as u64);
+        self.sink.media(digest, inside.len() as u64);
     }
 }
 
@@ -183,24 +183,24 @@ const BASE64_LEAST: usize = 512;
 fn holds_base64(key: &[u8], inside: &[u8]) -> bool {
     inside.get(..5).is_some_and(|head| head.eq_ignore_ascii_case(b"data:"))
         || (inside.len() >= BASE64_LEAST
-            && BASE64_KEYS.iter().any(|name| spells(key, name))
+            && BASE64_KEYS.iter().any(|name| equals_word(key, name))
             && !inside.starts_with(b"http:")
             && !inside.starts_with(b"https:"))
 }
 
 /// Searcher for escapes that have a shorter form; fast if there are none.
-struct OddEscapes {
+struct EscapeFinder {
     unicode: Finder<'static>,
     slash: Finder<'static>,
 }
 
-impl OddEscapes {
+impl EscapeFinder {
     fn new() -> Self {
         Self { unicode: Finder::new(br"\u"), slash: Finder::new(br"\/") }
     }
 
     /// Returns true if there may be one; an escaped backslash followed by `u` looks like one.
-    fn maybe_in(&self, inside: &[u8]) -> bool {
+    fn may_occur_in(&self, inside: &[u8]) -> bool {
         self.unicode.find(inside).is_some() || self.slash.find(inside).is_some()
     }
 }

@@ -5,14 +5,14 @@
 //! because most templates use them at the end of the prompt, and a conversation must not lose its prefix when they
 //! change.
 
-use super::canonical::{TAIL, TOOLS, Writer};
+use super::canonical::{CanonicalWriter, TAIL, TOOLS};
 use super::content::write_messages;
-use super::fields::{Field, Fields};
-use super::json::{Kind, spells};
-use super::{Format, ParseError};
+use super::fields::{BodyFields, Field};
+use super::json::{JsonKind, equals_word};
+use super::{ParseError, RequestFormat};
 use crate::model::ApiPath;
 
-pub(super) const FORMAT: Format = Format {
+pub(super) const FORMAT: RequestFormat = RequestFormat {
     path: ApiPath::ChatCompletions,
     summary: "messages, tools",
     usage_option: true,
@@ -23,7 +23,7 @@ pub(super) const FORMAT: Format = Format {
 };
 
 /// Checks that messages are present. They carry no token ids.
-pub(super) const fn needs_messages(fields: &Fields<'_>) -> Result<Option<u32>, ParseError> {
+pub(super) const fn needs_messages(fields: &BodyFields<'_>) -> Result<Option<u32>, ParseError> {
     match fields.messages() {
         Some(_) => Ok(None),
         None => Err(ParseError::Missing { field: "messages" }),
@@ -31,7 +31,7 @@ pub(super) const fn needs_messages(fields: &Fields<'_>) -> Result<Option<u32>, P
 }
 
 /// Writes the inputs of a template's system part, which precede all messages.
-pub(super) fn write_tools(fields: &Fields<'_>, out: &mut Writer<'_>) {
+pub(super) fn write_tools(fields: &BodyFields<'_>, out: &mut CanonicalWriter<'_>) {
     let tools = fields.get(Field::Tools).or_else(|| fields.get(Field::Functions));
     // An empty list renders like no tools at all.
     if let Some(tools) = tools.filter(|tools| tools.elements().next().is_some()) {
@@ -39,9 +39,9 @@ pub(super) fn write_tools(fields: &Fields<'_>, out: &mut Writer<'_>) {
         out.value(tools);
         // "auto" and "required" leave the template as it is; "none" and a named tool make engines show fewer tools.
         let choice = fields.get(Field::ToolChoice);
-        if let Some(choice) = choice
-            .filter(|choice| choice.kind() == Kind::Table || choice.text().is_some_and(|word| spells(word, "none")))
-        {
+        if let Some(choice) = choice.filter(|choice| {
+            choice.kind() == JsonKind::Table || choice.text().is_some_and(|word| equals_word(word, "none"))
+        }) {
             out.member(Field::ToolChoice.name().as_bytes(), choice);
         }
     }
@@ -54,7 +54,7 @@ pub(super) fn write_tools(fields: &Fields<'_>, out: &mut Writer<'_>) {
 }
 
 /// Writes the inputs of a template other than the messages.
-pub(super) fn write_tail(fields: &Fields<'_>, out: &mut Writer<'_>) {
+pub(super) fn write_tail(fields: &BodyFields<'_>, out: &mut CanonicalWriter<'_>) {
     for field in [Field::ChatTemplateKwargs, Field::ReasoningEffort, Field::Reasoning] {
         if let Some(value) = fields.get(field) {
             out.mark(TAIL);
@@ -63,7 +63,7 @@ pub(super) fn write_tail(fields: &Fields<'_>, out: &mut Writer<'_>) {
     }
 }
 
-fn write(fields: &Fields<'_>, out: &mut Writer<'_>) {
+fn write(fields: &BodyFields<'_>, out: &mut CanonicalWriter<'_>) {
     write_tools(fields, out);
     if let Some(messages) = fields.messages() {
         write_messages(messages, out);

@@ -1,13 +1,13 @@
 //! `/v1/completions`: `prompt` is a string, several strings, token ids, or several lists of them.
 
-use super::canonical::Writer;
-use super::fields::{Field, Fields};
-use super::json::{Json, Kind};
+use super::canonical::CanonicalWriter;
+use super::fields::{BodyFields, Field};
+use super::json::{JsonKind, RawJson};
 use super::plain::{count_tokens, write_prompt};
-use super::{Format, ParseError};
+use super::{ParseError, RequestFormat};
 use crate::model::ApiPath;
 
-pub(super) const FORMAT: Format = Format {
+pub(super) const FORMAT: RequestFormat = RequestFormat {
     path: ApiPath::Completions,
     summary: "prompt: text, texts, token ids, lists of token ids",
     usage_option: true,
@@ -17,7 +17,7 @@ pub(super) const FORMAT: Format = Format {
     write,
 };
 
-fn check(fields: &Fields<'_>) -> Result<Option<u32>, ParseError> {
+fn check(fields: &BodyFields<'_>) -> Result<Option<u32>, ParseError> {
     match fields.get(Field::Prompt) {
         Some(prompt) => text_or_list(Field::Prompt, prompt).and_then(|()| count_tokens("prompt", prompt)),
         // A prompt of embeddings alone is valid, with an unknown number of tokens.
@@ -27,14 +27,14 @@ fn check(fields: &Fields<'_>) -> Result<Option<u32>, ParseError> {
 }
 
 /// Checks that a prompt has a type that is allowed for one.
-pub(super) fn text_or_list(field: Field, prompt: Json<'_>) -> Result<(), ParseError> {
+pub(super) fn text_or_list(field: Field, prompt: RawJson<'_>) -> Result<(), ParseError> {
     match prompt.kind() {
-        Kind::Text | Kind::List => Ok(()),
+        JsonKind::Text | JsonKind::List => Ok(()),
         _ => Err(ParseError::WrongType { field: field.name(), expected: "a string or an array" }),
     }
 }
 
-fn write(fields: &Fields<'_>, out: &mut Writer<'_>) {
+fn write(fields: &BodyFields<'_>, out: &mut CanonicalWriter<'_>) {
     // Embeddings of a prompt precede its text, in the order in which engines join them.
     if let Some(embeds) = fields.get(Field::PromptEmbeds) {
         out.media(b"prompt_embeds", embeds, 0);

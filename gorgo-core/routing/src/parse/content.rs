@@ -5,12 +5,12 @@
 
 use std::borrow::Cow;
 
-use super::canonical::{CONTENT, MEMBER, MESSAGE, PART, VALUE, Writer};
-use super::fields::Messages;
-use super::json::{Element, Json, Kind, MemberList, spells};
+use super::canonical::{CONTENT, CanonicalWriter, MEMBER, MESSAGE, PART, VALUE};
+use super::fields::ChatMessages;
+use super::json::{JsonElement, JsonKind, MemberList, RawJson, equals_word};
 
 /// Writes the messages of a chat.
-pub(super) fn write_messages(messages: &Messages<'_>, out: &mut Writer<'_>) {
+pub(super) fn write_messages(messages: &ChatMessages<'_>, out: &mut CanonicalWriter<'_>) {
     // Reused for all messages, so that a long conversation does not allocate for each.
     let mut parts = Vec::with_capacity(8);
     for members in messages.iter() {
@@ -19,17 +19,17 @@ pub(super) fn write_messages(messages: &Messages<'_>, out: &mut Writer<'_>) {
 }
 
 /// Writes a list of items, as in `/v1/responses`; a plain string is one user message.
-pub(super) fn write_items(list: Json<'_>, out: &mut Writer<'_>) {
-    if list.kind() == Kind::Text {
-        return write_turn(b"user", list, out);
+pub(super) fn write_items(list: RawJson<'_>, out: &mut CanonicalWriter<'_>) {
+    if list.kind() == JsonKind::Text {
+        return write_single_message(b"user", list, out);
     }
     let (mut members, mut parts) = (Vec::with_capacity(8), Vec::with_capacity(8));
     let mut messages = list.elements();
     while let Some(message) = messages.next_into(&mut members) {
         match message {
-            Element::Table => write_message(&members, &mut parts, out),
-            Element::Value(text) if text.kind() == Kind::Text => write_turn(b"user", text, out),
-            Element::Value(value) => {
+            JsonElement::Table => write_message(&members, &mut parts, out),
+            JsonElement::Value(text) if text.kind() == JsonKind::Text => write_single_message(b"user", text, out),
+            JsonElement::Value(value) => {
                 out.mark(MESSAGE);
                 out.value(value);
             }
@@ -38,19 +38,23 @@ pub(super) fn write_items(list: Json<'_>, out: &mut Writer<'_>) {
 }
 
 /// Writes a message from outside the list: `system`, `instructions`.
-pub(super) fn write_turn(role: &[u8], content: Json<'_>, out: &mut Writer<'_>) {
+pub(super) fn write_single_message(role: &[u8], content: RawJson<'_>, out: &mut CanonicalWriter<'_>) {
     out.mark(MESSAGE);
-    out.plain(role);
+    out.raw(role);
     out.mark(CONTENT);
     write_content(content, &mut Vec::new(), out);
 }
 
 /// Writes one message. Role and content come first whatever the order of members; of members with the same name the
 /// last counts.
-fn write_message<'a>(members: &[(Cow<'a, [u8]>, Json<'a>)], parts: &mut MemberList<'a>, out: &mut Writer<'_>) {
+fn write_message<'a>(
+    members: &[(Cow<'a, [u8]>, RawJson<'a>)],
+    parts: &mut MemberList<'a>,
+    out: &mut CanonicalWriter<'_>,
+) {
     out.mark(MESSAGE);
     if let Some(role) = find(members, "role") {
-        if role.kind() == Kind::Text { out.string(role) } else { out.value(role) }
+        if role.kind() == JsonKind::Text { out.string(role) } else { out.value(role) }
     }
     out.mark(CONTENT);
     if let Some(content) = find(members, "content") {
@@ -58,33 +62,33 @@ fn write_message<'a>(members: &[(Cow<'a, [u8]>, Json<'a>)], parts: &mut MemberLi
     }
     // Other members, such as tool calls, are rendered by templates too; the order of the client is kept.
     for (key, &value) in members.iter().map(|(key, value)| (&**key, value)) {
-        let told = spells(key, "role") || spells(key, "content");
-        if !told && value.kind() != Kind::Null && !is_envelope(key, value) {
+        let told = equals_word(key, "role") || equals_word(key, "content");
+        if !told && value.kind() != JsonKind::Null && !is_envelope(key, value) {
             out.member(key, value);
         }
     }
 }
 
 /// Last member of that name.
-fn find<'a>(members: &[(Cow<'a, [u8]>, Json<'a>)], name: &str) -> Option<Json<'a>> {
-    members.iter().rev().find(|(key, _)| spells(key, name)).map(|(_, value)| *value)
+fn find<'a>(members: &[(Cow<'a, [u8]>, RawJson<'a>)], name: &str) -> Option<RawJson<'a>> {
+    members.iter().rev().find(|(key, _)| equals_word(key, name)).map(|(_, value)| *value)
 }
 
 /// Returns true for members that an API adds around a message and that no template shows: ids and states from the
 /// server, cache hints, the type of the item.
-fn is_envelope(key: &[u8], value: Json<'_>) -> bool {
-    spells(key, "cache_control")
-        || spells(key, "id")
-        || spells(key, "status")
-        || (spells(key, "type") && value.text().is_some_and(|kind| spells(kind, "message")))
+fn is_envelope(key: &[u8], value: RawJson<'_>) -> bool {
+    equals_word(key, "cache_control")
+        || equals_word(key, "id")
+        || equals_word(key, "status")
+        || (equals_word(key, "type") && value.text().is_some_and(|kind| equals_word(kind, "message")))
 }
 
 /// Writes a content: a string, or a list of parts. One text part is the same as the string.
-fn write_content<'a>(content: Json<'a>, members: &mut MemberList<'a>, out: &mut Writer<'_>) {
+fn write_content<'a>(content: RawJson<'a>, members: &mut MemberList<'a>, out: &mut CanonicalWriter<'_>) {
     match content.kind() {
-        Kind::Null => {}
-        Kind::Text => out.string(content),
-        Kind::List => {
+        JsonKind::Null => {}
+        JsonKind::Text => out.string(content),
+        JsonKind::List => {
             let mut parts = content.elements();
             let mut first = true;
             while let Some(part) = parts.next_into(members) {
@@ -92,35 +96,35 @@ fn write_content<'a>(content: Json<'a>, members: &mut MemberList<'a>, out: &mut 
                     out.mark(PART);
                 }
                 match part {
-                    Element::Table => write_part(members, out),
-                    Element::Value(text) if text.kind() == Kind::Text => out.string(text),
-                    Element::Value(value) => out.value(value),
+                    JsonElement::Table => write_part(members, out),
+                    JsonElement::Value(text) if text.kind() == JsonKind::Text => out.string(text),
+                    JsonElement::Value(value) => out.value(value),
                 }
             }
         }
-        Kind::Table => {
+        JsonKind::Table => {
             members.clear();
             members.extend(content.members().map(|(key, value)| (Cow::Borrowed(key), value)));
             write_part(members, out);
         }
-        Kind::Bool | Kind::Number => out.value(content),
+        JsonKind::Bool | JsonKind::Number => out.value(content),
     }
 }
 
 /// Writes one content part: text as text, everything else with its keys, base64 as digests.
-fn write_part(members: &[(Cow<'_, [u8]>, Json<'_>)], out: &mut Writer<'_>) {
-    let kind = find(members, "type").and_then(Json::text).unwrap_or_default();
-    let is_text = ["text", "input_text", "output_text"].iter().any(|text| spells(kind, text));
+fn write_part(members: &[(Cow<'_, [u8]>, RawJson<'_>)], out: &mut CanonicalWriter<'_>) {
+    let kind = find(members, "type").and_then(RawJson::text).unwrap_or_default();
+    let is_text = ["text", "input_text", "output_text"].iter().any(|text| equals_word(kind, text));
     // Plain text has neither key nor mark, so that a string and a single text part give equal bytes.
     if let Some(text) = find(members, "text").filter(|_| is_text) {
         out.string(text);
     }
     for (key, &value) in members.iter().map(|(key, value)| (&**key, value)) {
-        if value.kind() == Kind::Null || spells(key, "cache_control") {
+        if value.kind() == JsonKind::Null || equals_word(key, "cache_control") {
             continue;
         }
         // Annotations and log probabilities are an answer's metadata, which clients send back with it.
-        if is_text && ["type", "text", "annotations", "logprobs"].iter().any(|name| spells(key, name)) {
+        if is_text && ["type", "text", "annotations", "logprobs"].iter().any(|name| equals_word(key, name)) {
             continue;
         }
         out.mark(MEMBER);

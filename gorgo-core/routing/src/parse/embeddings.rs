@@ -1,14 +1,14 @@
 //! `/v1/embeddings`: `input` like a completion's prompt, or `messages`, as vLLM accepts them for multimodal models.
 
-use super::canonical::Writer;
+use super::canonical::CanonicalWriter;
 use super::completions::text_or_list;
 use super::content::write_messages;
-use super::fields::{Field, Fields};
+use super::fields::{BodyFields, Field};
 use super::plain::{count_tokens, write_prompt};
-use super::{Format, ParseError};
+use super::{ParseError, RequestFormat};
 use crate::model::ApiPath;
 
-pub(super) const FORMAT: Format = Format {
+pub(super) const FORMAT: RequestFormat = RequestFormat {
     path: ApiPath::Embeddings,
     summary: "input: text, texts, token ids, lists of token ids; or messages",
     usage_option: false,
@@ -18,7 +18,7 @@ pub(super) const FORMAT: Format = Format {
     write,
 };
 
-fn check(fields: &Fields<'_>) -> Result<Option<u32>, ParseError> {
+fn check(fields: &BodyFields<'_>) -> Result<Option<u32>, ParseError> {
     match fields.get(Field::Input) {
         // Lists of objects are multimodal inputs; they carry no token ids.
         Some(input) => text_or_list(Field::Input, input).and_then(|()| count_tokens("input", input)),
@@ -27,7 +27,7 @@ fn check(fields: &Fields<'_>) -> Result<Option<u32>, ParseError> {
     }
 }
 
-fn write(fields: &Fields<'_>, out: &mut Writer<'_>) {
+fn write(fields: &BodyFields<'_>, out: &mut CanonicalWriter<'_>) {
     if let Some(input) = fields.get(Field::Input) {
         write_prompt(input, out);
     } else if let Some(messages) = fields.messages() {

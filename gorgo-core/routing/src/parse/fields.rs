@@ -10,7 +10,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Seq
 use serde_json::value::RawValue;
 
 use super::ParseError;
-use super::json::{Json, Kind, MemberList};
+use super::json::{JsonKind, MemberList, RawJson};
 
 macro_rules! fields {
     ($($field:ident = $name:literal,)*) => {
@@ -75,15 +75,15 @@ const MAX_MEMBERS: usize = 1 << 18;
 
 /// Messages of a chat, member by member: collected in the single pass over the body, because they are most of it.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Messages<'a> {
+pub(super) struct ChatMessages<'a> {
     members: MemberList<'a>,
     /// End of each message's members.
     ends: Vec<usize>,
     too_many: bool,
 }
 
-impl<'a> Messages<'a> {
-    pub(super) fn iter(&self) -> impl Iterator<Item = &[(Cow<'a, [u8]>, Json<'a>)]> {
+impl<'a> ChatMessages<'a> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &[(Cow<'a, [u8]>, RawJson<'a>)]> {
         let begins = std::iter::once(0).chain(self.ends.iter().copied());
         begins.zip(&self.ends).filter_map(|(begin, &end)| self.members.get(begin..end))
     }
@@ -91,12 +91,12 @@ impl<'a> Messages<'a> {
 
 /// Raw text of each [`Field`] that is present.
 #[derive(Debug, Clone)]
-pub(super) struct Fields<'a> {
+pub(super) struct BodyFields<'a> {
     raw: [Option<&'a RawValue>; Field::COUNT],
-    messages: Option<Messages<'a>>,
+    messages: Option<ChatMessages<'a>>,
 }
 
-impl<'a> Fields<'a> {
+impl<'a> BodyFields<'a> {
     /// Fields of a body that has none.
     pub(super) const fn none() -> Self {
         Self { raw: [None; Field::COUNT], messages: None }
@@ -126,17 +126,17 @@ impl<'a> Fields<'a> {
     }
 
     /// Value of a member as sent, including `null`. Messages are not among them.
-    pub(super) fn raw(&self, field: Field) -> Option<Json<'a>> {
-        self.raw[field as usize].map(Json::of)
+    pub(super) fn raw(&self, field: Field) -> Option<RawJson<'a>> {
+        self.raw[field as usize].map(RawJson::from_raw)
     }
 
     /// Value of a member; `null` counts as absent.
-    pub(super) fn get(&self, field: Field) -> Option<Json<'a>> {
-        self.raw(field).filter(|value| value.kind() != Kind::Null)
+    pub(super) fn get(&self, field: Field) -> Option<RawJson<'a>> {
+        self.raw(field).filter(|value| value.kind() != JsonKind::Null)
     }
 
     /// The messages; `null` counts as absent.
-    pub(super) const fn messages(&self) -> Option<&Messages<'a>> {
+    pub(super) const fn messages(&self) -> Option<&ChatMessages<'a>> {
         self.messages.as_ref()
     }
 }
@@ -148,15 +148,15 @@ struct FieldsVisitor<'c> {
 }
 
 impl<'de> Visitor<'de> for FieldsVisitor<'_> {
-    type Value = Fields<'de>;
+    type Value = BodyFields<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut fields = Fields::none();
-        while let Some(key) = map.next_key_seed(Key)? {
+        let mut fields = BodyFields::none();
+        while let Some(key) = map.next_key_seed(FieldKey)? {
             match key {
                 Some(Field::Messages) if self.with_messages => {
                     // Stays set on an error, which is how `read` knows that it happened in the messages.
@@ -180,7 +180,7 @@ impl<'de> Visitor<'de> for FieldsVisitor<'_> {
 struct MessagesSeed;
 
 impl<'de> DeserializeSeed<'de> for MessagesSeed {
-    type Value = Option<Messages<'de>>;
+    type Value = Option<ChatMessages<'de>>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_option(self)
@@ -188,7 +188,7 @@ impl<'de> DeserializeSeed<'de> for MessagesSeed {
 }
 
 impl<'de> Visitor<'de> for MessagesSeed {
-    type Value = Option<Messages<'de>>;
+    type Value = Option<ChatMessages<'de>>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an array of objects")
@@ -203,14 +203,14 @@ impl<'de> Visitor<'de> for MessagesSeed {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-        let mut messages = Messages::default();
+        let mut messages = ChatMessages::default();
         while list.next_element_seed(MessageSeed(&mut messages))?.is_some() {}
         Ok(Some(messages))
     }
 }
 
 /// Reader of one message, which appends its members to the list.
-struct MessageSeed<'m, 'de>(&'m mut Messages<'de>);
+struct MessageSeed<'m, 'de>(&'m mut ChatMessages<'de>);
 
 impl<'de> DeserializeSeed<'de> for MessageSeed<'_, 'de> {
     type Value = ();
@@ -234,7 +234,7 @@ impl<'de> Visitor<'de> for MessageSeed<'_, 'de> {
             // Only noted here: the pass continues, so that broken JSON is reported as such and not as too many members.
             messages.too_many |= messages.members.len() >= MAX_MEMBERS;
             if !messages.too_many {
-                messages.members.push((key, Json::of(value)));
+                messages.members.push((key, RawJson::from_raw(value)));
             }
         }
         // Empty messages have no members, and need a limit of their own.
@@ -275,9 +275,9 @@ impl<'de> Visitor<'de> for MemberKey {
 }
 
 /// Reader of a key as bytes: a key with half a surrogate pair is odd, but valid JSON.
-struct Key;
+struct FieldKey;
 
-impl<'de> DeserializeSeed<'de> for Key {
+impl<'de> DeserializeSeed<'de> for FieldKey {
     type Value = Option<Field>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
@@ -285,7 +285,7 @@ impl<'de> DeserializeSeed<'de> for Key {
     }
 }
 
-impl Visitor<'_> for Key {
+impl Visitor<'_> for FieldKey {
     type Value = Option<Field>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

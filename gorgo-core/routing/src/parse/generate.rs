@@ -3,14 +3,14 @@
 //! Pictures are written before the text: everything cached after a picture depends on it, and only the model's template
 //! knows its place in the text. It is better to see too little cached than too much.
 
-use super::canonical::Writer;
+use super::canonical::CanonicalWriter;
 use super::completions::text_or_list;
-use super::fields::{Field, Fields};
+use super::fields::{BodyFields, Field};
 use super::plain::{count_tokens, write_prompt};
-use super::{Format, ParseError};
+use super::{ParseError, RequestFormat};
 use crate::model::ApiPath;
 
-pub(super) const FORMAT: Format = Format {
+pub(super) const FORMAT: RequestFormat = RequestFormat {
     path: ApiPath::Generate,
     summary: "text or input_ids, one or several; image_data, audio_data, video_data",
     usage_option: false,
@@ -20,7 +20,7 @@ pub(super) const FORMAT: Format = Format {
     write,
 };
 
-fn check(fields: &Fields<'_>) -> Result<Option<u32>, ParseError> {
+fn check(fields: &BodyFields<'_>) -> Result<Option<u32>, ParseError> {
     if let Some(ids) = fields.get(Field::InputIds) {
         return text_or_list(Field::InputIds, ids).and_then(|()| count_tokens("input_ids", ids));
     }
@@ -31,7 +31,7 @@ fn check(fields: &Fields<'_>) -> Result<Option<u32>, ParseError> {
     }
 }
 
-fn write(fields: &Fields<'_>, out: &mut Writer<'_>) {
+fn write(fields: &BodyFields<'_>, out: &mut CanonicalWriter<'_>) {
     for field in [Field::ImageData, Field::AudioData, Field::VideoData] {
         if let Some(data) = fields.get(field) {
             out.media(field.name().as_bytes(), data, 0);

@@ -3,16 +3,16 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use super::canonical::Writer;
-use super::fields::{Field, Fields};
-use super::json::{Json, Kind};
+use super::canonical::CanonicalWriter;
+use super::fields::{BodyFields, Field};
+use super::json::{JsonKind, RawJson};
 use super::splice::usage_splice;
-use super::{FORMATS, Format, ParseError, other};
-use crate::model::{ApiPath, CanonicalSink, Splice};
+use super::{FORMATS, ParseError, RequestFormat, other};
+use crate::model::{ApiPath, BodySplice, CanonicalSink};
 
 /// Request as read. Owns no text of the prompt.
 #[derive(Clone)]
-pub struct Head<'a> {
+pub struct RequestHead<'a> {
     /// API of the request.
     pub path: ApiPath,
     /// Model that it names.
@@ -30,32 +30,32 @@ pub struct Head<'a> {
     /// Salt that separates its cache entries from others'.
     pub cache_salt: Option<Cow<'a, str>>,
     /// Addition to the body that makes the engine report usage at the end of the stream.
-    pub usage_splice: Option<Splice>,
-    fields: Fields<'a>,
-    format: &'static Format,
+    pub usage_splice: Option<BodySplice>,
+    fields: BodyFields<'a>,
+    format: &'static RequestFormat,
 }
 
 /// Reads a request body once.
 ///
 /// # Errors
 /// The fault that makes the body unusable for any engine. Never occurs for [`ApiPath::Other`].
-pub fn read(path: ApiPath, body: &[u8]) -> Result<Head<'_>, ParseError> {
+pub fn read_head(path: ApiPath, body: &[u8]) -> Result<RequestHead<'_>, ParseError> {
     let format = FORMATS.iter().copied().find(|format| format.path == path).unwrap_or(&other::FORMAT);
-    let fields = match Fields::read(body, format.messages) {
+    let fields = match BodyFields::read(body, format.messages) {
         Ok(fields) => fields,
         // The body of an unknown path may be anything; it is passed on unread.
-        Err(_) if format.any_body => Fields::none(),
+        Err(_) if format.any_body => BodyFields::none(),
         Err(error) => return Err(error),
     };
     let exact_tokens = (format.check)(&fields)?;
-    let stream = fields.get(Field::Stream).is_some_and(Json::is_true);
+    let stream = fields.get(Field::Stream).is_some_and(RawJson::is_true);
     let model = match fields.get(Field::Model) {
         // On an unknown path `model` may mean something else, so its type is not checked.
         Some(value) if format.any_body => value.string(),
         Some(value) => Some(value.string().ok_or(ParseError::WrongType { field: "model", expected: "a string" })?),
         None => None,
     };
-    Ok(Head {
+    Ok(RequestHead {
         path,
         model,
         stream,
@@ -70,7 +70,7 @@ pub fn read(path: ApiPath, body: &[u8]) -> Result<Head<'_>, ParseError> {
     })
 }
 
-impl Head<'_> {
+impl RequestHead<'_> {
     /// Feeds the canonical prompt to `sink`: first tools and everything else in the system part, then messages or
     /// prompt, then other inputs of the chat template. Members that only control sampling (`response_format`, logit
     /// bias, limits) are left out, because the engine's cache does not depend on them.
@@ -78,13 +78,13 @@ impl Head<'_> {
     /// # Errors
     /// [`ParseError::TooDeep`]; `sink` has then received a part of the prompt.
     pub fn canonical(&self, sink: &mut dyn CanonicalSink) -> Result<(), ParseError> {
-        let mut writer = Writer::new(sink);
+        let mut writer = CanonicalWriter::new(sink);
         (self.format.write)(&self.fields, &mut writer);
         if writer.too_deep() { Err(ParseError::TooDeep) } else { Ok(()) }
     }
 }
 
-impl fmt::Debug for Head<'_> {
+impl fmt::Debug for RequestHead<'_> {
     /// Formats without the prompt, the user and the salt.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Head")
@@ -98,25 +98,25 @@ impl fmt::Debug for Head<'_> {
 }
 
 /// Limit of the answer under any of its names, the newest name first.
-fn max_tokens(fields: &Fields<'_>) -> Option<u32> {
+fn max_tokens(fields: &BodyFields<'_>) -> Option<u32> {
     [Field::MaxCompletionTokens, Field::MaxOutputTokens, Field::MaxTokens]
         .into_iter()
-        .find_map(|field| fields.get(field).and_then(Json::whole))
-        .or_else(|| fields.get(Field::SamplingParams)?.member("max_new_tokens")?.whole())
+        .find_map(|field| fields.get(field).and_then(RawJson::as_u32))
+        .or_else(|| fields.get(Field::SamplingParams)?.member("max_new_tokens")?.as_u32())
 }
 
-fn user<'a>(fields: &Fields<'a>) -> Option<Cow<'a, str>> {
-    let named = fields.get(Field::User).and_then(Json::string);
+fn user<'a>(fields: &BodyFields<'a>) -> Option<Cow<'a, str>> {
+    let named = fields.get(Field::User).and_then(RawJson::string);
     named.or_else(|| fields.get(Field::Metadata)?.member("user_id")?.string())
 }
 
 /// Name that separates cache entries: a string, otherwise its JSON text, so that two different names never look alike.
-fn name<'a>(fields: &Fields<'a>, field: Field) -> Option<Cow<'a, str>> {
+fn name<'a>(fields: &BodyFields<'a>, field: Field) -> Option<Cow<'a, str>> {
     let value = fields.get(field)?;
     match value.kind() {
-        Kind::Text if value.text() == Some(b"") => None,
+        JsonKind::Text if value.text() == Some(b"") => None,
         // Half a surrogate pair cannot be unescaped; its JSON text still distinguishes it from other names.
-        Kind::Text => value.string().or_else(|| Some(String::from_utf8_lossy(value.bytes()))),
+        JsonKind::Text => value.string().or_else(|| Some(String::from_utf8_lossy(value.bytes()))),
         _ => Some(String::from_utf8_lossy(value.bytes())),
     }
 }

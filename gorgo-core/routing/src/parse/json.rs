@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 /// Kind of a value, by its first byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum JsonKind {
     Null,
     Bool,
     Number,
@@ -21,23 +21,23 @@ pub(super) enum Kind {
 
 /// One value: its text without surrounding white space.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Json<'a> {
+pub(super) struct RawJson<'a> {
     bytes: &'a [u8],
 }
 
 /// Members of one table, in their original order.
-pub(super) type MemberList<'a> = Vec<(Cow<'a, [u8]>, Json<'a>)>;
+pub(super) type MemberList<'a> = Vec<(Cow<'a, [u8]>, RawJson<'a>)>;
 
 /// Element of a list.
-pub(super) enum Element<'a> {
+pub(super) enum JsonElement<'a> {
     /// A table; its members are in the caller's list.
     Table,
     /// Any other value.
-    Value(Json<'a>),
+    Value(RawJson<'a>),
 }
 
-impl<'a> Json<'a> {
-    pub(super) fn of(raw: &'a RawValue) -> Self {
+impl<'a> RawJson<'a> {
+    pub(super) fn from_raw(raw: &'a RawValue) -> Self {
         Self { bytes: raw.get().as_bytes() }
     }
 
@@ -45,14 +45,14 @@ impl<'a> Json<'a> {
         self.bytes
     }
 
-    pub(super) fn kind(self) -> Kind {
+    pub(super) fn kind(self) -> JsonKind {
         match self.bytes.first() {
-            Some(b'"') => Kind::Text,
-            Some(b'[') => Kind::List,
-            Some(b'{') => Kind::Table,
-            Some(b't' | b'f') => Kind::Bool,
-            Some(b'-' | b'0'..=b'9') => Kind::Number,
-            _ => Kind::Null,
+            Some(b'"') => JsonKind::Text,
+            Some(b'[') => JsonKind::List,
+            Some(b'{') => JsonKind::Table,
+            Some(b't' | b'f') => JsonKind::Bool,
+            Some(b'-' | b'0'..=b'9') => JsonKind::Number,
+            _ => JsonKind::Null,
         }
     }
 
@@ -76,7 +76,7 @@ impl<'a> Json<'a> {
     }
 
     /// Whole number; a fraction of zero is accepted, as engines do. Values beyond `u32` become its maximum.
-    pub(super) fn whole(self) -> Option<u32> {
+    pub(super) fn as_u32(self) -> Option<u32> {
         let text = std::str::from_utf8(self.bytes).ok()?;
         if let Ok(number) = text.parse::<u64>() {
             return Some(u32::try_from(number).unwrap_or(u32::MAX));
@@ -96,26 +96,26 @@ impl<'a> Json<'a> {
     }
 
     /// Members of a table; empty for any other value. Keys are the insides of their strings.
-    pub(super) fn members(self) -> Members<'a> {
-        let at = if self.kind() == Kind::Table { 1 } else { self.bytes.len() };
-        Members { bytes: self.bytes, at }
+    pub(super) fn members(self) -> JsonMembers<'a> {
+        let at = if self.kind() == JsonKind::Table { 1 } else { self.bytes.len() };
+        JsonMembers { bytes: self.bytes, at }
     }
 
     /// Last member of that name, as Python and JavaScript read it; `null` counts as absent.
-    pub(super) fn member(self, name: &str) -> Option<Json<'a>> {
-        let found = self.members().filter(|(key, _)| spells(key, name)).last();
-        found.map(|(_, value)| value).filter(|value| value.kind() != Kind::Null)
+    pub(super) fn member(self, name: &str) -> Option<RawJson<'a>> {
+        let found = self.members().filter(|(key, _)| equals_word(key, name)).last();
+        found.map(|(_, value)| value).filter(|value| value.kind() != JsonKind::Null)
     }
 
     /// Elements of a list; empty for any other value.
-    pub(super) fn elements(self) -> Elements<'a> {
-        let at = if self.kind() == Kind::List { 1 } else { self.bytes.len() };
-        Elements { bytes: self.bytes, at }
+    pub(super) fn elements(self) -> JsonElements<'a> {
+        let at = if self.kind() == JsonKind::List { 1 } else { self.bytes.len() };
+        JsonElements { bytes: self.bytes, at }
     }
 }
 
 /// Returns true if the inside of a JSON string, a key or a short value, is `word`, however it was escaped.
-pub(super) fn spells(inside: &[u8], word: &str) -> bool {
+pub(super) fn equals_word(inside: &[u8], word: &str) -> bool {
     // The fast path of nearly every key; escapes in keys are legal but rare.
     if memchr(b'\\', inside).is_none() {
         return inside == word.as_bytes();
@@ -125,13 +125,13 @@ pub(super) fn spells(inside: &[u8], word: &str) -> bool {
 }
 
 /// Iterator over the members of a table.
-pub(super) struct Members<'a> {
+pub(super) struct JsonMembers<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-impl<'a> Iterator for Members<'a> {
-    type Item = (&'a [u8], Json<'a>);
+impl<'a> Iterator for JsonMembers<'a> {
+    type Item = (&'a [u8], RawJson<'a>);
 
     fn next(&mut self) -> Option<Self::Item> {
         let open = skip_gap(self.bytes, self.at);
@@ -144,34 +144,34 @@ impl<'a> Iterator for Members<'a> {
         let key = self.bytes.get(open + 1..closed.saturating_sub(1))?;
         let value = skip_gap(self.bytes, closed);
         self.at = value_end(self.bytes, value);
-        Some((key, Json { bytes: self.bytes.get(value..self.at)? }))
+        Some((key, RawJson { bytes: self.bytes.get(value..self.at)? }))
     }
 }
 
 /// Iterator over the elements of a list.
-pub(super) struct Elements<'a> {
+pub(super) struct JsonElements<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-impl<'a> Elements<'a> {
+impl<'a> JsonElements<'a> {
     /// Advances to the next element; puts the members of a table into `members`, in one scan.
-    pub(super) fn next_into(&mut self, members: &mut MemberList<'a>) -> Option<Element<'a>> {
+    pub(super) fn next_into(&mut self, members: &mut MemberList<'a>) -> Option<JsonElement<'a>> {
         let value = skip_gap(self.bytes, self.at);
         if self.bytes.get(value) != Some(&b'{') {
-            return self.next().map(Element::Value);
+            return self.next().map(JsonElement::Value);
         }
-        let mut inside = Members { bytes: self.bytes, at: value + 1 };
+        let mut inside = JsonMembers { bytes: self.bytes, at: value + 1 };
         members.clear();
         members.extend(inside.by_ref().map(|(key, value)| (Cow::Borrowed(key), value)));
-        // Past the closing brace, at which `Members` stopped.
+        // Past the closing brace, at which `JsonMembers` stopped.
         self.at = inside.at + 1;
-        Some(Element::Table)
+        Some(JsonElement::Table)
     }
 }
 
-impl<'a> Iterator for Elements<'a> {
-    type Item = Json<'a>;
+impl<'a> Iterator for JsonElements<'a> {
+    type Item = RawJson<'a>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let value = skip_gap(self.bytes, self.at);
@@ -180,7 +180,7 @@ impl<'a> Iterator for Elements<'a> {
         }
         self.at = value_end(self.bytes, value);
         let bytes = self.bytes.get(value..self.at).filter(|bytes| !bytes.is_empty())?;
-        Some(Json { bytes })
+        Some(RawJson { bytes })
     }
 }
 

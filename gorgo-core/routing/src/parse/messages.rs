@@ -1,13 +1,13 @@
 //! `/v1/messages` (Anthropic): `tools`, `system`, `messages`.
 
-use super::Format;
-use super::canonical::Writer;
+use super::RequestFormat;
+use super::canonical::CanonicalWriter;
 use super::chat::{needs_messages, write_tools};
-use super::content::{write_messages, write_turn};
-use super::fields::{Field, Fields};
+use super::content::{write_messages, write_single_message};
+use super::fields::{BodyFields, Field};
 use crate::model::ApiPath;
 
-pub(super) const FORMAT: Format = Format {
+pub(super) const FORMAT: RequestFormat = RequestFormat {
     path: ApiPath::Messages,
     summary: "system, messages, tools",
     usage_option: false,
@@ -17,10 +17,10 @@ pub(super) const FORMAT: Format = Format {
     write,
 };
 
-fn write(fields: &Fields<'_>, out: &mut Writer<'_>) {
+fn write(fields: &BodyFields<'_>, out: &mut CanonicalWriter<'_>) {
     write_tools(fields, out);
     if let Some(system) = fields.get(Field::System) {
-        write_turn(b"system", system, out);
+        write_single_message(b"system", system, out);
     }
     if let Some(messages) = fields.messages() {
         write_messages(messages, out);

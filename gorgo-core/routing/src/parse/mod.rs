@@ -25,14 +25,14 @@ pub mod sse;
 #[cfg(test)]
 mod tests;
 
-pub use head::{Head, read};
+pub use head::{RequestHead, read_head};
 
 use crate::model::ApiPath;
-use canonical::Writer;
-use fields::Fields;
+use canonical::CanonicalWriter;
+use fields::BodyFields;
 
 /// Reader of one API's requests.
-pub struct Format {
+pub struct RequestFormat {
     /// API that it reads.
     pub path: ApiPath,
     /// Location of the prompt, for people.
@@ -44,13 +44,13 @@ pub struct Format {
     /// True if a body that is not a JSON object is acceptable.
     any_body: bool,
     /// Check of required members. Returns the exact number of prompt tokens if the prompt consists of token ids.
-    check: fn(&Fields<'_>) -> Result<Option<u32>, ParseError>,
+    check: fn(&BodyFields<'_>) -> Result<Option<u32>, ParseError>,
     /// Writer of the canonical prompt.
-    write: fn(&Fields<'_>, &mut Writer<'_>),
+    write: fn(&BodyFields<'_>, &mut CanonicalWriter<'_>),
 }
 
 /// All formats, one per [`ApiPath`].
-pub const FORMATS: &[&Format] = &[
+pub const FORMATS: &[&RequestFormat] = &[
     &chat::FORMAT,
     &completions::FORMAT,
     &embeddings::FORMAT,

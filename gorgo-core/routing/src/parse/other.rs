@@ -1,14 +1,14 @@
 //! Any other path: nothing is required and nothing is malformed. If the body is a JSON object, members that look like a
 //! prompt are read as one, so that a rerank or tokenize call counts as the load it is.
 
-use super::Format;
-use super::canonical::{PART, Writer};
+use super::RequestFormat;
+use super::canonical::{CanonicalWriter, PART};
 use super::content::write_messages;
-use super::fields::{Field, Fields};
+use super::fields::{BodyFields, Field};
 use super::plain::write_prompt;
 use crate::model::ApiPath;
 
-pub(super) const FORMAT: Format = Format {
+pub(super) const FORMAT: RequestFormat = RequestFormat {
     path: ApiPath::Other,
     summary: "any body; messages, prompt, input, text, query and documents are read if present",
     usage_option: false,
@@ -18,7 +18,7 @@ pub(super) const FORMAT: Format = Format {
     write,
 };
 
-fn write(fields: &Fields<'_>, out: &mut Writer<'_>) {
+fn write(fields: &BodyFields<'_>, out: &mut CanonicalWriter<'_>) {
     if let Some(messages) = fields.messages() {
         write_messages(messages, out);
         return;

@@ -3,15 +3,15 @@
 //! Only the engine knows the conversation behind a `previous_response_id`. The canonical prompt does not contain it, so
 //! the prompt of such a request is underestimated until the engine reports usage.
 
-use super::canonical::Writer;
+use super::canonical::CanonicalWriter;
 use super::chat::{write_tail, write_tools};
 use super::completions::text_or_list;
-use super::content::{write_items, write_turn};
-use super::fields::{Field, Fields};
-use super::{Format, ParseError};
+use super::content::{write_items, write_single_message};
+use super::fields::{BodyFields, Field};
+use super::{ParseError, RequestFormat};
 use crate::model::ApiPath;
 
-pub(super) const FORMAT: Format = Format {
+pub(super) const FORMAT: RequestFormat = RequestFormat {
     path: ApiPath::Responses,
     summary: "instructions, input: text or items, tools",
     usage_option: false,
@@ -21,7 +21,7 @@ pub(super) const FORMAT: Format = Format {
     write,
 };
 
-fn check(fields: &Fields<'_>) -> Result<Option<u32>, ParseError> {
+fn check(fields: &BodyFields<'_>) -> Result<Option<u32>, ParseError> {
     match fields.get(Field::Input) {
         Some(input) => text_or_list(Field::Input, input).map(|()| None),
         None if fields.get(Field::PreviousResponseId).is_some() || fields.get(Field::Prompt).is_some() => Ok(None),
@@ -29,10 +29,10 @@ fn check(fields: &Fields<'_>) -> Result<Option<u32>, ParseError> {
     }
 }
 
-fn write(fields: &Fields<'_>, out: &mut Writer<'_>) {
+fn write(fields: &BodyFields<'_>, out: &mut CanonicalWriter<'_>) {
     write_tools(fields, out);
     if let Some(instructions) = fields.get(Field::Instructions) {
-        write_turn(b"system", instructions, out);
+        write_single_message(b"system", instructions, out);
     }
     if let Some(input) = fields.get(Field::Input) {
         write_items(input, out);

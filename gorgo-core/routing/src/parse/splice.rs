@@ -3,23 +3,23 @@
 //! Every other byte of the body stays the same. If an option is given twice the last one counts, as for the engines'
 //! JSON parsers.
 
-use super::fields::{Field, Fields};
-use super::json::{Json, Kind, spells};
-use crate::model::Splice;
+use super::fields::{BodyFields, Field};
+use super::json::{JsonKind, RawJson, equals_word};
+use crate::model::BodySplice;
 
 /// Change to make in `body`; `None` if the client itself requested usage, or its option has a form that no engine
 /// reads.
-pub(super) fn usage_splice(body: &[u8], fields: &Fields<'_>) -> Option<Splice> {
+pub(super) fn usage_splice(body: &[u8], fields: &BodyFields<'_>) -> Option<BodySplice> {
     let Some(options) = fields.raw(Field::StreamOptions) else {
         // Directly after the opening brace, so that the comma is right: a streaming body always has a member, `stream`.
         let root = body.iter().position(|&byte| byte == b'{')?;
         return Some(insert(root + 1, br#""stream_options":{"include_usage":true},"#));
     };
     match options.kind() {
-        Kind::Null => replace(body, options, br#"{"include_usage":true}"#),
-        Kind::Table => {
+        JsonKind::Null => replace(body, options, br#"{"include_usage":true}"#),
+        JsonKind::Table => {
             // Other options of the client are kept; only the missing or false one is changed.
-            let asked = options.members().filter(|(key, _)| spells(key, "include_usage")).last();
+            let asked = options.members().filter(|(key, _)| equals_word(key, "include_usage")).last();
             match asked {
                 Some((_, value)) if value.is_true() => None,
                 Some((_, value)) => replace(body, value, b"true"),
@@ -29,20 +29,20 @@ pub(super) fn usage_splice(body: &[u8], fields: &Fields<'_>) -> Option<Splice> {
                 None => Some(insert(offset(body, options)? + 1, br#""include_usage":true,"#)),
             }
         }
-        Kind::Bool | Kind::Number | Kind::Text | Kind::List => None,
+        JsonKind::Bool | JsonKind::Number | JsonKind::Text | JsonKind::List => None,
     }
 }
 
-fn insert(at: usize, text: &[u8]) -> Splice {
-    Splice { at, remove: 0, text: text.to_vec() }
+fn insert(at: usize, text: &[u8]) -> BodySplice {
+    BodySplice { offset: at, removed_bytes: 0, text: text.to_vec() }
 }
 
-fn replace(body: &[u8], value: Json<'_>, text: &[u8]) -> Option<Splice> {
-    Some(Splice { at: offset(body, value)?, remove: value.bytes().len(), text: text.to_vec() })
+fn replace(body: &[u8], value: RawJson<'_>, text: &[u8]) -> Option<BodySplice> {
+    Some(BodySplice { offset: offset(body, value)?, removed_bytes: value.bytes().len(), text: text.to_vec() })
 }
 
 /// Position in `body` of a value that was borrowed from it.
-fn offset(body: &[u8], value: Json<'_>) -> Option<usize> {
+fn offset(body: &[u8], value: RawJson<'_>) -> Option<usize> {
     let at = value.bytes().as_ptr().addr().checked_sub(body.as_ptr().addr())?;
     (at + value.bytes().len() <= body.len()).then_some(at)
 }

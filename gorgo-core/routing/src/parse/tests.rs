@@ -13,38 +13,38 @@ fn config(cases: u32, seed: u64) -> ProptestConfig {
 
 /// Keeps what it is given.
 #[derive(Debug, Default, PartialEq, Eq, Clone)]
-struct Kept {
+struct CollectedPrompt {
     bytes: Vec<u8>,
     pictures: Vec<(u64, u64)>,
 }
 
-impl CanonicalSink for Kept {
+impl CanonicalSink for CollectedPrompt {
     fn bytes(&mut self, piece: &[u8]) {
         self.bytes.extend_from_slice(piece);
     }
 
-    fn picture(&mut self, digest: u64, bytes: u64) {
+    fn media(&mut self, digest: u64, bytes: u64) {
         self.bytes.push(0xf8);
         self.pictures.push((digest, bytes));
     }
 }
 
-fn kept(path: ApiPath, body: &[u8]) -> Kept {
-    let mut kept = Kept::default();
-    read(path, body).unwrap().canonical(&mut kept).unwrap();
+fn kept(path: ApiPath, body: &[u8]) -> CollectedPrompt {
+    let mut kept = CollectedPrompt::default();
+    read_head(path, body).unwrap().canonical(&mut kept).unwrap();
     kept
 }
 
-fn chat(body: &Value) -> Kept {
+fn chat(body: &Value) -> CollectedPrompt {
     kept(ApiPath::ChatCompletions, body.to_string().as_bytes())
 }
 
-fn messages(list: &Value) -> Kept {
+fn messages(list: &Value) -> CollectedPrompt {
     chat(&json!({"model": "m", "messages": list}))
 }
 
 fn refused(path: ApiPath, body: &str) -> String {
-    read(path, body.as_bytes()).unwrap_err().to_string()
+    read_head(path, body.as_bytes()).unwrap_err().to_string()
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn the_head_of_a_chat() {
     let body = br#" {"model":"q\u00e9","stream":true,"max_tokens":5,"max_completion_tokens":7,"n":2,"user":"u",
         "lora_path":"ad","cache_salt":"s","previous_response_id":"r","unknown":{"deep":[1e400,-0,null]},
         "messages":[]}"#;
-    let head = read(ApiPath::ChatCompletions, body).unwrap();
+    let head = read_head(ApiPath::ChatCompletions, body).unwrap();
     assert_eq!(head.model.as_deref(), Some("qé"));
     assert!(head.stream);
     assert_eq!((head.max_tokens, head.exact_tokens), (Some(7), None));
@@ -76,7 +76,7 @@ fn the_head_of_a_chat() {
 
 #[test]
 fn limits_have_many_names() {
-    let limit = |path, body: &str| read(path, body.as_bytes()).unwrap().max_tokens;
+    let limit = |path, body: &str| read_head(path, body.as_bytes()).unwrap().max_tokens;
     assert_eq!(limit(ApiPath::Responses, r#"{"input":"a","max_output_tokens":9}"#), Some(9));
     assert_eq!(limit(ApiPath::Generate, r#"{"text":"a","sampling_params":{"max_new_tokens":8}}"#), Some(8));
     assert_eq!(limit(ApiPath::Messages, r#"{"messages":[],"max_tokens":16.0}"#), Some(16));
@@ -99,21 +99,21 @@ fn a_stream_is_what_an_engine_takes_for_one() {
         ("[]", false),
     ] {
         let body = format!(r#"{{"prompt":"a","stream":{value}}}"#);
-        assert_eq!(read(ApiPath::Completions, body.as_bytes()).unwrap().stream, stream, "{value}");
+        assert_eq!(read_head(ApiPath::Completions, body.as_bytes()).unwrap().stream, stream, "{value}");
     }
     let twice = br#"{"stream":true,"prompt":"a","stream":false}"#;
-    assert!(!read(ApiPath::Completions, twice).unwrap().stream);
+    assert!(!read_head(ApiPath::Completions, twice).unwrap().stream);
 }
 
 #[test]
 fn the_user_may_stand_in_metadata() {
     let body = br#"{"messages":[],"metadata":{"user_id":"claude-7"}}"#;
-    assert_eq!(read(ApiPath::Messages, body).unwrap().user.as_deref(), Some("claude-7"));
+    assert_eq!(read_head(ApiPath::Messages, body).unwrap().user.as_deref(), Some("claude-7"));
 }
 
 #[test]
 fn token_ids_are_counted_exactly() {
-    let count = |path, body: &str| read(path, body.as_bytes()).unwrap().exact_tokens;
+    let count = |path, body: &str| read_head(path, body.as_bytes()).unwrap().exact_tokens;
     assert_eq!(count(ApiPath::Completions, r#"{"prompt":[1, 2,3],"n":4}"#), Some(3));
     assert_eq!(count(ApiPath::Completions, r#"{"prompt":[[1,2],[3],[]]}"#), Some(3));
     assert_eq!(count(ApiPath::Completions, r#"{"prompt":["a","b"]}"#), None);
@@ -155,18 +155,18 @@ fn what_no_engine_could_take_is_refused_by_name() {
     .collect();
     assert!(refusals.iter().all(|text| !text.contains("secret")), "{refusals:?}");
     insta::assert_snapshot!(refusals.join("\n"));
-    let broken = read(ApiPath::ChatCompletions, b"{\"messages\":[],\"a\":\"\xff\"}").unwrap_err();
+    let broken = read_head(ApiPath::ChatCompletions, b"{\"messages\":[],\"a\":\"\xff\"}").unwrap_err();
     assert_eq!(broken, ParseError::NotUtf8 { at: 20 });
 }
 
 #[test]
 fn other_paths_take_anything() {
     for body in [&b""[..], b"\xff\xfe\x00", b"5", b"[1]", b"{\"model\":5,\"messages\":7}", b"{\"a\""] {
-        let head = read(ApiPath::Other, body).unwrap();
+        let head = read_head(ApiPath::Other, body).unwrap();
         assert_eq!(head.model, None);
-        let mut sink = Kept::default();
+        let mut sink = CollectedPrompt::default();
         head.canonical(&mut sink).unwrap();
-        assert_eq!(sink, Kept::default());
+        assert_eq!(sink, CollectedPrompt::default());
     }
     let rerank = kept(ApiPath::Other, br#"{"model":"m","query":"q","documents":["a","b"]}"#);
     assert!(rerank.bytes.len() > 3);
@@ -174,34 +174,34 @@ fn other_paths_take_anything() {
 
 #[test]
 fn members_that_mean_nothing_on_a_path_are_not_judged() {
-    assert!(read(ApiPath::Completions, br#"{"prompt":"a","messages":7}"#).is_ok());
-    assert!(read(ApiPath::ChatCompletions, br#"{"messages":[],"prompt":7,"input":{}}"#).is_ok());
-    assert!(read(ApiPath::ChatCompletions, br#"{"messages":[],"\ud800":"\udfff"}"#).is_ok());
+    assert!(read_head(ApiPath::Completions, br#"{"prompt":"a","messages":7}"#).is_ok());
+    assert!(read_head(ApiPath::ChatCompletions, br#"{"messages":[],"prompt":7,"input":{}}"#).is_ok());
+    assert!(read_head(ApiPath::ChatCompletions, br#"{"messages":[],"\ud800":"\udfff"}"#).is_ok());
 }
 
 #[test]
 fn depth_is_refused_and_does_not_overflow_the_stack() {
     let bomb = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
     let deep = format!(r#"{{"messages":[{{"role":"user","content":"a","x":{}}}]}}"#, bomb(1_000_000));
-    let head = read(ApiPath::ChatCompletions, deep.as_bytes()).unwrap();
-    assert_eq!(head.canonical(&mut Kept::default()), Err(ParseError::TooDeep));
+    let head = read_head(ApiPath::ChatCompletions, deep.as_bytes()).unwrap();
+    assert_eq!(head.canonical(&mut CollectedPrompt::default()), Err(ParseError::TooDeep));
     for place in [r#"{"messages":[],"tools":X}"#, r#"{"messages":[{"content":[{"type":"x","y":X}]}]}"#] {
         let deep = place.replace('X', &bomb(100_000));
-        let head = read(ApiPath::ChatCompletions, deep.as_bytes()).unwrap();
-        assert_eq!(head.canonical(&mut Kept::default()), Err(ParseError::TooDeep), "{place}");
+        let head = read_head(ApiPath::ChatCompletions, deep.as_bytes()).unwrap();
+        assert_eq!(head.canonical(&mut CollectedPrompt::default()), Err(ParseError::TooDeep), "{place}");
     }
     let prompt = format!(r#"{{"prompt":{}}}"#, bomb(100_000));
-    let refusal = read(ApiPath::Completions, prompt.as_bytes()).map(|_| ());
+    let refusal = read_head(ApiPath::Completions, prompt.as_bytes()).map(|_| ());
     assert_eq!(refusal, Err(ParseError::NotTokenIds { field: "prompt" }));
     // Where it is no part of the prompt, it is the engine's to judge.
     let unknown = format!(r#"{{"messages":[],"x":{}}}"#, bomb(100_000));
-    assert_eq!(kept(ApiPath::ChatCompletions, unknown.as_bytes()), Kept::default());
+    assert_eq!(kept(ApiPath::ChatCompletions, unknown.as_bytes()), CollectedPrompt::default());
 }
 
 #[test]
 fn a_head_shows_no_prompt() {
     let body = br#"{"messages":[{"role":"user","content":"my secret prompt"}],"user":"anna","cache_salt":"salz"}"#;
-    let shown = format!("{:?}", read(ApiPath::ChatCompletions, body).unwrap());
+    let shown = format!("{:?}", read_head(ApiPath::ChatCompletions, body).unwrap());
     for hidden in ["secret", "anna", "salz"] {
         assert!(!shown.contains(hidden), "{shown}");
     }
@@ -449,8 +449,8 @@ proptest! {
     #[test]
     fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         for path in ApiPath::ALL {
-            if let Ok(head) = read(path, &bytes) {
-                let _ = head.canonical(&mut Kept::default());
+            if let Ok(head) = read_head(path, &bytes) {
+                let _ = head.canonical(&mut CollectedPrompt::default());
             }
         }
     }
@@ -473,8 +473,8 @@ proptest! {
             }
         }
         for path in ApiPath::ALL {
-            if let Ok(head) = read(path, &bytes) {
-                let _ = head.canonical(&mut Kept::default());
+            if let Ok(head) = read_head(path, &bytes) {
+                let _ = head.canonical(&mut CollectedPrompt::default());
                 let valid = serde_json::from_slice::<Value>(&bytes);
                 if let (Some(splice), Ok(mut valid)) = (head.usage_splice, valid) {
                     let spliced: Value = serde_json::from_slice(&apply(&bytes, &splice)).unwrap();
@@ -488,8 +488,8 @@ proptest! {
 
 // The usage option.
 
-fn apply(body: &[u8], splice: &crate::model::Splice) -> Vec<u8> {
-    [&body[..splice.at], &splice.text, &body[splice.at + splice.remove..]].concat()
+fn apply(body: &[u8], splice: &crate::model::BodySplice) -> Vec<u8> {
+    [&body[..splice.offset], &splice.text, &body[splice.offset + splice.removed_bytes..]].concat()
 }
 
 /// What the splice should do to the value.
@@ -503,7 +503,7 @@ fn ask(body: &mut Value) {
 #[test]
 fn the_usage_option_is_added_where_it_is_not_asked_for() {
     let spliced = |body: &str| {
-        let splice = read(ApiPath::ChatCompletions, body.as_bytes()).unwrap().usage_splice;
+        let splice = read_head(ApiPath::ChatCompletions, body.as_bytes()).unwrap().usage_splice;
         splice.map(|splice| String::from_utf8(apply(body.as_bytes(), &splice)).unwrap())
     };
     let cases = [
@@ -536,7 +536,7 @@ fn the_usage_option_is_added_where_it_is_not_asked_for() {
         (ApiPath::Messages, r#"{"messages":[],"stream":true}"#),
         (ApiPath::Responses, r#"{"input":"a","stream":true}"#),
     ] {
-        assert_eq!(read(path, body.as_bytes()).unwrap().usage_splice, None);
+        assert_eq!(read_head(path, body.as_bytes()).unwrap().usage_splice, None);
     }
 }
 
@@ -564,10 +564,10 @@ proptest! {
         }
         let mut odd = String::new();
         write_oddly(&body, &mut choices.into_iter().cycle().take(20_000), &mut odd);
-        let splice = read(ApiPath::ChatCompletions, odd.as_bytes()).unwrap().usage_splice.unwrap();
+        let splice = read_head(ApiPath::ChatCompletions, odd.as_bytes()).unwrap().usage_splice.unwrap();
         let spliced: Value = serde_json::from_slice(&apply(odd.as_bytes(), &splice)).unwrap();
         ask(&mut body);
         prop_assert_eq!(spliced, body);
-        prop_assert!(splice.remove <= 30 && splice.text.len() <= 50);
+        prop_assert!(splice.removed_bytes <= 30 && splice.text.len() <= 50);
     }
 }

@@ -2,13 +2,13 @@
 //! below the noise of the facts is no difference, and the same winner at every tie would attract a herd.
 
 use super::{Picker, PickerKind, count_up_to, lowest_of};
-use crate::model::{Param, ParamType};
+use crate::model::{ParamSpec, ParamType};
 
 pub(super) const KIND: PickerKind = PickerKind {
     kind: "lowest",
     summary: "the lowest cost; ties share evenly",
     reads_costs: true,
-    params: &[Param {
+    params: &[ParamSpec {
         name: "tie_margin",
         ty: ParamType::Number { default: Some(0.0), min: 0.0, max: 1e9 },
         unit: "the policy's",

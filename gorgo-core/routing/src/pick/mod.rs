@@ -9,7 +9,7 @@ mod softmin_range;
 
 use std::fmt::Debug;
 
-use crate::model::{Param, Params};
+use crate::model::{ParamSpec, ParamValues};
 
 /// All kinds of picker. A new one is a file here and a line in this table.
 pub const PICKERS: &[&PickerKind] =
@@ -33,9 +33,9 @@ pub struct PickerKind {
     /// True if it reads costs; a policy with a picker that does not needs no terms.
     pub reads_costs: bool,
     /// Parameters of this kind.
-    pub params: &'static [Param],
+    pub params: &'static [ParamSpec],
     /// Builds the picker. The text of an error names the parameter and what is allowed.
-    pub build: fn(&Params) -> Result<Box<dyn Picker>, String>,
+    pub build: fn(&ParamValues) -> Result<Box<dyn Picker>, String>,
 }
 
 /// Lowest of the allowed costs.

@@ -2,13 +2,13 @@
 //! cost difference of one temperature the odds are e to 1.
 
 use super::{Picker, PickerKind, count_up_to, lowest_of};
-use crate::model::{Param, ParamType};
+use crate::model::{ParamSpec, ParamType};
 
 pub(super) const KIND: PickerKind = PickerKind {
     kind: "softmin",
     summary: "the cheaper the likelier",
     reads_costs: true,
-    params: &[Param {
+    params: &[ParamSpec {
         name: "temperature",
         ty: ParamType::Number { default: None, min: 1e-6, max: 1e9 },
         unit: "the policy's",

@@ -3,13 +3,13 @@
 //! a small difference counts as much as a large one. Equal costs: even. Source: Dynamo KV router, `router_temperature`.
 
 use super::{Picker, PickerKind, count_up_to, lowest_of};
-use crate::model::{Param, ParamType};
+use crate::model::{ParamSpec, ParamType};
 
 pub(super) const KIND: PickerKind = PickerKind {
     kind: "softmin-range",
     summary: "the cheaper the likelier, relative to how far costs lie apart",
     reads_costs: true,
-    params: &[Param {
+    params: &[ParamSpec {
         name: "temperature",
         ty: ParamType::Number { default: None, min: 1e-6, max: 1e9 },
         unit: "× (highest − lowest cost)",

@@ -5,13 +5,13 @@ use proptest::prelude::*;
 
 use super::{PICKERS, Picker};
 use crate::model::arbitrary::fixed;
-use crate::model::{Params, Value};
+use crate::model::{ConfigValue, ParamValues};
 
 /// The picker of that name, at settings that the laws below hold for.
 fn picker(kind: &str) -> Box<dyn Picker> {
     let kind = PICKERS.iter().find(|known| known.kind == kind).unwrap();
-    let values = vec![("temperature", Value::Float(30.0)), ("tie_margin", Value::Float(2.0))];
-    (kind.build)(&Params { values }).unwrap()
+    let values = vec![("temperature", ConfigValue::Float(30.0)), ("tie_margin", ConfigValue::Float(2.0))];
+    (kind.build)(&ParamValues { values }).unwrap()
 }
 
 /// Costs, some of them equal, and which of the rows are allowed (at least one), ascending.
@@ -124,5 +124,5 @@ fn softmin_gives_e_to_one_at_a_difference_of_one_temperature() {
 #[test]
 fn softmin_says_what_is_missing() {
     let softmin = PICKERS.iter().find(|kind| kind.kind == "softmin").unwrap();
-    assert_eq!((softmin.build)(&Params::default()).unwrap_err(), "`temperature` is missing");
+    assert_eq!((softmin.build)(&ParamValues::default()).unwrap_err(), "`temperature` is missing");
 }

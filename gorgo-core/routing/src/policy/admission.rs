@@ -7,7 +7,7 @@
 //! it, so it is the batch less two; the largest cost gap goes first, with ageing 0.5; prompts with more than 0.1 s of
 //! prefill wait while their replica has a backlog of more than 0.4 s.
 
-use crate::model::{AdmissionRule, KindDoc, Needs, Param, ParamType, Params};
+use crate::model::{AdmissionRule, KindDoc, ParamSpec, ParamType, ParamValues, RequiredFacts};
 
 /// The admission gate as `gorgo kinds` and the schema show it. There is one kind, so its table has no `kind`.
 pub(super) const ADMISSION: KindDoc = KindDoc {
@@ -16,37 +16,37 @@ pub(super) const ADMISSION: KindDoc = KindDoc {
     unit: "",
     summary: "wait at the router while the chosen replica has as many in flight as it decodes cheaply; 429 beyond a queue",
     params: &[
-        Param {
+        ParamSpec {
             name: "max_in_flight",
             ty: ParamType::Integer { default: None, min: 1, max: 100_000 },
             unit: "requests",
             help: "most in flight per replica; absent: the decode batch - 2, and no gate if the batch is unknown or never exceeded",
         },
-        Param {
+        ParamSpec {
             name: "max_queued",
             ty: ParamType::Integer { default: Some(256), min: 0, max: 1_000_000 },
             unit: "requests",
             help: "most requests that wait for one replica; further ones get 429 with Retry-After",
         },
-        Param {
+        ParamSpec {
             name: "hold_cold",
             ty: ParamType::Bool { default: true },
             unit: "",
             help: "let prompts with a long prefill wait while their replica has a long backlog, largest cost gap first",
         },
-        Param {
+        ParamSpec {
             name: "cold_ms",
             ty: ParamType::Number { default: Some(100.0), min: 0.0, max: 1e6 },
             unit: "ms",
             help: "a prefill above this is long",
         },
-        Param {
+        ParamSpec {
             name: "backlog_ms",
             ty: ParamType::Number { default: Some(400.0), min: 1.0, max: 1e6 },
             unit: "ms",
             help: "a predicted backlog above this is long",
         },
-        Param {
+        ParamSpec {
             name: "ageing",
             ty: ParamType::Number { default: Some(0.5), min: 0.01, max: 100.0 },
             unit: "",
@@ -56,12 +56,12 @@ pub(super) const ADMISSION: KindDoc = KindDoc {
 };
 
 /// Facts that the gate reads.
-pub(super) fn needs() -> Needs {
-    Needs::LOAD.and(Needs::REPORT).and(Needs::RTT).and(Needs::SERVICE)
+pub(super) fn needs() -> RequiredFacts {
+    RequiredFacts::LOAD.union(RequiredFacts::REPORT).union(RequiredFacts::RTT).union(RequiredFacts::SERVICE)
 }
 
 /// The rule that checked parameters describe.
-pub(super) fn rule(params: &Params) -> Result<AdmissionRule, String> {
+pub(super) fn rule(params: &ParamValues) -> Result<AdmissionRule, String> {
     let missing = |name: &str| format!("`{name}` is missing");
     let number = |name: &'static str| params.number(name).ok_or_else(|| missing(name));
     Ok(AdmissionRule {

@@ -10,22 +10,25 @@ mod tune;
 use std::sync::Arc;
 
 use self::digest::digest;
-use self::term::Built;
+use self::term::PlacedTerm;
 use super::presets::{PRESETS, preset};
 use super::suggest::suggestion;
-use super::{Policies, Policy, PolicyUnit, Registry, params};
+use super::{KindRegistry, Policy, PolicySet, PolicyUnit, params};
 use crate::config::table_text;
-use crate::model::{Faults, Needs, Param, Params, PolicyBuildId, PolicyIndex, Replica, Severity, ShareWindow, Value};
+use crate::model::{
+    ConfigFaults, ConfigValue, ParamSpec, ParamValues, PolicyBuildId, PolicyIndex, Replica, RequiredFacts, Severity,
+    ShareWindow,
+};
 use crate::pick::PickerKind;
-use crate::score::{CostKind, Slot};
+use crate::score::{CostKind, TermSlot};
 
 /// Result of building the tables.
 #[derive(Debug)]
-pub struct Checked {
+pub struct CheckedPolicies {
     /// The policies; `None` if there is an error that must be fixed.
-    pub policies: Option<Policies>,
+    pub policies: Option<PolicySet>,
     /// All findings, warnings too.
-    pub faults: Faults,
+    pub faults: ConfigFaults,
 }
 
 const POLICY_KEYS: [&str; 9] =
@@ -34,20 +37,27 @@ const POLICY_KEYS: [&str; 9] =
 /// Builds the `[policy.NAME]` tables of a file and the presets that they do not replace. `default` is the policy that
 /// serves; `fleet` are the enabled replicas.
 #[must_use]
-pub fn build(registry: &Registry, tables: &[(String, Value)], default: &str, fleet: &[Replica]) -> Checked {
-    let mut faults = Faults::default();
-    let mut sources: Vec<(&str, Value)> = tables.iter().map(|(name, table)| (&**name, table.clone())).collect();
+pub fn build(
+    registry: &KindRegistry,
+    tables: &[(String, ConfigValue)],
+    default: &str,
+    fleet: &[Replica],
+) -> CheckedPolicies {
+    let mut faults = ConfigFaults::default();
+    let mut sources: Vec<(&str, ConfigValue)> = tables.iter().map(|(name, table)| (&**name, table.clone())).collect();
     // The file comes first: its policies have the lower positions, and a preset of the same name is replaced.
     for known in PRESETS {
         if sources.iter().all(|(name, _)| *name != known.name) {
             match preset(known.name) {
                 Ok(table) => sources.push((known.name, table)),
-                Err(cause) => faults.fault(format!("policy.{}", known.name), format!("this preset is broken: {cause}")),
+                Err(cause) => {
+                    faults.push_fault(format!("policy.{}", known.name), format!("this preset is broken: {cause}"))
+                }
             }
         }
     }
     if u16::try_from(sources.len()).is_err() {
-        faults.fault("policy", format!("{} policies are too many; allowed: 65535", sources.len()));
+        faults.push_fault("policy", format!("{} policies are too many; allowed: 65535", sources.len()));
     }
     let names: Vec<&str> = sources.iter().map(|(name, _)| *name).collect();
     let mut windows = Vec::new();
@@ -56,8 +66,8 @@ pub fn build(registry: &Registry, tables: &[(String, Value)], default: &str, fle
         // The first builds of a process have their index as their number.
         let id = PolicyBuildId(u16::try_from(index).unwrap_or(u16::MAX));
         // Collected separately, because the warnings of presets are filtered below.
-        let mut found = Faults::default();
-        let mut one = One { registry, fleet, path: format!("policy.{name}"), faults: &mut found };
+        let mut found = ConfigFaults::default();
+        let mut one = PolicyBuilder { registry, fleet, path: format!("policy.{name}"), faults: &mut found };
         list.extend(one.policy(id, name, table, &names, &mut windows).map(Arc::new));
         // Warnings about presets are dropped: a baseline may be unwise on purpose. Warnings of a constraint or the gate
         // of the serving policy are kept, because they depend on this fleet.
@@ -72,40 +82,40 @@ pub fn build(registry: &Registry, tables: &[(String, Value)], default: &str, fle
     // Reported even if a policy is faulty: both mistakes are shown at once.
     if default_id.is_none() {
         let near = suggestion(default, names.iter().copied());
-        faults.fault("default_policy", format!("unknown policy \"{default}\"; {near}"));
+        faults.push_fault("default_policy", format!("unknown policy \"{default}\"; {near}"));
     }
     let default = default_id.and_then(|index| u16::try_from(index).ok()).map(PolicyIndex);
-    let policies = default.filter(|_| !faults.any()).map(|default| Policies {
+    let policies = default.filter(|_| !faults.has_faults()).map(|default| PolicySet {
         list,
         default,
         windows,
         loader: registry.loader.clone(),
     });
-    Checked { policies, faults }
+    CheckedPolicies { policies, faults }
 }
 
 /// The policy that is being built.
-struct One<'a> {
-    registry: &'a Registry,
+struct PolicyBuilder<'a> {
+    registry: &'a KindRegistry,
     fleet: &'a [Replica],
     path: String,
-    faults: &'a mut Faults,
+    faults: &'a mut ConfigFaults,
 }
 
-impl One<'_> {
+impl PolicyBuilder<'_> {
     fn fault(&mut self, key: &str, message: impl Into<String>) {
-        self.faults.fault(format!("{}{key}", self.path), message);
+        self.faults.push_fault(format!("{}{key}", self.path), message);
     }
 
     fn policy(
         &mut self,
         id: PolicyBuildId,
         name: &str,
-        table: &Value,
+        table: &ConfigValue,
         names: &[&str],
         windows: &mut Vec<ShareWindow>,
     ) -> Option<Policy> {
-        let Value::Table(members) = table else {
+        let ConfigValue::Table(members) = table else {
             self.fault("", format!("expected a table, found {}", table.type_name()));
             return None;
         };
@@ -121,9 +131,9 @@ impl One<'_> {
         let admission = self.admission(table.get("admission"));
         // Cloned, because `chosen` borrows the builder mutably to report faults.
         let cost_kinds = self.registry.costs.clone();
-        let cost = self.chosen("cost", table.get("cost"), "sum", &cost_kinds);
+        let cost = self.choose_kind("cost", table.get("cost"), "sum", &cost_kinds);
         let picker_kinds = self.registry.pickers.clone();
-        let picker = self.chosen("picker", table.get("picker"), "lowest", &picker_kinds);
+        let picker = self.choose_kind("picker", table.get("picker"), "lowest", &picker_kinds);
         // A picker that ignores costs, such as `random`, needs no terms.
         if let Some((_, picker)) = &picker
             && picker.reads_costs
@@ -132,17 +142,17 @@ impl One<'_> {
         }
         let tune = self.plan(id, table, &terms);
         let picker_kind = picker.as_ref().map(|(_, kind)| kind.kind);
-        let slots: Vec<Slot<'_>> = terms.iter().map(Built::slot).collect();
+        let slots: Vec<TermSlot<'_>> = terms.iter().map(PlacedTerm::slot).collect();
         // A term that was left out because of a fault may be the one that the cost would miss.
-        let cost = cost.filter(|_| !self.faults.any());
-        let cost = cost.and_then(|(params, kind)| self.made("cost", (kind.build)(&params, &slots)));
-        let picker = picker.and_then(|(params, kind)| self.made("picker", (kind.build)(&params)));
+        let cost = cost.filter(|_| !self.faults.has_faults());
+        let cost = cost.and_then(|(params, kind)| self.built_or_fault("cost", (kind.build)(&params, &slots)));
+        let picker = picker.and_then(|(params, kind)| self.built_or_fault("picker", (kind.build)(&params)));
         let needs = terms
             .iter()
-            .map(|built| built.term.signal.needs().and(built.term.weight.needs()))
-            .chain(constraints.iter().map(|rule| rule.limit.needs()))
+            .map(|built| built.term.cost_term.needs().union(built.term.weight.needs()))
+            .chain(constraints.iter().map(|rule| rule.constraint.needs()))
             .chain(admission.iter().map(|_| crate::policy::admission::needs()))
-            .fold(Needs::NONE, Needs::and);
+            .fold(RequiredFacts::NONE, RequiredFacts::union);
         Some(Policy {
             id,
             name: Arc::from(name),
@@ -162,7 +172,7 @@ impl One<'_> {
         })
     }
 
-    fn unit(&mut self, value: Option<&Value>) -> PolicyUnit {
+    fn unit(&mut self, value: Option<&ConfigValue>) -> PolicyUnit {
         match value.map(|value| value.text().ok_or(value)) {
             None => PolicyUnit::Unstated,
             Some(Ok("raw")) => PolicyUnit::Raw,
@@ -178,7 +188,7 @@ impl One<'_> {
         }
     }
 
-    fn exploration(&mut self, value: Option<&Value>) -> f64 {
+    fn exploration(&mut self, value: Option<&ConfigValue>) -> f64 {
         let Some(value) = value else { return 0.0 };
         let checked = match value.number() {
             Some(number) => params::in_range(number, 0.0, 1.0).map(|()| number),
@@ -190,9 +200,9 @@ impl One<'_> {
         })
     }
 
-    fn shadows(&mut self, own: &str, value: Option<&Value>, names: &[&str]) -> Vec<PolicyIndex> {
+    fn shadows(&mut self, own: &str, value: Option<&ConfigValue>, names: &[&str]) -> Vec<PolicyIndex> {
         let Some(value) = value else { return Vec::new() };
-        let Value::List(list) = value else {
+        let ConfigValue::List(list) = value else {
             self.fault(".shadow", format!("expected an array of strings, found {}", value.type_name()));
             return Vec::new();
         };
@@ -217,21 +227,21 @@ impl One<'_> {
     }
 
     /// The kind that `key` names, `"kind"` or `{ kind = "kind", … }`, and its parameters.
-    fn chosen<K: Named>(
+    fn choose_kind<K: NamedKind>(
         &mut self,
         key: &str,
-        value: Option<&Value>,
+        value: Option<&ConfigValue>,
         default: &str,
         known: &[&'static K],
-    ) -> Option<(Params, &'static K)> {
+    ) -> Option<(ParamValues, &'static K)> {
         let path = format!("{}.{key}", self.path);
         let whole = match value {
-            None => Value::Text(default.to_owned()),
+            None => ConfigValue::Text(default.to_owned()),
             Some(value) => value.clone(),
         };
         // The short form is read like a table with `kind` alone, so that both take the same path.
         let (table, short) = match whole {
-            Value::Text(_) => (Value::Table(vec![("kind".to_owned(), whole)]), true),
+            ConfigValue::Text(_) => (ConfigValue::Table(vec![("kind".to_owned(), whole)]), true),
             _ => (whole, false),
         };
         let (members, kind) = self.kind_of(&table, &path, key, short, known.iter().map(|kind| (kind.name(), *kind)))?;
@@ -243,90 +253,90 @@ impl One<'_> {
     /// The row that a table's `kind` names. `short`: the file has no table, only the name.
     fn kind_of<'v, K>(
         &mut self,
-        entry: &'v Value,
+        entry: &'v ConfigValue,
         path: &str,
         family: &str,
         short: bool,
         known: impl Iterator<Item = (&'static str, &'static K)> + Clone,
-    ) -> Option<(&'v [(String, Value)], &'static K)> {
-        let Value::Table(members) = entry else {
-            self.faults.fault(path, format!("expected a table, found {}", entry.type_name()));
+    ) -> Option<(&'v [(String, ConfigValue)], &'static K)> {
+        let ConfigValue::Table(members) = entry else {
+            self.faults.push_fault(path, format!("expected a table, found {}", entry.type_name()));
             return None;
         };
         let names = known.clone().map(|(name, _)| name);
-        let Some(Value::Text(name)) = entry.get("kind") else {
-            self.faults.fault(path, format!("`kind` is missing; known: {}", names.collect::<Vec<_>>().join(", ")));
+        let Some(ConfigValue::Text(name)) = entry.get("kind") else {
+            self.faults.push_fault(path, format!("`kind` is missing; known: {}", names.collect::<Vec<_>>().join(", ")));
             return None;
         };
         let found = known.clone().find(|(known, _)| known == name).map(|(_, kind)| kind);
         if found.is_none() {
             let path = if short { path.to_owned() } else { format!("{path}.kind") };
-            self.faults.fault(path, format!("unknown {family} \"{name}\"; {}", suggestion(name, names)));
+            self.faults.push_fault(path, format!("unknown {family} \"{name}\"; {}", suggestion(name, names)));
         }
         Some((members, found?))
     }
 
     /// Reports a kind's refusal of its parameters, at the parameter that it begins with if the table has it. A
     /// parameter that is missing because it was wrong is not also reported as missing.
-    fn refused(&mut self, path: &str, members: &[(String, Value)], message: &str) {
+    fn report_refusal(&mut self, path: &str, members: &[(String, ConfigValue)], message: &str) {
         let missing = message.strip_prefix('`').and_then(|rest| rest.strip_suffix("` is missing"));
         if missing.is_some_and(|name| self.faults.list.iter().any(|fault| fault.path == format!("{path}.{name}"))) {
             return;
         }
         let named = message.strip_prefix('`').and_then(|rest| rest.split_once("`: "));
         match named.filter(|(name, _)| members.iter().any(|(key, _)| key == name)) {
-            Some((name, rest)) => self.faults.fault(format!("{path}.{name}"), rest),
-            None => self.faults.fault(path, message),
+            Some((name, rest)) => self.faults.push_fault(format!("{path}.{name}"), rest),
+            None => self.faults.push_fault(path, message),
         }
     }
 
-    fn made<T>(&mut self, key: &str, built: Result<T, String>) -> Option<T> {
+    fn built_or_fault<T>(&mut self, key: &str, built: Result<T, String>) -> Option<T> {
         built.map_err(|message| self.fault(&format!(".{key}"), message)).ok()
     }
 }
 
 /// Kinds that are chosen by name, with parameters in the same table.
-trait Named {
+trait NamedKind {
     fn name(&self) -> &'static str;
-    fn params(&self) -> &'static [Param];
+    fn params(&self) -> &'static [ParamSpec];
 }
 
-impl Named for CostKind {
+impl NamedKind for CostKind {
     fn name(&self) -> &'static str {
         self.kind
     }
 
-    fn params(&self) -> &'static [Param] {
+    fn params(&self) -> &'static [ParamSpec] {
         self.params
     }
 }
 
-impl Named for crate::tune::ObjectiveKind {
+impl NamedKind for crate::tune::ObjectiveKind {
     fn name(&self) -> &'static str {
         self.kind
     }
 
-    fn params(&self) -> &'static [Param] {
+    fn params(&self) -> &'static [ParamSpec] {
         self.params
     }
 }
 
-impl Named for crate::tune::OptimizerKind {
+impl NamedKind for crate::tune::OptimizerKind {
     fn name(&self) -> &'static str {
         self.kind
     }
 
-    fn params(&self) -> &'static [Param] {
+    fn params(&self) -> &'static [ParamSpec] {
         self.params
     }
 }
 
-impl Named for PickerKind {
+impl NamedKind for PickerKind {
     fn name(&self) -> &'static str {
         self.kind
     }
 
-    fn params(&self) -> &'static [Param] {
+    fn params(&self) -> &'static [ParamSpec] {
         self.params
     }
 }

@@ -13,15 +13,16 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::weight::rate_column;
-use super::{Policy, RELAXED, Term, Unknown};
-use crate::constrain::Scope;
+use super::{Policy, PolicyTerm, RELAXED, UnknownFallback};
+use crate::constrain::ConstraintScope;
 use crate::model::{
-    CandidateRecord, Candidates, Decision, Exclusion, ReplicaId, RequestView, VOID_MILLI, Weights, from_milli, to_milli,
+    CandidateRecord, Candidates, Decision, Exclusion, PolicyWeights, ReplicaId, RequestView, VOID_MILLI, from_milli,
+    to_milli,
 };
 
 /// Working memory of decisions, reused from one to the next.
 #[derive(Debug, Default)]
-pub struct Scratch {
+pub struct DecisionScratch {
     /// One term's signals.
     column: Vec<Option<f64>>,
     /// One constraint's violations.
@@ -29,7 +30,7 @@ pub struct Scratch {
     /// Rows of the candidates that no hard constraint excluded.
     rows: Vec<usize>,
     /// Per row, distance beyond its limits in all; 0 where it may be picked.
-    over: Vec<f64>,
+    excess: Vec<f64>,
     /// Row-major, rows × terms.
     pub(super) signals: Vec<f64>,
     /// weight × signal, row-major.
@@ -37,7 +38,7 @@ pub struct Scratch {
     /// Per row.
     pub(super) totals: Vec<f64>,
     /// Slots of terms without a signal; their signals are 0 in all rows.
-    pub(super) void: Vec<usize>,
+    pub(super) void_terms: Vec<usize>,
     /// Candidates that could not be picked.
     pub(super) excluded: Vec<Exclusion>,
     /// The rows that may be picked, ascending.
@@ -48,7 +49,7 @@ pub struct Scratch {
 
 /// The choice, and its probability.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Choice {
+pub struct PickedRow {
     /// The row that was chosen.
     pub row: usize,
     /// Probability with which it was chosen.
@@ -62,28 +63,28 @@ pub struct Choice {
 #[must_use]
 pub fn decide(
     policy: &Policy,
-    weights: &Weights,
+    weights: &PolicyWeights,
     request: &RequestView,
     candidates: &Candidates,
     seed: u64,
-    scratch: &mut Scratch,
+    scratch: &mut DecisionScratch,
 ) -> Option<Decision> {
     let choice = evaluate(policy, weights, request, candidates, seed, scratch)?;
-    Some(written(policy, weights, candidates, seed, choice, scratch))
+    Some(to_decision(policy, weights, candidates, seed, choice, scratch))
 }
 
 /// [`decide`] without building the [`Decision`], which can wait until a lock is released.
 pub(super) fn evaluate(
     policy: &Policy,
-    weights: &Weights,
+    weights: &PolicyWeights,
     request: &RequestView,
     candidates: &Candidates,
     seed: u64,
-    scratch: &mut Scratch,
-) -> Option<Choice> {
+    scratch: &mut DecisionScratch,
+) -> Option<PickedRow> {
     score(policy, weights, request, candidates, scratch);
     // Asked after scoring, because a plugin may be quarantined by the very call that computed its signals.
-    if policy.terms.iter().any(|term| term.signal.refuses()) {
+    if policy.terms.iter().any(|term| term.cost_term.blocks_decision()) {
         return None;
     }
     constrain(policy, request, candidates, scratch);
@@ -91,13 +92,13 @@ pub(super) fn evaluate(
 }
 
 /// The decision that `evaluate` left in `scratch`.
-pub(super) fn written(
+pub(super) fn to_decision(
     policy: &Policy,
-    weights: &Weights,
+    weights: &PolicyWeights,
     candidates: &Candidates,
     seed: u64,
-    choice: Choice,
-    scratch: &Scratch,
+    choice: PickedRow,
+    scratch: &DecisionScratch,
 ) -> Decision {
     Decision {
         replica: candidates.replica[choice.row],
@@ -110,22 +111,28 @@ pub(super) fn written(
         signals: scratch.signals.clone(),
         costs: scratch.weighted.clone(),
         totals: scratch.totals.clone(),
-        void: scratch.void.clone(),
+        void_terms: scratch.void_terms.clone(),
         excluded: scratch.excluded.clone(),
     }
 }
 
 /// Every term's signal for every row, with unknown ones filled in, as it will be stored.
-fn score(policy: &Policy, weights: &Weights, request: &RequestView, candidates: &Candidates, scratch: &mut Scratch) {
+fn score(
+    policy: &Policy,
+    weights: &PolicyWeights,
+    request: &RequestView,
+    candidates: &Candidates,
+    scratch: &mut DecisionScratch,
+) {
     let (rows, slots) = (candidates.len(), policy.terms.len());
-    scratch.void.clear();
+    scratch.void_terms.clear();
     scratch.signals.clear();
     scratch.signals.resize(rows * slots, 0.0);
     for (slot, term) in policy.terms.iter().enumerate() {
         scratch.column.clear();
         scratch.column.resize(rows, None);
-        if !term.signal.gives(request, candidates, &mut scratch.column) {
-            scratch.void.push(slot);
+        if !term.cost_term.try_signal(request, candidates, &mut scratch.column) {
+            scratch.void_terms.push(slot);
             continue;
         }
         if let Some(rate) = term.weight.rate {
@@ -138,7 +145,7 @@ fn score(policy: &Policy, weights: &Weights, request: &RequestView, candidates: 
             *signal = signal.filter(|signal| signal.is_finite());
         }
         let negative = weights.values.get(slot).is_some_and(|weight| *weight < 0.0);
-        let stand_in = stand_in(term, negative, candidates, &scratch.column);
+        let stand_in = unknown_fallback(term, negative, candidates, &scratch.column);
         for (row, signal) in scratch.column.iter().enumerate() {
             // Rounded as the database rounds: the decision must be repeatable from its stored row.
             scratch.signals[row * slots + slot] = from_milli(to_milli(signal.unwrap_or(stand_in)));
@@ -147,10 +154,10 @@ fn score(policy: &Policy, weights: &Weights, request: &RequestView, candidates: 
 }
 
 /// Replacement for an unknown signal of this term.
-fn stand_in(term: &Term, negative: bool, candidates: &Candidates, column: &[Option<f64>]) -> f64 {
+fn unknown_fallback(term: &PolicyTerm, negative: bool, candidates: &Candidates, column: &[Option<f64>]) -> f64 {
     match term.unknown {
-        Unknown::Value(value) => value,
-        Unknown::Worst => {
+        UnknownFallback::Value(value) => value,
+        UnknownFallback::Worst => {
             let available = column.iter().zip(&candidates.available).filter(|(_, available)| **available);
             let known = available.filter_map(|(signal, _)| *signal);
             // Under a negative weight the smallest signal is the most expensive one.
@@ -161,9 +168,9 @@ fn stand_in(term: &Term, negative: bool, candidates: &Candidates, column: &[Opti
 
 /// The candidates that may be picked. Hard constraints come first; the others judge only the remaining candidates, each
 /// independently, so that their order affects only which name is stored.
-fn constrain(policy: &Policy, request: &RequestView, candidates: &Candidates, scratch: &mut Scratch) {
+fn constrain(policy: &Policy, request: &RequestView, candidates: &Candidates, scratch: &mut DecisionScratch) {
     let rows = candidates.len();
-    let Scratch { violations, rows: left, over, excluded, allowed, .. } = scratch;
+    let DecisionScratch { violations, rows: left, excess: over, excluded, allowed, .. } = scratch;
     excluded.clear();
     over.clear();
     over.resize(rows, 0.0);
@@ -179,22 +186,23 @@ fn constrain(policy: &Policy, request: &RequestView, candidates: &Candidates, sc
         if left.is_empty() {
             break;
         }
-        rule.limit.violation(&Scope { request, candidates, rows: left, window: rule.window }, violations);
+        rule.constraint
+            .violation(&ConstraintScope { request, candidates, rows: left, window: rule.window }, violations);
         for row in left.iter().copied() {
             // Written so that NaN, which no constraint should return, excludes.
             if violations[row] <= 0.0 {
                 continue;
             }
             let violation = if rule.hard || violations[row].is_nan() { f64::INFINITY } else { violations[row] };
-            excluded.push(Exclusion { row, constraint: index, violation });
+            excluded.push(Exclusion { row, constraint_index: index, violation });
             over[row] = over[row].max(violation);
         }
     }
-    allow(over, allowed);
+    allowed_rows(over, allowed);
 }
 
 /// The rows within all limits; if there are none, those least over limits that can be relaxed.
-fn allow(over: &[f64], allowed: &mut Vec<usize>) {
+fn allowed_rows(over: &[f64], allowed: &mut Vec<usize>) {
     let least = over.iter().copied().fold(f64::INFINITY, f64::min);
     allowed.clear();
     if least.is_finite() {
@@ -203,8 +211,8 @@ fn allow(over: &[f64], allowed: &mut Vec<usize>) {
 }
 
 /// From signals and allowed rows to the choice: everything needed to repeat a stored decision.
-fn choose(policy: &Policy, weights: &[f64], seed: u64, scratch: &mut Scratch) -> Option<Choice> {
-    let Scratch { signals, weighted, totals, allowed, distribution, over, .. } = scratch;
+fn choose(policy: &Policy, weights: &[f64], seed: u64, scratch: &mut DecisionScratch) -> Option<PickedRow> {
+    let DecisionScratch { signals, weighted, totals, allowed, distribution, excess: over, .. } = scratch;
     let (rows, slots) = (over.len(), policy.terms.len());
     weighted.clear();
     totals.clear();
@@ -230,7 +238,7 @@ fn choose(policy: &Policy, weights: &[f64], seed: u64, scratch: &mut Scratch) ->
         }
     }
     let row = draw(distribution, allowed, seed)?;
-    Some(Choice { row, propensity: distribution[row], ties })
+    Some(PickedRow { row, propensity: distribution[row], ties })
 }
 
 /// Draws one of the allowed rows.
@@ -256,7 +264,7 @@ fn unit_interval(bits: u64) -> f64 {
 
 /// A stored decision, repeated.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Again {
+pub struct RepeatedDecision {
     /// Chosen replica.
     pub replica: ReplicaId,
     /// Probability with which it is chosen.
@@ -268,13 +276,13 @@ pub struct Again {
 /// Repeats a decision from its stored rows: `rows` are its candidates in the order of the decision (by replica),
 /// `weights` and `seed` those it was made with. `None`: the rows belong to another policy (other slots), or allow none.
 #[must_use]
-pub fn again(
+pub fn repeat_decision(
     policy: &Policy,
     weights: &[f64],
     rows: &[CandidateRecord],
     seed: u64,
-    scratch: &mut Scratch,
-) -> Option<Again> {
+    scratch: &mut DecisionScratch,
+) -> Option<RepeatedDecision> {
     let slots = policy.terms.len();
     if weights.len() != slots || rows.iter().any(|row| row.signals_milli.len() != slots) {
         return None;
@@ -283,13 +291,13 @@ pub fn again(
     let used = |milli: i64| if milli == VOID_MILLI { 0.0 } else { from_milli(milli) };
     scratch.signals.extend(rows.iter().flat_map(|row| &row.signals_milli).map(|milli| used(*milli)));
     // `choose` takes the number of rows from `over`; the allowed rows come from the stored exclusions.
-    scratch.over.clear();
-    scratch.over.resize(rows.len(), 0.0);
+    scratch.excess.clear();
+    scratch.excess.resize(rows.len(), 0.0);
     scratch.allowed.clear();
     let may = |row: &CandidateRecord| row.excluded_by.as_ref().is_none_or(|name| name.starts_with(RELAXED));
     scratch.allowed.extend((0..rows.len()).filter(|row| may(&rows[*row])));
     let choice = choose(policy, weights, seed, scratch)?;
-    Some(Again { replica: rows[choice.row].replica, propensity: choice.propensity, ties: choice.ties })
+    Some(RepeatedDecision { replica: rows[choice.row].replica, propensity: choice.propensity, ties: choice.ties })
 }
 
 #[cfg(test)]

@@ -5,35 +5,35 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use crate::constrain::{Constraint, ConstraintKind};
-use crate::model::{Param, ParamType, Params, PluginCount, Replica, Unit};
+use crate::model::{ParamSpec, ParamType, ParamValues, PluginCounts, Replica, Unit};
 use crate::score::{CostTerm, TermKind};
 use crate::tune::{Objective, ObjectiveKind};
 
 /// Makes terms, constraints and objectives from libraries. Called while policies are built, at `check` and at start.
-pub trait Loader: Debug + Send + Sync {
+pub trait PluginLoader: Debug + Send + Sync {
     /// The term that a table with `kind = "plugin"` describes.
     ///
     /// # Errors
     /// The mistake in the file or in its options, for the reader of the configuration.
-    fn term(&self, params: &Params, fleet: &[Replica]) -> Result<LoadedTerm, String>;
+    fn term(&self, params: &ParamValues, fleet: &[Replica]) -> Result<LoadedTerm, String>;
 
     /// The constraint that a table `constraint.plugin` describes.
     ///
     /// # Errors
     /// As for a term.
-    fn constraint(&self, params: &Params, fleet: &[Replica]) -> Result<LoadedConstraint, String>;
+    fn constraint(&self, params: &ParamValues, fleet: &[Replica]) -> Result<LoadedConstraint, String>;
 
     /// The objective that a table `tune.objective` with `kind = "plugin"` describes.
     ///
     /// # Errors
     /// As for a term.
-    fn objective(&self, params: &Params) -> Result<LoadedObjective, String>;
+    fn objective(&self, params: &ParamValues) -> Result<LoadedObjective, String>;
 
     /// Messages about plugins since the last call, for operators. Never called while a decision is made.
-    fn take_news(&self) -> Vec<String>;
+    fn take_messages(&self) -> Vec<String>;
 
     /// The counts of each plugin that was loaded, since its start.
-    fn counts(&self) -> Vec<PluginCount>;
+    fn counts(&self) -> Vec<PluginCounts>;
 }
 
 /// A term that was loaded.
@@ -48,7 +48,7 @@ pub struct LoadedTerm {
     /// SHA-256 of the library, hexadecimal.
     pub sha256: Arc<str>,
     /// The term.
-    pub signal: Box<dyn CostTerm>,
+    pub term: Box<dyn CostTerm>,
 }
 
 /// A constraint that was loaded.
@@ -61,7 +61,7 @@ pub struct LoadedConstraint {
     /// SHA-256 of the library, hexadecimal; `None` for a constraint that is built in.
     pub sha256: Option<Arc<str>>,
     /// The constraint.
-    pub limit: Box<dyn Constraint>,
+    pub constraint: Box<dyn Constraint>,
 }
 
 /// An objective that was loaded.
@@ -76,33 +76,33 @@ pub struct LoadedObjective {
 /// Unit of a kind whose plugin declares the unit.
 pub(super) const DECLARED: &str = "the plugin's";
 
-const LIBRARY: Param = Param {
+const LIBRARY: ParamSpec = ParamSpec {
     name: "library",
     ty: ParamType::Text { default: None, choices: &[] },
     unit: "",
     help: "the plugin's file, relative to the configuration file; required",
 };
 
-const SHA256: Param = Param {
+const SHA256: ParamSpec = ParamSpec {
     name: "sha256",
     ty: ParamType::Text { default: None, choices: &[] },
     unit: "",
     help: "SHA-256 of the file; a file with another hash is refused",
 };
 
-const OPTIONS: Param =
-    Param { name: "options", ty: ParamType::Table, unit: "", help: "options that the plugin declares" };
+const OPTIONS: ParamSpec =
+    ParamSpec { name: "options", ty: ParamType::Table, unit: "", help: "options that the plugin declares" };
 
-const fn budget_us(default: f64, help: &'static str) -> Param {
+const fn budget_us(default: f64, help: &'static str) -> ParamSpec {
     let ty = ParamType::Number { default: Some(default), min: 1.0, max: 1e6 };
-    Param { name: "budget_us", ty, unit: "µs of thread time a call", help }
+    ParamSpec { name: "budget_us", ty, unit: "µs of thread time a call", help }
 }
 
 /// Keys of plugins that take part in decisions.
-const PARAMS: &[Param] = &[
+const PARAMS: &[ParamSpec] = &[
     LIBRARY,
     SHA256,
-    Param {
+    ParamSpec {
         name: "on_fault",
         ty: ParamType::Text { default: Some("drop-term"), choices: &["drop-term", "refuse"] },
         unit: "",
@@ -113,14 +113,14 @@ const PARAMS: &[Param] = &[
 ];
 
 /// Keys of plugins that score arms: a few calls per block of requests, not one per request.
-const OBJECTIVE_PARAMS: &[Param] = &[
+const OBJECTIVE_PARAMS: &[ParamSpec] = &[
     LIBRARY,
     SHA256,
     budget_us(5000.0, "over it in 5 of 100 calls, the plugin is quarantined and tuning stops"),
     OPTIONS,
 ];
 
-/// The row of plugin terms. [`Loader::term`] replaces its `build`.
+/// The row of plugin terms. [`PluginLoader::term`] replaces its `build`.
 pub(super) static PLUGIN_TERM: TermKind = TermKind {
     kind: "plugin",
     unit: None,
@@ -130,7 +130,7 @@ pub(super) static PLUGIN_TERM: TermKind = TermKind {
     build: |_, _| Err("this program loads no plugins".to_owned()),
 };
 
-/// The row of plugin constraints. [`Loader::constraint`] replaces its `build`.
+/// The row of plugin constraints. [`PluginLoader::constraint`] replaces its `build`.
 pub(super) static PLUGIN_CONSTRAINT: ConstraintKind = ConstraintKind {
     kind: "plugin",
     summary: "a limit from a library that is loaded at start",
@@ -139,7 +139,7 @@ pub(super) static PLUGIN_CONSTRAINT: ConstraintKind = ConstraintKind {
     build: |_, _| Err("this program loads no plugins".to_owned()),
 };
 
-/// The row of plugin objectives. [`Loader::objective`] replaces its `build`.
+/// The row of plugin objectives. [`PluginLoader::objective`] replaces its `build`.
 pub(super) static PLUGIN_OBJECTIVE: ObjectiveKind = ObjectiveKind {
     kind: "plugin",
     unit: DECLARED,

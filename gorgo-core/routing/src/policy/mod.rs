@@ -1,6 +1,6 @@
 //! Ring 2: kinds, policies, decisions.
 //!
-//! [`build`] makes [`Policies`] of configuration; [`decide`] is the one function that routes; [`again`] repeats a
+//! [`build`] makes [`PolicySet`] of configuration; [`decide`] is the one function that routes; [`again`] repeats a
 //! stored decision; [`Router`] drives all of it with facts.
 
 mod admission;
@@ -17,26 +17,28 @@ mod weight;
 
 use std::sync::Arc;
 
-pub use build::{Checked, build};
-pub use decide::{Again, Choice, Scratch, again, decide};
-pub use loader::{LoadedConstraint, LoadedObjective, LoadedTerm, Loader};
-pub use presets::{PRESETS, Preset, preset};
-pub use registry::Registry;
+pub use build::{CheckedPolicies, build};
+pub use decide::{DecisionScratch, PickedRow, RepeatedDecision, decide, repeat_decision};
+pub use loader::{LoadedConstraint, LoadedObjective, LoadedTerm, PluginLoader};
+pub use presets::{PRESETS, PolicyPreset, preset};
+pub use registry::KindRegistry;
 pub use router::{
-    DecideError, DecisionContext, Entered, Held, ReadError, Refused, Reservation, Routed, Router, RouterSetup,
-    Succession,
+    DecideError, DecisionContext, EnterResult, ReadError, RefusedPart, Reservation, RoutedRequest, Router, RouterSetup,
+    StagedReload, WaitingRequest,
 };
-pub use weight::Weight;
+pub use weight::TermWeight;
 
 use crate::constrain::Constraint;
-use crate::model::{AdmissionRule, Generation, Needs, PolicyBuildId, PolicyIndex, ShareWindow, Unit, Weights};
+use crate::model::{
+    AdmissionRule, Generation, PolicyBuildId, PolicyIndex, PolicyWeights, RequiredFacts, ShareWindow, Unit,
+};
 use crate::pick::Picker;
-use crate::score::{Cost, CostTerm};
-use crate::tune::Plan;
+use crate::score::{CostFunction, CostTerm};
+use crate::tune::TuningPlan;
 
 /// All policies of a process: those of the file, then the presets that it does not replace.
 #[derive(Debug, Clone)]
-pub struct Policies {
+pub struct PolicySet {
     /// By [`PolicyIndex`]. The builds that a process began with have their index as their number.
     pub list: Vec<Arc<Policy>>,
     /// The policy that serves.
@@ -44,10 +46,10 @@ pub struct Policies {
     /// The windows of routed work that constraints read; a constraint holds its position here.
     pub windows: Vec<ShareWindow>,
     /// Loader of the plugins among the kinds: it has their statistics and their messages.
-    pub loader: Option<Arc<dyn Loader>>,
+    pub loader: Option<Arc<dyn PluginLoader>>,
 }
 
-impl Policies {
+impl PolicySet {
     /// The policy at that index.
     #[must_use]
     pub fn get(&self, index: PolicyIndex) -> Option<&Policy> {
@@ -63,7 +65,7 @@ impl Policies {
 
     /// The policy of that name.
     #[must_use]
-    pub fn named(&self, name: &str) -> Option<&Policy> {
+    pub fn by_name(&self, name: &str) -> Option<&Policy> {
         self.list.iter().find(|policy| &*policy.name == name).map(Arc::as_ref)
     }
 }
@@ -82,20 +84,20 @@ pub struct Policy {
     /// Unit of its costs.
     pub unit: PolicyUnit,
     /// Terms, in slot order.
-    pub terms: Vec<Term>,
+    pub terms: Vec<PolicyTerm>,
     /// Constraints; health is always the first, hard ones come before the others.
-    pub constraints: Vec<Rule>,
+    pub constraints: Vec<PolicyConstraint>,
     /// The share of decisions that ignore costs and take any allowed replica, 0 to 1.
     pub exploration: f64,
     /// Policies that are scored on the same facts without acting.
     pub shadows: Vec<PolicyIndex>,
     /// Plan of its tuner; `None`: its weights are not tuned.
-    pub tune: Option<Plan>,
+    pub tune: Option<TuningPlan>,
     /// The gate at which its requests wait, if it has one.
     pub admission: Option<AdmissionRule>,
     /// The facts that its terms and constraints read.
-    pub needs: Needs,
-    cost: Box<dyn Cost>,
+    pub needs: RequiredFacts,
+    cost: Box<dyn CostFunction>,
     picker: Box<dyn Picker>,
     picker_kind: &'static str,
 }
@@ -117,8 +119,8 @@ impl Policy {
 
     /// The weights as configured: generation 0.
     #[must_use]
-    pub fn weights(&self) -> Weights {
-        Weights { generation: Generation(0), values: self.terms.iter().map(|term| term.weight.init).collect() }
+    pub fn weights(&self) -> PolicyWeights {
+        PolicyWeights { generation: Generation(0), values: self.terms.iter().map(|term| term.weight.init).collect() }
     }
 }
 
@@ -135,7 +137,7 @@ pub enum PolicyUnit {
 
 /// One term of a policy.
 #[derive(Debug)]
-pub struct Term {
+pub struct PolicyTerm {
     /// Name, unique in the policy.
     pub name: Arc<str>,
     /// Kind.
@@ -143,17 +145,17 @@ pub struct Term {
     /// The unit of its signal as weighted and stored: `ms` where a rate is applied, else the kind's.
     pub unit: Unit,
     /// Weight as configured.
-    pub weight: Weight,
+    pub weight: TermWeight,
     /// Replacement for an unknown signal.
-    pub unknown: Unknown,
+    pub unknown: UnknownFallback,
     /// SHA-256 of the library, hexadecimal, where the term is a plugin.
     pub plugin_sha256: Option<Arc<str>>,
-    signal: Box<dyn CostTerm>,
+    cost_term: Box<dyn CostTerm>,
 }
 
 /// Replacement for an unknown signal.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Unknown {
+pub enum UnknownFallback {
     /// The most expensive known signal among the available candidates: the largest, or under a negative weight the
     /// smallest. 0 where none is known.
     Worst,
@@ -163,7 +165,7 @@ pub enum Unknown {
 
 /// One constraint of a policy.
 #[derive(Debug)]
-pub struct Rule {
+pub struct PolicyConstraint {
     /// Name, as stored in `candidates.excluded_by`.
     pub name: Arc<str>,
     /// The same for a candidate that was let back in because none was left.
@@ -172,10 +174,10 @@ pub struct Rule {
     pub hard: bool,
     /// SHA-256 of the library, hexadecimal, where the constraint is a plugin.
     pub plugin_sha256: Option<Arc<str>>,
-    /// Position of its window in [`Policies::windows`]; 0 if it has none.
+    /// Position of its window in [`PolicySet::windows`]; 0 if it has none.
     pub window: usize,
-    limit: Box<dyn Constraint>,
+    constraint: Box<dyn Constraint>,
 }
 
-/// Prefix of [`Rule::relaxed_name`].
+/// Prefix of [`PolicyConstraint::relaxed_name`].
 pub const RELAXED: &str = "relaxed:";

@@ -1,29 +1,29 @@
 //! A kind's table → its parameters: types, ranges, defaults and unknown keys, all from the declarations.
 
 use super::suggest::suggestion;
-use crate::model::{Faults, Param, ParamType, Params, Value};
+use crate::model::{ConfigFaults, ConfigValue, ParamSpec, ParamType, ParamValues};
 
 /// Reads the members of a kind's table at `path`. `shared`: keys of the table that another function reads.
 pub(super) fn read(
-    members: &[(String, Value)],
-    declared: &[Param],
+    members: &[(String, ConfigValue)],
+    declared: &[ParamSpec],
     shared: &[&str],
     path: &str,
-    faults: &mut Faults,
-) -> Params {
+    faults: &mut ConfigFaults,
+) -> ParamValues {
     for (key, _) in members {
         if !declared.iter().any(|param| param.name == key) && !shared.contains(&&**key) {
             let known = declared.iter().map(|param| param.name).chain(shared.iter().copied());
-            faults.fault(format!("{path}.{key}"), format!("unknown key; {}", suggestion(key, known)));
+            faults.push_fault(format!("{path}.{key}"), format!("unknown key; {}", suggestion(key, known)));
         }
     }
-    let mut params = Params::default();
+    let mut params = ParamValues::default();
     for param in declared {
         let value = match members.iter().find(|(key, _)| key == param.name) {
             Some((_, value)) => match check(param.ty, value) {
                 Ok(()) => Some(value.clone()),
                 Err(message) => {
-                    faults.fault(format!("{path}.{}", param.name), message);
+                    faults.push_fault(format!("{path}.{}", param.name), message);
                     None
                 }
             },
@@ -35,38 +35,40 @@ pub(super) fn read(
 }
 
 /// Value of a parameter that is absent.
-fn default(ty: ParamType) -> Option<Value> {
+fn default(ty: ParamType) -> Option<ConfigValue> {
     match ty {
-        ParamType::Number { default, .. } => default.map(Value::Float),
-        ParamType::Integer { default, .. } => default.map(Value::Integer),
-        ParamType::Text { default, .. } => default.map(|text| Value::Text(text.to_owned())),
-        ParamType::Bool { default } => Some(Value::Bool(default)),
+        ParamType::Number { default, .. } => default.map(ConfigValue::Float),
+        ParamType::Integer { default, .. } => default.map(ConfigValue::Integer),
+        ParamType::Text { default, .. } => default.map(|text| ConfigValue::Text(text.to_owned())),
+        ParamType::Bool { default } => Some(ConfigValue::Bool(default)),
         ParamType::TextList | ParamType::Table => None,
     }
 }
 
 /// Checks that a value is of the type and in its range; the error is the mistake and what is allowed.
-fn check(ty: ParamType, value: &Value) -> Result<(), String> {
+fn check(ty: ParamType, value: &ConfigValue) -> Result<(), String> {
     let expected = match (ty, value) {
-        (ParamType::Number { min, max, .. }, Value::Integer(_) | Value::Float(_)) => {
+        (ParamType::Number { min, max, .. }, ConfigValue::Integer(_) | ConfigValue::Float(_)) => {
             return in_range(value.number().unwrap_or(f64::NAN), min, max);
         }
-        (ParamType::Integer { min, max, .. }, Value::Integer(whole)) => {
+        (ParamType::Integer { min, max, .. }, ConfigValue::Integer(whole)) => {
             return match whole {
                 whole if *whole < min => Err(format!("{whole} is below {min}")),
                 whole if *whole > max => Err(format!("{whole} is above {max}")),
                 _ => Ok(()),
             };
         }
-        (ParamType::Text { choices, .. }, Value::Text(text)) => {
+        (ParamType::Text { choices, .. }, ConfigValue::Text(text)) => {
             return if choices.is_empty() || choices.contains(&&**text) {
                 Ok(())
             } else {
                 Err(format!("unknown value \"{text}\"; {}", suggestion(text, choices.iter().copied())))
             };
         }
-        (ParamType::TextList, Value::List(list)) if list.iter().all(|entry| entry.text().is_some()) => return Ok(()),
-        (ParamType::Bool { .. }, Value::Bool(_)) | (ParamType::Table, Value::Table(_)) => return Ok(()),
+        (ParamType::TextList, ConfigValue::List(list)) if list.iter().all(|entry| entry.text().is_some()) => {
+            return Ok(());
+        }
+        (ParamType::Bool { .. }, ConfigValue::Bool(_)) | (ParamType::Table, ConfigValue::Table(_)) => return Ok(()),
         (ParamType::Number { .. }, _) => "a number",
         (ParamType::Integer { .. }, _) => "a whole number",
         (ParamType::Text { .. }, _) => "a string",
@@ -82,15 +84,15 @@ pub(super) fn in_range(number: f64, min: f64, max: f64) -> Result<(), String> {
     if number >= min && number <= max {
         Ok(())
     } else if number < min {
-        Err(format!("{} is below {}", shown(number), shown(min)))
+        Err(format!("{} is below {}", format_number(number), format_number(min)))
     } else if number > max {
-        Err(format!("{} is above {}", shown(number), shown(max)))
+        Err(format!("{} is above {}", format_number(number), format_number(max)))
     } else {
-        Err(format!("not a number; allowed: {} to {}", shown(min), shown(max)))
+        Err(format!("not a number; allowed: {} to {}", format_number(min), format_number(max)))
     }
 }
 
 /// A number as it is written in the file: `1.0`, `1e9`.
-fn shown(number: f64) -> String {
+fn format_number(number: f64) -> String {
     if number.abs() >= 1e6 { format!("{number:e}") } else { format!("{number:?}") }
 }

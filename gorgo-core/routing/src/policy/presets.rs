@@ -2,18 +2,18 @@
 //! wins.
 
 use crate::config::parse_toml;
-use crate::model::Value;
+use crate::model::ConfigValue;
 
 /// A built-in policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Preset {
+pub struct PolicyPreset {
     /// Name.
     pub name: &'static str,
     /// Text: one table `[policy.NAME]`.
     pub text: &'static str,
 }
 
-impl Preset {
+impl PolicyPreset {
     /// Summary: the first sentence of its text.
     #[must_use]
     pub fn summary(&self) -> String {
@@ -26,12 +26,12 @@ impl Preset {
 
 macro_rules! presets {
     ($($name:literal),+ $(,)?) => {
-        &[$(Preset { name: $name, text: include_str!(concat!("presets/", $name, ".toml")) }),+]
+        &[$(PolicyPreset { name: $name, text: include_str!(concat!("presets/", $name, ".toml")) }),+]
     };
 }
 
 /// All presets. A new one is a file in `presets/` and a line here.
-pub const PRESETS: &[Preset] = presets![
+pub const PRESETS: &[PolicyPreset] = presets![
     "gorgo",
     "gorgo-tuned",
     "gorgo-es",
@@ -71,7 +71,7 @@ pub const PRESETS: &[Preset] = presets![
 ///
 /// # Errors
 /// There is none of that name, or its text is not TOML with that table; the latter is a defect, and tested.
-pub fn preset(name: &str) -> Result<Value, String> {
+pub fn preset(name: &str) -> Result<ConfigValue, String> {
     let known = PRESETS.iter().find(|preset| preset.name == name).ok_or("no preset of that name")?;
     let file = parse_toml(known.text)?;
     let table = file.get("policy").and_then(|policies| policies.get(name)).ok_or("its table is missing")?;

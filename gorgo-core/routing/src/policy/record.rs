@@ -14,7 +14,7 @@ pub(super) fn candidate_rows(
     let mut excluded = vec![None; facts.len()];
     let mut over = vec![0.0_f64; facts.len()];
     for exclusion in &decision.excluded {
-        excluded[exclusion.row].get_or_insert(exclusion.constraint);
+        excluded[exclusion.row].get_or_insert(exclusion.constraint_index);
         over[exclusion.row] = over[exclusion.row].max(exclusion.violation);
     }
     // The chosen row may always be picked, so its excess is the one up to which constraints were relaxed; 0 if none
@@ -35,8 +35,8 @@ pub(super) fn candidate_rows(
             queued_uncached_tokens: facts.queued_uncached_tokens[row],
             inflight: facts.inflight[row],
             report_age_ms: facts.report_age_ms[row].map(whole),
-            signals_milli: stored(&decision.signals[slice.clone()], &decision.void),
-            costs_milli: stored(&decision.costs[slice], &decision.void),
+            signals_milli: stored(&decision.signals[slice.clone()], &decision.void_terms),
+            costs_milli: stored(&decision.costs[slice], &decision.void_terms),
         });
     }
     rows

@@ -4,7 +4,7 @@ use std::iter;
 use std::sync::Arc;
 
 use super::admission::ADMISSION;
-use super::loader::{DECLARED, Loader, PLUGIN_CONSTRAINT, PLUGIN_OBJECTIVE, PLUGIN_TERM};
+use super::loader::{DECLARED, PLUGIN_CONSTRAINT, PLUGIN_OBJECTIVE, PLUGIN_TERM, PluginLoader};
 use crate::constrain::{CONSTRAINTS, ConstraintKind};
 use crate::model::KindDoc;
 use crate::model::engine::ENGINES;
@@ -16,7 +16,7 @@ use crate::tune::{OBJECTIVES, OPTIMIZERS, ObjectiveKind, OptimizerKind};
 
 /// The kinds by family, in documentation order.
 #[derive(Debug, Clone)]
-pub struct Registry {
+pub struct KindRegistry {
     /// Cost terms.
     pub terms: Vec<&'static TermKind>,
     /// Costs.
@@ -30,16 +30,16 @@ pub struct Registry {
     /// Optimizers of tuners.
     pub optimizers: Vec<&'static OptimizerKind>,
     /// Loader of the kind `plugin`; without it there is no such kind.
-    pub loader: Option<Arc<dyn Loader>>,
+    pub loader: Option<Arc<dyn PluginLoader>>,
 }
 
-impl Default for Registry {
+impl Default for KindRegistry {
     fn default() -> Self {
         Self::built_in()
     }
 }
 
-impl Registry {
+impl KindRegistry {
     /// The kinds that are compiled in.
     #[must_use]
     pub fn built_in() -> Self {
@@ -56,7 +56,7 @@ impl Registry {
 
     /// The same with the kind `plugin` among the terms, the constraints and the objectives, loaded by `loader`.
     #[must_use]
-    pub fn with_loader(mut self, loader: Arc<dyn Loader>) -> Self {
+    pub fn with_loader(mut self, loader: Arc<dyn PluginLoader>) -> Self {
         self.terms.push(&PLUGIN_TERM);
         self.constraints.push(&PLUGIN_CONSTRAINT);
         self.objectives.push(&PLUGIN_OBJECTIVE);
@@ -65,7 +65,7 @@ impl Registry {
     }
 
     /// Every kind of every family.
-    pub fn rows(&self) -> impl Iterator<Item = KindDoc> + '_ {
+    pub fn kind_docs(&self) -> impl Iterator<Item = KindDoc> + '_ {
         let row = |family, kind, unit, summary, params| KindDoc { family, kind, unit, summary, params };
         iter::empty()
             .chain(self.terms.iter().map(move |it| {

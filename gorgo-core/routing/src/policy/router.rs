@@ -25,27 +25,27 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
-pub use self::admission::{Entered, Held};
-use self::admission::{Turn, gated, wish};
-use self::ruling::Ruling;
-pub use self::ruling::Succession;
-use self::state::{Dispatch, Ended, Reserved, State};
-pub use self::warm::Refused;
-use self::workspace::Workspaces;
-use super::Policies;
-use super::decide::{Choice, evaluate, written};
+use self::admission::{AdmissionMode, gated, wish};
+pub use self::admission::{EnterResult, WaitingRequest};
+use self::ruling::ActivePolicies;
+pub use self::ruling::StagedReload;
+use self::state::{Dispatch, EndedRequest, ReservedWork, RouterState};
+pub use self::warm::RefusedPart;
+use self::workspace::WorkspacePool;
+use super::PolicySet;
+use super::decide::{PickedRow, evaluate, to_decision};
 use super::record::candidate_rows;
-use crate::config::{Index, Probe, Scrape};
-use crate::feature::admission::{Admission, Ahead, Pass};
-use crate::feature::fleet::{ReplicaState, Serves};
+use crate::config::{IndexConfig, ProbeConfig, ScrapeConfig};
+use crate::feature::admission::{AdmissionPermit, AdmissionResult, WorkAhead};
+use crate::feature::fleet::{ModelAvailability, ReplicaState};
 use crate::feature::prefix::{self, PrefixIndex};
-use crate::feature::residency::Residency;
+use crate::feature::residency::CacheResidency;
 use crate::feature::tokens::TokenRates;
 use crate::model::{
-    At, Connections, Decision, DecisionId, DecisionRecord, Ending, Event, PolicyBuildId, PolicyIndex, Prompt,
-    RateRecord, Refusal, Replica, ReplicaId, Weights,
+    Decision, DecisionId, DecisionRecord, FleetEvent, ParsedRequest, PolicyBuildId, PolicyIndex, PolicyWeights,
+    RateRecord, RefusalReason, Replica, ReplicaId, RequestOutcome, RoundTripEstimator, UnixMicros,
 };
-use crate::tune::Assigned;
+use crate::tune::AssignedWeights;
 
 /// Parts that a router is made of.
 #[derive(Debug)]
@@ -57,11 +57,11 @@ pub struct RouterSetup {
     /// Secret of the database: stored hashes are keyed with it.
     pub secret: u64,
     /// Settings of the prefix index.
-    pub index: Index,
+    pub index: IndexConfig,
     /// Settings of the round-trip facts.
-    pub probe: Probe,
+    pub probe: ProbeConfig,
     /// Settings of the engine reports.
-    pub scrape: Scrape,
+    pub scrape: ScrapeConfig,
 }
 
 /// Circumstances of one decision.
@@ -74,7 +74,7 @@ pub struct DecisionContext<'a> {
     /// The only randomness.
     pub seed: u64,
     /// Time of the decision.
-    pub at: At,
+    pub at: UnixMicros,
     /// Replicas that this request already tried.
     pub exclude: &'a [ReplicaId],
 }
@@ -101,7 +101,7 @@ pub enum DecideError {
     },
 }
 
-impl From<DecideError> for Refusal {
+impl From<DecideError> for RefusalReason {
     fn from(error: DecideError) -> Self {
         match error {
             DecideError::UnknownModel => Self::UnknownModel,
@@ -116,10 +116,10 @@ impl From<DecideError> for Refusal {
 #[must_use = "a reservation that is dropped without `finish` would count as load forever"]
 pub struct Reservation {
     replica: ReplicaId,
-    reserved: Reserved,
-    prefix: Option<prefix::Ticket>,
+    reserved: ReservedWork,
+    prefix: Option<prefix::PrefixTicket>,
     /// Permit, if the policy has a gate.
-    pass: Option<Pass>,
+    pass: Option<AdmissionPermit>,
 }
 
 impl Reservation {
@@ -132,7 +132,7 @@ impl Reservation {
 
 /// A routed request.
 #[derive(Debug)]
-pub struct Routed {
+pub struct RoutedRequest {
     /// The decision, as computed.
     pub decision: Decision,
     /// The row for the store, complete except for `decide_us`, which the caller measures.
@@ -152,37 +152,37 @@ pub struct Router {
     secret: u64,
     block_bytes: usize,
     /// Policies, weights and tuners in force; a decision uses one set of them from its beginning to its end.
-    ruling: ArcSwap<Ruling>,
+    active: ArcSwap<ActivePolicies>,
     index: PrefixIndex,
     /// Cache contents that engines report; no decision takes this lock.
-    residency: Mutex<Residency>,
+    residency: Mutex<CacheResidency>,
     tokens: TokenRates,
-    state: Mutex<State>,
-    workspaces: Workspaces,
+    state: Mutex<RouterState>,
+    workspaces: WorkspacePool,
     /// Receives the numbers of requests that the gate calls; without one they are kept for [`Router::take_called`].
-    listener: OnceLock<admission::Listener>,
+    admission_listener: OnceLock<admission::CallListener>,
     /// Messages of the gate for operators.
-    news: Mutex<Vec<(ReplicaId, String)>>,
-    connections: OnceLock<Arc<dyn Connections>>,
+    messages: Mutex<Vec<(ReplicaId, String)>>,
+    connections: OnceLock<Arc<dyn RoundTripEstimator>>,
 }
 
 impl Router {
     /// A router over this fleet with these policies, which were built for the same fleet. Nothing is known yet.
     #[must_use]
-    pub fn new(setup: RouterSetup, policies: Policies) -> Self {
+    pub fn new(setup: RouterSetup, policies: PolicySet) -> Self {
         let RouterSetup { fleet, models, secret, index, probe, scrape } = setup;
         let router = Self {
             secret,
             block_bytes: usize::try_from(index.block_bytes).unwrap_or(usize::MAX).max(16),
             index: PrefixIndex::new(fleet.len(), index.max_bytes),
-            residency: Mutex::new(Residency::new(fleet.len(), secret)),
+            residency: Mutex::new(CacheResidency::new(fleet.len(), secret)),
             tokens: TokenRates::new(),
             connections: OnceLock::new(),
-            state: Mutex::new(State::new(&fleet, &models, &policies, &probe, &scrape)),
-            workspaces: Workspaces::new(&fleet, policies.windows.len()),
-            listener: OnceLock::new(),
-            news: Mutex::default(),
-            ruling: ArcSwap::from_pointee(Ruling::new(policies, &fleet)),
+            state: Mutex::new(RouterState::new(&fleet, &models, &policies, &probe, &scrape)),
+            workspaces: WorkspacePool::new(&fleet, policies.windows.len()),
+            admission_listener: OnceLock::new(),
+            messages: Mutex::default(),
+            active: ArcSwap::from_pointee(ActivePolicies::new(policies, &fleet)),
             fleet,
         };
         for replica in &router.fleet {
@@ -196,8 +196,8 @@ impl Router {
 
     /// The policies that can decide now.
     #[must_use]
-    pub fn policies(&self) -> Arc<Policies> {
-        Arc::clone(&self.ruling.load().policies)
+    pub fn policies(&self) -> Arc<PolicySet> {
+        Arc::clone(&self.active.load().policies)
     }
 
     /// The fleet; ids are positions.
@@ -212,43 +212,48 @@ impl Router {
     /// # Errors
     /// The reason why no replica could be chosen; nothing is reserved then. A policy that does not exist has no
     /// replica.
-    pub fn decide(&self, prompt: &Prompt, context: &DecisionContext<'_>) -> Result<Routed, DecideError> {
-        match self.enter_as(Turn::Now, prompt, context)? {
-            Entered::Routed(routed) => Ok(*routed),
+    pub fn decide(&self, prompt: &ParsedRequest, context: &DecisionContext<'_>) -> Result<RoutedRequest, DecideError> {
+        match self.enter_as(AdmissionMode::Now, prompt, context)? {
+            EnterResult::Routed(routed) => Ok(*routed),
             // A cold prompt: there is room, but a long prefill backlog. A request that cannot wait is not placed.
-            Entered::Held(held) => {
-                self.leave(held, context.at);
+            EnterResult::Waiting(held) => {
+                self.cancel_wait(held, context.at);
                 Err(DecideError::NoReplica)
             }
         }
     }
 
     /// Decides for a request that comes for the first time, or again after an attempt that failed.
-    fn enter_as(&self, turn: Turn, prompt: &Prompt, context: &DecisionContext<'_>) -> Result<Entered, DecideError> {
+    fn enter_as(
+        &self,
+        turn: AdmissionMode,
+        prompt: &ParsedRequest,
+        context: &DecisionContext<'_>,
+    ) -> Result<EnterResult, DecideError> {
         let DecisionContext { policy, at, .. } = *context;
         // One set of policies for the whole decision, even if a reload replaces it meanwhile.
-        let ruling = self.ruling.load();
+        let ruling = self.active.load();
         if ruling.policies.get(policy).is_none() {
             return Err(DecideError::NoReplica);
         }
-        let assigned = ruling.assigned(prompt, context);
+        let assigned = ruling.assign_weights(prompt, context);
         let stamp = assigned.stamp;
         let entered = self.decide_with(&ruling, prompt, context, assigned, turn);
         // The tuner counted the request to an arm; without a decision it has to be taken out again.
         if entered.is_err() {
-            ruling.withdrawn(policy, stamp, at);
+            ruling.withdraw(policy, stamp, at);
         }
         entered
     }
 
     fn decide_with(
         &self,
-        ruling: &Ruling,
-        prompt: &Prompt,
+        ruling: &ActivePolicies,
+        prompt: &ParsedRequest,
         context: &DecisionContext<'_>,
-        assigned: Assigned,
-        mut turn: Turn,
-    ) -> Result<Entered, DecideError> {
+        assigned: AssignedWeights,
+        mut turn: AdmissionMode,
+    ) -> Result<EnterResult, DecideError> {
         let DecisionContext { policy: place, id, seed, at, exclude } = *context;
         let policy = ruling.policies.get(place).ok_or(DecideError::NoReplica)?;
         let weights = &*assigned.weights;
@@ -256,21 +261,25 @@ impl Router {
         let mut work = self.workspaces.take();
         // The index has its own locks and the walk may be long, so it is done before the lock of the facts is taken.
         let shared = self.index.lookup(&prompt.chain, &mut work.blocks);
-        let mut request = self.view(prompt);
-        let reach = self.reach(prompt, request.prompt_tokens);
+        let mut request = self.request_view(prompt);
+        let reach = self.block_token_scale(prompt, request.prompt_tokens);
         work.begin(reach);
 
         // The data plane has its own locks: asked here, never under the router's.
-        self.trips(ruling, policy, &request, at, &mut work.trips);
+        self.needed_round_trips(ruling, policy, &request, at, &mut work.trips);
 
         let mut state = self.state.lock();
         // Whatever the result, the slot that was reserved for the request goes to the next one if the request does not
         // use it.
         let (before, first_turn) = turn.begin(&mut state);
         match state.fill(prompt.model.as_deref(), &request, at, &mut work.candidates) {
-            Serves::Somebody => {}
-            Serves::NoneAvailable => return Err(self.unplaced(state, at, before, DecideError::NoReplica)),
-            Serves::UnknownModel => return Err(self.unplaced(state, at, before, DecideError::UnknownModel)),
+            ModelAvailability::Available => {}
+            ModelAvailability::NoneAvailable => {
+                return Err(self.refuse_waiting(state, at, before, DecideError::NoReplica));
+            }
+            ModelAvailability::UnknownModel => {
+                return Err(self.refuse_waiting(state, at, before, DecideError::UnknownModel));
+            }
         }
         work.candidates.network_trips.copy_from_slice(&work.trips);
         for tried in exclude {
@@ -280,36 +289,42 @@ impl Router {
             state.read_gate(rule, &turn, before.as_ref(), &mut work.candidates);
         }
         // A repeated decision keeps its turn, so that waiting does not shift the round-robin order.
-        request.turn = first_turn.unwrap_or_else(|| state.turn(place));
+        request.decision_number = first_turn.unwrap_or_else(|| state.decision_count(place));
         let Some(choice) = evaluate(policy, weights, &request, &work.candidates, seed, &mut work.scratch) else {
-            return Err(self.unplaced(state, at, before, DecideError::NoReplica));
+            return Err(self.refuse_waiting(state, at, before, DecideError::NoReplica));
         };
         // The turn is taken only now, because a request that was not placed must not use one up.
         if first_turn.is_none() {
-            state.next_turn(place);
+            state.count_decision(place);
         }
         // The facts include requests that wait at the gate; the engine does not see these, so they are taken off later.
-        let mut ahead = Ahead::default();
+        let mut ahead = WorkAhead::default();
         let pass = if let Some(rule) = &rule {
             ahead = state.gate.ahead(work.candidates.replica[choice.row], before.as_ref());
             let wish = wish(&request, &work.candidates, choice.row);
             // Its old place counts only if the old replica can still be chosen.
             let again = before.map(|before| (before, work.candidates.available[before.replica().index()]));
             match state.gate.admit(rule, at, work.candidates.replica[choice.row], &wish, again) {
-                Admission::Pass(pass) => {
+                AdmissionResult::Pass(pass) => {
                     state.call_next(at, before);
                     Some(pass)
                 }
-                Admission::Full => {
+                AdmissionResult::Full => {
                     let retry_secs = state.gate.patience_secs(work.candidates.replica[choice.row], at);
-                    return Err(self.unplaced(state, at, before, DecideError::GateFull { retry_secs }));
+                    return Err(self.refuse_waiting(state, at, before, DecideError::GateFull { retry_secs }));
                 }
-                Admission::Wait(ticket) => {
+                AdmissionResult::Wait(ticket) => {
                     state.call_next(at, before);
-                    self.tell_called(state);
+                    self.notify_called(state);
                     self.workspaces.put(work);
-                    let turn = request.turn;
-                    return Ok(Entered::Held(Held { ticket, assigned, turn, place, policy: policy.id }));
+                    let turn = request.decision_number;
+                    return Ok(EnterResult::Waiting(WaitingRequest {
+                        ticket,
+                        assigned,
+                        turn,
+                        policy_slot: place,
+                        policy: policy.id,
+                    }));
                 }
             }
         } else {
@@ -321,15 +336,15 @@ impl Router {
         // Shadows take their turns here, under the lock; they are evaluated after it is released.
         work.shadow_turns.clear();
         for shadow in &policy.shadows {
-            work.shadow_turns.push(state.turn(*shadow));
-            state.next_turn(*shadow);
+            work.shadow_turns.push(state.decision_count(*shadow));
+            state.count_decision(*shadow);
         }
-        self.tell_called(state);
+        self.notify_called(state);
 
         // From here on the snapshot belongs to this request alone; no other decision waits for it.
         let replica = self.fleet[choice.row].id;
         let prefix = self.index.insert(&prompt.chain, replica, id, at);
-        let decision = written(policy, weights, &work.candidates, seed, choice, &work.scratch);
+        let decision = to_decision(policy, weights, &work.candidates, seed, choice, &work.scratch);
         // Written after the lock is released: the row needs allocations that other decisions should not wait for.
         let mut record = Box::new(DecisionRecord {
             decision: id,
@@ -358,7 +373,7 @@ impl Router {
         record.shadows = ruling.shadows(policy, &request, seed, &mut work);
         let predicted_cached_tokens = work.candidates.cached_tokens[choice.row];
         self.workspaces.put(work);
-        Ok(Entered::Routed(Box::new(Routed {
+        Ok(EnterResult::Routed(Box::new(RoutedRequest {
             decision,
             record,
             predicted_ttft_ms: reserved.predicted_ttft_ms,
@@ -368,20 +383,25 @@ impl Router {
     }
 
     /// The request produced its first content: its prefill is done.
-    pub fn first_token(&self, reservation: &mut Reservation, at: At) {
+    pub fn first_token(&self, reservation: &mut Reservation, at: UnixMicros) {
         let mut state = self.state.lock();
         state.first_token(&mut reservation.reserved, at);
         // Its replica has less to prefill: a cold prompt may be next.
         state.call(at, reservation.replica);
-        self.tell_called(state);
+        self.notify_called(state);
     }
 
     /// The request ended, well or not: releases the load, confirms or trims the index, and teaches the rates.
-    pub fn finish(&self, reservation: Reservation, prompt: &Prompt, ending: &Ending, at: At) {
+    pub fn finish(&self, reservation: Reservation, prompt: &ParsedRequest, ending: &RequestOutcome, at: UnixMicros) {
         let Reservation { replica, reserved, prefix, pass } = reservation;
         let read_by_engine = reserved.load.prefilled() || ending.completed || ending.ttft_ms.is_some();
-        let age = |is: fn(&prefix::Ticket) -> bool| prefix.as_ref().is_some_and(is);
-        let ended = Ended { ending, at, old: age(prefix::Ticket::old), near_tail: age(prefix::Ticket::near_tail) };
+        let age = |is: fn(&prefix::PrefixTicket) -> bool| prefix.as_ref().is_some_and(is);
+        let ended = EndedRequest {
+            ending,
+            at,
+            long_unused: age(prefix::PrefixTicket::long_unused),
+            near_eviction: age(prefix::PrefixTicket::near_eviction),
+        };
         let mut state = self.state.lock();
         let step = state.finish(replica, reserved, &ended);
         // The next request at the gate is called under the lock; the index below has its own locks.
@@ -389,10 +409,10 @@ impl Router {
             state.gate.release(pass);
             state.call(at, replica);
         }
-        self.tell_called(state);
+        self.notify_called(state);
         if let Some(ticket) = prefix {
             if ending.completed {
-                let blocks = self.confirmed_blocks(prompt, ending, ticket.held());
+                let blocks = self.confirmed_blocks(prompt, ending, ticket.held_blocks());
                 self.index.confirm(&prompt.chain, ticket, blocks);
             // An aborted prompt that the engine never read is in no cache.
             } else if !read_by_engine {
@@ -405,18 +425,18 @@ impl Router {
         // Token ids are exact, and their canonical bytes are not text, so they teach nothing about tokens per byte.
         if let (true, None, Some(counted)) = (ending.completed, prompt.exact_tokens, ending.usage.prompt_tokens) {
             let model = prompt.model.as_deref().unwrap_or_default();
-            self.tokens.learn(model, prompt.prompt_bytes, prompt.picture_bytes, counted);
+            self.tokens.learn(model, prompt.prompt_bytes, prompt.media_bytes, counted);
         }
     }
 
     /// Leading blocks that the engine reports as cached; `held`, the assumed number, if it reports none. Also with
     /// pictures, whose tokens cannot be derived from the bytes.
-    fn confirmed_blocks(&self, prompt: &Prompt, ending: &Ending, held: u32) -> u32 {
+    fn confirmed_blocks(&self, prompt: &ParsedRequest, ending: &RequestOutcome, held: u32) -> u32 {
         let (Some(counted), Some(cached)) = (ending.usage.prompt_tokens, ending.usage.cached_tokens) else {
             return held;
         };
         // Also avoids a division by zero.
-        if counted == 0 || prompt.picture_bytes > 0 {
+        if counted == 0 || prompt.media_bytes > 0 {
             return held;
         }
         // Tokens to bytes by the engine's own count, in 128 bits so that the product cannot overflow.
@@ -426,19 +446,19 @@ impl Router {
 
     /// Takes in an observation of a replica. Returns the replica whose engine turns out to have restarted, which
     /// empties its part of the index; a replica that is merely down keeps it, since most come back unchanged.
-    pub fn apply(&self, event: &Event) -> Option<ReplicaId> {
+    pub fn apply(&self, event: &FleetEvent) -> Option<ReplicaId> {
         let mut state = self.state.lock();
         let restarted = state.apply(event);
         let capacity = match event {
-            Event::Report { replica, .. } | Event::Probe { replica, .. } => {
+            FleetEvent::Report { replica, .. } | FleetEvent::Probe { replica, .. } => {
                 state.capacity(*replica).map(|(tokens, model)| (*replica, tokens, model))
             }
             _ => None,
         };
         let resync = state.see_gate(event);
-        self.tell_called(state);
+        self.notify_called(state);
         if let Some(resync) = resync {
-            self.news.lock().push((resync.replica, admission::told(&resync)));
+            self.messages.lock().push((resync.replica, admission::resync_message(&resync)));
         }
         // The index has its own locks; it is updated after the lock of the facts is released.
         if let Some(replica) = restarted {
@@ -462,8 +482,8 @@ impl Router {
 
     /// Installs new weights for a policy; the next decision uses them. Returns `false`, without a change, unless they
     /// are one finite number per term of a policy that exists.
-    pub fn install(&self, policy: PolicyIndex, weights: Arc<Weights>) -> bool {
-        let ruling = self.ruling.load();
+    pub fn set_weights(&self, policy: PolicyIndex, weights: Arc<PolicyWeights>) -> bool {
+        let ruling = self.active.load();
         // Weights of another number of terms, or not finite ones, would make every cost meaningless.
         let fits = ruling.policies.get(policy).is_some_and(|policy| policy.terms.len() == weights.values.len())
             && weights.values.iter().all(|weight| weight.is_finite());
@@ -476,18 +496,18 @@ impl Router {
     /// The active build of a policy. Rows of requests that were not routed name it.
     #[must_use]
     pub fn active_build(&self, policy: PolicyIndex) -> PolicyBuildId {
-        self.ruling.load().policies.get(policy).map_or(PolicyBuildId::UNKNOWN, |policy| policy.id)
+        self.active.load().policies.get(policy).map_or(PolicyBuildId::UNKNOWN, |policy| policy.id)
     }
 
     /// The weights that a policy decides with now; `None` for an unknown policy.
     #[must_use]
-    pub fn weights(&self, policy: PolicyIndex) -> Option<Arc<Weights>> {
-        self.ruling.load().weights.get(policy.index()).map(|weights| weights.load_full())
+    pub fn weights(&self, policy: PolicyIndex) -> Option<Arc<PolicyWeights>> {
+        self.active.load().weights.get(policy.index()).map(|weights| weights.load_full())
     }
 
     /// Requests in flight, queued prompt tokens and queued uncached tokens of a replica, for the gauges.
     #[must_use]
-    pub fn load(&self, replica: ReplicaId) -> (u32, u64, u64) {
+    pub fn load_totals(&self, replica: ReplicaId) -> (u32, u64, u64) {
         self.state.lock().load.totals(replica)
     }
 
@@ -508,9 +528,9 @@ impl Router {
         let news = state.fleet.set_draining(replica, draining);
         // To the gate a draining replica is as good as down: its queue is sent elsewhere.
         if news && draining {
-            state.see_gate(&Event::Down { replica });
+            state.see_gate(&FleetEvent::Down { replica });
         }
-        self.tell_called(state);
+        self.notify_called(state);
         news
     }
 
@@ -528,7 +548,7 @@ impl Router {
 
     /// The learned rates, for the store.
     #[must_use]
-    pub fn rates(&self, at: At) -> Vec<RateRecord> {
+    pub fn rates(&self, at: UnixMicros) -> Vec<RateRecord> {
         self.state.lock().rates.snapshot(at)
     }
 }

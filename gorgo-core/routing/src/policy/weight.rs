@@ -2,7 +2,7 @@
 
 use super::params::in_range;
 use super::suggest::suggestion;
-use crate::model::{Candidates, Faults, Needs, RateKind, Unit, Value};
+use crate::model::{Candidates, ConfigFaults, ConfigValue, RateKind, RequiredFacts, Unit};
 
 /// Largest magnitude of a weight. Signals stay below 2^53 thousandths, so sums of their products stay finite.
 const LIMIT: f64 = 1e9;
@@ -16,7 +16,7 @@ const RATES: [RateKind; 3] = [RateKind::Prefill, RateKind::Queue, RateKind::Deco
 
 /// A term's weight as configured.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Weight {
+pub struct TermWeight {
     /// Value until a tuner changes it.
     pub init: f64,
     /// Smallest allowed.
@@ -28,122 +28,123 @@ pub struct Weight {
     /// The learned rate that the signal is multiplied by before it is rounded, stored and weighted.
     pub rate: Option<RateKind>,
     /// True if the weight was stated as ms per unit of the signal.
-    pub per_unit: bool,
+    pub stated_per_unit: bool,
 }
 
-impl Default for Weight {
+impl Default for TermWeight {
     fn default() -> Self {
-        Self { init: DEFAULT, min: -LIMIT, max: LIMIT, tune: false, rate: None, per_unit: false }
+        Self { init: DEFAULT, min: -LIMIT, max: LIMIT, tune: false, rate: None, stated_per_unit: false }
     }
 }
 
-impl Weight {
+impl TermWeight {
     /// Facts that it reads.
-    pub(super) const fn needs(&self) -> Needs {
-        if self.rate.is_some() { Needs::RATES } else { Needs::NONE }
+    pub(super) const fn needs(&self) -> RequiredFacts {
+        if self.rate.is_some() { RequiredFacts::RATES } else { RequiredFacts::NONE }
     }
 
     /// Reads `weight` of a term whose signal is in `unit`; `path` is that of the weight.
-    pub(super) fn read(value: Option<&Value>, unit: Unit, path: &str, faults: &mut Faults) -> Self {
+    pub(super) fn read(value: Option<&ConfigValue>, unit: Unit, path: &str, faults: &mut ConfigFaults) -> Self {
         let mut weight = Self::default();
         match value {
             None => {}
-            Some(Value::Integer(_) | Value::Float(_)) => {
+            Some(ConfigValue::Integer(_) | ConfigValue::Float(_)) => {
                 weight.init = bounded(value, path, faults).unwrap_or(DEFAULT);
             }
-            Some(Value::Table(members)) => weight.read_table(members, unit, path, faults),
+            Some(ConfigValue::Table(members)) => weight.read_table(members, unit, path, faults),
             Some(other) => {
-                faults.fault(path, format!("expected a number or a table, found {}", other.type_name()));
+                faults.push_fault(path, format!("expected a number or a table, found {}", other.type_name()));
             }
         }
         weight
     }
 
-    fn read_table(&mut self, members: &[(String, Value)], unit: Unit, path: &str, faults: &mut Faults) {
+    fn read_table(&mut self, members: &[(String, ConfigValue)], unit: Unit, path: &str, faults: &mut ConfigFaults) {
         for (key, _) in members.iter().filter(|(key, _)| !KEYS.contains(&&**key)) {
-            faults.fault(format!("{path}.{key}"), format!("unknown key; {}", suggestion(key, KEYS.into_iter())));
+            faults.push_fault(format!("{path}.{key}"), format!("unknown key; {}", suggestion(key, KEYS.into_iter())));
         }
         let get = |key: &str| members.iter().find(|(name, _)| name == key).map(|(_, value)| value);
         let mut number = |key: &str| get(key).and_then(|value| bounded(Some(value), &format!("{path}.{key}"), faults));
         let (init, per_unit, min, max) = (number("init"), number("ms_per_unit"), number("min"), number("max"));
         // From the key, not from the number: a faulty price must not look like a missing one.
-        self.per_unit = get("ms_per_unit").is_some();
+        self.stated_per_unit = get("ms_per_unit").is_some();
         self.init = init.or(per_unit).unwrap_or(DEFAULT);
         (self.min, self.max) = (min.unwrap_or(-LIMIT), max.unwrap_or(LIMIT));
         match get("tune") {
             None => {}
-            Some(Value::Bool(tune)) => self.tune = *tune,
+            Some(ConfigValue::Bool(tune)) => self.tune = *tune,
             Some(other) => {
-                faults.fault(format!("{path}.tune"), format!("expected true or false, found {}", other.type_name()));
+                faults
+                    .push_fault(format!("{path}.tune"), format!("expected true or false, found {}", other.type_name()));
             }
         }
         self.rate = get("rate").and_then(|value| rate(value, unit, &format!("{path}.rate"), faults));
         // A price in ms, a plain weight and a rate exclude each other: each is a different way to get ms.
-        if self.per_unit && get("init").is_some() {
-            faults.fault(format!("{path}.ms_per_unit"), "give `init` or `ms_per_unit`, not both");
+        if self.stated_per_unit && get("init").is_some() {
+            faults.push_fault(format!("{path}.ms_per_unit"), "give `init` or `ms_per_unit`, not both");
         }
-        if self.per_unit && get("rate").is_some() {
-            faults.fault(format!("{path}.ms_per_unit"), "give `rate` or `ms_per_unit`, not both");
+        if self.stated_per_unit && get("rate").is_some() {
+            faults.push_fault(format!("{path}.ms_per_unit"), "give `rate` or `ms_per_unit`, not both");
         }
-        if self.per_unit && unit == Unit::Millis {
-            faults.fault(format!("{path}.ms_per_unit"), "the signal is already in ms; use `init`");
+        if self.stated_per_unit && unit == Unit::Millis {
+            faults.push_fault(format!("{path}.ms_per_unit"), "the signal is already in ms; use `init`");
         }
-        self.check_bounds(if self.per_unit { "ms_per_unit" } else { "init" }, path, faults);
+        self.check_bounds(if self.stated_per_unit { "ms_per_unit" } else { "init" }, path, faults);
     }
 
-    fn check_bounds(&self, key: &str, path: &str, faults: &mut Faults) {
+    fn check_bounds(&self, key: &str, path: &str, faults: &mut ConfigFaults) {
         // Only the first contradiction is reported: the others follow from it.
         if self.min > self.max {
-            faults.fault(format!("{path}.min"), format!("{:?} is above `max`, {:?}", self.min, self.max));
+            faults.push_fault(format!("{path}.min"), format!("{:?} is above `max`, {:?}", self.min, self.max));
         } else if self.init < self.min {
-            faults.fault(format!("{path}.{key}"), format!("{:?} is below `min`, {:?}", self.init, self.min));
+            faults.push_fault(format!("{path}.{key}"), format!("{:?} is below `min`, {:?}", self.init, self.min));
         } else if self.init > self.max {
-            faults.fault(format!("{path}.{key}"), format!("{:?} is above `max`, {:?}", self.init, self.max));
+            faults.push_fault(format!("{path}.{key}"), format!("{:?} is above `max`, {:?}", self.init, self.max));
         }
         // The defaults are no bounds to search within.
         if self.tune && self.min == -LIMIT {
-            faults.fault(format!("{path}.tune"), "a weight that is tuned needs `min`");
+            faults.push_fault(format!("{path}.tune"), "a weight that is tuned needs `min`");
         } else if self.tune && self.min <= 0.0 {
             // The search space is logarithmic, so 0 cannot be one of its bounds.
             let message = format!("{:?} is not above 0: a weight that is tuned is searched in logarithms", self.min);
-            faults.fault(format!("{path}.min"), message);
+            faults.push_fault(format!("{path}.min"), message);
         }
         if self.tune && self.max == LIMIT {
-            faults.fault(format!("{path}.tune"), "a weight that is tuned needs `max`");
+            faults.push_fault(format!("{path}.tune"), "a weight that is tuned needs `max`");
         }
     }
 }
 
 /// A number within ± [`LIMIT`]; else a fault.
-fn bounded(value: Option<&Value>, path: &str, faults: &mut Faults) -> Option<f64> {
+fn bounded(value: Option<&ConfigValue>, path: &str, faults: &mut ConfigFaults) -> Option<f64> {
     let value = value?;
     let Some(number) = value.number() else {
-        faults.fault(path, format!("expected a number, found {}", value.type_name()));
+        faults.push_fault(path, format!("expected a number, found {}", value.type_name()));
         return None;
     };
     match in_range(number, -LIMIT, LIMIT) {
         Ok(()) => Some(number),
         Err(message) => {
-            faults.fault(path, message);
+            faults.push_fault(path, message);
             None
         }
     }
 }
 
 /// The rate of that name, if it fits the signal's unit; else a fault.
-fn rate(value: &Value, unit: Unit, path: &str, faults: &mut Faults) -> Option<RateKind> {
+fn rate(value: &ConfigValue, unit: Unit, path: &str, faults: &mut ConfigFaults) -> Option<RateKind> {
     let Some(name) = value.text() else {
-        faults.fault(path, format!("expected a string, found {}", value.type_name()));
+        faults.push_fault(path, format!("expected a string, found {}", value.type_name()));
         return None;
     };
     let Some(rate) = RATES.into_iter().find(|rate| rate.name() == name) else {
         let known = suggestion(name, RATES.iter().map(|rate| rate.name()));
-        faults.fault(path, format!("unknown rate \"{name}\"; {known}"));
+        faults.push_fault(path, format!("unknown rate \"{name}\"; {known}"));
         return None;
     };
     let of = signal_unit(rate);
     if of != unit {
-        faults.fault(path, format!("the rate `{name}` is ms per unit of {of}, but the signal is in {unit}"));
+        faults.push_fault(path, format!("the rate `{name}` is ms per unit of {of}, but the signal is in {unit}"));
     }
     Some(rate)
 }

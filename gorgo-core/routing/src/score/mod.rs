@@ -8,12 +8,12 @@ pub mod term;
 
 use std::fmt::Debug;
 
-use crate::model::{Candidates, Needs, Param, Params, Replica, RequestView, Unit};
+use crate::model::{Candidates, ParamSpec, ParamValues, Replica, RequestView, RequiredFacts, Unit};
 
 /// One signal of a policy. Built once, called once per decision for all candidates together.
 pub trait CostTerm: Debug + Send + Sync {
     /// The facts that are read; others may be missing from the candidates.
-    fn needs(&self) -> Needs;
+    fn needs(&self) -> RequiredFacts;
 
     /// Returns true if this one's signal rises with load; `None`: as its kind declares.
     fn spreads(&self) -> Option<bool> {
@@ -35,14 +35,14 @@ pub trait CostTerm: Debug + Send + Sync {
 
     /// The same, for a term that may have no signal at all in a decision, such as a plugin that failed: `false` then.
     /// Such a term has no effect on that decision, and is stored as void.
-    fn gives(&self, request: &RequestView, candidates: &Candidates, out: &mut [Option<f64>]) -> bool {
+    fn try_signal(&self, request: &RequestView, candidates: &Candidates, out: &mut [Option<f64>]) -> bool {
         self.signal(request, candidates, out);
         true
     }
 
     /// Returns true if the policy must not decide without this term and it is not available now. No built-in term
     /// refuses.
-    fn refuses(&self) -> bool {
+    fn blocks_decision(&self) -> bool {
         false
     }
 }
@@ -60,16 +60,16 @@ pub struct TermKind {
     /// everything.
     pub spreads: bool,
     /// Parameters, beyond those that all terms have.
-    pub params: &'static [Param],
+    pub params: &'static [ParamSpec],
     /// Makes the term for a fleet.
-    pub build: fn(&Params, &[Replica]) -> BuiltTerm,
+    pub build: fn(&ParamValues, &[Replica]) -> BuiltTerm,
 }
 
 /// A term, or what is wrong with its parameters: the text names the parameter and what is allowed.
 pub type BuiltTerm = Result<Box<dyn CostTerm>, String>;
 
 /// Combines a policy's terms into one number per candidate.
-pub trait Cost: Debug + Send + Sync {
+pub trait CostFunction: Debug + Send + Sync {
     /// The cost of one candidate from its signals, each in its term's unit, the weights, and both multiplied; all in
     /// term order. Must add in term order: a decision is repeated bit for bit from stored signals.
     fn total(&self, signals: &[f64], weights: &[f64], weighted: &[f64]) -> f64;
@@ -77,7 +77,7 @@ pub trait Cost: Debug + Send + Sync {
 
 /// A policy's term as its cost sees it.
 #[derive(Debug, Clone, Copy)]
-pub struct Slot<'a> {
+pub struct TermSlot<'a> {
     /// Name in the policy.
     pub name: &'a str,
     /// Kind of the term.
@@ -94,10 +94,10 @@ pub struct CostKind {
     /// One-line description.
     pub summary: &'static str,
     /// Parameters.
-    pub params: &'static [Param],
+    pub params: &'static [ParamSpec],
     /// Makes the cost of a policy with these terms. The text of an error names the parameter and what is allowed.
-    pub build: fn(&Params, &[Slot<'_>]) -> BuiltCost,
+    pub build: fn(&ParamValues, &[TermSlot<'_>]) -> BuiltCost,
 }
 
 /// A cost, or what is wrong with its parameters or its policy's terms.
-pub type BuiltCost = Result<Box<dyn Cost>, String>;
+pub type BuiltCost = Result<Box<dyn CostFunction>, String>;

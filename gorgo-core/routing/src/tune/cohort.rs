@@ -4,7 +4,7 @@
 //! difference between two arms testable, whatever the objective does with the statistics (see [`super::contrast`]).
 //! Quantiles are by nearest rank, ceil(p·n); their intervals are order statistics.
 
-use super::sample::{Fate, Sample};
+use super::sample::{SampleOutcome, TuningSample};
 use crate::model::nearest_rank;
 
 /// Named number of a cohort.
@@ -50,7 +50,7 @@ pub enum Statistic {
 pub const STATISTICS: usize = Statistic::ALL.len();
 
 /// Values of the statistics, indexed by [`Statistic`].
-pub type Figures = [f64; STATISTICS];
+pub type StatisticValues = [f64; STATISTICS];
 
 impl Statistic {
     /// All statistics.
@@ -132,7 +132,7 @@ impl Statistic {
 
 /// Facts that both arms of a generation share, so that luck in answer lengths or in failures decides nothing.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Common {
+pub struct CohortBaseline {
     worst_ttft_ms: f64,
     worst_e2e_ms: f64,
     median_ttft_ms: f64,
@@ -141,16 +141,16 @@ pub struct Common {
     replicas: usize,
 }
 
-impl Common {
+impl CohortBaseline {
     /// Facts of all samples of both arms; `replicas`: size of the fleet.
     #[must_use]
-    pub fn of(samples: &[&Sample], replicas: usize) -> Self {
+    pub fn from_samples(samples: &[&TuningSample], replicas: usize) -> Self {
         let mut ttfts: Vec<f64> = samples.iter().filter_map(|sample| sample.ttft_ms).collect();
         ttfts.sort_by(f64::total_cmp);
         let mut itls: Vec<f64> = samples.iter().filter_map(|sample| sample.itl_ms).collect();
         itls.sort_by(f64::total_cmp);
         // Only complete answers: the length of an aborted one says nothing about the usual length.
-        let served = samples.iter().filter(|sample| sample.fate == Fate::Served);
+        let served = samples.iter().filter(|sample| sample.fate == SampleOutcome::Served);
         let tokens = served.clone().filter_map(|sample| sample.completion_tokens).map(f64::from);
         let (sum, count) = tokens.fold((0.0, 0.0), |(sum, count), tokens| (sum + tokens, count + 1.0));
         Self {
@@ -165,28 +165,30 @@ impl Common {
 
     /// Returns true if a client that left without a first token had waited longer than most. That counts as bad;
     /// otherwise its leaving means nothing.
-    pub(super) fn left_for_waiting(&self, sample: &Sample) -> bool {
+    pub(super) fn left_after_long_wait(&self, sample: &TuningSample) -> bool {
         sample.e2e_ms > self.median_ttft_ms
     }
 
     /// TTFT of a sample, ms.
-    fn ttft(&self, sample: &Sample) -> Option<f64> {
+    fn ttft(&self, sample: &TuningSample) -> Option<f64> {
         match (sample.ttft_ms, sample.fate) {
-            (Some(ttft), Fate::Served | Fate::Left) => Some(ttft),
+            (Some(ttft), SampleOutcome::Served | SampleOutcome::Left) => Some(ttft),
             // A failure counts as the worst of both arms, so that failing fast is never an improvement.
-            (_, Fate::Failed) => Some(self.worst_ttft_ms.max(sample.ttft_ms.unwrap_or(sample.e2e_ms))),
-            (None, Fate::Left) => self.left_for_waiting(sample).then(|| self.worst_ttft_ms.max(sample.e2e_ms)),
+            (_, SampleOutcome::Failed) => Some(self.worst_ttft_ms.max(sample.ttft_ms.unwrap_or(sample.e2e_ms))),
+            (None, SampleOutcome::Left) => {
+                self.left_after_long_wait(sample).then(|| self.worst_ttft_ms.max(sample.e2e_ms))
+            }
             // An answer without any token: its end is the only time there is.
-            (None, Fate::Served) => Some(sample.e2e_ms),
+            (None, SampleOutcome::Served) => Some(sample.e2e_ms),
         }
     }
 
     /// E2E of a sample as if its answer had had the mean length, ms.
-    fn e2e(&self, sample: &Sample) -> Option<f64> {
+    fn e2e(&self, sample: &TuningSample) -> Option<f64> {
         match sample.fate {
-            Fate::Failed => Some(self.worst_e2e_ms.max(sample.e2e_ms)),
-            Fate::Left => None,
-            Fate::Served => {
+            SampleOutcome::Failed => Some(self.worst_e2e_ms.max(sample.e2e_ms)),
+            SampleOutcome::Left => None,
+            SampleOutcome::Served => {
                 let longer = sample.completion_tokens.map_or(0.0, |tokens| f64::from(tokens) - self.mean_tokens);
                 // Cannot be shorter than the TTFT, and stays above 0 for the logarithm of the geometric mean.
                 Some((sample.e2e_ms - longer * self.itl_ms).max(sample.ttft_ms.unwrap_or(0.0)).max(1e-3))
@@ -197,14 +199,14 @@ impl Common {
 
 /// Samples of one arm, as its statistics read them.
 #[derive(Debug, Clone)]
-pub struct Cohort<'a> {
-    samples: &'a [&'a Sample],
-    common: Common,
+pub struct ArmCohort<'a> {
+    samples: &'a [&'a TuningSample],
+    common: CohortBaseline,
 }
 
 /// Statistic with its 95 % interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Estimate {
+pub struct IntervalEstimate {
     /// Value of the statistic.
     pub value: f64,
     /// Lower end; `None` with too few samples.
@@ -213,10 +215,10 @@ pub struct Estimate {
     pub high: Option<f64>,
 }
 
-impl<'a> Cohort<'a> {
+impl<'a> ArmCohort<'a> {
     /// Creates the cohort of one arm's samples.
     #[must_use]
-    pub const fn new(samples: &'a [&'a Sample], common: Common) -> Self {
+    pub const fn new(samples: &'a [&'a TuningSample], common: CohortBaseline) -> Self {
         Self { samples, common }
     }
 
@@ -249,7 +251,7 @@ impl<'a> Cohort<'a> {
 
     /// Value with its 95 % interval.
     #[must_use]
-    pub fn estimate(&self, statistic: Statistic) -> Estimate {
+    pub fn estimate(&self, statistic: Statistic) -> IntervalEstimate {
         // The density at a quantile is hard to estimate; order statistics need none, and give an asymmetric interval.
         if let Some(p) = statistic.quantile() {
             let mut sorted: Vec<f64> = self.column(statistic).into_iter().flatten().collect();
@@ -260,16 +262,16 @@ impl<'a> Cohort<'a> {
         let n = count(influence.len());
         // A single sample has no spread.
         if n < 2.0 {
-            return Estimate { value, low: None, high: None };
+            return IntervalEstimate { value, low: None, high: None };
         }
         let variance = influence.iter().map(|one| one * one).sum::<f64>() / (n - 1.0) / n;
         let half = 1.96 * variance.sqrt();
-        Estimate { value, low: Some(value - half), high: Some(value + half) }
+        IntervalEstimate { value, low: Some(value - half), high: Some(value + half) }
     }
 
     /// Column of numbers that a mean or a quantile is computed over.
     fn column(&self, statistic: Statistic) -> Vec<Option<f64>> {
-        let read = |sample: &&Sample| match statistic {
+        let read = |sample: &&TuningSample| match statistic {
             Statistic::TtftMean | Statistic::TtftP50 | Statistic::TtftP95 | Statistic::TtftP99 => {
                 self.common.ttft(sample)
             }
@@ -277,7 +279,7 @@ impl<'a> Cohort<'a> {
             Statistic::E2eMean | Statistic::E2eP50 | Statistic::E2eP95 | Statistic::E2eP99 => self.common.e2e(sample),
             Statistic::E2eGeometric => self.common.e2e(sample).map(|e2e| e2e.max(1e-3).ln()),
             Statistic::ItlMean | Statistic::ItlP99 => sample.itl_ms,
-            Statistic::ErrorShare => Some(f64::from(u8::from(sample.fate == Fate::Failed))),
+            Statistic::ErrorShare => Some(f64::from(u8::from(sample.fate == SampleOutcome::Failed))),
             _ => None,
         };
         self.samples.iter().map(read).collect()
@@ -307,7 +309,7 @@ impl<'a> Cohort<'a> {
             }
         }
         // An id beyond the fleet has no share.
-        let of = |sample: &Sample| shares.get(usize::from(sample.replica)).copied().unwrap_or(0.0);
+        let of = |sample: &TuningSample| shares.get(usize::from(sample.replica)).copied().unwrap_or(0.0);
         if statistic == Statistic::ShareMax {
             let most = shares.iter().copied().fold(0.0, f64::max);
             if let Some(influence) = influence {
@@ -335,7 +337,7 @@ impl<'a> Cohort<'a> {
     }
 
     fn tokens_per_second(&self, influence: Option<&mut Vec<f64>>) -> f64 {
-        let tokens = |sample: &Sample| f64::from(sample.completion_tokens.unwrap_or(0));
+        let tokens = |sample: &TuningSample| f64::from(sample.completion_tokens.unwrap_or(0));
         // Failed requests count with their time but without tokens, so they lower the rate.
         let secs: f64 = self.samples.iter().map(|sample| sample.e2e_ms / 1e3).sum();
         if secs <= 0.0 {
@@ -395,16 +397,16 @@ fn quantile(column: &[Option<f64>], p: f64, influence: Option<&mut Vec<f64>>) ->
 }
 
 /// Value and order-statistic interval: the ranks within 1.96 standard deviations of the binomial distribution.
-fn quantile_interval(sorted: &[f64], p: f64) -> Estimate {
+fn quantile_interval(sorted: &[f64], p: f64) -> IntervalEstimate {
     if sorted.is_empty() {
-        return Estimate { value: 0.0, low: None, high: None };
+        return IntervalEstimate { value: 0.0, low: None, high: None };
     }
     let n = count(sorted.len());
     let reach = 1.96 * (n * p * (1.0 - p)).sqrt();
     // Ranks beyond the sample mean that it is too small for an interval at this quantile.
     let at =
         |position: f64| (position >= 1.0 && position <= n).then(|| sorted[nearest_rank(position / n, sorted.len())]);
-    Estimate {
+    IntervalEstimate {
         value: sorted[nearest_rank(p, sorted.len())],
         low: at((n * p - reach).floor()),
         high: at((n * p + reach).ceil() + 1.0),
@@ -420,8 +422,8 @@ pub(super) fn count(n: usize) -> f64 {
 mod tests {
     use super::*;
 
-    fn served(ttft: f64, e2e: f64, tokens: u32, replica: u16) -> Sample {
-        Sample {
+    fn served(ttft: f64, e2e: f64, tokens: u32, replica: u16) -> TuningSample {
+        TuningSample {
             ttft_ms: Some(ttft),
             e2e_ms: e2e,
             itl_ms: Some(10.0),
@@ -429,23 +431,23 @@ mod tests {
             completion_tokens: Some(tokens),
             replica,
             size: 0.0,
-            fate: Fate::Served,
+            fate: SampleOutcome::Served,
         }
     }
 
-    fn value(samples: &[Sample], statistic: Statistic) -> f64 {
-        let all: Vec<&Sample> = samples.iter().collect();
-        Cohort::new(&all, Common::of(&all, 2)).value(statistic)
+    fn value(samples: &[TuningSample], statistic: Statistic) -> f64 {
+        let all: Vec<&TuningSample> = samples.iter().collect();
+        ArmCohort::new(&all, CohortBaseline::from_samples(&all, 2)).value(statistic)
     }
 
     #[test]
     fn tune_quantiles_are_by_nearest_rank_with_order_statistic_intervals() {
-        let samples: Vec<Sample> = (1..=100).map(|ms| served(f64::from(ms), 1_000.0, 10, 0)).collect();
+        let samples: Vec<TuningSample> = (1..=100).map(|ms| served(f64::from(ms), 1_000.0, 10, 0)).collect();
         assert_eq!(value(&samples, Statistic::TtftP50), 50.0);
         assert_eq!(value(&samples, Statistic::TtftP95), 95.0);
         assert_eq!(value(&samples, Statistic::TtftP99), 99.0);
-        let all: Vec<&Sample> = samples.iter().collect();
-        let cohort = Cohort::new(&all, Common::of(&all, 2));
+        let all: Vec<&TuningSample> = samples.iter().collect();
+        let cohort = ArmCohort::new(&all, CohortBaseline::from_samples(&all, 2));
         let p95 = cohort.estimate(Statistic::TtftP95);
         assert_eq!((p95.low, p95.high), (Some(90.0), None), "rank 101 would be the upper end");
         let p99 = cohort.estimate(Statistic::TtftP99);
@@ -454,56 +456,56 @@ mod tests {
 
     #[test]
     fn tune_a_failure_is_the_worst_sample_and_never_a_missing_one() {
-        let mut samples: Vec<Sample> = (0..9).map(|_| served(100.0, 500.0, 10, 0)).collect();
+        let mut samples: Vec<TuningSample> = (0..9).map(|_| served(100.0, 500.0, 10, 0)).collect();
         samples.push(served(900.0, 2_000.0, 10, 1));
         let healthy = value(&samples, Statistic::TtftMean);
-        samples.push(Sample { ttft_ms: None, e2e_ms: 3.0, fate: Fate::Failed, ..samples[0] });
+        samples.push(TuningSample { ttft_ms: None, e2e_ms: 3.0, fate: SampleOutcome::Failed, ..samples[0] });
         assert!(value(&samples, Statistic::TtftMean) > healthy, "failing at once is not fast");
         assert_eq!(value(&samples, Statistic::TtftP99), 900.0);
         assert!((value(&samples, Statistic::ErrorShare) - 1.0 / 11.0).abs() < 1e-12);
-        let hung = Sample::overdue(60_000.0, 0, 0.0);
+        let hung = TuningSample::overdue(60_000.0, 0, 0.0);
         samples.push(hung);
         assert_eq!(value(&samples, Statistic::TtftP99), 60_000.0);
     }
 
     #[test]
     fn tune_a_client_that_left_early_says_nothing_and_late_says_bad() {
-        let mut samples: Vec<Sample> = (0..10).map(|_| served(100.0, 500.0, 10, 0)).collect();
+        let mut samples: Vec<TuningSample> = (0..10).map(|_| served(100.0, 500.0, 10, 0)).collect();
         let before = value(&samples, Statistic::TtftMean);
-        samples.push(Sample { ttft_ms: None, e2e_ms: 1.0, fate: Fate::Left, ..samples[0] });
+        samples.push(TuningSample { ttft_ms: None, e2e_ms: 1.0, fate: SampleOutcome::Left, ..samples[0] });
         assert_eq!(value(&samples, Statistic::TtftMean), before);
-        samples.push(Sample { ttft_ms: None, e2e_ms: 5_000.0, fate: Fate::Left, ..samples[0] });
+        samples.push(TuningSample { ttft_ms: None, e2e_ms: 5_000.0, fate: SampleOutcome::Left, ..samples[0] });
         assert!(value(&samples, Statistic::TtftMean) > before);
     }
 
     #[test]
     fn tune_answer_length_does_not_move_e2e() {
-        let short: Vec<Sample> = (0..20).map(|_| served(100.0, 100.0 + 10.0 * 10.0, 10, 0)).collect();
-        let long: Vec<Sample> = (0..20).map(|_| served(100.0, 100.0 + 10.0 * 500.0, 500, 0)).collect();
-        let both: Vec<&Sample> = short.iter().chain(&long).collect();
-        let common = Common::of(&both, 1);
-        let of = |samples: &[Sample]| {
-            let all: Vec<&Sample> = samples.iter().collect();
-            Cohort::new(&all, common).value(Statistic::E2eMean)
+        let short: Vec<TuningSample> = (0..20).map(|_| served(100.0, 100.0 + 10.0 * 10.0, 10, 0)).collect();
+        let long: Vec<TuningSample> = (0..20).map(|_| served(100.0, 100.0 + 10.0 * 500.0, 500, 0)).collect();
+        let both: Vec<&TuningSample> = short.iter().chain(&long).collect();
+        let common = CohortBaseline::from_samples(&both, 1);
+        let of = |samples: &[TuningSample]| {
+            let all: Vec<&TuningSample> = samples.iter().collect();
+            ArmCohort::new(&all, common).value(Statistic::E2eMean)
         };
         assert!((of(&short) - of(&long)).abs() < 1e-9);
     }
 
     #[test]
     fn tune_concentration_is_zero_when_even_and_one_when_all_is_in_one_place() {
-        let even: Vec<Sample> = (0..10).map(|k| served(1.0, 1.0, 1, k % 2)).collect();
+        let even: Vec<TuningSample> = (0..10).map(|k| served(1.0, 1.0, 1, k % 2)).collect();
         assert!(value(&even, Statistic::Hhi).abs() < 1e-12);
         assert!((value(&even, Statistic::ShareMax) - 0.5).abs() < 1e-12);
-        let one: Vec<Sample> = (0..10).map(|_| served(1.0, 1.0, 1, 1)).collect();
+        let one: Vec<TuningSample> = (0..10).map(|_| served(1.0, 1.0, 1, 1)).collect();
         assert!((value(&one, Statistic::Hhi) - 1.0).abs() < 1e-12);
     }
 
     #[test]
     fn tune_influences_are_centred() {
-        let samples: Vec<Sample> =
+        let samples: Vec<TuningSample> =
             (1..=200).map(|ms| served(f64::from(ms), 1e3 + f64::from(ms * 37 % 211), 1, 0)).collect();
-        let all: Vec<&Sample> = samples.iter().collect();
-        let cohort = Cohort::new(&all, Common::of(&all, 2));
+        let all: Vec<&TuningSample> = samples.iter().collect();
+        let cohort = ArmCohort::new(&all, CohortBaseline::from_samples(&all, 2));
         for statistic in Statistic::ALL {
             let (value, influence) = cohort.influence(statistic);
             let mean = influence.iter().sum::<f64>() / 200.0;

@@ -6,23 +6,23 @@
 //! explains, is summed per pair, and the variance between pairs is the measure. Drift of traffic between pairs cancels
 //! out within each pair.
 
-use super::cohort::{Cohort, Common, Estimate, Figures, STATISTICS, Statistic, count};
+use super::cohort::{ArmCohort, CohortBaseline, IntervalEstimate, STATISTICS, Statistic, StatisticValues, count};
 use super::jackknife;
 use super::objective::Objective;
-use super::sample::Sample;
+use super::sample::TuningSample;
 
 /// Two blocks with the same traffic.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Pair {
+pub struct BlockPair {
     /// Counted samples of the incumbent.
-    pub incumbent: Vec<Sample>,
+    pub incumbent: Vec<TuningSample>,
     /// Counted samples of the candidate.
-    pub candidate: Vec<Sample>,
+    pub candidate: Vec<TuningSample>,
 }
 
 /// Result of comparing the arms.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Contrast {
+pub struct ArmContrast {
     /// Candidate's score minus incumbent's, adjusted for the sizes of requests; below 0 the candidate is better.
     pub difference: f64,
     /// Standard error of `difference`, from these pairs alone.
@@ -32,12 +32,12 @@ pub struct Contrast {
     /// Score of the candidate, not adjusted.
     pub candidate: f64,
     /// Figures of both arms (incumbent, candidate), all statistics.
-    pub figures: [Figures; 2],
+    pub figures: [StatisticValues; 2],
 }
 
 /// All samples of an arm, and the pair to which each belongs.
-fn arm(pairs: &[Pair], candidate: bool) -> (Vec<&Sample>, Vec<usize>) {
-    let of = |pair: &'_ Pair| if candidate { pair.candidate.len() } else { pair.incumbent.len() };
+fn arm(pairs: &[BlockPair], candidate: bool) -> (Vec<&TuningSample>, Vec<usize>) {
+    let of = |pair: &'_ BlockPair| if candidate { pair.candidate.len() } else { pair.incumbent.len() };
     let samples = pairs.iter().flat_map(|pair| if candidate { &pair.candidate } else { &pair.incumbent });
     let places = pairs.iter().enumerate().flat_map(|(place, pair)| std::iter::repeat_n(place, of(pair)));
     (samples.collect(), places.collect())
@@ -45,35 +45,39 @@ fn arm(pairs: &[Pair], candidate: bool) -> (Vec<&Sample>, Vec<usize>) {
 
 /// Facts that both arms share.
 #[must_use]
-pub fn common(pairs: &[Pair], replicas: usize) -> Common {
-    let both: Vec<&Sample> = pairs.iter().flat_map(|pair| pair.incumbent.iter().chain(&pair.candidate)).collect();
-    Common::of(&both, replicas)
+pub fn common(pairs: &[BlockPair], replicas: usize) -> CohortBaseline {
+    let both: Vec<&TuningSample> = pairs.iter().flat_map(|pair| pair.incumbent.iter().chain(&pair.candidate)).collect();
+    CohortBaseline::from_samples(&both, replicas)
 }
 
 /// One statistic of both arms with its interval: candidate's, incumbent's. `None` unless both have samples.
 #[must_use]
-pub fn estimates(pairs: &[Pair], replicas: usize, statistic: Statistic) -> Option<(Estimate, Estimate)> {
+pub fn estimates(
+    pairs: &[BlockPair],
+    replicas: usize,
+    statistic: Statistic,
+) -> Option<(IntervalEstimate, IntervalEstimate)> {
     let common = common(pairs, replicas);
     let (own, reference) = (arm(pairs, true).0, arm(pairs, false).0);
-    let of = |samples: &[&Sample]| Cohort::new(samples, common).estimate(statistic);
+    let of = |samples: &[&TuningSample]| ArmCohort::new(samples, common).estimate(statistic);
     (!own.is_empty() && !reference.is_empty()).then(|| (of(&own), of(&reference)))
 }
 
 /// Numbers of samples of the incumbent and of the candidate.
-pub(super) fn samples(pairs: &[Pair]) -> (usize, usize) {
+pub(super) fn samples(pairs: &[BlockPair]) -> (usize, usize) {
     (pairs.iter().map(|pair| pair.incumbent.len()).sum(), pairs.iter().map(|pair| pair.candidate.len()).sum())
 }
 
 /// Samples per arm below which nothing is decided.
 pub(super) fn least_samples(objective: &dyn Objective) -> usize {
-    if objective.of_requests().is_some() {
+    if objective.as_request_objective().is_some() {
         return jackknife::LEAST_SAMPLES;
     }
     objective.statistics().iter().map(|statistic| statistic.least_samples()).max().unwrap_or(2)
 }
 
 /// Returns true if there are enough pairs and samples for this objective.
-pub(super) fn enough(objective: &dyn Objective, pairs: &[Pair]) -> bool {
+pub(super) fn enough(objective: &dyn Objective, pairs: &[BlockPair]) -> bool {
     let (incumbent, candidate) = samples(pairs);
     pairs.len() >= 2 && incumbent.min(candidate) >= least_samples(objective)
 }
@@ -81,11 +85,11 @@ pub(super) fn enough(objective: &dyn Objective, pairs: &[Pair]) -> bool {
 /// Compares the arms of these pairs. `None` if there are too few pairs or samples for this objective, or if it yields
 /// no number for them.
 #[must_use]
-pub fn contrast(objective: &dyn Objective, pairs: &[Pair], replicas: usize) -> Option<Contrast> {
+pub fn contrast(objective: &dyn Objective, pairs: &[BlockPair], replicas: usize) -> Option<ArmContrast> {
     if !enough(objective, pairs) {
         return None;
     }
-    let seen = match objective.of_requests() {
+    let seen = match objective.as_request_objective() {
         Some(objective) => jackknife::contrast(objective, pairs, replicas),
         None => Some(by_statistics(objective, pairs, replicas)),
     };
@@ -93,11 +97,11 @@ pub fn contrast(objective: &dyn Objective, pairs: &[Pair], replicas: usize) -> O
     seen.filter(|seen| [seen.difference, seen.error, seen.incumbent, seen.candidate].iter().all(|it| it.is_finite()))
 }
 
-fn by_statistics(objective: &dyn Objective, pairs: &[Pair], replicas: usize) -> Contrast {
+fn by_statistics(objective: &dyn Objective, pairs: &[BlockPair], replicas: usize) -> ArmContrast {
     let common = common(pairs, replicas);
     let arms = [arm(pairs, false), arm(pairs, true)];
-    let cohorts = [Cohort::new(&arms[0].0, common), Cohort::new(&arms[1].0, common)];
-    let mut figures: [Figures; 2] = [[0.0; STATISTICS]; 2];
+    let cohorts = [ArmCohort::new(&arms[0].0, common), ArmCohort::new(&arms[1].0, common)];
+    let mut figures: [StatisticValues; 2] = [[0.0; STATISTICS]; 2];
     let mut influences: [Vec<(Statistic, Vec<f64>)>; 2] = [Vec::new(), Vec::new()];
     for ((cohort, figures), influences) in cohorts.iter().zip(&mut figures).zip(&mut influences) {
         for statistic in objective.statistics().iter().copied() {
@@ -135,12 +139,12 @@ fn by_statistics(objective: &dyn Objective, pairs: &[Pair], replicas: usize) -> 
     let mean = by_pair.iter().sum::<f64>() / n;
     // The variance of a sum of n pair effects, estimated from their spread.
     let variance = by_pair.iter().map(|one| (one - mean).powi(2)).sum::<f64>() * n / (n - 1.0);
-    Contrast { difference, error: variance.sqrt(), incumbent, candidate, figures }
+    ArmContrast { difference, error: variance.sqrt(), incumbent, candidate, figures }
 }
 
 /// Slope of the difference of scores with respect to a statistic of arm `which`.
 // Numerically, because the objective may be any expression.
-fn slope(objective: &dyn Objective, figures: &[Figures; 2], which: usize, statistic: Statistic) -> f64 {
+fn slope(objective: &dyn Objective, figures: &[StatisticValues; 2], which: usize, statistic: Statistic) -> f64 {
     let value = figures[which][statistic as usize];
     let step = (value.abs() * 1e-4).max(1e-7);
     let difference = |value: f64| {
@@ -156,7 +160,7 @@ fn slope(objective: &dyn Objective, figures: &[Figures; 2], which: usize, statis
 
 /// Slope of the samples' influence on the size of their requests: least squares within the blocks, so that differences
 /// between blocks, which are the subject of the test, cannot leak into it.
-fn slope_on_size(samples: &[&Sample], places: &[usize], moved: &[f64], pairs: usize) -> f64 {
+fn slope_on_size(samples: &[&TuningSample], places: &[usize], moved: &[f64], pairs: usize) -> f64 {
     let mut sums = vec![(0.0, 0.0, 0.0); pairs];
     for ((sample, place), moved) in samples.iter().zip(places).zip(moved) {
         let sum = &mut sums[*place];

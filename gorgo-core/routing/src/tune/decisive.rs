@@ -15,16 +15,16 @@ fn cost_of(row: &CandidateRecord, slot: usize) -> i64 {
 
 /// Counter of decisions that a term changed.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Decisive {
+pub(super) struct DecisiveCounter {
     seen: u32,
     /// Number of changed decisions per dimension.
     changed: Vec<u32>,
 }
 
-impl Decisive {
+impl DecisiveCounter {
     /// Counts a decision; `slots` are those of the dimensions. Every thousand decisions it returns the share of them
     /// that each dimension's term changed.
-    pub(super) fn take(&mut self, decision: &DecisionRecord, slots: &[usize]) -> Option<Vec<f64>> {
+    pub(super) fn observe(&mut self, decision: &DecisionRecord, slots: &[usize]) -> Option<Vec<f64>> {
         self.changed.resize(slots.len(), 0);
         // Excluded replicas could not have been chosen, and with a single one no term can change anything.
         let may = || decision.candidates.iter().filter(|row| row.excluded_by.is_none());

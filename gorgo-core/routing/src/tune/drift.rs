@@ -6,7 +6,7 @@
 //! sum that rises by more than twelve from its lowest value is a lasting change.
 
 use super::cohort::count;
-use super::sample::Sample;
+use super::sample::TuningSample;
 
 const BATCH: usize = 64;
 const TRAINING: usize = 20;
@@ -15,18 +15,18 @@ const LIMIT: f64 = 12.0;
 
 /// State of the test.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Drift {
+pub(super) struct DriftDetector {
     /// Samples of the current batch: size, ln TTFT.
     batch: Vec<(f64, f64)>,
     /// Sums for the slope on size, over training batches: squared deviations, and their products with those of ln TTFT.
     sums: (f64, f64),
     /// Batch means of the training: size, ln TTFT.
     training: Vec<(f64, f64)>,
-    normal: Option<Normal>,
+    normal: Option<DriftBaseline>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Normal {
+struct DriftBaseline {
     slope: f64,
     level: f64,
     deviation: f64,
@@ -34,14 +34,14 @@ struct Normal {
     fall: f64,
 }
 
-impl Drift {
+impl DriftDetector {
     /// Forgets everything, because a change of weights changes what is normal.
     pub(super) fn reset(&mut self) {
         *self = Self::default();
     }
 
     /// Adds a sample of the incumbent. Returns true on a lasting change; then the test learns anew what is normal.
-    pub(super) fn take(&mut self, sample: &Sample) -> bool {
+    pub(super) fn observe(&mut self, sample: &TuningSample) -> bool {
         let Some(ttft) = sample.ttft_ms.filter(|ttft| *ttft > 0.0) else { return false };
         self.batch.push((sample.size, ttft.ln()));
         if self.batch.len() < BATCH {
@@ -83,6 +83,6 @@ impl Drift {
         let level = left.iter().sum::<f64>() / n;
         let variance = left.iter().map(|one| (one - level).powi(2)).sum::<f64>() / (n - 1.0);
         // A floor for the deviation: twenty nearly equal means must not make every batch an outlier.
-        self.normal = Some(Normal { slope, level, deviation: variance.sqrt().max(1e-3), rise: 0.0, fall: 0.0 });
+        self.normal = Some(DriftBaseline { slope, level, deviation: variance.sqrt().max(1e-3), rise: 0.0, fall: 0.0 });
     }
 }

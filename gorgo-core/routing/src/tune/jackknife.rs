@@ -5,24 +5,24 @@
 //! d̄)². For means and shares that is the error of [`super::contrast`]; a median or a tail needs many requests per
 //! pair, as blocks have. The part that the sizes of requests explain is not removed here.
 
-use super::cohort::{Common, STATISTICS, count};
-use super::contrast::{Contrast, Pair, common};
-use super::objective::OfRequests;
-use super::requests::Requests;
-use super::sample::Sample;
+use super::cohort::{CohortBaseline, STATISTICS, count};
+use super::contrast::{ArmContrast, BlockPair, common};
+use super::objective::RequestObjective;
+use super::requests::RequestColumns;
+use super::sample::TuningSample;
 
 /// Requests per arm below which nothing is decided: the limit of built-in objectives that look at the 95th percentile.
 pub(super) const LEAST_SAMPLES: usize = 20;
 
 /// Compares the arms of these pairs, of which there are at least two. `None` if the objective yields no number for
 /// them.
-pub(super) fn contrast(objective: &dyn OfRequests, pairs: &[Pair], replicas: usize) -> Option<Contrast> {
+pub(super) fn contrast(objective: &dyn RequestObjective, pairs: &[BlockPair], replicas: usize) -> Option<ArmContrast> {
     // Shared facts are those of all pairs, also where a pair is left out: they are part of the measure, not of the
     // data.
     let common = common(pairs, replicas);
     let without = |left_out: Option<usize>, candidate: bool| {
         let kept = pairs.iter().enumerate().filter(|(place, _)| Some(*place) != left_out);
-        let samples: Vec<&Sample> =
+        let samples: Vec<&TuningSample> =
             kept.flat_map(|(_, pair)| if candidate { &pair.candidate } else { &pair.incumbent }).collect();
         measured(objective, &samples, &common)
     };
@@ -36,11 +36,11 @@ pub(super) fn contrast(objective: &dyn OfRequests, pairs: &[Pair], replicas: usi
     let variance = (n - 1.0) / n * differences.iter().map(|one| (one - mean).powi(2)).sum::<f64>();
     // A black box reads no statistics, so their figures are unknown here.
     let figures = [[0.0; STATISTICS]; 2];
-    Some(Contrast { difference: candidate - incumbent, error: variance.sqrt(), incumbent, candidate, figures })
+    Some(ArmContrast { difference: candidate - incumbent, error: variance.sqrt(), incumbent, candidate, figures })
 }
 
-fn measured(objective: &dyn OfRequests, samples: &[&Sample], common: &Common) -> Option<f64> {
-    objective.measure(&Requests::of(samples, common)).filter(|score| score.is_finite())
+fn measured(objective: &dyn RequestObjective, samples: &[&TuningSample], common: &CohortBaseline) -> Option<f64> {
+    objective.measure(&RequestColumns::from_samples(samples, common)).filter(|score| score.is_finite())
 }
 
 #[cfg(test)]
@@ -48,23 +48,23 @@ mod tests {
     use super::*;
     use crate::tune::contrast;
     use crate::tune::objective::OBJECTIVES;
-    use crate::tune::sample::Fate;
-    use crate::tune::space::{randomness, uniform};
+    use crate::tune::sample::SampleOutcome;
+    use crate::tune::space::{step_rng, uniform};
 
     /// The mean of TTFT, seen from outside.
     #[derive(Debug)]
     struct MeanTtft;
 
-    impl OfRequests for MeanTtft {
-        fn measure(&self, requests: &Requests) -> Option<f64> {
+    impl RequestObjective for MeanTtft {
+        fn measure(&self, requests: &RequestColumns) -> Option<f64> {
             Some(requests.ttft_ms.iter().sum::<f64>() / count(requests.ttft_ms.len()))
         }
     }
 
-    fn pairs(how_many: u64, slower_ms: f64) -> Vec<Pair> {
+    fn pairs(how_many: u64, slower_ms: f64) -> Vec<BlockPair> {
         let block = |seed: u64, more: f64| {
-            let mut random = randomness(seed, 7);
-            let mut sample = || Sample {
+            let mut random = step_rng(seed, 7);
+            let mut sample = || TuningSample {
                 ttft_ms: Some(100.0 + 50.0 * uniform(&mut random) + more),
                 e2e_ms: 500.0,
                 itl_ms: None,
@@ -72,11 +72,11 @@ mod tests {
                 completion_tokens: None,
                 replica: 0,
                 size: 0.0,
-                fate: Fate::Served,
+                fate: SampleOutcome::Served,
             };
             (0..32).map(|_| sample()).collect::<Vec<_>>()
         };
-        let pair = |seed| Pair { incumbent: block(2 * seed, 0.0), candidate: block(2 * seed + 1, slower_ms) };
+        let pair = |seed| BlockPair { incumbent: block(2 * seed, 0.0), candidate: block(2 * seed + 1, slower_ms) };
         (0..how_many).map(pair).collect()
     }
 
@@ -84,7 +84,7 @@ mod tests {
     fn tune_a_mean_seen_from_outside_is_the_mean_and_has_its_error() {
         let pairs = pairs(8, 3.0);
         let kind = OBJECTIVES.iter().find(|kind| kind.kind == "ttft-mean").unwrap();
-        let inside = (kind.build)(&crate::model::Params::default()).unwrap();
+        let inside = (kind.build)(&crate::model::ParamValues::default()).unwrap();
         let known = contrast::contrast(&*inside, &pairs, 1).unwrap();
         let seen = contrast(&MeanTtft, &pairs, 1).unwrap();
         assert!((seen.difference - known.difference).abs() < 1e-9, "{seen:?} {known:?}");
@@ -94,16 +94,16 @@ mod tests {
     #[test]
     fn tune_no_number_for_one_arm_is_no_contrast() {
         struct Never;
-        impl OfRequests for Never {
-            fn measure(&self, requests: &Requests) -> Option<f64> {
+        impl RequestObjective for Never {
+            fn measure(&self, requests: &RequestColumns) -> Option<f64> {
                 // Only short of one pair it has nothing to say.
                 (requests.ttft_ms.len() > 96).then_some(1.0)
             }
         }
         assert!(contrast(&Never, &pairs(4, 0.0), 1).is_none());
         struct Infinite;
-        impl OfRequests for Infinite {
-            fn measure(&self, _: &Requests) -> Option<f64> {
+        impl RequestObjective for Infinite {
+            fn measure(&self, _: &RequestColumns) -> Option<f64> {
                 Some(f64::INFINITY)
             }
         }

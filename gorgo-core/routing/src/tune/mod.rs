@@ -27,13 +27,13 @@ pub mod trial;
 mod tuner;
 mod verdict;
 
-pub use objective::{OBJECTIVES, Objective, ObjectiveKind, OfRequests};
+pub use objective::{OBJECTIVES, Objective, ObjectiveKind, RequestObjective};
 pub use optimizer::{OPTIMIZERS, Optimizer, OptimizerKind};
-pub use requests::Requests;
-pub use space::{Dimension, Space};
-pub use trial::{Assignment, Blocks, Stamp, Test};
-pub use tuner::{Assigned, Plan, Tuner};
-pub use verdict::Guard;
+pub use requests::RequestColumns;
+pub use space::{SearchSpace, TunedWeight};
+pub use trial::{AcceptanceTest, ArmAssignment, BlockSettings, TrialStamp};
+pub use tuner::{AssignedWeights, Tuner, TuningPlan};
+pub use verdict::GuardLimits;
 
 #[cfg(test)]
 mod tests;

@@ -12,15 +12,15 @@ use serde::{Deserialize, Serialize};
 
 use super::cohort::count;
 use super::exact;
-use super::optimizer::Constants;
-use super::space::{Space, normal, randomness};
+use super::optimizer::EsConstants;
+use super::space::{SearchSpace, normal, step_rng};
 
 const WINDOW: usize = 128;
 const HOP: u32 = 32;
 const TOLERANCE: f64 = 0.005;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct State {
+pub(super) struct ReferenceState {
     #[serde(with = "exact::list")]
     pub(super) best: Vec<f64>,
     #[serde(with = "exact::list")]
@@ -37,11 +37,11 @@ pub(super) struct State {
 
 /// State of the loop.
 #[derive(Debug)]
-pub(super) struct Reference {
-    constants: Constants,
-    space: Space,
+pub(super) struct ReferenceTuner {
+    constants: EsConstants,
+    space: SearchSpace,
     seed: u64,
-    pub(super) state: State,
+    pub(super) state: ReferenceState,
     /// TTFT, ms, oldest first, with the generation that routed it.
     window: VecDeque<(f64, u64)>,
     fresh: u32,
@@ -49,7 +49,7 @@ pub(super) struct Reference {
 
 /// Result of scoring the current weights once.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Hop {
+pub(super) struct ReferenceStep {
     pub(super) accepted: bool,
     pub(super) score: f64,
     pub(super) before: f64,
@@ -57,9 +57,9 @@ pub(super) struct Hop {
     pub(super) foreign: f64,
 }
 
-impl Reference {
-    pub(super) fn new(constants: Constants, space: &Space, seed: u64) -> Self {
-        let state = State {
+impl ReferenceTuner {
+    pub(super) fn new(constants: EsConstants, space: &SearchSpace, seed: u64) -> Self {
+        let state = ReferenceState {
             best: space.init(),
             current: space.init(),
             best_score: f64::NEG_INFINITY,
@@ -73,7 +73,7 @@ impl Reference {
 
     /// Adds a TTFT of a request that generation `routed_by` routed; `now` is the current generation. `Some`: the
     /// current weights were scored, and `state.current` holds the next ones.
-    pub(super) fn take(&mut self, ttft_ms: f64, routed_by: u64, now: u64) -> Option<Hop> {
+    pub(super) fn observe(&mut self, ttft_ms: f64, routed_by: u64, now: u64) -> Option<ReferenceStep> {
         if self.state.converged {
             return None;
         }
@@ -96,7 +96,7 @@ impl Reference {
     }
 
     /// Takes the step that follows a score.
-    pub(super) fn scored(&mut self, score: f64, foreign: f64) -> Hop {
+    pub(super) fn scored(&mut self, score: f64, foreign: f64) -> ReferenceStep {
         let state = &mut self.state;
         let before = state.best_score;
         // As in the reference: with negative scores the tolerance loosens the comparison.
@@ -122,16 +122,16 @@ impl Reference {
             state.converged = true;
             state.current.clone_from(&state.best);
         } else {
-            let mut random = randomness(self.seed, state.asked);
+            let mut random = step_rng(self.seed, state.asked);
             state.asked += 1;
             let step: Vec<f64> = state.best.iter().map(|_| state.sigma * normal(&mut random)).collect();
-            state.current = self.space.moved(&state.best, &step);
+            state.current = self.space.step_from(&state.best, &step);
         }
-        Hop { accepted, score, before, foreign }
+        ReferenceStep { accepted, score, before, foreign }
     }
 
-    pub(super) fn load(&mut self, state: State) -> Result<(), String> {
-        if !self.space.holds(&state.best) || !self.space.holds(&state.current) {
+    pub(super) fn load(&mut self, state: ReferenceState) -> Result<(), String> {
+        if !self.space.contains(&state.best) || !self.space.contains(&state.current) {
             return Err("its weights are not within the bounds".to_owned());
         }
         if !(state.sigma > 0.0 && state.sigma.is_finite()) {

@@ -1,13 +1,13 @@
 //! Requests of one arm as columns, for objectives that do not read statistics. Requests that did not go well follow the
 //! rules of [`super::sample`].
 
-use super::cohort::Common;
-use super::sample::{Fate, Sample};
+use super::cohort::CohortBaseline;
+use super::sample::{SampleOutcome, TuningSample};
 
 /// Answered requests of one arm. All columns have the same length, and the order has no meaning; an unknown number is
 /// NaN.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Requests {
+pub struct RequestColumns {
     /// Time from arrival to the first generated content, ms.
     pub ttft_ms: Vec<f64>,
     /// Time from arrival to the last byte, ms; NaN if the client left before it.
@@ -26,25 +26,25 @@ pub struct Requests {
     pub failed: u64,
 }
 
-impl Requests {
+impl RequestColumns {
     /// Columns of these samples; `common` is computed over both arms.
     #[must_use]
-    pub fn of(samples: &[&Sample], common: &Common) -> Self {
+    pub fn from_samples(samples: &[&TuningSample], common: &CohortBaseline) -> Self {
         let mut requests = Self { span_secs: f64::NAN, ..Self::default() };
         for sample in samples {
             let (ttft, e2e) = match (sample.fate, sample.ttft_ms) {
                 // Failures have no meaningful times; they are counted instead.
-                (Fate::Failed, _) => {
+                (SampleOutcome::Failed, _) => {
                     requests.failed += 1;
                     continue;
                 }
-                (Fate::Left, None) => {
-                    requests.failed += u64::from(common.left_for_waiting(sample));
+                (SampleOutcome::Left, None) => {
+                    requests.failed += u64::from(common.left_after_long_wait(sample));
                     continue;
                 }
-                (Fate::Left, Some(ttft)) => (ttft, f64::NAN),
+                (SampleOutcome::Left, Some(ttft)) => (ttft, f64::NAN),
                 // An answer without any token: its end is the only time there is.
-                (Fate::Served, ttft) => (ttft.unwrap_or(sample.e2e_ms), sample.e2e_ms),
+                (SampleOutcome::Served, ttft) => (ttft.unwrap_or(sample.e2e_ms), sample.e2e_ms),
             };
             requests.ttft_ms.push(ttft);
             requests.e2e_ms.push(e2e);

@@ -13,7 +13,7 @@ use crate::model::{ErrorClass, OutcomeRecord};
 
 /// End of a request, as far as a score is concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub enum SampleOutcome {
     /// Ended with its complete answer.
     Served,
     /// Failed through the replica or the network, or is overdue.
@@ -24,7 +24,7 @@ pub enum Fate {
 
 /// Counted request.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Sample {
+pub struct TuningSample {
     /// Time to first token, ms.
     pub ttft_ms: Option<f64>,
     /// Time to the end of whatever kind, ms.
@@ -41,22 +41,22 @@ pub struct Sample {
     /// Explains much of TTFT, and no choice of weights can change it.
     pub size: f64,
     /// End of the request.
-    pub fate: Fate,
+    pub fate: SampleOutcome,
 }
 
-impl Sample {
+impl TuningSample {
     /// Sample of an outcome; `None` if it shows nothing about the weights.
     #[must_use]
-    pub fn of(outcome: &OutcomeRecord, replica: u16, size: f64) -> Option<Self> {
+    pub fn from_outcome(outcome: &OutcomeRecord, replica: u16, size: f64) -> Option<Self> {
         let fate = match outcome.error {
             // No error: the answer was delivered to its end.
-            None => Fate::Served,
-            Some(ErrorClass::ClientGone) => Fate::Left,
+            None => SampleOutcome::Served,
+            Some(ErrorClass::ClientGone) => SampleOutcome::Left,
             // None of these depends on which replica was chosen.
-            Some(ErrorClass::Refused | ErrorClass::ClientError | ErrorClass::LostRace | ErrorClass::Shutdown) => {
+            Some(ErrorClass::Refused | ErrorClass::ClientError | ErrorClass::LostHedge | ErrorClass::Shutdown) => {
                 return None;
             }
-            Some(_) => Fate::Failed,
+            Some(_) => SampleOutcome::Failed,
         };
         Some(Self {
             ttft_ms: outcome.ttft_us.map(millis),
@@ -73,7 +73,7 @@ impl Sample {
     /// Sample of a request that should have ended by now: as bad as a failure.
     #[must_use]
     pub const fn overdue(waited_ms: f64, replica: u16, size: f64) -> Self {
-        let fate = Fate::Failed;
+        let fate = SampleOutcome::Failed;
         Self {
             ttft_ms: None,
             e2e_ms: waited_ms,

@@ -5,7 +5,7 @@ use rand_chacha::ChaCha8Rng;
 
 /// Weight that may change.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Dimension {
+pub struct TunedWeight {
     /// Slot of its term in the policy.
     pub slot: usize,
     /// Name of its term.
@@ -18,22 +18,22 @@ pub struct Dimension {
     pub max: f64,
 }
 
-impl Dimension {
+impl TunedWeight {
     /// Nearest allowed weight.
     #[must_use]
-    pub const fn clip(&self, weight: f64) -> f64 {
+    pub const fn clamp(&self, weight: f64) -> f64 {
         weight.max(self.min).min(self.max)
     }
 }
 
 /// All weights that may change, in slot order.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Space {
+pub struct SearchSpace {
     /// Dimensions of the box.
-    pub dimensions: Vec<Dimension>,
+    pub dimensions: Vec<TunedWeight>,
 }
 
-impl Space {
+impl SearchSpace {
     /// Initial weights.
     #[must_use]
     pub fn init(&self) -> Vec<f64> {
@@ -42,20 +42,20 @@ impl Space {
 
     /// Point `exp(ln x + step)`, clipped to the box.
     #[must_use]
-    pub fn moved(&self, from: &[f64], step: &[f64]) -> Vec<f64> {
+    pub fn step_from(&self, from: &[f64], step: &[f64]) -> Vec<f64> {
         let each = self.dimensions.iter().zip(from).zip(step);
-        each.map(|((dimension, from), step)| dimension.clip((from.ln() + step).exp())).collect()
+        each.map(|((dimension, from), step)| dimension.clamp((from.ln() + step).exp())).collect()
     }
 
     /// Returns true if `point` has one weight per dimension, each within its bounds.
     #[must_use]
-    pub fn holds(&self, point: &[f64]) -> bool {
+    pub fn contains(&self, point: &[f64]) -> bool {
         point.len() == self.dimensions.len()
             && self.dimensions.iter().zip(point).all(|(dimension, x)| *x >= dimension.min && *x <= dimension.max)
     }
 
     /// Dimensions whose weight lies within 1 % of a bound.
-    pub fn at_bound<'a>(&'a self, point: &'a [f64]) -> impl Iterator<Item = (&'a Dimension, f64)> {
+    pub fn at_bound<'a>(&'a self, point: &'a [f64]) -> impl Iterator<Item = (&'a TunedWeight, f64)> {
         let near = |a: f64, b: f64| (a / b).ln().abs() < 0.01;
         let each = self.dimensions.iter().zip(point.iter().copied());
         each.filter(move |(dimension, x)| near(*x, dimension.min) || near(*x, dimension.max))
@@ -65,7 +65,7 @@ impl Space {
 /// Random numbers for step `step` of a seed: independent of earlier draws, so that a resumed search draws the same as
 /// one that was never interrupted.
 #[must_use]
-pub fn randomness(seed: u64, step: u64) -> ChaCha8Rng {
+pub fn step_rng(seed: u64, step: u64) -> ChaCha8Rng {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     random.set_stream(step);
     random

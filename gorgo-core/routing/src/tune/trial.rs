@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use rand::Rng;
 
-use super::contrast::Pair;
-use super::sample::Sample;
-use super::space::randomness;
-use crate::model::At;
+use super::contrast::BlockPair;
+use super::sample::TuningSample;
+use super::space::step_rng;
+use crate::model::UnixMicros;
 
 /// Rule by which requests are assigned to arms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Assignment {
+pub enum ArmAssignment {
     /// By blocks of time.
     Switchback,
     /// By a hash of the session.
@@ -27,7 +27,7 @@ pub enum Assignment {
     Request,
 }
 
-impl Assignment {
+impl ArmAssignment {
     /// All rules, in documentation order.
     pub const ALL: [Self; 3] = [Self::Switchback, Self::Session, Self::Request];
 
@@ -44,22 +44,22 @@ impl Assignment {
 
 /// Rule by which a candidate takes over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Test {
+pub enum AcceptanceTest {
     /// Better by a number of standard errors, checked after each pair: a group-sequential rule.
-    Group,
+    GroupSequential,
     /// An always-valid test: a mixture likelihood ratio that may be checked after every pair, however often.
     AlwaysValid,
 }
 
-impl Test {
+impl AcceptanceTest {
     /// All rules, in documentation order.
-    pub const ALL: [Self; 2] = [Self::Group, Self::AlwaysValid];
+    pub const ALL: [Self; 2] = [Self::GroupSequential, Self::AlwaysValid];
 
     /// Name in configuration files.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Group => "group",
+            Self::GroupSequential => "group",
             Self::AlwaysValid => "always-valid",
         }
     }
@@ -67,7 +67,7 @@ impl Test {
 
 /// Table `blocks` of a tune table.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Blocks {
+pub struct BlockSettings {
     /// Requests of a block with the shortest wash-out; all but `washout_requests` of them count.
     pub requests: u32,
     /// Fewest requests after a change of arm that do not count.
@@ -77,7 +77,7 @@ pub struct Blocks {
     /// Pairs after which an undecided candidate is rejected.
     pub max_pairs: u32,
     /// Rule of acceptance.
-    pub test: Test,
+    pub test: AcceptanceTest,
     /// Standard errors below zero at which a candidate is accepted, if `test` is `group`.
     pub accept_se: f64,
     /// Highest probability of accepting a candidate that is no better, if `test` is `always-valid`.
@@ -86,14 +86,14 @@ pub struct Blocks {
     pub reject_se: f64,
 }
 
-impl Default for Blocks {
+impl Default for BlockSettings {
     fn default() -> Self {
         Self {
             requests: 40,
             washout_requests: 8,
             min_pairs: 4,
             max_pairs: 16,
-            test: Test::Group,
+            test: AcceptanceTest::GroupSequential,
             accept_se: 2.5,
             alpha: 0.1,
             reject_se: 0.5,
@@ -101,7 +101,7 @@ impl Default for Blocks {
     }
 }
 
-impl Blocks {
+impl BlockSettings {
     /// Number of requests of a block that count.
     #[must_use]
     pub const fn counted(&self) -> u32 {
@@ -111,7 +111,7 @@ impl Blocks {
 
 /// Stamp of a decision: its position in the experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stamp {
+pub struct TrialStamp {
     /// Arm: 0 incumbent, 1 candidate.
     pub arm: u8,
     /// Number of the block; rising over all generations of a policy. `None` while requests of the last blocks are
@@ -123,35 +123,35 @@ pub struct Stamp {
 
 /// Samples of one block.
 #[derive(Debug, Default)]
-struct Cell {
+struct BlockSamples {
     /// Number of counted requests that were routed.
     counted: u32,
     /// Number of counted requests that ended.
     ended: u32,
     /// Samples of the requests that ended.
-    samples: Vec<Sample>,
+    samples: Vec<TuningSample>,
 }
 
 /// Experiment of one generation.
 #[derive(Debug)]
-pub struct Trial {
-    blocks: Blocks,
-    assignment: Assignment,
+pub struct TuningTrial {
+    blocks: BlockSettings,
+    assignment: ArmAssignment,
     /// Seed of the generation.
     seed: u64,
     first_block: u32,
-    cells: Vec<Cell>,
+    cells: Vec<BlockSamples>,
     /// Block (or first block of the pair) that is being filled; `began` is when it started.
     current: usize,
-    began: At,
+    began: UnixMicros,
     assigned: u32,
     washing: bool,
 }
 
-impl Trial {
+impl TuningTrial {
     /// Starts an experiment whose blocks are numbered from `first_block`. Until now the incumbent decided.
     #[must_use]
-    pub fn new(blocks: Blocks, assignment: Assignment, seed: u64, first_block: u32, at: At) -> Self {
+    pub fn new(blocks: BlockSettings, assignment: ArmAssignment, seed: u64, first_block: u32, at: UnixMicros) -> Self {
         let mut trial = Self {
             blocks,
             assignment,
@@ -164,14 +164,14 @@ impl Trial {
             washing: false,
         };
         // In a split both arms start at once. In a switchback only a start with the candidate is a change of arm.
-        trial.washing = assignment != Assignment::Switchback || trial.arm(0) == 1;
+        trial.washing = assignment != ArmAssignment::Switchback || trial.arm(0) == 1;
         trial
     }
 
     /// Arm of a block: within each pair the order is random.
     fn arm(&self, block: usize) -> u8 {
         // One draw per pair: its second block has the other arm.
-        let first = randomness(self.seed, (block / 2) as u64).next_u64() & 1;
+        let first = step_rng(self.seed, (block / 2) as u64).next_u64() & 1;
         u8::try_from((first + block as u64) & 1).unwrap_or(0)
     }
 
@@ -179,9 +179,9 @@ impl Trial {
         self.cells.get(block).is_some_and(|cell| cell.counted >= self.blocks.counted())
     }
 
-    fn cell(&mut self, block: usize) -> &mut Cell {
+    fn cell(&mut self, block: usize) -> &mut BlockSamples {
         if self.cells.len() <= block {
-            self.cells.resize_with(block + 1, Cell::default);
+            self.cells.resize_with(block + 1, BlockSamples::default);
         }
         &mut self.cells[block]
     }
@@ -192,15 +192,15 @@ impl Trial {
 
     /// Stamps the next request with its arm. `lot` decides by request, `session` by session; `washout`: present 95th
     /// percentile of E2E.
-    pub fn stamp(&mut self, session: u64, lot: u64, at: At, washout: Duration) -> Stamp {
-        if self.assignment == Assignment::Switchback {
+    pub fn stamp(&mut self, session: u64, lot: u64, at: UnixMicros, washout: Duration) -> TrialStamp {
+        if self.assignment == ArmAssignment::Switchback {
             self.switched(at, washout)
         } else {
             self.split(session, lot, at, washout)
         }
     }
 
-    fn switched(&mut self, at: At, washout: Duration) -> Stamp {
+    fn switched(&mut self, at: UnixMicros, washout: Duration) -> TrialStamp {
         if self.is_full(self.current) {
             self.current += 1;
             (self.began, self.assigned) = (at, 0);
@@ -209,39 +209,39 @@ impl Trial {
         }
         // All blocks are routed, but some of their requests have not ended: the incumbent serves until the verdict.
         if self.current >= self.limit() {
-            return Stamp { arm: 0, block: None, counted: false };
+            return TrialStamp { arm: 0, block: None, counted: false };
         }
         let (current, arm) = (self.current, self.arm(self.current));
         let counted = self.washed(at, washout);
-        Stamp { arm, block: Some(self.taken(current, counted)), counted }
+        TrialStamp { arm, block: Some(self.assign_to_block(current, counted)), counted }
     }
 
-    fn split(&mut self, session: u64, lot: u64, at: At, washout: Duration) -> Stamp {
+    fn split(&mut self, session: u64, lot: u64, at: UnixMicros, washout: Duration) -> TrialStamp {
         if self.is_full(self.current) && self.is_full(self.current + 1) {
             // Later pairs of a split need no wash-out: both arms have been running all along.
             self.current += 2;
             (self.began, self.assigned, self.washing) = (at, 0, false);
         }
         // A separate random stream (`u64::MAX`), apart from those that draw the order of pairs.
-        let by = if self.assignment == Assignment::Session { session } else { lot };
-        let arm = usize::from(randomness(self.seed ^ by, u64::MAX).next_u64() & 1 == 1);
+        let by = if self.assignment == ArmAssignment::Session { session } else { lot };
+        let arm = usize::from(step_rng(self.seed ^ by, u64::MAX).next_u64() & 1 == 1);
         if self.current >= self.limit() {
-            return Stamp { arm: 0, block: None, counted: false };
+            return TrialStamp { arm: 0, block: None, counted: false };
         }
         let block = self.current + arm;
         // In a split one arm may fill its block earlier; what it gets until the other is full does not count.
         let counted = self.washed(at, washout) && !self.is_full(block);
-        Stamp { arm: u8::from(arm == 1), block: Some(self.taken(block, counted)), counted }
+        TrialStamp { arm: u8::from(arm == 1), block: Some(self.assign_to_block(block, counted)), counted }
     }
 
     /// Returns true if the wash-out is over, or if there is none.
-    fn washed(&mut self, at: At, washout: Duration) -> bool {
+    fn washed(&mut self, at: UnixMicros, washout: Duration) -> bool {
         // Never starts again within a block: `washing` only falls.
-        self.washing &= self.assigned < self.blocks.washout_requests || at.since(self.began) < washout;
+        self.washing &= self.assigned < self.blocks.washout_requests || at.elapsed_since(self.began) < washout;
         !self.washing
     }
 
-    fn taken(&mut self, block: usize, counted: bool) -> u32 {
+    fn assign_to_block(&mut self, block: usize, counted: bool) -> u32 {
         self.assigned = self.assigned.saturating_add(1);
         self.cell(block).counted += u32::from(counted);
         self.first_block.saturating_add(u32::try_from(block).unwrap_or(u32::MAX))
@@ -249,7 +249,7 @@ impl Trial {
 
     /// Records the end of a counted request of that block. `None`: no evidence about the arm. Blocks of other trials
     /// are ignored.
-    pub fn ended(&mut self, block: u32, sample: Option<Sample>) {
+    pub fn record_end(&mut self, block: u32, sample: Option<TuningSample>) {
         let Some(place) = block.checked_sub(self.first_block).and_then(|place| usize::try_from(place).ok()) else {
             return;
         };
@@ -262,30 +262,30 @@ impl Trial {
 
     /// Takes back a counted request that was not routed after all: another one replaces it while the block is being
     /// filled.
-    pub fn withdrawn(&mut self, block: u32) {
+    pub fn withdraw(&mut self, block: u32) {
         let place = block.checked_sub(self.first_block).and_then(|place| usize::try_from(place).ok());
-        let open = self.current..=self.current + usize::from(self.assignment != Assignment::Switchback);
+        let open = self.current..=self.current + usize::from(self.assignment != ArmAssignment::Switchback);
         match place.filter(|place| open.contains(place)).and_then(|place| self.cells.get_mut(place)) {
             Some(cell) => cell.counted = cell.counted.saturating_sub(1),
             // The block is closed to replacements, so the request counts as ended without a sample.
-            None => self.ended(block, None),
+            None => self.record_end(block, None),
         }
     }
 
     /// Pairs in which every counted request has ended, oldest first, up to the first that is still incomplete.
     #[must_use]
-    pub fn pairs(&self) -> Vec<Pair> {
+    pub fn pairs(&self) -> Vec<BlockPair> {
         let whole = |block: usize| self.is_full(block) && self.cells[block].ended >= self.cells[block].counted;
         (0..self.cells.len())
             .step_by(2)
             .take_while(|first| whole(*first) && whole(first + 1))
             .map(|first| {
-                let candidate_first = self.assignment == Assignment::Switchback && self.arm(first) == 1;
+                let candidate_first = self.assignment == ArmAssignment::Switchback && self.arm(first) == 1;
                 let (one, other) = (self.cells[first].samples.clone(), self.cells[first + 1].samples.clone());
                 if candidate_first {
-                    Pair { incumbent: other, candidate: one }
+                    BlockPair { incumbent: other, candidate: one }
                 } else {
-                    Pair { incumbent: one, candidate: other }
+                    BlockPair { incumbent: one, candidate: other }
                 }
             })
             .collect()
@@ -293,7 +293,7 @@ impl Trial {
 
     /// Number of complete pairs, without copying them.
     #[must_use]
-    pub fn whole_pairs(&self) -> usize {
+    pub fn complete_pairs(&self) -> usize {
         let whole = |block: usize| self.is_full(block) && self.cells[block].ended >= self.cells[block].counted;
         (0..self.cells.len()).step_by(2).take_while(|first| whole(*first) && whole(first + 1)).count()
     }
@@ -301,13 +301,13 @@ impl Trial {
     /// Returns true if no more pairs will come.
     #[must_use]
     pub fn is_exhausted(&self) -> bool {
-        self.whole_pairs() >= self.blocks.max_pairs as usize
+        self.complete_pairs() >= self.blocks.max_pairs as usize
     }
 
     /// First block of the complete pairs, and the one after their last: those that a verdict is based on.
     #[must_use]
     pub fn scored(&self) -> (u32, u32) {
-        let whole = u32::try_from(2 * self.whole_pairs()).unwrap_or(u32::MAX);
+        let whole = u32::try_from(2 * self.complete_pairs()).unwrap_or(u32::MAX);
         (self.first_block, self.first_block.saturating_add(whole))
     }
 

@@ -8,23 +8,23 @@
 use serde::{Deserialize, Serialize};
 
 use super::cohort::{Statistic, count};
-use super::contrast::{Contrast, Pair, contrast, enough};
+use super::contrast::{ArmContrast, BlockPair, contrast, enough};
 use super::exact;
 use super::objective::Objective;
-use super::optimizer::Told;
-use super::trial::{Blocks, Test};
-use crate::model::Verdict;
+use super::optimizer::TrialResult;
+use super::trial::{AcceptanceTest, BlockSettings};
+use crate::model::GenerationVerdict;
 
 /// Table `guard` of a tune table: limits that no candidate may exceed, whatever its score.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Guard {
+pub struct GuardLimits {
     /// Highest 95th percentile of E2E, as a multiple of the incumbent's.
     pub max_e2e_p95_ratio: f64,
     /// Highest share of failed requests, unless the incumbent's is higher.
     pub max_error_share: f64,
 }
 
-impl Default for Guard {
+impl Default for GuardLimits {
     fn default() -> Self {
         Self { max_e2e_p95_ratio: 1.10, max_error_share: 0.02 }
     }
@@ -32,7 +32,7 @@ impl Default for Guard {
 
 /// Variance of the difference between the two blocks of a pair, as observed in earlier generations.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub(super) struct Noise {
+pub(super) struct PairNoise {
     /// Degrees of freedom behind the variance.
     #[serde(with = "exact")]
     weight: f64,
@@ -40,7 +40,7 @@ pub(super) struct Noise {
     variance: f64,
 }
 
-impl Default for Noise {
+impl Default for PairNoise {
     fn default() -> Self {
         Self { weight: 0.0, variance: 0.0 }
     }
@@ -49,9 +49,9 @@ impl Default for Noise {
 /// Most degrees of freedom that are remembered: noise changes with traffic.
 const REMEMBERED: f64 = 24.0;
 
-impl Noise {
+impl PairNoise {
     /// Error of a contrast over `pairs` pairs, stabilized with earlier noise.
-    fn steadied(&self, contrast: &Contrast, pairs: f64) -> f64 {
+    fn pooled_error(&self, contrast: &ArmContrast, pairs: f64) -> f64 {
         // Per pair, so that generations with different numbers of pairs can be pooled.
         let own = contrast.error * contrast.error * pairs;
         let variance = (self.weight * self.variance + (pairs - 1.0) * own) / (self.weight + pairs - 1.0);
@@ -60,7 +60,7 @@ impl Noise {
     }
 
     /// Learns from a generation that has ended.
-    fn learn(&mut self, contrast: &Contrast, pairs: f64) {
+    fn learn(&mut self, contrast: &ArmContrast, pairs: f64) {
         let (own, freedom) = (contrast.error * contrast.error * pairs, pairs - 1.0);
         if own.is_finite() && freedom > 0.0 {
             let kept = self.weight * 0.7;
@@ -76,32 +76,32 @@ impl Noise {
 
 /// End of a generation.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Ended {
-    pub(super) verdict: Verdict,
+pub(super) struct TrialConclusion {
+    pub(super) verdict: GenerationVerdict,
     /// Reason, for people.
     pub(super) reason: String,
-    pub(super) told: Told,
+    pub(super) result: TrialResult,
 }
 
 /// Judges the complete pairs of a trial. `last`: there will be no more of them.
 pub(super) fn judge(
     objective: &dyn Objective,
-    pairs: &[Pair],
+    pairs: &[BlockPair],
     replicas: usize,
-    (blocks, guard): (&Blocks, &Guard),
-    noise: &mut Noise,
+    (blocks, guard): (&BlockSettings, &GuardLimits),
+    noise: &mut PairNoise,
     last: bool,
-) -> Option<Ended> {
+) -> Option<TrialConclusion> {
     let n = count(pairs.len());
     let sizes = super::contrast::samples(pairs);
-    let end = |verdict, told: Told, reason: String| Some(Ended { verdict, reason, told });
+    let end = |verdict, told: TrialResult, reason: String| Some(TrialConclusion { verdict, reason, result: told });
     // A candidate that breaks a guard rail counts as infinitely worse, also for the optimizer's steps.
-    let none = Told { accepted: false, decided: true, difference: f64::INFINITY, error: 0.0 };
+    let none = TrialResult { accepted: false, decided: true, difference: f64::INFINITY, error: 0.0 };
     // The guard comes first, at every look, and stops a harmful candidate before `min_pairs`.
-    if let Some(reason) = broken(pairs, replicas, guard, true) {
-        return end(Verdict::Rejected, none, reason);
+    if let Some(reason) = guard_violation(pairs, replicas, guard, true) {
+        return end(GenerationVerdict::Rejected, none, reason);
     }
-    let undecided = Told { accepted: false, decided: false, difference: 0.0, error: 0.0 };
+    let undecided = TrialResult { accepted: false, decided: false, difference: 0.0, error: 0.0 };
     let Some(seen) = contrast(objective, pairs, replicas) else {
         let reason = || {
             let fewest = sizes.0.min(sizes.1);
@@ -111,12 +111,12 @@ pub(super) fn judge(
                 format!("undecided after {n} pairs: {fewest} samples are too few for this objective")
             }
         };
-        return if last { end(Verdict::Rejected, undecided, reason()) } else { None };
+        return if last { end(GenerationVerdict::Rejected, undecided, reason()) } else { None };
     };
-    let error = noise.steadied(&seen, n);
+    let error = noise.pooled_error(&seen, n);
     // No spread at all (all times equal) is no evidence in either direction.
     let ratio = if error > 0.0 { seen.difference / error } else { 0.0 };
-    let told = Told { accepted: false, decided: true, difference: seen.difference, error };
+    let told = TrialResult { accepted: false, decided: true, difference: seen.difference, error };
     let shown = |what: &str| {
         format!(
             "{what}: {:+.4} ± {:.4} against the incumbent's {:.4} ({ratio:+.2} se) after {} pairs",
@@ -128,24 +128,24 @@ pub(super) fn judge(
     };
     let enough = pairs.len() >= blocks.min_pairs as usize;
     let better = match blocks.test {
-        Test::Group => ratio < -blocks.accept_se,
-        Test::AlwaysValid => {
+        AcceptanceTest::GroupSequential => ratio < -blocks.accept_se,
+        AcceptanceTest::AlwaysValid => {
             seen.difference < 0.0 && evidence(seen.difference, error, seen.incumbent) * blocks.alpha >= 1.0
         }
     };
     let ended = if enough && better {
         // Better, but beyond a limit as measured: more pairs may show that this was luck.
-        match broken(pairs, replicas, guard, false) {
-            None => end(Verdict::Accepted, Told { accepted: true, ..told }, shown("better")),
-            Some(reason) if last => end(Verdict::Rejected, told, reason),
+        match guard_violation(pairs, replicas, guard, false) {
+            None => end(GenerationVerdict::Accepted, TrialResult { accepted: true, ..told }, shown("better")),
+            Some(reason) if last => end(GenerationVerdict::Rejected, told, reason),
             Some(_) => None,
         }
     } else if enough && ratio > blocks.reject_se {
-        end(Verdict::Rejected, told, shown("not better"))
+        end(GenerationVerdict::Rejected, told, shown("not better"))
     } else if pairs.len() >= 2 && ratio > HOPELESS {
-        end(Verdict::Rejected, told, shown("clearly worse"))
+        end(GenerationVerdict::Rejected, told, shown("clearly worse"))
     } else if last {
-        end(Verdict::Rejected, Told { decided: false, ..told }, shown("undecided at the limit"))
+        end(GenerationVerdict::Rejected, TrialResult { decided: false, ..told }, shown("undecided at the limit"))
     } else {
         None
     };
@@ -176,7 +176,7 @@ fn evidence(difference: f64, error: f64, incumbent: f64) -> f64 {
 const HOPELESS: f64 = 3.0;
 
 /// Guard rail that the candidate broke. `surely`: only if chance does not explain it.
-fn broken(pairs: &[Pair], replicas: usize, guard: &Guard, surely: bool) -> Option<String> {
+fn guard_violation(pairs: &[BlockPair], replicas: usize, guard: &GuardLimits, surely: bool) -> Option<String> {
     let (own, reference) = super::contrast::estimates(pairs, replicas, Statistic::ErrorShare)?;
     let samples: usize = pairs.iter().map(|pair| pair.candidate.len()).sum();
     let failed = own.value * count(samples);

@@ -2,18 +2,18 @@
 
 use serde_json::{Value, json};
 
-use super::{Counts, DONE, PLACE, Subject, Template, Wording, event};
+use super::{DONE, EventTemplate, PLACE, ResponseFormat, ResponseMetadata, TokenCounts, event};
 
-pub(super) struct Chat {
-    subject: Subject,
-    token: Template,
+pub(super) struct ChatFormat {
+    subject: ResponseMetadata,
+    token: EventTemplate,
 }
 
-impl Chat {
-    pub(super) fn new(subject: Subject) -> Self {
+impl ChatFormat {
+    pub(super) fn new(subject: ResponseMetadata) -> Self {
         let mut text = String::new();
         event(&chunk(&subject, &json!([choice(&json!({ "content": PLACE }), None)])), &mut text);
-        Self { subject, token: Template::new(&text) }
+        Self { subject, token: EventTemplate::new(&text) }
     }
 }
 
@@ -21,7 +21,7 @@ fn choice(delta: &Value, reason: Option<&str>) -> Value {
     json!({ "index": 0, "delta": delta, "logprobs": null, "finish_reason": reason })
 }
 
-fn chunk(subject: &Subject, choices: &Value) -> Value {
+fn chunk(subject: &ResponseMetadata, choices: &Value) -> Value {
     let mut chunk = json!({
         "id": format!("chatcmpl-{}", subject.id), "object": "chat.completion.chunk", "created": subject.created_secs,
         "model": subject.model, "choices": choices,
@@ -33,17 +33,17 @@ fn chunk(subject: &Subject, choices: &Value) -> Value {
     chunk
 }
 
-impl Wording for Chat {
-    fn open(&mut self, _: Counts, out: &mut String) {
+impl ResponseFormat for ChatFormat {
+    fn open(&mut self, _: TokenCounts, out: &mut String) {
         // The first chunk has the role and no text.
         event(&chunk(&self.subject, &json!([choice(&json!({ "role": "assistant", "content": "" }), None)])), out);
     }
 
-    fn token(&mut self, text: &str, _: Counts, out: &mut String) {
+    fn token(&mut self, text: &str, _: TokenCounts, out: &mut String) {
         self.token.write(text, out);
     }
 
-    fn close(&mut self, counts: Counts, out: &mut String) {
+    fn close(&mut self, counts: TokenCounts, out: &mut String) {
         event(&chunk(&self.subject, &json!([choice(&json!({}), Some(self.subject.reason))])), out);
         if self.subject.include_usage {
             // The chunk with the token counts has no choices.
@@ -54,7 +54,7 @@ impl Wording for Chat {
         out.push_str(DONE);
     }
 
-    fn whole(&self, text: &str, counts: Counts) -> Value {
+    fn whole(&self, text: &str, counts: TokenCounts) -> Value {
         json!({
             "id": format!("chatcmpl-{}", self.subject.id), "object": "chat.completion",
             "created": self.subject.created_secs, "model": self.subject.model,

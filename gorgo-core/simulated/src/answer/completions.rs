@@ -2,18 +2,18 @@
 
 use serde_json::{Value, json};
 
-use super::{Counts, DONE, PLACE, Subject, Template, Wording, event};
+use super::{DONE, EventTemplate, PLACE, ResponseFormat, ResponseMetadata, TokenCounts, event};
 
-pub(super) struct Completions {
-    subject: Subject,
-    token: Template,
+pub(super) struct CompletionsFormat {
+    subject: ResponseMetadata,
+    token: EventTemplate,
 }
 
-impl Completions {
-    pub(super) fn new(subject: Subject) -> Self {
+impl CompletionsFormat {
+    pub(super) fn new(subject: ResponseMetadata) -> Self {
         let mut text = String::new();
         event(&chunk(&subject, &json!([choice(PLACE, None)])), &mut text);
-        Self { subject, token: Template::new(&text) }
+        Self { subject, token: EventTemplate::new(&text) }
     }
 }
 
@@ -21,7 +21,7 @@ fn choice(text: &str, reason: Option<&str>) -> Value {
     json!({ "index": 0, "text": text, "logprobs": null, "finish_reason": reason })
 }
 
-fn chunk(subject: &Subject, choices: &Value) -> Value {
+fn chunk(subject: &ResponseMetadata, choices: &Value) -> Value {
     let mut chunk = json!({
         "id": format!("cmpl-{}", subject.id), "object": "text_completion", "created": subject.created_secs,
         "model": subject.model, "choices": choices,
@@ -33,14 +33,14 @@ fn chunk(subject: &Subject, choices: &Value) -> Value {
     chunk
 }
 
-impl Wording for Completions {
-    fn open(&mut self, _: Counts, _: &mut String) {}
+impl ResponseFormat for CompletionsFormat {
+    fn open(&mut self, _: TokenCounts, _: &mut String) {}
 
-    fn token(&mut self, text: &str, _: Counts, out: &mut String) {
+    fn token(&mut self, text: &str, _: TokenCounts, out: &mut String) {
         self.token.write(text, out);
     }
 
-    fn close(&mut self, counts: Counts, out: &mut String) {
+    fn close(&mut self, counts: TokenCounts, out: &mut String) {
         event(&chunk(&self.subject, &json!([choice("", Some(self.subject.reason))])), out);
         if self.subject.include_usage {
             // The chunk with the token counts has no choices.
@@ -51,7 +51,7 @@ impl Wording for Completions {
         out.push_str(DONE);
     }
 
-    fn whole(&self, text: &str, counts: Counts) -> Value {
+    fn whole(&self, text: &str, counts: TokenCounts) -> Value {
         json!({
             "id": format!("cmpl-{}", self.subject.id), "object": "text_completion",
             "created": self.subject.created_secs, "model": self.subject.model,

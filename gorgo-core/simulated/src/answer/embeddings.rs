@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::Counts;
+use super::TokenCounts;
 
 /// Returns the answer to inputs with these digests.
-pub(in super::super) fn embeddings(model: &str, digests: &[u64], counts: Counts) -> Value {
+pub(in super::super) fn embeddings(model: &str, digests: &[u64], counts: TokenCounts) -> Value {
     let data: Vec<Value> = digests
         .iter()
         .enumerate()

@@ -2,19 +2,19 @@
 
 use serde_json::{Value, json};
 
-use super::{Counts, DONE, Subject, Wording, event};
+use super::{DONE, ResponseFormat, ResponseMetadata, TokenCounts, event};
 
-pub(super) struct Generate {
-    subject: Subject,
+pub(super) struct GenerateFormat {
+    subject: ResponseMetadata,
     text: String,
 }
 
-impl Generate {
-    pub(super) fn new(subject: Subject) -> Self {
+impl GenerateFormat {
+    pub(super) fn new(subject: ResponseMetadata) -> Self {
         Self { subject, text: String::new() }
     }
 
-    fn body(&self, text: &str, counts: Counts, done: bool) -> Value {
+    fn body(&self, text: &str, counts: TokenCounts, done: bool) -> Value {
         let reason = match (done, self.subject.reason) {
             (false, _) => Value::Null,
             (true, "length") => json!({ "type": "length", "length": counts.completion }),
@@ -30,20 +30,20 @@ impl Generate {
     }
 }
 
-impl Wording for Generate {
-    fn open(&mut self, _: Counts, _: &mut String) {}
+impl ResponseFormat for GenerateFormat {
+    fn open(&mut self, _: TokenCounts, _: &mut String) {}
 
-    fn token(&mut self, text: &str, counts: Counts, out: &mut String) {
+    fn token(&mut self, text: &str, counts: TokenCounts, out: &mut String) {
         self.text.push_str(text);
         event(&self.body(&self.text, counts, false), out);
     }
 
-    fn close(&mut self, counts: Counts, out: &mut String) {
+    fn close(&mut self, counts: TokenCounts, out: &mut String) {
         event(&self.body(&self.text, counts, true), out);
         out.push_str(DONE);
     }
 
-    fn whole(&self, text: &str, counts: Counts) -> Value {
+    fn whole(&self, text: &str, counts: TokenCounts) -> Value {
         self.body(text, counts, true)
     }
 }

@@ -9,20 +9,20 @@ mod responses;
 
 use serde_json::{Value, json};
 
-use super::settings::Dialect;
+use super::settings::EngineDialect;
 use gorgo_routing::model::ApiPath;
 
 pub(super) use embeddings::embeddings;
 
 /// Token counts of an answer, so far or at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Counts {
+pub(super) struct TokenCounts {
     pub(super) prompt: u32,
     pub(super) cached: u32,
     pub(super) completion: u32,
 }
 
-impl Counts {
+impl TokenCounts {
     /// Returns the counts as OpenAI's chat and completions APIs report them.
     pub(super) fn usage(self) -> Value {
         json!({
@@ -36,7 +36,7 @@ impl Counts {
 
 /// Properties of an answer that all formats have in common.
 #[derive(Debug, Clone)]
-pub(super) struct Subject {
+pub(super) struct ResponseMetadata {
     /// Id, unique within this engine, without the prefix that each API puts before it.
     pub(super) id: String,
     pub(super) model: String,
@@ -49,25 +49,25 @@ pub(super) struct Subject {
 }
 
 /// Answer format of one API. Only complete events are appended to `out`.
-pub(super) trait Wording: Send {
+pub(super) trait ResponseFormat: Send {
     /// Appends the events before the first token; they are sent in the same write.
-    fn open(&mut self, counts: Counts, out: &mut String);
+    fn open(&mut self, counts: TokenCounts, out: &mut String);
     /// Appends one token; `text` is ASCII and needs no escaping.
-    fn token(&mut self, text: &str, counts: Counts, out: &mut String);
+    fn token(&mut self, text: &str, counts: TokenCounts, out: &mut String);
     /// Appends everything that follows the last token.
-    fn close(&mut self, counts: Counts, out: &mut String);
+    fn close(&mut self, counts: TokenCounts, out: &mut String);
     /// Returns the whole answer as one body.
-    fn whole(&self, text: &str, counts: Counts) -> Value;
+    fn whole(&self, text: &str, counts: TokenCounts) -> Value;
 }
 
 /// Returns the answer format of an API that generates.
-pub(super) fn wording(api: ApiPath, subject: Subject) -> Box<dyn Wording> {
+pub(super) fn response_format(api: ApiPath, subject: ResponseMetadata) -> Box<dyn ResponseFormat> {
     match api {
-        ApiPath::Completions => Box::new(completions::Completions::new(subject)),
-        ApiPath::Responses => Box::new(responses::Responses::new(subject)),
-        ApiPath::Messages => Box::new(messages::Messages::new(subject)),
-        ApiPath::Generate => Box::new(generate::Generate::new(subject)),
-        ApiPath::ChatCompletions | ApiPath::Embeddings | ApiPath::Other => Box::new(chat::Chat::new(subject)),
+        ApiPath::Completions => Box::new(completions::CompletionsFormat::new(subject)),
+        ApiPath::Responses => Box::new(responses::ResponsesFormat::new(subject)),
+        ApiPath::Messages => Box::new(messages::MessagesFormat::new(subject)),
+        ApiPath::Generate => Box::new(generate::GenerateFormat::new(subject)),
+        ApiPath::ChatCompletions | ApiPath::Embeddings | ApiPath::Other => Box::new(chat::ChatFormat::new(subject)),
     }
 }
 
@@ -92,7 +92,7 @@ fn named_event(data: &Value, out: &mut String) {
 }
 
 /// Returns the body of a refusal.
-pub(super) fn error(dialect: Dialect, status: u16, message: &str) -> Value {
+pub(super) fn error(dialect: EngineDialect, status: u16, message: &str) -> Value {
     let kind = match status {
         400 => "BadRequestError",
         404 => "NotFoundError",
@@ -102,10 +102,10 @@ pub(super) fn error(dialect: Dialect, status: u16, message: &str) -> Value {
     };
     // SGLang puts the fields at the top level; vLLM nests them under `error`, like OpenAI.
     match dialect {
-        Dialect::Sglang => {
+        EngineDialect::Sglang => {
             json!({ "object": "error", "message": message, "type": kind, "param": null, "code": status })
         }
-        Dialect::Vllm => {
+        EngineDialect::Vllm => {
             json!({ "error": { "message": message, "type": kind, "param": null, "code": status } })
         }
     }
@@ -119,7 +119,7 @@ pub(super) fn error_event(status: u16, message: &str, out: &mut String) {
 }
 
 /// An event that differs from token to token only in the text: built once and split where the text goes.
-struct Template {
+struct EventTemplate {
     before: String,
     after: String,
 }
@@ -127,7 +127,7 @@ struct Template {
 /// Placeholder for the text while a template is built; control characters keep it distinct from any model name.
 const PLACE: &str = "\u{1}text\u{1}";
 
-impl Template {
+impl EventTemplate {
     /// Creates a template from an event with [`PLACE`] where the text goes.
     fn new(event: &str) -> Self {
         // serde_json writes the control characters as escapes.

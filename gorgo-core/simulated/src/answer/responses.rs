@@ -2,23 +2,23 @@
 
 use serde_json::{Value, json};
 
-use super::{Counts, PLACE, Subject, Template, Wording, named_event};
+use super::{EventTemplate, PLACE, ResponseFormat, ResponseMetadata, TokenCounts, named_event};
 
-pub(super) struct Responses {
-    subject: Subject,
-    token: Template,
+pub(super) struct ResponsesFormat {
+    subject: ResponseMetadata,
+    token: EventTemplate,
     text: String,
 }
 
-impl Responses {
-    pub(super) fn new(subject: Subject) -> Self {
+impl ResponsesFormat {
+    pub(super) fn new(subject: ResponseMetadata) -> Self {
         let mut text = String::new();
         let delta = json!({
             "type": "response.output_text.delta", "item_id": format!("msg_{}", subject.id), "output_index": 0,
             "content_index": 0, "delta": PLACE,
         });
         named_event(&delta, &mut text);
-        Self { subject, token: Template::new(&text), text: String::new() }
+        Self { subject, token: EventTemplate::new(&text), text: String::new() }
     }
 
     fn response(&self, status: &str, output: &Value, usage: &Value) -> Value {
@@ -35,7 +35,7 @@ impl Responses {
         })
     }
 
-    fn finished(&self, text: &str, counts: Counts) -> Value {
+    fn finished(&self, text: &str, counts: TokenCounts) -> Value {
         let usage = json!({
             "input_tokens": counts.prompt, "input_tokens_details": { "cached_tokens": counts.cached },
             "output_tokens": counts.completion, "output_tokens_details": { "reasoning_tokens": 0 },
@@ -51,8 +51,8 @@ impl Responses {
     }
 }
 
-impl Wording for Responses {
-    fn open(&mut self, _: Counts, out: &mut String) {
+impl ResponseFormat for ResponsesFormat {
+    fn open(&mut self, _: TokenCounts, out: &mut String) {
         let response = self.response("in_progress", &json!([]), &Value::Null);
         named_event(&json!({ "type": "response.created", "response": response }), out);
         let item = json!({
@@ -62,13 +62,13 @@ impl Wording for Responses {
         named_event(&json!({ "type": "response.output_item.added", "output_index": 0, "item": item }), out);
     }
 
-    fn token(&mut self, text: &str, _: Counts, out: &mut String) {
+    fn token(&mut self, text: &str, _: TokenCounts, out: &mut String) {
         // The closing events repeat the whole text.
         self.text.push_str(text);
         self.token.write(text, out);
     }
 
-    fn close(&mut self, counts: Counts, out: &mut String) {
+    fn close(&mut self, counts: TokenCounts, out: &mut String) {
         let item = self.item(&self.text);
         named_event(&json!({ "type": "response.output_item.done", "output_index": 0, "item": item }), out);
         let response = self.finished(&self.text, counts);
@@ -76,7 +76,7 @@ impl Wording for Responses {
         named_event(&json!({ "type": name, "response": response }), out);
     }
 
-    fn whole(&self, text: &str, counts: Counts) -> Value {
+    fn whole(&self, text: &str, counts: TokenCounts) -> Value {
         self.finished(text, counts)
     }
 }

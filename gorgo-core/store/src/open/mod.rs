@@ -26,7 +26,7 @@ const BUSY: Duration = Duration::from_secs(1);
 
 /// Open database that has no run yet; `begin_run` turns it into a writer.
 #[derive(Debug)]
-pub struct Store {
+pub struct HistoryDatabase {
     pub(crate) connection: SqliteConnection,
     pub(crate) lock: WriterLock,
     pub(crate) path: PathBuf,
@@ -40,7 +40,7 @@ pub struct Store {
 /// # Errors
 /// When the folder is missing, or the file is in use, not writable, damaged, of another program or of a newer gorgo.
 /// The file is not changed then.
-pub async fn open(path: &Path) -> Result<Store, StoreError> {
+pub async fn open(path: &Path) -> Result<HistoryDatabase, StoreError> {
     // The lock first: two processes must not migrate the same file at once.
     let lock = WriterLock::take(path)?;
     let failed = |cause| schema::opening(path, cause);
@@ -61,7 +61,7 @@ pub async fn open(path: &Path) -> Result<Store, StoreError> {
     let unfinished: Option<i64> =
         sqlx::query_scalar(sql::UNFINISHED_RUN).fetch_optional(&mut connection).await.map_err(failed)?;
     let last_decision = last.map(DecisionId);
-    Ok(Store { connection, lock, path: path.to_owned(), secret, last_decision, unfinished })
+    Ok(HistoryDatabase { connection, lock, path: path.to_owned(), secret, last_decision, unfinished })
 }
 
 fn options(path: &Path) -> SqliteConnectOptions {
@@ -80,7 +80,7 @@ fn options(path: &Path) -> SqliteConnectOptions {
         .disable_statement_logging()
 }
 
-impl Store {
+impl HistoryDatabase {
     /// Secret of this database, drawn when it was created; stored hashes are keyed with it.
     #[must_use]
     pub const fn secret(&self) -> u64 {

@@ -2,7 +2,7 @@
 
 use sqlx::SqliteConnection;
 
-use crate::open::Store;
+use crate::open::HistoryDatabase;
 use crate::{StoreError, sql};
 
 /// Key in `meta` of the pinned policy's name.
@@ -17,7 +17,7 @@ pub(crate) async fn write(connection: &mut SqliteConnection, policy: Option<&str
     query.execute(connection).await.map(|_| ())
 }
 
-impl Store {
+impl HistoryDatabase {
     /// Reads the name of the policy that an earlier run pinned; `None` if none is.
     ///
     /// # Errors

@@ -2,16 +2,16 @@
 //! trips. One row per replica, replaced by each newer one. Rows are read by the replica's name, so that those of a
 //! replica that left the fleet are never read.
 
-use crate::open::Store;
+use crate::open::HistoryDatabase;
 use crate::open::run::{PolicyInfo, ReplicaInfo};
 use crate::{StoreError, sql};
-use gorgo_routing::model::{At, EngineEpoch};
+use gorgo_routing::model::{EngineEpoch, UnixMicros};
 
 /// Stored snapshot of a replica's part of the prefix index.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredIndex {
     /// Time at which it was taken.
-    pub taken: At,
+    pub taken: UnixMicros,
     /// Epoch of the engine that it describes.
     pub engine: EngineEpoch,
     /// Encoded blocks. Not validated: the reader must check them.
@@ -22,7 +22,7 @@ pub struct StoredIndex {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredLearning {
     /// Time at which they were stored.
-    pub at: At,
+    pub at: UnixMicros,
     /// State as JSON. Not validated: the reader must check it.
     pub state: String,
 }
@@ -31,7 +31,7 @@ pub struct StoredLearning {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoredProbe {
     /// Time of the measurement.
-    pub at: At,
+    pub at: UnixMicros,
     /// Round trip, µs.
     pub rtt_us: u64,
 }
@@ -45,7 +45,7 @@ pub struct LastTuning {
     pub generation: u64,
 }
 
-impl Store {
+impl HistoryDatabase {
     /// Reads the state of the tuner of exactly this policy (same name, same digest); `None` if it never ran.
     ///
     /// # Errors
@@ -94,7 +94,7 @@ impl Store {
     pub async fn last_probes(
         &mut self,
         replica: &ReplicaInfo,
-        from: At,
+        from: UnixMicros,
         most: u32,
     ) -> Result<Vec<StoredProbe>, StoreError> {
         let query = sqlx::query_as(sql::READ_LAST_PROBES).bind(&replica.name).bind(&replica.url);
@@ -110,7 +110,7 @@ impl Store {
     }
 }
 
-fn moment(us: i64) -> At {
+fn moment(us: i64) -> UnixMicros {
     // Any program may have written the file: a negative time counts as the epoch, and is then too old.
-    At(u64::try_from(us).unwrap_or(0))
+    UnixMicros(u64::try_from(us).unwrap_or(0))
 }

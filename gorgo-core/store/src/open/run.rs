@@ -8,19 +8,19 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 use sqlx::SqliteConnection;
 
-use crate::open::Store;
+use crate::open::HistoryDatabase;
 use crate::table::weights;
-use crate::write::sink::{Sink, Trouble};
-use crate::write::writer::Writer;
+use crate::write::sink::{HistorySink, StoreTrouble};
+use crate::write::writer::HistoryWriter;
 use crate::{StoreError, sql};
 use gorgo_routing::config;
-use gorgo_routing::model::{At, Clock, PolicyBuildId, ReplicaId, Weights};
+use gorgo_routing::model::{Clock, PolicyBuildId, PolicyWeights, ReplicaId, UnixMicros};
 
 /// Description of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunInfo {
     /// Start of the run.
-    pub started: At,
+    pub started: UnixMicros,
     /// Version of the program.
     pub version: String,
     /// Effective configuration as text, without secrets.
@@ -58,7 +58,7 @@ pub struct PolicyInfo {
     /// Terms, in slot order.
     pub terms: Vec<TermInfo>,
     /// Weights that the policy starts with.
-    pub weights: Weights,
+    pub weights: PolicyWeights,
 }
 
 /// Term of a policy as stored in the database.
@@ -76,13 +76,13 @@ pub struct TermInfo {
 
 /// Numbers under which a run's parts are stored.
 #[derive(Debug)]
-pub(crate) struct Ids {
+pub(crate) struct StoredIds {
     pub(crate) run: i64,
     replicas: Vec<i64>,
     policies: Vec<i64>,
 }
 
-impl Ids {
+impl StoredIds {
     /// Number of a replica; `None` if the run did not begin with it.
     pub(crate) fn replica(&self, replica: ReplicaId) -> Option<i64> {
         self.replicas.get(replica.index()).copied()
@@ -93,7 +93,7 @@ impl Ids {
         &mut self,
         connection: &mut SqliteConnection,
         policies: &[PolicyInfo],
-        from: At,
+        from: UnixMicros,
     ) -> Result<(), sqlx::Error> {
         sqlx::query(sql::BEGIN).execute(&mut *connection).await?;
         match write_later(connection, self.run, policies, from).await {
@@ -117,8 +117,8 @@ impl Ids {
     }
 }
 
-impl Store {
-    /// Stores the run, and returns the sink for its records and their writer: the caller spawns [`Writer::run`].
+impl HistoryDatabase {
+    /// Stores the run, and returns the sink for its records and their writer: the caller spawns [`HistoryWriter::run`].
     /// `trouble` is called with everything that an operator should know; it must not wait.
     ///
     /// # Errors
@@ -126,19 +126,19 @@ impl Store {
     pub async fn begin_run(
         mut self,
         run: &RunInfo,
-        settings: &config::Store,
+        settings: &config::StoreConfig,
         clock: Arc<dyn Clock>,
-        trouble: Box<dyn Fn(Trouble) + Send + Sync>,
-    ) -> Result<(Sink, Writer), StoreError> {
+        trouble: Box<dyn Fn(StoreTrouble) + Send + Sync>,
+    ) -> Result<(HistorySink, HistoryWriter), StoreError> {
         let ids = match write_run(&mut self.connection, run).await {
             Ok(ids) => ids,
             Err(cause) => return Err(StoreError::Sql { path: self.path, cause }),
         };
-        Ok(Writer::new(self, ids, settings, clock, trouble))
+        Ok(HistoryWriter::new(self, ids, settings, clock, trouble))
     }
 }
 
-async fn write_run(connection: &mut SqliteConnection, run: &RunInfo) -> Result<Ids, sqlx::Error> {
+async fn write_run(connection: &mut SqliteConnection, run: &RunInfo) -> Result<StoredIds, sqlx::Error> {
     sqlx::query(sql::BEGIN).execute(&mut *connection).await?;
     match write_parts(connection, run).await {
         Ok(ids) => {
@@ -153,7 +153,7 @@ async fn write_run(connection: &mut SqliteConnection, run: &RunInfo) -> Result<I
     }
 }
 
-async fn write_parts(connection: &mut SqliteConnection, run: &RunInfo) -> Result<Ids, sqlx::Error> {
+async fn write_parts(connection: &mut SqliteConnection, run: &RunInfo) -> Result<StoredIds, sqlx::Error> {
     // By digest, so that restarts with the same configuration or policy share one row.
     let config_sha256 = format!("{:x}", Sha256::digest(&run.config_text));
     sqlx::query(sql::ADD_CONFIG).bind(&config_sha256).bind(&run.config_text).execute(&mut *connection).await?;
@@ -184,7 +184,7 @@ async fn write_parts(connection: &mut SqliteConnection, run: &RunInfo) -> Result
     for (policy, policy_id) in run.policies.iter().zip(&policies) {
         write_weights(connection, (run_id, *policy_id), &policy.weights, started_us).await?;
     }
-    Ok(Ids { run: run_id, replicas, policies })
+    Ok(StoredIds { run: run_id, replicas, policies })
 }
 
 /// Stores policies that were loaded during the run. Weights of replaced policies stay open for requests in flight.
@@ -192,7 +192,7 @@ async fn write_later(
     connection: &mut SqliteConnection,
     run_id: i64,
     policies: &[PolicyInfo],
-    from: At,
+    from: UnixMicros,
 ) -> Result<Vec<i64>, sqlx::Error> {
     let mut ids = Vec::with_capacity(policies.len());
     for policy in policies {
@@ -209,7 +209,7 @@ async fn write_later(
 async fn write_weights(
     connection: &mut SqliteConnection,
     (run_id, policy_id): (i64, i64),
-    weights: &Weights,
+    weights: &PolicyWeights,
     from_us: i64,
 ) -> Result<(), sqlx::Error> {
     let generation = i64::try_from(weights.generation.0).unwrap_or(i64::MAX);

@@ -5,7 +5,7 @@ use std::path::Path;
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::{Connection, SqlSafeStr, SqliteConnection};
 
-use crate::error::{Failure, failure};
+use crate::error::{WriteFailure, classify_failure};
 use crate::table::MIGRATIONS;
 use crate::{StoreError, sql};
 
@@ -29,10 +29,10 @@ pub(crate) fn migrator() -> Migrator {
 /// Classifies an error of a file that is being opened.
 pub(crate) fn opening(path: &Path, cause: sqlx::Error) -> StoreError {
     let path = path.to_owned();
-    match (crate::error::sqlite_code(&cause), failure(&cause)) {
+    match (crate::error::sqlite_code(&cause), classify_failure(&cause)) {
         // READONLY, FULL, CANTOPEN
         (Some(8 | 13 | 14), _) => StoreError::NotWritable { path, cause: cause.to_string() },
-        (_, Failure::Damage) => StoreError::Damaged { path, cause: cause.to_string() },
+        (_, WriteFailure::Corrupt) => StoreError::Damaged { path, cause: cause.to_string() },
         _ => StoreError::Sql { path, cause },
     }
 }

@@ -1,7 +1,7 @@
 //! Figures that an experiment reads from a history: the run that it measured, and how often a decision differed from
 //! what the policy preferred.
 
-use crate::read::Reader;
+use crate::read::HistoryReader;
 use crate::{StoreError, sql};
 use gorgo_routing::model::DecisionId;
 
@@ -26,7 +26,7 @@ pub struct StoredRun {
 
 /// Number of decisions in a range, and of those that fell back. One decision may count in several of these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Fallbacks {
+pub struct FallbackCounts {
     /// Decisions on inference paths.
     pub decisions: u64,
     /// No replica could be chosen.
@@ -37,11 +37,11 @@ pub struct Fallbacks {
     pub tried_again: u64,
 }
 
-impl Reader {
+impl HistoryReader {
     /// Reads the newest run; `None` in a file without any.
     ///
     /// # Errors
-    /// As [`Reader::decisions`].
+    /// As [`HistoryReader::decisions`].
     pub async fn newest_run(&self) -> Result<Option<StoredRun>, StoreError> {
         let row = sqlx::query(sql::NEWEST_RUN).fetch_optional(self.pool()).await.map_err(|cause| self.failed(cause))?;
         let Some(row) = row else { return Ok(None) };
@@ -60,12 +60,12 @@ impl Reader {
     /// Counts the decisions from `first` to `last`, both included, and those that fell back.
     ///
     /// # Errors
-    /// As [`Reader::decisions`].
-    pub async fn fallbacks(&self, first: DecisionId, last: DecisionId) -> Result<Fallbacks, StoreError> {
+    /// As [`HistoryReader::decisions`].
+    pub async fn fallbacks(&self, first: DecisionId, last: DecisionId) -> Result<FallbackCounts, StoreError> {
         let query = sqlx::query(sql::FALLBACKS).bind(first.0).bind(last.0);
         let row = query.fetch_one(self.pool()).await.map_err(|cause| self.failed(cause))?;
         // One row, even in an empty range: the query's aggregates are 0 then.
         let count = |place| self.get::<i64>(&row, place).map(i64::cast_unsigned);
-        Ok(Fallbacks { decisions: count(0)?, refused: count(1)?, relaxed: count(2)?, tried_again: count(3)? })
+        Ok(FallbackCounts { decisions: count(0)?, refused: count(1)?, relaxed: count(2)?, tried_again: count(3)? })
     }
 }

@@ -15,11 +15,11 @@ use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions, SqliteRow};
 use sqlx::{ConnectOptions, Row, SqlitePool};
 
 use self::stored::{StoredAttempt, StoredCandidate, StoredDecision, StoredPolicy, StoredShadow};
-use crate::codes::Code;
+use crate::codes::ClosedList;
 use crate::open::run::TermInfo;
 use crate::open::schema;
 use crate::{StoreError, sql};
-use gorgo_routing::model::{ApiPath, At, DecisionId, Generation, OutcomeRecord, VOID_MILLI};
+use gorgo_routing::model::{ApiPath, DecisionId, Generation, OutcomeRecord, UnixMicros, VOID_MILLI};
 
 /// Number of connections that may read at once.
 const CONNECTIONS: u32 = 4;
@@ -28,20 +28,20 @@ const PAGE: u32 = 1_000;
 
 /// Reader of a history database.
 #[derive(Debug, Clone)]
-pub struct Reader {
+pub struct HistoryReader {
     pool: SqlitePool,
     path: PathBuf,
 }
 
 /// Names and policies by number, read once per call.
-struct Lists {
+struct NameLists {
     replicas: HashMap<i64, Arc<str>>,
     models: HashMap<i64, Arc<str>>,
     constraints: HashMap<i64, Arc<str>>,
     policies: HashMap<i64, Arc<StoredPolicy>>,
 }
 
-impl Reader {
+impl HistoryReader {
     /// Opens a history database for reading; a router may be writing it.
     ///
     /// # Errors
@@ -121,7 +121,7 @@ impl Reader {
     /// Reads the newest `limit` decisions, oldest first.
     ///
     /// # Errors
-    /// As [`Reader::decisions`].
+    /// As [`HistoryReader::decisions`].
     pub async fn newest_decisions(&self, limit: u32) -> Result<Vec<StoredDecision>, StoreError> {
         let query = sqlx::query_scalar(sql::NEWEST_START).bind(limit);
         let start: Option<i64> = query.fetch_one(&self.pool).await.map_err(|cause| self.failed(cause))?;
@@ -134,7 +134,7 @@ impl Reader {
     /// Reads up to `limit` outcomes since `from`, oldest decision first.
     ///
     /// # Errors
-    /// As [`Reader::decisions`].
+    /// As [`HistoryReader::decisions`].
     pub async fn outcomes(&self, from: DecisionId, limit: u32) -> Result<Vec<OutcomeRecord>, StoreError> {
         let query = sqlx::query(sql::READ_OUTCOMES).bind(from.0).bind(limit);
         let rows = query.fetch_all(&self.pool).await.map_err(|cause| self.failed(cause))?;
@@ -144,7 +144,7 @@ impl Reader {
     /// Reads up to `limit` attempts since `from`, oldest decision first.
     ///
     /// # Errors
-    /// As [`Reader::decisions`].
+    /// As [`HistoryReader::decisions`].
     pub async fn attempts(&self, from: DecisionId, limit: u32) -> Result<Vec<StoredAttempt>, StoreError> {
         let replicas = self.names(sql::READ_REPLICAS).await?;
         let query = sqlx::query(sql::READ_ATTEMPTS).bind(from.0).bind(limit);
@@ -172,7 +172,7 @@ impl Reader {
         row.try_get(column).map_err(|cause| self.failed(cause))
     }
 
-    pub(crate) fn code<C: Code>(&self, row: &SqliteRow, column: usize) -> Result<Option<C>, StoreError> {
+    pub(crate) fn code<C: ClosedList>(&self, row: &SqliteRow, column: usize) -> Result<Option<C>, StoreError> {
         let code: Option<i64> = self.get(row, column)?;
         // NULL is unknown; a number that is not in the list is an error, never a default.
         code.map(|value| {
@@ -199,7 +199,7 @@ impl Reader {
         Ok(rows.into_iter().map(|(id, name)| (id, name.into())).collect())
     }
 
-    async fn lists(&self) -> Result<Lists, StoreError> {
+    async fn lists(&self) -> Result<NameLists, StoreError> {
         let failed = |cause| self.failed(cause);
         let policies: Vec<(i64, String, String, String)> =
             sqlx::query_as(sql::READ_POLICIES).fetch_all(&self.pool).await.map_err(failed)?;
@@ -213,7 +213,7 @@ impl Reader {
             let terms = terms.remove(&id).unwrap_or_default();
             (id, Arc::new(StoredPolicy { name, sha256, text, terms }))
         });
-        Ok(Lists {
+        Ok(NameLists {
             replicas: self.names(sql::READ_REPLICAS).await?,
             models: self.names(sql::READ_MODELS).await?,
             constraints: self.names(sql::READ_CONSTRAINTS).await?,
@@ -232,7 +232,7 @@ impl Reader {
         &self,
         first: i64,
         last: i64,
-        lists: &Lists,
+        lists: &NameLists,
     ) -> Result<HashMap<DecisionId, Vec<StoredCandidate>>, StoreError> {
         let failed = |cause| self.failed(cause);
         let query = sqlx::query_as(sql::READ_CANDIDATE_TERMS).bind(first).bind(last);
@@ -264,7 +264,7 @@ impl Reader {
         &self,
         first: i64,
         last: i64,
-        lists: &Lists,
+        lists: &NameLists,
     ) -> Result<HashMap<DecisionId, Vec<StoredShadow>>, StoreError> {
         let query = sqlx::query_as(sql::READ_SHADOWS).bind(first).bind(last);
         let rows: Vec<(i64, i64, i64, i64)> = query.fetch_all(&self.pool).await.map_err(|cause| self.failed(cause))?;
@@ -278,7 +278,7 @@ impl Reader {
     }
 
     /// Reads a decision without weights, candidates and shadows.
-    fn decision(&self, row: &SqliteRow, lists: &Lists) -> Result<StoredDecision, StoreError> {
+    fn decision(&self, row: &SqliteRow, lists: &NameLists) -> Result<StoredDecision, StoreError> {
         let policy: i64 = self.get(row, 6)?;
         let replica: Option<i64> = self.get(row, 9)?;
         let replica =
@@ -289,8 +289,8 @@ impl Reader {
             decision: DecisionId(self.get(row, 0)?),
             run: self.get(row, 1)?,
             // Columns of unsigned numbers below: the sign bit is the highest bit of the number.
-            received: At(self.get::<i64>(row, 2)?.cast_unsigned()),
-            path: self.needed(<ApiPath as Code>::of(path), ApiPath::TABLE, ApiPath::COLUMN, path)?,
+            received: UnixMicros(self.get::<i64>(row, 2)?.cast_unsigned()),
+            path: self.needed(<ApiPath as ClosedList>::of(path), ApiPath::TABLE, ApiPath::COLUMN, path)?,
             model: model.and_then(|id| lists.models.get(&id).cloned()),
             session_hash: self.get::<i64>(row, 5)?.cast_unsigned(),
             policy: Arc::clone(self.needed(lists.policies.get(&policy), "policies", "policy_id", policy)?),
@@ -314,7 +314,7 @@ impl Reader {
         })
     }
 
-    fn candidate(&self, row: &SqliteRow, replica: i64, lists: &Lists) -> Result<StoredCandidate, StoreError> {
+    fn candidate(&self, row: &SqliteRow, replica: i64, lists: &NameLists) -> Result<StoredCandidate, StoreError> {
         let excluded_by: Option<i64> = self.get(row, 2)?;
         // NULL means that a term gave no signal, or that the policy has fewer terms.
         let slots = |first: usize| -> Result<Vec<i64>, StoreError> {

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use crate::codes::Code;
-use crate::read::Reader;
+use crate::codes::ClosedList;
+use crate::read::HistoryReader;
 use crate::{StoreError, sql};
-use gorgo_routing::model::{ApiPath, At, DecisionId, ErrorClass};
+use gorgo_routing::model::{ApiPath, DecisionId, ErrorClass, UnixMicros};
 
 /// Stored request. Times are µs after its head arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct StoredRequest {
     /// Run in which the decision was made.
     pub run: i64,
     /// Arrival of the request's head.
-    pub received: At,
+    pub received: UnixMicros,
     /// API of the request.
     pub path: ApiPath,
     /// Hash of the session key.
@@ -49,11 +49,11 @@ pub struct StoredRequest {
     pub completion_tokens: Option<u32>,
 }
 
-impl Reader {
+impl HistoryReader {
     /// Reads up to `limit` requests since `from`, oldest first.
     ///
     /// # Errors
-    /// As [`Reader::decisions`].
+    /// As [`HistoryReader::decisions`].
     pub async fn requests(&self, from: DecisionId, limit: u32) -> Result<Vec<StoredRequest>, StoreError> {
         // Names are resolved here instead of by a join: they are few, and the requests may be millions.
         let replicas = self.names(sql::READ_REPLICAS).await?;
@@ -68,8 +68,8 @@ impl Reader {
             requests.push(StoredRequest {
                 decision: DecisionId(self.get(row, 0)?),
                 run: self.get(row, 1)?,
-                received: At(self.get::<i64>(row, 2)?.cast_unsigned()),
-                path: self.needed(<ApiPath as Code>::of(path), ApiPath::TABLE, ApiPath::COLUMN, path)?,
+                received: UnixMicros(self.get::<i64>(row, 2)?.cast_unsigned()),
+                path: self.needed(<ApiPath as ClosedList>::of(path), ApiPath::TABLE, ApiPath::COLUMN, path)?,
                 session_hash: self.get::<i64>(row, 4)?.cast_unsigned(),
                 prompt_tokens: self.get(row, 5)?,
                 parent: self.get::<Option<i64>>(row, 6)?.map(DecisionId),

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::open::run::TermInfo;
 use gorgo_routing::model::{
-    ApiPath, At, CandidateRecord, Connection, DecisionId, EngineKind, ErrorClass, Generation, Refusal, Replica,
-    ReplicaId, RttSource,
+    ApiPath, CandidateRecord, ConnectionReuse, DecisionId, EngineKind, ErrorClass, Generation, RefusalReason, Replica,
+    ReplicaId, RttSource, UnixMicros,
 };
 
 /// Stored policy.
@@ -29,7 +29,7 @@ pub struct StoredDecision {
     /// Run that made it.
     pub run: i64,
     /// Arrival of the request's head.
-    pub received: At,
+    pub received: UnixMicros,
     /// API of the request.
     pub path: ApiPath,
     /// Model that was requested, if its name was stored.
@@ -53,7 +53,7 @@ pub struct StoredDecision {
     /// Chosen replica; `None` on a refusal.
     pub replica: Option<Arc<str>>,
     /// Reason of a refusal.
-    pub refusal: Option<Refusal>,
+    pub refusal: Option<RefusalReason>,
     /// Probability of this choice.
     pub propensity: f64,
     /// Replicas that shared the lowest cost.
@@ -173,7 +173,7 @@ pub struct StoredAttempt {
     /// Replica of the attempt.
     pub replica: Arc<str>,
     /// New or reused connection; `None` if there was none.
-    pub connection: Option<Connection>,
+    pub connection: Option<ConnectionReuse>,
     /// Time spent connecting; 0 on a reused connection.
     pub connect_us: Option<i64>,
     /// Time at which the request had been handed to the connection.

@@ -1,7 +1,7 @@
 //! Learned figures as read from the database, for people and for other machines: each policy's incumbent weights, and
 //! the newest rates of each replica.
 
-use crate::read::Reader;
+use crate::read::HistoryReader;
 use crate::{StoreError, sql};
 
 /// Weights of a policy that were accepted last, or else the initial ones.
@@ -34,11 +34,11 @@ pub struct StoredRate {
     pub samples: u64,
 }
 
-impl Reader {
+impl HistoryReader {
     /// Reads the weights of the newest build of every policy that ever had any, by name.
     ///
     /// # Errors
-    /// As [`Reader::decisions`].
+    /// As [`HistoryReader::decisions`].
     pub async fn incumbents(&self) -> Result<Vec<StoredWeights>, StoreError> {
         let rows =
             sqlx::query(sql::READ_INCUMBENTS).fetch_all(self.pool()).await.map_err(|cause| self.failed(cause))?;
@@ -63,7 +63,7 @@ impl Reader {
     /// Reads the newest rate of each kind of each replica, by name.
     ///
     /// # Errors
-    /// As [`Reader::decisions`].
+    /// As [`HistoryReader::decisions`].
     pub async fn newest_rates(&self) -> Result<Vec<StoredRate>, StoreError> {
         let rows = sqlx::query(sql::READ_NEWEST_RATES).fetch_all(self.pool()).await;
         let rows = rows.map_err(|cause| self.failed(cause))?;

@@ -4,18 +4,18 @@
 use super::sample::*;
 use super::{RetentionRule, Table};
 use crate::write::batch::Batch;
-use crate::write::loss::Loss;
-use crate::write::statement::{Insert, Statements, insert_one};
+use crate::write::loss::RowLoss;
+use crate::write::statement::{InsertStatement, Statements, insert_one};
 #[cfg(test)]
 use gorgo_routing::model::AlarmRecord;
-use gorgo_routing::model::Record;
+use gorgo_routing::model::StoreRecord;
 
 pub(super) const TABLE: Table = Table {
     name: "alarms",
     retention: RetentionRule::Never,
     loss: |record| match record {
         // The end of an alarm only updates a row: if that fails, no row is missing.
-        Record::Alarm(alarm) => Some(Loss::at(alarm.at.micros(), usize::from(!alarm.over))),
+        StoreRecord::Alarm(alarm) => Some(RowLoss::at(alarm.at.micros(), usize::from(!alarm.cleared))),
         _ => None,
     },
     write,
@@ -23,14 +23,14 @@ pub(super) const TABLE: Table = Table {
     checks: super::Checks { inserts: &[&RAISE], filled_later: &["alarm_id", "to_us"], others: &[CLEAR], sample },
 };
 
-const RAISE: Insert = insert_one!("INSERT", alarms(run_id, kind, from_us, value), "");
+const RAISE: InsertStatement = insert_one!("INSERT", alarms(run_id, kind, from_us, value), "");
 const CLEAR: &str = "UPDATE alarms SET to_us = max(?3, from_us) WHERE run_id = ?1 AND kind = ?2 AND to_us IS NULL";
 
 fn write(batch: &Batch<'_>, to: &mut Statements) {
     // One by one, in order: an alarm may go on and off in the same batch.
     for record in batch.records {
-        let Record::Alarm(alarm) = record else { continue };
-        if alarm.over {
+        let StoreRecord::Alarm(alarm) = record else { continue };
+        if alarm.cleared {
             to.other(CLEAR, |to| {
                 to.int("run_id", batch.numbers.run());
                 to.text("kind", alarm.kind.as_str());
@@ -48,7 +48,7 @@ fn write(batch: &Batch<'_>, to: &mut Statements) {
 }
 
 #[cfg(test)]
-fn sample() -> BoxedStrategy<Record> {
-    let record = |(at, kind, value, over)| Record::Alarm(AlarmRecord { at, kind, value, over });
+fn sample() -> BoxedStrategy<StoreRecord> {
+    let record = |(at, kind, value, over)| StoreRecord::Alarm(AlarmRecord { at, kind, value, cleared: over });
     (at(), "[a-z:-]{1,30}", option::of(-1e9..1e9_f64), any::<bool>()).prop_map(record).boxed()
 }

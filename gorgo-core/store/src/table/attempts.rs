@@ -4,22 +4,22 @@
 use super::sample::*;
 use super::{Table, with_decision};
 use crate::write::batch::Batch;
-use crate::write::loss::{Loss, moment_of};
-use crate::write::statement::{Insert, Statements, insert};
-use gorgo_routing::model::{AttemptRecord, Record};
+use crate::write::loss::{RowLoss, moment_of};
+use crate::write::statement::{InsertStatement, Statements, insert};
+use gorgo_routing::model::{AttemptRecord, StoreRecord};
 #[cfg(test)]
-use gorgo_routing::model::{Connection, ErrorClass};
+use gorgo_routing::model::{ConnectionReuse, ErrorClass};
 
 pub(super) const TABLE: Table = Table {
     name: "attempts",
     retention: with_decision!(attempts),
-    loss: |record| row(record).map(|row| Loss::at(moment_of(row.decision), 1)),
+    loss: |record| row(record).map(|row| RowLoss::at(moment_of(row.decision), 1)),
     write,
     #[cfg(test)]
     checks: super::Checks { inserts: &[&INSERT], filled_later: &[], others: &[], sample },
 };
 
-const INSERT: Insert = insert!(attempts(
+const INSERT: InsertStatement = insert!(attempts(
     decision_id,
     attempt,
     replica_id,
@@ -32,8 +32,8 @@ const INSERT: Insert = insert!(attempts(
     error
 ));
 
-fn row(record: &Record) -> Option<&AttemptRecord> {
-    if let Record::Attempt(attempt) = record { Some(attempt) } else { None }
+fn row(record: &StoreRecord) -> Option<&AttemptRecord> {
+    if let StoreRecord::Attempt(attempt) = record { Some(attempt) } else { None }
 }
 
 fn write(batch: &Batch<'_>, to: &mut Statements) {
@@ -54,10 +54,10 @@ fn write(batch: &Batch<'_>, to: &mut Statements) {
 }
 
 #[cfg(test)]
-fn sample() -> BoxedStrategy<Record> {
+fn sample() -> BoxedStrategy<StoreRecord> {
     let times = (option::of(any::<i64>()), option::of(any::<i64>()), option::of(any::<i64>()), any::<i64>());
     let ends = (option::of(any::<u16>()), option::of(select(&ErrorClass::ALL[..])));
-    let who = (decision_id(), any::<u16>(), replica(), option::of(select(&Connection::ALL[..])));
+    let who = (decision_id(), any::<u16>(), replica(), option::of(select(&ConnectionReuse::ALL[..])));
     let record = |((decision, attempt, replica, connection), times, ends): (_, (_, _, _, _), (_, _))| AttemptRecord {
         decision,
         attempt,
@@ -70,5 +70,5 @@ fn sample() -> BoxedStrategy<Record> {
         status: ends.0,
         error: ends.1,
     };
-    (who, times, ends).prop_map(move |all| Record::Attempt(record(all))).boxed()
+    (who, times, ends).prop_map(move |all| StoreRecord::Attempt(record(all))).boxed()
 }

@@ -5,9 +5,9 @@
 use super::sample::*;
 use super::{Table, with_decision};
 use crate::write::batch::Batch;
-use crate::write::loss::{Loss, moment_of};
-use crate::write::statement::{Insert, Parameters, Statements, insert};
-use gorgo_routing::model::{CandidateRecord, DecisionId, Record, VOID_MILLI};
+use crate::write::loss::{RowLoss, moment_of};
+use crate::write::statement::{InsertStatement, StatementParameters, Statements, insert};
+use gorgo_routing::model::{CandidateRecord, DecisionId, StoreRecord, VOID_MILLI};
 #[cfg(test)]
 use gorgo_routing::model::{ReplicaId, RttSource};
 
@@ -16,12 +16,12 @@ pub(super) const TABLE: Table = Table {
     retention: with_decision!(candidates),
     loss: |record| {
         let (at_us, rows) = match record {
-            Record::Decision(decision) => (decision.received.micros(), &decision.candidates),
-            Record::Candidates { decision, rows, .. } => (moment_of(*decision), rows),
+            StoreRecord::Decision(decision) => (decision.received.micros(), &decision.candidates),
+            StoreRecord::Candidates { decision, rows, .. } => (moment_of(*decision), rows),
             _ => return None,
         };
         // One row of this table per candidate, whatever the number of terms.
-        Some(Loss::at(at_us, rows.len()))
+        Some(RowLoss::at(at_us, rows.len()))
     },
     write,
     #[cfg(test)]
@@ -29,7 +29,7 @@ pub(super) const TABLE: Table = Table {
 };
 
 /// INSERT for policies of up to four terms, with fewer parameters to bind.
-const INSERT_4: Insert = insert!(candidates(
+const INSERT_4: InsertStatement = insert!(candidates(
     decision_id,
     attempt,
     replica_id,
@@ -53,7 +53,7 @@ const INSERT_4: Insert = insert!(candidates(
     c4_milli,
 ));
 
-const INSERT_8: Insert = insert!(candidates(
+const INSERT_8: InsertStatement = insert!(candidates(
     decision_id,
     attempt,
     replica_id,
@@ -92,7 +92,7 @@ const COSTS: [&str; 8] =
 
 /// Candidate with the columns of its row that are not in its record.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Candidate<'r> {
+pub(super) struct CandidateRow<'r> {
     pub(super) decision: DecisionId,
     pub(super) attempt: u16,
     position: i64,
@@ -100,26 +100,26 @@ pub(super) struct Candidate<'r> {
 }
 
 /// Iterates over the candidates of a record, in the order in which the decision saw them.
-pub(super) fn of(record: &Record) -> impl Iterator<Item = Candidate<'_>> {
+pub(super) fn of(record: &StoreRecord) -> impl Iterator<Item = CandidateRow<'_>> {
     let (decision, attempt, rows) = match record {
         // A decision's record has the candidates of the first attempt; later attempts have their own records.
-        Record::Decision(decision) => (decision.decision, 1, decision.candidates.as_slice()),
-        Record::Candidates { decision, attempt, rows } => (*decision, *attempt, rows.as_slice()),
+        StoreRecord::Decision(decision) => (decision.decision, 1, decision.candidates.as_slice()),
+        StoreRecord::Candidates { decision, attempt, rows } => (*decision, *attempt, rows.as_slice()),
         _ => (DecisionId(0), 0, [].as_slice()),
     };
-    (0..).zip(rows).map(move |(position, row)| Candidate { decision, attempt, position, row })
+    (0..).zip(rows).map(move |(position, row)| CandidateRow { decision, attempt, position, row })
 }
 
 fn write(batch: &Batch<'_>, to: &mut Statements) {
     // Candidates are most of the rows of a history: binding eight NULLs less in each is worth a second statement.
-    let few = |candidate: &Candidate<'_>| candidate.row.signals_milli.len() <= 4;
+    let few = |candidate: &CandidateRow<'_>| candidate.row.signals_milli.len() <= 4;
     // A closure, because the records are iterated once per statement.
     let all = || batch.records.iter().flat_map(of);
     to.insert(&INSERT_4, all().filter(few), |to, row| bind(batch, to, row, 4));
     to.insert(&INSERT_8, all().filter(|row| !few(row)), |to, row| bind(batch, to, row, 8));
 }
 
-fn bind(batch: &Batch<'_>, to: &mut Parameters, candidate: &Candidate<'_>, slots: usize) {
+fn bind(batch: &Batch<'_>, to: &mut StatementParameters, candidate: &CandidateRow<'_>, slots: usize) {
     let row = candidate.row;
     // In the order of both INSERTs, which differ only in the number of slots.
     to.int("decision_id", candidate.decision.0);
@@ -146,11 +146,11 @@ fn bind(batch: &Batch<'_>, to: &mut Parameters, candidate: &Candidate<'_>, slots
 
 /// Generates a later attempt of a request, with ten terms.
 #[cfg(test)]
-pub(super) fn sample() -> BoxedStrategy<Record> {
+pub(super) fn sample() -> BoxedStrategy<StoreRecord> {
     let rows = subsequence(vec![0_u16, 1, 2], 1..=3).prop_shuffle().prop_flat_map(|replicas| {
         replicas.into_iter().map(|replica| sample_row(ReplicaId(replica), 10)).collect::<Vec<_>>()
     });
-    let record = |(decision, attempt, rows)| Record::Candidates { decision, attempt, rows };
+    let record = |(decision, attempt, rows)| StoreRecord::Candidates { decision, attempt, rows };
     (decision_id(), 2..9_u16, rows).prop_map(record).boxed()
 }
 

@@ -4,22 +4,22 @@
 use super::sample::*;
 use super::{Table, with_decision};
 use crate::write::batch::Batch;
-use crate::write::loss::Loss;
-use crate::write::statement::{Insert, Statements, insert};
+use crate::write::loss::RowLoss;
+use crate::write::statement::{InsertStatement, Statements, insert};
 #[cfg(test)]
-use gorgo_routing::model::{ApiPath, DecisionId, Generation, Refusal, ReplicaId, ShadowRecord};
-use gorgo_routing::model::{DecisionRecord, Record};
+use gorgo_routing::model::{ApiPath, DecisionId, Generation, RefusalReason, ReplicaId, ShadowRecord};
+use gorgo_routing::model::{DecisionRecord, StoreRecord};
 
 pub(super) const TABLE: Table = Table {
     name: "decisions",
     retention: with_decision!(decisions),
-    loss: |record| row(record).map(|row| Loss::at(row.received.micros(), 1)),
+    loss: |record| row(record).map(|row| RowLoss::at(row.received.micros(), 1)),
     write,
     #[cfg(test)]
     checks: super::Checks { inserts: &[&INSERT], filled_later: &[], others: &[], sample },
 };
 
-const INSERT: Insert = insert!(decisions(
+const INSERT: InsertStatement = insert!(decisions(
     decision_id,
     run_id,
     received_at_us,
@@ -43,8 +43,8 @@ const INSERT: Insert = insert!(decisions(
     decide_us,
 ));
 
-fn row(record: &Record) -> Option<&DecisionRecord> {
-    if let Record::Decision(decision) = record { Some(decision) } else { None }
+fn row(record: &StoreRecord) -> Option<&DecisionRecord> {
+    if let StoreRecord::Decision(decision) = record { Some(decision) } else { None }
 }
 
 fn write(batch: &Batch<'_>, to: &mut Statements) {
@@ -79,7 +79,7 @@ fn write(batch: &Batch<'_>, to: &mut Statements) {
 
 /// Generates a decision of either policy (3 and 10 terms) among some of the replicas, in any order.
 #[cfg(test)]
-pub(super) fn sample() -> BoxedStrategy<Record> {
+pub(super) fn sample() -> BoxedStrategy<StoreRecord> {
     let who = (policy(), subsequence(vec![0_u16, 1, 2], 0..=3).prop_shuffle());
     let shape = who.prop_flat_map(|(policy, replicas)| {
         let terms = if policy.0 == 0 { 3 } else { 10 };
@@ -88,7 +88,7 @@ pub(super) fn sample() -> BoxedStrategy<Record> {
     });
     let request =
         (select(&ApiPath::ALL[..]), option::of("[a-z0-9/.-]{1,40}"), any::<u64>(), any::<u32>(), count(), at());
-    let choice = (option::of(replica()), select(&Refusal::ALL[..]), 0.0..=1.0_f64, any::<u32>(), any::<u64>());
+    let choice = (option::of(replica()), select(&RefusalReason::ALL[..]), 0.0..=1.0_f64, any::<u32>(), any::<u64>());
     let rest = (option::of(any::<i64>()), any::<u32>(), any::<u32>(), count());
     let watched = option::of((policy(), replica(), any::<i64>()));
     let watched = watched.prop_map(|shadow| {
@@ -98,7 +98,7 @@ pub(super) fn sample() -> BoxedStrategy<Record> {
     let arm = option::of((0..2_u8, option::of(any::<u32>()), any::<bool>()));
     let all = (decision_id(), shape, request, choice, rest, watched, arm);
     all.prop_map(|(decision, shape, request, choice, rest, shadows, arm)| {
-        Record::Decision(Box::new(DecisionRecord {
+        StoreRecord::Decision(Box::new(DecisionRecord {
             decision,
             received: request.5,
             path: request.0,

@@ -4,27 +4,27 @@
 use super::sample::*;
 use super::{RetentionRule, Table};
 use crate::write::batch::Batch;
-use crate::write::loss::Loss;
-use crate::write::statement::{Insert, Statements, insert};
+use crate::write::loss::RowLoss;
+use crate::write::statement::{InsertStatement, Statements, insert};
 #[cfg(test)]
 use gorgo_routing::model::EventKind;
-use gorgo_routing::model::{EventRecord, Record};
+use gorgo_routing::model::{EventRecord, StoreRecord};
 
 pub(super) const TABLE: Table = Table {
     name: "events",
     retention: RetentionRule::ByAge(
         "DELETE FROM events WHERE event_id IN (SELECT event_id FROM events WHERE at_us < ?1 LIMIT ?2)",
     ),
-    loss: |record| row(record).map(|row| Loss::at(row.at.micros(), 1)),
+    loss: |record| row(record).map(|row| RowLoss::at(row.at.micros(), 1)),
     write,
     #[cfg(test)]
     checks: super::Checks { inserts: &[&INSERT], filled_later: &["event_id"], others: &[], sample },
 };
 
-const INSERT: Insert = insert!(events(run_id, at_us, kind, replica_id, text));
+const INSERT: InsertStatement = insert!(events(run_id, at_us, kind, replica_id, text));
 
-fn row(record: &Record) -> Option<&EventRecord> {
-    if let Record::Event(event) = record { Some(event) } else { None }
+fn row(record: &StoreRecord) -> Option<&EventRecord> {
+    if let StoreRecord::Event(event) = record { Some(event) } else { None }
 }
 
 fn write(batch: &Batch<'_>, to: &mut Statements) {
@@ -39,7 +39,7 @@ fn write(batch: &Batch<'_>, to: &mut Statements) {
 }
 
 #[cfg(test)]
-fn sample() -> BoxedStrategy<Record> {
-    let record = |(at, kind, replica, text)| Record::Event(EventRecord { at, kind, replica, text });
+fn sample() -> BoxedStrategy<StoreRecord> {
+    let record = |(at, kind, replica, text)| StoreRecord::Event(EventRecord { at, kind, replica, text });
     (at(), select(&EventKind::ALL[..]), option::of(replica()), any::<String>()).prop_map(record).boxed()
 }

@@ -2,7 +2,7 @@
 
 use super::{RetentionRule, TABLES, Table};
 use crate::write::batch::Batch;
-use crate::write::statement::{Insert, Statements, insert};
+use crate::write::statement::{InsertStatement, Statements, insert};
 
 pub(super) const TABLE: Table = Table {
     name: "gaps",
@@ -21,7 +21,7 @@ pub(super) const TABLE: Table = Table {
     },
 };
 
-const INSERT: Insert = insert!(gaps(run_id, table_name, from_us, to_us, rows));
+const INSERT: InsertStatement = insert!(gaps(run_id, table_name, from_us, to_us, rows));
 
 fn write(batch: &Batch<'_>, to: &mut Statements) {
     to.insert(&INSERT, batch.losses.iter(), |to, (table, loss)| {

@@ -2,15 +2,17 @@
 
 use super::{RetentionRule, Table, generations};
 use crate::write::batch::Batch;
-use crate::write::loss::Loss;
-use crate::write::statement::{Insert, Statements, insert};
-use gorgo_routing::model::Record;
+use crate::write::loss::RowLoss;
+use crate::write::statement::{InsertStatement, Statements, insert};
+use gorgo_routing::model::StoreRecord;
 
 pub(super) const TABLE: Table = Table {
     name: "generation_scores",
     retention: RetentionRule::Never,
     loss: |record| match record {
-        Record::Generation(generation) => Some(Loss::at(generations::moment(generation), generation.scores.len())),
+        StoreRecord::Generation(generation) => {
+            Some(RowLoss::at(generations::moment(generation), generation.scores.len()))
+        }
         _ => None,
     },
     write,
@@ -18,12 +20,13 @@ pub(super) const TABLE: Table = Table {
     checks: super::Checks { inserts: &[&INSERT], filled_later: &[], others: &[], sample: generations::sample },
 };
 
-const INSERT: Insert = insert!(generation_scores(policy_id, generation_id, arm, statistic, value, low, high, samples));
+const INSERT: InsertStatement =
+    insert!(generation_scores(policy_id, generation_id, arm, statistic, value, low, high, samples));
 
 fn write(batch: &Batch<'_>, to: &mut Statements) {
     // Per record, because the rows need the generation that their scores belong to.
     for record in batch.records {
-        let Record::Generation(generation) = record else { continue };
+        let StoreRecord::Generation(generation) = record else { continue };
         to.insert(&INSERT, &generation.scores, |to, score| {
             to.maybe("policy_id", batch.numbers.policy(generation.policy));
             to.unsigned("generation_id", generation.generation.0);

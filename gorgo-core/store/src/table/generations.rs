@@ -4,22 +4,22 @@
 use super::sample::*;
 use super::{RetentionRule, Table};
 use crate::write::batch::Batch;
-use crate::write::loss::Loss;
-use crate::write::statement::{Insert, Statements, insert_one};
-use gorgo_routing::model::{At, GenerationRecord, Record, Verdict};
+use crate::write::loss::RowLoss;
+use crate::write::statement::{InsertStatement, Statements, insert_one};
 #[cfg(test)]
 use gorgo_routing::model::{Generation, ScoreRecord};
+use gorgo_routing::model::{GenerationRecord, GenerationVerdict, StoreRecord, UnixMicros};
 
 pub(super) const TABLE: Table = Table {
     name: "generations",
     retention: RetentionRule::Never,
-    loss: |record| row(record).map(|row| Loss::at(moment(row), 1)),
+    loss: |record| row(record).map(|row| RowLoss::at(moment(row), 1)),
     write,
     #[cfg(test)]
     checks: super::Checks { inserts: &[&INSERT], filled_later: &[], others: &[], sample },
 };
 
-const INSERT: Insert = insert_one!(
+const INSERT: InsertStatement = insert_one!(
     "INSERT",
     generations(
         policy_id,
@@ -41,8 +41,8 @@ const INSERT: Insert = insert_one!(
      end_block = excluded.end_block, verdict = excluded.verdict, reason = excluded.reason"
 );
 
-fn row(record: &Record) -> Option<&GenerationRecord> {
-    if let Record::Generation(generation) = record { Some(generation) } else { None }
+fn row(record: &StoreRecord) -> Option<&GenerationRecord> {
+    if let StoreRecord::Generation(generation) = record { Some(generation) } else { None }
 }
 
 /// Time of the record: the generation's end, or its start if it has not ended.
@@ -58,21 +58,25 @@ fn write(batch: &Batch<'_>, to: &mut Statements) {
         to.int("run_id", batch.numbers.run());
         to.maybe("parent_id", row.parent.map(|parent| i64::try_from(parent.0).unwrap_or(i64::MAX)));
         to.int("started_at_us", row.started.micros());
-        to.maybe("ended_at_us", row.ended.map(At::micros));
+        to.maybe("ended_at_us", row.ended.map(UnixMicros::micros));
         to.text("optimizer", row.optimizer);
         to.real("sigma", row.sigma);
         to.text("state", row.state.as_deref());
         to.int("first_block", row.blocks.0);
         to.int("end_block", row.blocks.1);
         // As text, not as a code: a CHECK in the schema lists the verdicts.
-        to.text("verdict", row.verdict.map(Verdict::name));
+        to.text("verdict", row.verdict.map(GenerationVerdict::name));
         to.text("reason", row.reason.as_deref());
     });
 }
 
 #[cfg(test)]
-pub(super) fn sample() -> BoxedStrategy<Record> {
-    let verdict = option::of(select(vec![Verdict::Accepted, Verdict::Rejected, Verdict::Cut]));
+pub(super) fn sample() -> BoxedStrategy<StoreRecord> {
+    let verdict = option::of(select(vec![
+        GenerationVerdict::Accepted,
+        GenerationVerdict::Rejected,
+        GenerationVerdict::Interrupted,
+    ]));
     let who = (policy(), count(), option::of(count()), at(), option::of(at()), verdict);
     let texts = (option::of("[ -~]{0,40}"), option::of(any::<String>()), any::<(u32, u32)>());
     let figure = || -1e9..1e9_f64;
@@ -104,5 +108,5 @@ pub(super) fn sample() -> BoxedStrategy<Record> {
         scores,
     };
     let all = (who, texts, option::of(figure()), scores);
-    all.prop_map(move |all| Record::Generation(Box::new(record(all)))).boxed()
+    all.prop_map(move |all| StoreRecord::Generation(Box::new(record(all)))).boxed()
 }

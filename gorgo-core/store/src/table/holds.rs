@@ -4,25 +4,25 @@
 use super::sample::*;
 use super::{Table, with_decision};
 use crate::write::batch::Batch;
-use crate::write::loss::{Loss, moment_of};
-use crate::write::statement::{Insert, Statements, insert};
+use crate::write::loss::{RowLoss, moment_of};
+use crate::write::statement::{InsertStatement, Statements, insert};
 #[cfg(test)]
-use gorgo_routing::model::HoldEnd;
-use gorgo_routing::model::{HoldRecord, Record};
+use gorgo_routing::model::AdmissionEnd;
+use gorgo_routing::model::{AdmissionRecord, StoreRecord};
 
 pub(super) const TABLE: Table = Table {
     name: "admissions",
     retention: with_decision!(admissions),
-    loss: |record| row(record).map(|row| Loss::at(moment_of(row.decision), 1)),
+    loss: |record| row(record).map(|row| RowLoss::at(moment_of(row.decision), 1)),
     write,
     #[cfg(test)]
     checks: super::Checks { inserts: &[&INSERT], filled_later: &[], others: &[], sample },
 };
 
-const INSERT: Insert = insert!(admissions(decision_id, attempt, replica_id, moves, wait_us, ended));
+const INSERT: InsertStatement = insert!(admissions(decision_id, attempt, replica_id, moves, wait_us, ended));
 
-fn row(record: &Record) -> Option<&HoldRecord> {
-    if let Record::Hold(hold) = record { Some(hold) } else { None }
+fn row(record: &StoreRecord) -> Option<&AdmissionRecord> {
+    if let StoreRecord::Hold(hold) = record { Some(hold) } else { None }
 }
 
 fn write(batch: &Batch<'_>, to: &mut Statements) {
@@ -38,10 +38,10 @@ fn write(batch: &Batch<'_>, to: &mut Statements) {
 }
 
 #[cfg(test)]
-fn sample() -> BoxedStrategy<Record> {
-    let all = (decision_id(), any::<u16>(), replica(), any::<u16>(), any::<i64>(), select(&HoldEnd::ALL[..]));
+fn sample() -> BoxedStrategy<StoreRecord> {
+    let all = (decision_id(), any::<u16>(), replica(), any::<u16>(), any::<i64>(), select(&AdmissionEnd::ALL[..]));
     let record = |(decision, attempt, replica, moves, held_us, ended)| {
-        Record::Hold(HoldRecord { decision, attempt, replica, moves, held_us, ended })
+        StoreRecord::Hold(AdmissionRecord { decision, attempt, replica, moves, held_us, ended })
     };
     all.prop_map(record).boxed()
 }

@@ -4,9 +4,9 @@
 use super::sample::*;
 use super::{RetentionRule, Table};
 use crate::write::batch::Batch;
-use crate::write::loss::Loss;
-use crate::write::statement::{Insert, Statements, insert_one};
-use gorgo_routing::model::Record;
+use crate::write::loss::RowLoss;
+use crate::write::statement::{InsertStatement, Statements, insert_one};
+use gorgo_routing::model::StoreRecord;
 #[cfg(test)]
 use gorgo_routing::model::{EngineEpoch, IndexRecord};
 
@@ -17,7 +17,7 @@ pub(super) const TABLE: Table = Table {
          FROM index_snapshots WHERE replica_id IN (SELECT replica_id FROM replicas) AND taken_at_us < ?1 LIMIT ?2)",
     ),
     loss: |record| match record {
-        Record::Index(index) => Some(Loss::at(index.at.micros(), 1)),
+        StoreRecord::Index(index) => Some(RowLoss::at(index.at.micros(), 1)),
         _ => None,
     },
     write,
@@ -25,13 +25,13 @@ pub(super) const TABLE: Table = Table {
     checks: super::Checks { inserts: &[&INSERT], filled_later: &[], others: &[DROP_OLDER], sample },
 };
 
-const INSERT: Insert =
+const INSERT: InsertStatement =
     insert_one!("INSERT OR REPLACE", index_snapshots(replica_id, taken_at_us, engine_epoch, engine_tokens, blocks), "");
 const DROP_OLDER: &str = "DELETE FROM index_snapshots WHERE replica_id = ? AND taken_at_us < ?";
 
 fn write(batch: &Batch<'_>, to: &mut Statements) {
     for record in batch.records {
-        let Record::Index(index) = record else { continue };
+        let StoreRecord::Index(index) = record else { continue };
         // One by one, so that each snapshot removes the ones before it, even those of the same batch.
         let (replica, at_us) = (batch.numbers.replica(index.replica), index.at.micros());
         to.insert(&INSERT, [index], |to, index| {
@@ -50,11 +50,11 @@ fn write(batch: &Batch<'_>, to: &mut Statements) {
 }
 
 #[cfg(test)]
-fn sample() -> BoxedStrategy<Record> {
+fn sample() -> BoxedStrategy<StoreRecord> {
     let engine = (option::of(any::<i64>()), option::of(0.0..1e12_f64));
     let record = |(replica, at, (started_ms, prompt_tokens), blocks)| {
         let engine = EngineEpoch { started_ms, prompt_tokens };
-        Record::Index(Box::new(IndexRecord { replica, at, engine, blocks }))
+        StoreRecord::Index(Box::new(IndexRecord { replica, at, engine, blocks }))
     };
     (replica(), at(), engine, vec(any::<u8>(), 0..200)).prop_map(record).boxed()
 }

@@ -4,29 +4,29 @@
 use super::sample::*;
 use super::{RetentionRule, Table};
 use crate::write::batch::Batch;
-use crate::write::loss::Loss;
-use crate::write::statement::{Insert, Statements, insert_one};
-use gorgo_routing::model::{LearnedRecord, Record};
+use crate::write::loss::RowLoss;
+use crate::write::statement::{InsertStatement, Statements, insert_one};
+use gorgo_routing::model::{LearnedRecord, StoreRecord};
 
 pub(super) const TABLE: Table = Table {
     name: "learned",
     retention: RetentionRule::ByAge(
         "DELETE FROM learned WHERE replica_id IN (SELECT replica_id FROM learned WHERE at_us < ?1 LIMIT ?2)",
     ),
-    loss: |record| row(record).map(|row| Loss::at(row.at.micros(), 1)),
+    loss: |record| row(record).map(|row| RowLoss::at(row.at.micros(), 1)),
     write,
     #[cfg(test)]
     checks: super::Checks { inserts: &[&INSERT], filled_later: &[], others: &[], sample },
 };
 
-const INSERT: Insert = insert_one!(
+const INSERT: InsertStatement = insert_one!(
     "INSERT",
     learned(replica_id, at_us, state),
     " ON CONFLICT (replica_id) DO UPDATE SET at_us = excluded.at_us, state = excluded.state"
 );
 
-fn row(record: &Record) -> Option<&LearnedRecord> {
-    if let Record::Learned(learned) = record { Some(learned) } else { None }
+fn row(record: &StoreRecord) -> Option<&LearnedRecord> {
+    if let StoreRecord::Learned(learned) = record { Some(learned) } else { None }
 }
 
 fn write(batch: &Batch<'_>, to: &mut Statements) {
@@ -39,7 +39,7 @@ fn write(batch: &Batch<'_>, to: &mut Statements) {
 }
 
 #[cfg(test)]
-fn sample() -> BoxedStrategy<Record> {
-    let record = |(replica, at, state)| Record::Learned(LearnedRecord { replica, at, state });
+fn sample() -> BoxedStrategy<StoreRecord> {
+    let record = |(replica, at, state)| StoreRecord::Learned(LearnedRecord { replica, at, state });
     (replica(), at(), any::<String>()).prop_map(record).boxed()
 }

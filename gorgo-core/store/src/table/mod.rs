@@ -30,11 +30,11 @@ pub(crate) mod weights;
 use proptest::strategy::BoxedStrategy;
 
 use crate::write::batch::Batch;
-use crate::write::loss::Loss;
+use crate::write::loss::RowLoss;
 #[cfg(test)]
-use crate::write::statement::Insert;
+use crate::write::statement::InsertStatement;
 use crate::write::statement::Statements;
-use gorgo_routing::model::Record;
+use gorgo_routing::model::StoreRecord;
 
 /// Number, name and text of each migration, in order.
 pub(crate) const MIGRATIONS: &[(i64, &str, &str)] = &[
@@ -79,7 +79,7 @@ pub(crate) struct Table {
     /// Rule by which its rows are deleted.
     pub(crate) retention: RetentionRule,
     /// Counts and dates the rows that a record becomes here, for `gaps` in case they are lost.
-    pub(crate) loss: fn(&Record) -> Option<Loss>,
+    pub(crate) loss: fn(&StoreRecord) -> Option<RowLoss>,
     /// Turns a batch into the statements that write its rows of this table.
     pub(crate) write: fn(&Batch<'_>, &mut Statements),
     /// Further data for the tests of the list.
@@ -92,13 +92,13 @@ pub(crate) struct Table {
 #[derive(Debug)]
 pub(crate) struct Checks {
     /// INSERTs of the table; together they name every column except those in `filled_later`.
-    pub(crate) inserts: &'static [&'static Insert],
+    pub(crate) inserts: &'static [&'static InsertStatement],
     /// Columns that no INSERT names: a number that SQLite assigns, a time that another statement sets.
     pub(crate) filled_later: &'static [&'static str],
     /// Other statements that write the table.
     pub(crate) others: &'static [&'static str],
     /// Generates records that become rows here.
-    pub(crate) sample: fn() -> BoxedStrategy<Record>,
+    pub(crate) sample: fn() -> BoxedStrategy<StoreRecord>,
 }
 
 /// Rule by which rows are deleted.

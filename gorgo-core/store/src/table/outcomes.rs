@@ -4,23 +4,23 @@
 use super::sample::*;
 use super::{Table, with_decision};
 use crate::write::batch::Batch;
-use crate::write::loss::{Loss, moment_of};
-use crate::write::statement::{Insert, Statements, insert};
+use crate::write::loss::{RowLoss, moment_of};
+use crate::write::statement::{InsertStatement, Statements, insert};
 #[cfg(test)]
-use gorgo_routing::model::{ApiPath, ErrorClass, Route};
-use gorgo_routing::model::{OutcomeRecord, Record};
+use gorgo_routing::model::{ApiPath, ErrorClass, RouteLabels};
+use gorgo_routing::model::{OutcomeRecord, StoreRecord};
 
 pub(super) const TABLE: Table = Table {
     name: "outcomes",
     retention: with_decision!(outcomes),
     // Outcomes have no absolute time but that in the decision's id.
-    loss: |record| row(record).map(|row| Loss::at(moment_of(row.decision), 1)),
+    loss: |record| row(record).map(|row| RowLoss::at(moment_of(row.decision), 1)),
     write,
     #[cfg(test)]
     checks: super::Checks { inserts: &[&INSERT], filled_later: &[], others: &[], sample },
 };
 
-const INSERT: Insert = insert!(outcomes(
+const INSERT: InsertStatement = insert!(outcomes(
     decision_id,
     status,
     error,
@@ -46,8 +46,8 @@ const INSERT: Insert = insert!(outcomes(
 
 const ITL: [&str; 8] = ["itl_1", "itl_2", "itl_3", "itl_4", "itl_5", "itl_6", "itl_7", "itl_8"];
 
-fn row(record: &Record) -> Option<&OutcomeRecord> {
-    if let Record::Outcome(_, outcome) = record { Some(outcome) } else { None }
+fn row(record: &StoreRecord) -> Option<&OutcomeRecord> {
+    if let StoreRecord::Outcome(_, outcome) = record { Some(outcome) } else { None }
 }
 
 fn write(batch: &Batch<'_>, to: &mut Statements) {
@@ -74,7 +74,7 @@ fn write(batch: &Batch<'_>, to: &mut Statements) {
 }
 
 #[cfg(test)]
-fn sample() -> BoxedStrategy<Record> {
+fn sample() -> BoxedStrategy<StoreRecord> {
     let time = || option::of(any::<i64>());
     let tokens = || option::of(any::<u32>());
     let ends = (decision_id(), option::of(any::<u16>()), option::of(select(&ErrorClass::ALL[..])));
@@ -96,6 +96,6 @@ fn sample() -> BoxedStrategy<Record> {
         predicted_ttft_us: times.5,
         predicted_cached_tokens: tokens.3,
     };
-    let route = Route { path: ApiPath::ChatCompletions, replica: None };
-    (ends, times, counts).prop_map(move |all| Record::Outcome(route, Box::new(record(all)))).boxed()
+    let route = RouteLabels { path: ApiPath::ChatCompletions, replica: None };
+    (ends, times, counts).prop_map(move |all| StoreRecord::Outcome(route, Box::new(record(all)))).boxed()
 }

@@ -4,9 +4,9 @@
 use super::sample::*;
 use super::{RetentionRule, Table};
 use crate::write::batch::Batch;
-use crate::write::loss::Loss;
-use crate::write::statement::{Insert, Statements, insert};
-use gorgo_routing::model::{ProbeRecord, Record};
+use crate::write::loss::RowLoss;
+use crate::write::statement::{InsertStatement, Statements, insert};
+use gorgo_routing::model::{ProbeRecord, StoreRecord};
 
 pub(super) const TABLE: Table = Table {
     name: "probes",
@@ -14,16 +14,16 @@ pub(super) const TABLE: Table = Table {
         "DELETE FROM probes WHERE (replica_id, at_us) IN (SELECT replica_id, at_us FROM probes \
          WHERE replica_id IN (SELECT replica_id FROM replicas) AND at_us < ?1 LIMIT ?2)",
     ),
-    loss: |record| row(record).map(|row| Loss::at(row.at.micros(), 1)),
+    loss: |record| row(record).map(|row| RowLoss::at(row.at.micros(), 1)),
     write,
     #[cfg(test)]
     checks: super::Checks { inserts: &[&INSERT], filled_later: &[], others: &[], sample },
 };
 
-const INSERT: Insert = insert!(probes(replica_id, at_us, rtt_us, lost));
+const INSERT: InsertStatement = insert!(probes(replica_id, at_us, rtt_us, lost));
 
-fn row(record: &Record) -> Option<&ProbeRecord> {
-    if let Record::Probe(probe) = record { Some(probe) } else { None }
+fn row(record: &StoreRecord) -> Option<&ProbeRecord> {
+    if let StoreRecord::Probe(probe) = record { Some(probe) } else { None }
 }
 
 fn write(batch: &Batch<'_>, to: &mut Statements) {
@@ -37,7 +37,7 @@ fn write(batch: &Batch<'_>, to: &mut Statements) {
 }
 
 #[cfg(test)]
-fn sample() -> BoxedStrategy<Record> {
-    let record = |(replica, at, rtt_us)| Record::Probe(ProbeRecord { replica, at, rtt_us });
+fn sample() -> BoxedStrategy<StoreRecord> {
+    let record = |(replica, at, rtt_us)| StoreRecord::Probe(ProbeRecord { replica, at, rtt_us });
     (replica(), at(), option::of(any::<i64>())).prop_map(record).boxed()
 }

@@ -4,11 +4,11 @@
 use super::sample::*;
 use super::{RetentionRule, Table};
 use crate::write::batch::Batch;
-use crate::write::loss::Loss;
-use crate::write::statement::{Insert, Statements, insert};
+use crate::write::loss::RowLoss;
+use crate::write::statement::{InsertStatement, Statements, insert};
 #[cfg(test)]
 use gorgo_routing::model::RateKind;
-use gorgo_routing::model::{RateRecord, Record};
+use gorgo_routing::model::{RateRecord, StoreRecord};
 
 pub(super) const TABLE: Table = Table {
     name: "rates",
@@ -17,16 +17,16 @@ pub(super) const TABLE: Table = Table {
          WHERE replica_id IN (SELECT replica_id FROM replicas) AND kind IN (SELECT kind FROM rate_kinds) \
          AND at_us < ?1 LIMIT ?2)",
     ),
-    loss: |record| row(record).map(|row| Loss::at(row.at.micros(), 1)),
+    loss: |record| row(record).map(|row| RowLoss::at(row.at.micros(), 1)),
     write,
     #[cfg(test)]
     checks: super::Checks { inserts: &[&INSERT], filled_later: &[], others: &[], sample },
 };
 
-const INSERT: Insert = insert!(rates(replica_id, kind, at_us, value, low, high, samples));
+const INSERT: InsertStatement = insert!(rates(replica_id, kind, at_us, value, low, high, samples));
 
-fn row(record: &Record) -> Option<&RateRecord> {
-    if let Record::Rate(rate) = record { Some(rate) } else { None }
+fn row(record: &StoreRecord) -> Option<&RateRecord> {
+    if let StoreRecord::Rate(rate) = record { Some(rate) } else { None }
 }
 
 fn write(batch: &Batch<'_>, to: &mut Statements) {
@@ -43,11 +43,11 @@ fn write(batch: &Batch<'_>, to: &mut Statements) {
 }
 
 #[cfg(test)]
-fn sample() -> BoxedStrategy<Record> {
+fn sample() -> BoxedStrategy<StoreRecord> {
     let figure = || -1e9..1e9_f64;
     let all = (replica(), select(&RateKind::ALL[..]), at(), figure(), figure(), figure(), count());
     let record = |(replica, kind, at, value, low, high, samples)| {
-        Record::Rate(RateRecord { replica, kind, at, value, low, high, samples })
+        StoreRecord::Rate(RateRecord { replica, kind, at, value, low, high, samples })
     };
     all.prop_map(record).boxed()
 }

@@ -5,7 +5,7 @@ pub(crate) use proptest::option;
 pub(crate) use proptest::prelude::*;
 pub(crate) use proptest::sample::{select, subsequence};
 
-use gorgo_routing::model::{At, DecisionId, PolicyBuildId, ReplicaId};
+use gorgo_routing::model::{DecisionId, PolicyBuildId, ReplicaId, UnixMicros};
 
 /// Counts that the database can store: 63 bits.
 pub(crate) fn count() -> impl Strategy<Value = u64> {
@@ -13,8 +13,8 @@ pub(crate) fn count() -> impl Strategy<Value = u64> {
 }
 
 /// Times that the database can store.
-pub(crate) fn at() -> impl Strategy<Value = At> {
-    count().prop_map(At)
+pub(crate) fn at() -> impl Strategy<Value = UnixMicros> {
+    count().prop_map(UnixMicros)
 }
 
 pub(crate) fn decision_id() -> impl Strategy<Value = DecisionId> {

@@ -4,9 +4,9 @@
 use super::sample::*;
 use super::{RetentionRule, Table};
 use crate::write::batch::Batch;
-use crate::write::loss::Loss;
-use crate::write::statement::{Insert, Statements, insert};
-use gorgo_routing::model::{Record, ScrapeRecord};
+use crate::write::loss::RowLoss;
+use crate::write::statement::{InsertStatement, Statements, insert};
+use gorgo_routing::model::{ScrapeRecord, StoreRecord};
 
 pub(super) const TABLE: Table = Table {
     name: "scrapes",
@@ -14,17 +14,17 @@ pub(super) const TABLE: Table = Table {
         "DELETE FROM scrapes WHERE (replica_id, at_us) IN (SELECT replica_id, at_us FROM scrapes \
          WHERE replica_id IN (SELECT replica_id FROM replicas) AND at_us < ?1 LIMIT ?2)",
     ),
-    loss: |record| row(record).map(|row| Loss::at(row.at.micros(), 1)),
+    loss: |record| row(record).map(|row| RowLoss::at(row.at.micros(), 1)),
     write,
     #[cfg(test)]
     checks: super::Checks { inserts: &[&INSERT], filled_later: &[], others: &[], sample },
 };
 
-const INSERT: Insert =
+const INSERT: InsertStatement =
     insert!(scrapes(replica_id, at_us, ok, running, waiting, kv_used_tokens, kv_used_milli, throughput_milli));
 
-fn row(record: &Record) -> Option<&ScrapeRecord> {
-    if let Record::Scrape(scrape) = record { Some(scrape) } else { None }
+fn row(record: &StoreRecord) -> Option<&ScrapeRecord> {
+    if let StoreRecord::Scrape(scrape) = record { Some(scrape) } else { None }
 }
 
 fn write(batch: &Batch<'_>, to: &mut Statements) {
@@ -42,7 +42,7 @@ fn write(batch: &Batch<'_>, to: &mut Statements) {
 }
 
 #[cfg(test)]
-fn sample() -> BoxedStrategy<Record> {
+fn sample() -> BoxedStrategy<StoreRecord> {
     let figure = || option::of(any::<f64>());
     let figures = (figure(), figure(), figure(), figure(), figure());
     let record = |(replica, at, ok, figures): (_, _, _, (_, _, _, _, _))| ScrapeRecord {
@@ -55,5 +55,5 @@ fn sample() -> BoxedStrategy<Record> {
         kv_used_share: figures.3,
         throughput: figures.4,
     };
-    (replica(), at(), any::<bool>(), figures).prop_map(move |all| Record::Scrape(record(all))).boxed()
+    (replica(), at(), any::<bool>(), figures).prop_map(move |all| StoreRecord::Scrape(record(all))).boxed()
 }

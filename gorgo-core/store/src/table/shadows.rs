@@ -2,16 +2,16 @@
 
 use super::{Table, with_decision};
 use crate::write::batch::Batch;
-use crate::write::loss::Loss;
-use crate::write::statement::{Insert, Statements, insert};
-use gorgo_routing::model::{DecisionId, Record, ShadowRecord};
+use crate::write::loss::RowLoss;
+use crate::write::statement::{InsertStatement, Statements, insert};
+use gorgo_routing::model::{DecisionId, ShadowRecord, StoreRecord};
 
 pub(super) const TABLE: Table = Table {
     name: "shadows",
     retention: with_decision!(shadows),
     // Shadows travel in the decision's record, and are lost with it.
     loss: |record| match record {
-        Record::Decision(decision) => Some(Loss::at(decision.received.micros(), decision.shadows.len())),
+        StoreRecord::Decision(decision) => Some(RowLoss::at(decision.received.micros(), decision.shadows.len())),
         _ => None,
     },
     write,
@@ -19,11 +19,11 @@ pub(super) const TABLE: Table = Table {
     checks: super::Checks { inserts: &[&INSERT], filled_later: &[], others: &[], sample: super::decisions::sample },
 };
 
-const INSERT: Insert = insert!(shadows(decision_id, policy_id, replica_id, cost_milli));
+const INSERT: InsertStatement = insert!(shadows(decision_id, policy_id, replica_id, cost_milli));
 
-fn rows(record: &Record) -> impl Iterator<Item = (DecisionId, &ShadowRecord)> {
+fn rows(record: &StoreRecord) -> impl Iterator<Item = (DecisionId, &ShadowRecord)> {
     let (decision, shadows) = match record {
-        Record::Decision(decision) => (decision.decision, decision.shadows.as_slice()),
+        StoreRecord::Decision(decision) => (decision.decision, decision.shadows.as_slice()),
         _ => (DecisionId(0), [].as_slice()),
     };
     shadows.iter().map(move |shadow| (decision, shadow))

@@ -4,9 +4,9 @@
 use super::sample::*;
 use super::{RetentionRule, Table};
 use crate::write::batch::Batch;
-use crate::write::loss::Loss;
-use crate::write::statement::{Insert, Statements, insert};
-use gorgo_routing::model::Record;
+use crate::write::loss::RowLoss;
+use crate::write::statement::{InsertStatement, Statements, insert};
+use gorgo_routing::model::StoreRecord;
 #[cfg(test)]
 use gorgo_routing::model::{Generation, WeightRecord};
 
@@ -15,7 +15,7 @@ pub(super) const TABLE: Table = Table {
     // A minute before the oldest decision that stays: the minute covers decisions in progress when the weights ended.
     retention: RetentionRule::OnceEnded("DELETE FROM weights WHERE to_us < ?1 - 60000000"),
     loss: |record| match record {
-        Record::Weights(weights) => Some(Loss::at(weights.at.micros(), weights.values.len())),
+        StoreRecord::Weights(weights) => Some(RowLoss::at(weights.at.micros(), weights.values.len())),
         _ => None,
     },
     write,
@@ -23,7 +23,7 @@ pub(super) const TABLE: Table = Table {
     checks: super::Checks { inserts: &[&INSERT], filled_later: &["to_us"], others: &[CLOSE], sample },
 };
 
-pub(crate) const INSERT: Insert = insert!(weights(run_id, policy_id, generation_id, slot, from_us, value));
+pub(crate) const INSERT: InsertStatement = insert!(weights(run_id, policy_id, generation_id, slot, from_us, value));
 
 /// Ends the weights of a policy that are valid so far. `from_us < ?1`: never those that begin at the same time.
 pub(crate) const CLOSE: &str =
@@ -32,7 +32,7 @@ pub(crate) const CLOSE: &str =
 fn write(batch: &Batch<'_>, to: &mut Statements) {
     // One by one, in order: two generations in one batch must each end the one before.
     for record in batch.records {
-        let Record::Weights(weights) = record else { continue };
+        let StoreRecord::Weights(weights) = record else { continue };
         let (run, policy, from_us) = (batch.numbers.run(), batch.numbers.policy(weights.policy), weights.at.micros());
         to.other(CLOSE, |to| {
             to.int("to_us", from_us);
@@ -52,9 +52,9 @@ fn write(batch: &Batch<'_>, to: &mut Statements) {
 
 /// Generates weights of a later generation than the one that the run began with.
 #[cfg(test)]
-fn sample() -> BoxedStrategy<Record> {
+fn sample() -> BoxedStrategy<StoreRecord> {
     let record = |(policy, at, generation, values)| {
-        Record::Weights(WeightRecord { policy, at, generation: Generation(generation), values })
+        StoreRecord::Weights(WeightRecord { policy, at, generation: Generation(generation), values })
     };
     (policy(), at(), 1..=i64::MAX.cast_unsigned(), vec(-1e9..1e9_f64, 1..9)).prop_map(record).boxed()
 }

@@ -4,10 +4,10 @@
 use std::fs;
 use std::path::Path;
 
-use super::{Bench, connect, decision, history, outcome, run_info};
+use super::{StoreFixture, connect, decision, history, outcome, run_info};
 use crate::open;
-use gorgo_observe::Listener;
-use gorgo_routing::model::Record;
+use gorgo_observe::RecordListener;
+use gorgo_routing::model::StoreRecord;
 
 /// Copies the database and the first `log_part` thousandths of its log.
 fn copy(from: &Path, to: &Path, log_part: usize) {
@@ -19,18 +19,18 @@ fn copy(from: &Path, to: &Path, log_part: usize) {
 
 #[tokio::test]
 async fn a_killed_run_is_whole_and_visible() {
-    let bench = Bench::new();
+    let bench = StoreFixture::new();
     let sink = bench.start().await;
     history().into_iter().for_each(|record| sink.record(record));
     sink.flush().await.unwrap();
-    sink.record(Record::Decision(Box::new(decision(50, 0))));
+    sink.record(StoreRecord::Decision(Box::new(decision(50, 0))));
     let left = bench.folder.path().join("left.db");
     copy(&bench.path(), &left, 1_000);
 
     let store = open(&left).await.unwrap();
     assert_eq!(store.last_decision_id(), Some(super::id(9)), "what was not flushed is missing, no more");
     let trouble = Box::new(|trouble| panic!("{trouble:?}"));
-    let clock = std::sync::Arc::new(super::Fixed(super::START));
+    let clock = std::sync::Arc::new(super::FixedClock(super::START));
     let (next, writer) = store.begin_run(&run_info(), &bench.settings, clock, trouble).await.unwrap();
     bench.spawn(writer);
     next.finish(super::at(5)).await.unwrap();
@@ -52,12 +52,12 @@ async fn a_killed_run_is_whole_and_visible() {
 /// At whatever byte the log ends, only complete batches remain.
 #[tokio::test]
 async fn a_torn_log_loses_whole_batches_only() {
-    let bench = Bench::new();
+    let bench = StoreFixture::new();
     let sink = bench.start().await;
     for batch in 0..10_u32 {
         for n in batch * 20..(batch + 1) * 20 {
-            sink.record(Record::Decision(Box::new(decision(n, 0))));
-            sink.record(Record::Outcome(super::ROUTE, Box::new(outcome(n, None))));
+            sink.record(StoreRecord::Decision(Box::new(decision(n, 0))));
+            sink.record(StoreRecord::Outcome(super::ROUTE, Box::new(outcome(n, None))));
         }
         sink.flush().await.unwrap();
     }

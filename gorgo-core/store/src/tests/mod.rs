@@ -24,26 +24,26 @@ use tempfile::TempDir;
 use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 
-use super::{PolicyInfo, ReplicaInfo, RunInfo, Sink, StoreError, TermInfo, Trouble, Writer, open};
-use gorgo_observe::Listener;
+use super::{HistorySink, HistoryWriter, PolicyInfo, ReplicaInfo, RunInfo, StoreError, StoreTrouble, TermInfo, open};
+use gorgo_observe::RecordListener;
 use gorgo_routing::config;
+use gorgo_routing::model::{AdmissionEnd, AdmissionRecord};
 use gorgo_routing::model::{
-    AlarmRecord, ApiPath, At, AttemptRecord, CandidateRecord, Clock, Connection as Kept, DecisionId, DecisionRecord,
-    ErrorClass, EventKind, EventRecord, Generation, GenerationRecord, OutcomeRecord, PolicyBuildId, ProbeRecord,
-    RateKind, RateRecord, Record, Refusal, ReplicaId, Route, RttSource, ScoreRecord, ScrapeRecord, ShadowRecord,
-    Verdict, WeightRecord, Weights,
+    AlarmRecord, ApiPath, AttemptRecord, CandidateRecord, Clock, ConnectionReuse as Kept, DecisionId, DecisionRecord,
+    ErrorClass, EventKind, EventRecord, Generation, GenerationRecord, GenerationVerdict, OutcomeRecord, PolicyBuildId,
+    PolicyWeights, ProbeRecord, RateKind, RateRecord, RefusalReason, ReplicaId, RouteLabels, RttSource, ScoreRecord,
+    ScrapeRecord, ShadowRecord, StoreRecord, UnixMicros, WeightRecord,
 };
-use gorgo_routing::model::{HoldEnd, HoldRecord};
 
 /// Route of requests whose outcomes are stored; the route itself is not stored.
-const ROUTE: Route = Route { path: ApiPath::ChatCompletions, replica: None };
+const ROUTE: RouteLabels = RouteLabels { path: ApiPath::ChatCompletions, replica: None };
 /// 2026-11-30T03:12:05Z.
-const START: At = At(1_796_008_325_000_000);
+const START: UnixMicros = UnixMicros(1_796_008_325_000_000);
 
-struct Fixed(At);
+struct FixedClock(UnixMicros);
 
-impl Clock for Fixed {
-    fn now(&self) -> At {
+impl Clock for FixedClock {
+    fn now(&self) -> UnixMicros {
         self.0
     }
 }
@@ -53,8 +53,8 @@ fn id(n: u32) -> DecisionId {
     DecisionId((i64::try_from(START.0 / 1_000).unwrap() + i64::from(n)) << 20)
 }
 
-fn at(n: u32) -> At {
-    At(START.0 + u64::from(n) * 1_000)
+fn at(n: u32) -> UnixMicros {
+    UnixMicros(START.0 + u64::from(n) * 1_000)
 }
 
 /// Three replicas; `wide` has ten terms, `gorgo` three.
@@ -75,7 +75,7 @@ fn run_info() -> RunInfo {
         name: name.to_owned(),
         text: format!("[policy.{name}]\n"),
         terms,
-        weights: Weights { generation: Generation(0), values },
+        weights: PolicyWeights { generation: Generation(0), values },
     };
     let gorgo = vec![term("rtt", "ms"), term("prefill", "tokens"), term("queue", "tokens")];
     let wide: Vec<TermInfo> = (1..=10).map(|n| term(&format!("term-{n}"), "1")).collect();
@@ -181,11 +181,11 @@ fn attempt(n: u32, attempt: u16, replica: u16, error: Option<ErrorClass>) -> Att
 }
 
 /// A small history: ten requests, one retried, one refused, one without a first token, and everything else once.
-fn hold(n: u32, ended: HoldEnd) -> HoldRecord {
-    HoldRecord { decision: id(n), attempt: 1, replica: ReplicaId(1), moves: 1, held_us: 432_100, ended }
+fn hold(n: u32, ended: AdmissionEnd) -> AdmissionRecord {
+    AdmissionRecord { decision: id(n), attempt: 1, replica: ReplicaId(1), moves: 1, held_us: 432_100, ended }
 }
 
-fn history() -> Vec<Record> {
+fn history() -> Vec<StoreRecord> {
     let mut records = Vec::new();
     for n in 0..8_u32 {
         let mut decision = decision(n, u16::from(n >= 6));
@@ -197,22 +197,22 @@ fn history() -> Vec<Record> {
             let shadow = ShadowRecord { policy: PolicyBuildId(1), replica: ReplicaId(2), cost_milli: 12_345 };
             decision.shadows.push(shadow);
         }
-        records.push(Record::Decision(Box::new(decision)));
-        records.push(Record::Attempt(attempt(n, 1, u16::from(n >= 6), None)));
-        records.push(Record::Outcome(ROUTE, Box::new(outcome(n, (n != 5).then(|| i64::from(n + 1) * 100)))));
+        records.push(StoreRecord::Decision(Box::new(decision)));
+        records.push(StoreRecord::Attempt(attempt(n, 1, u16::from(n >= 6), None)));
+        records.push(StoreRecord::Outcome(ROUTE, Box::new(outcome(n, (n != 5).then(|| i64::from(n + 1) * 100)))));
     }
-    records.push(Record::Hold(hold(3, HoldEnd::Dispatched)));
+    records.push(StoreRecord::Hold(hold(3, AdmissionEnd::Dispatched)));
     // retried elsewhere after a refused connection
-    records.push(Record::Decision(Box::new(decision(8, 0))));
-    records.push(Record::Attempt(attempt(8, 1, 0, Some(ErrorClass::Connect))));
+    records.push(StoreRecord::Decision(Box::new(decision(8, 0))));
+    records.push(StoreRecord::Attempt(attempt(8, 1, 0, Some(ErrorClass::Connect))));
     let rows = vec![candidate(1, 279, 0, 0), candidate(2, 456, 900, 2_000)];
-    records.push(Record::Candidates { decision: id(8), attempt: 2, rows });
-    records.push(Record::Attempt(attempt(8, 2, 1, None)));
-    records.push(Record::Outcome(ROUTE, Box::new(outcome(8, Some(900)))));
+    records.push(StoreRecord::Candidates { decision: id(8), attempt: 2, rows });
+    records.push(StoreRecord::Attempt(attempt(8, 2, 1, None)));
+    records.push(StoreRecord::Outcome(ROUTE, Box::new(outcome(8, Some(900)))));
     // refused
-    records.push(Record::Decision(Box::new(DecisionRecord {
+    records.push(StoreRecord::Decision(Box::new(DecisionRecord {
         replica: None,
-        refusal: Some(Refusal::UnknownModel),
+        refusal: Some(RefusalReason::UnknownModel),
         model: Some("no-such-model".into()),
         candidates: Vec::new(),
         parent: None,
@@ -231,13 +231,13 @@ fn history() -> Vec<Record> {
         predicted_cached_tokens: None,
         ..outcome(9, None)
     };
-    records.push(Record::Outcome(ROUTE, Box::new(refused)));
+    records.push(StoreRecord::Outcome(ROUTE, Box::new(refused)));
     // The last one comes twice: the second is refused, and a gap says so.
     for (replica, rtt_us) in [(0, Some(37_250)), (1, Some(280_000)), (1, None), (1, None)] {
-        let at = At(START.0 + u64::from(rtt_us.is_none()) * 2_000_000);
-        records.push(Record::Probe(ProbeRecord { replica: ReplicaId(replica), at, rtt_us }));
+        let at = UnixMicros(START.0 + u64::from(rtt_us.is_none()) * 2_000_000);
+        records.push(StoreRecord::Probe(ProbeRecord { replica: ReplicaId(replica), at, rtt_us }));
     }
-    records.push(Record::Scrape(ScrapeRecord {
+    records.push(StoreRecord::Scrape(ScrapeRecord {
         replica: ReplicaId(0),
         at: START,
         ok: true,
@@ -247,20 +247,20 @@ fn history() -> Vec<Record> {
         kv_used_share: Some(0.123_4),
         throughput: Some(1_234.567_8),
     }));
-    records.push(Record::Event(EventRecord {
+    records.push(StoreRecord::Event(EventRecord {
         at: at(4),
         kind: EventKind::ReplicaDown,
         replica: Some(ReplicaId(0)),
         text: "connection refused".to_owned(),
     }));
-    records.push(Record::Weights(WeightRecord {
+    records.push(StoreRecord::Weights(WeightRecord {
         policy: PolicyBuildId(0),
         at: at(7),
         generation: Generation(1),
         values: vec![0.3, 1.0, 0.45],
     }));
     records.extend(generation());
-    records.push(Record::Rate(RateRecord {
+    records.push(StoreRecord::Rate(RateRecord {
         replica: ReplicaId(0),
         kind: RateKind::Prefill,
         at: at(8),
@@ -291,7 +291,7 @@ fn began(generation: u64) -> GenerationRecord {
 }
 
 /// A generation that began and was rejected, the next one, which is running, and two alarms, one of them over.
-fn generation() -> Vec<Record> {
+fn generation() -> Vec<StoreRecord> {
     let score = |arm, value, samples| ScoreRecord {
         arm,
         statistic: "ttft_p95",
@@ -304,7 +304,7 @@ fn generation() -> Vec<Record> {
         ended: Some(at(8)),
         state: Some("{\"version\":1}".to_owned()),
         blocks: (4, 6),
-        verdict: Some(Verdict::Rejected),
+        verdict: Some(GenerationVerdict::Rejected),
         reason: Some("not better".to_owned()),
         scores: vec![
             score(0, 400.0, 2),
@@ -315,34 +315,39 @@ fn generation() -> Vec<Record> {
     };
     let next = GenerationRecord { started: at(8), blocks: (6, 6), ..began(2) };
     let alarm = |kind: &str, over| {
-        Record::Alarm(AlarmRecord { at: at(if over { 9 } else { 8 }), kind: kind.to_owned(), value: Some(0.5), over })
+        StoreRecord::Alarm(AlarmRecord {
+            at: at(if over { 9 } else { 8 }),
+            kind: kind.to_owned(),
+            value: Some(0.5),
+            cleared: over,
+        })
     };
-    let mut records: Vec<Record> =
-        [began(1), ended, next].into_iter().map(|row| Record::Generation(Box::new(row))).collect();
+    let mut records: Vec<StoreRecord> =
+        [began(1), ended, next].into_iter().map(|row| StoreRecord::Generation(Box::new(row))).collect();
     records.extend([alarm("weight-at-bound:queue", false), alarm("drift", false), alarm("drift", true)]);
     records
 }
 
 /// A database in a separate folder, and the troubles that its writer reported.
-struct Bench {
+struct StoreFixture {
     folder: TempDir,
-    settings: config::Store,
-    now: At,
-    told: Arc<Told>,
+    settings: config::StoreConfig,
+    now: UnixMicros,
+    told: Arc<ReportedTroubles>,
     tracker: TaskTracker,
 }
 
 /// Troubles that the writer reported, and a notification of each.
 #[derive(Default)]
-struct Told {
-    all: Mutex<Vec<Trouble>>,
+struct ReportedTroubles {
+    all: Mutex<Vec<StoreTrouble>>,
     news: Notify,
 }
 
-impl Bench {
+impl StoreFixture {
     fn new() -> Self {
         // No test waits for the timer: flushes are asked for.
-        let settings = config::Store { flush_ms: 3_600_000, ..config::Store::default() };
+        let settings = config::StoreConfig { flush_ms: 3_600_000, ..config::StoreConfig::default() };
         let folder = tempfile::tempdir().unwrap();
         Self { folder, settings, now: START, told: Arc::default(), tracker: TaskTracker::new() }
     }
@@ -351,18 +356,18 @@ impl Bench {
         self.folder.path().join("history.db")
     }
 
-    async fn begin(&self, run: &RunInfo) -> (Sink, Writer) {
+    async fn begin(&self, run: &RunInfo) -> (HistorySink, HistoryWriter) {
         let store = open(&self.path()).await.unwrap();
         let told = Arc::clone(&self.told);
         let trouble = Box::new(move |trouble| {
             told.all.lock().push(trouble);
             told.news.notify_one();
         });
-        store.begin_run(run, &self.settings, Arc::new(Fixed(self.now)), trouble).await.unwrap()
+        store.begin_run(run, &self.settings, Arc::new(FixedClock(self.now)), trouble).await.unwrap()
     }
 
     /// Begins a run with a writer that waits neither for another process's lock nor long between two attempts.
-    async fn begin_impatient(&self) -> (Sink, Writer) {
+    async fn begin_impatient(&self) -> (HistorySink, HistoryWriter) {
         let (sink, mut writer) = self.begin(&run_info()).await;
         sqlx::query("PRAGMA busy_timeout = 0").execute(&mut writer.connection).await.unwrap();
         writer.pauses = [Duration::from_millis(1); 2];
@@ -370,30 +375,30 @@ impl Bench {
     }
 
     /// Returns when the writer has reported a trouble that fits.
-    async fn hears(&self, fits: impl Fn(&Trouble) -> bool) {
+    async fn hears(&self, fits: impl Fn(&StoreTrouble) -> bool) {
         while !self.told.all.lock().iter().any(&fits) {
             self.told.news.notified().await;
         }
     }
 
     /// Troubles that the writer reported so far.
-    fn told(&self) -> Vec<Trouble> {
+    fn told(&self) -> Vec<StoreTrouble> {
         self.told.all.lock().clone()
     }
 
     /// Starts a writer.
-    async fn start(&self) -> Sink {
+    async fn start(&self) -> HistorySink {
         let (sink, writer) = self.begin(&run_info()).await;
         self.spawn(writer);
         sink
     }
 
-    fn spawn(&self, writer: Writer) {
+    fn spawn(&self, writer: HistoryWriter) {
         self.tracker.spawn(writer.run());
     }
 
     /// Writes `records` in a separate run.
-    async fn write(&self, records: impl IntoIterator<Item = Record>) {
+    async fn write(&self, records: impl IntoIterator<Item = StoreRecord>) {
         let sink = self.start().await;
         for record in records {
             sink.record(record);

@@ -2,14 +2,14 @@
 
 use std::fs;
 
-use super::{Bench, at, connect, decision, history, id, refusal, run_info};
-use crate::{Reader, StoreError, open};
-use gorgo_observe::Listener;
-use gorgo_routing::model::Record;
+use super::{StoreFixture, at, connect, decision, history, id, refusal, run_info};
+use crate::{HistoryReader, StoreError, open};
+use gorgo_observe::RecordListener;
+use gorgo_routing::model::StoreRecord;
 
 #[tokio::test]
 async fn a_second_writer_is_refused_by_name() {
-    let bench = Bench::new();
+    let bench = StoreFixture::new();
     let sink = bench.start().await;
     let error = refusal(&bench.path()).await;
     assert!(matches!(error, StoreError::InUse { pid: Some(pid), .. } if pid == std::process::id()), "{error}");
@@ -23,8 +23,8 @@ async fn a_second_writer_is_refused_by_name() {
 
 #[tokio::test]
 async fn a_damaged_file_is_refused_and_left_alone() {
-    let bench = Bench::new();
-    bench.write((0..500).map(|n| Record::Decision(Box::new(decision(n, 0))))).await;
+    let bench = StoreFixture::new();
+    bench.write((0..500).map(|n| StoreRecord::Decision(Box::new(decision(n, 0))))).await;
     let whole = fs::read(bench.path()).unwrap();
     let middle = whole.len() / 8192 * 4096;
     let mut broken_page = whole.clone();
@@ -50,7 +50,7 @@ async fn a_damaged_file_is_refused_and_left_alone() {
 
 #[tokio::test]
 async fn a_newer_schema_is_refused_by_number() {
-    let bench = Bench::new();
+    let bench = StoreFixture::new();
     bench.write([]).await;
     let mut shell = bench.connect().await;
     sqlx::query(
@@ -62,13 +62,13 @@ async fn a_newer_schema_is_refused_by_number() {
     let error = refusal(&bench.path()).await;
     let newest = crate::open::schema::NEWEST;
     assert!(matches!(error, StoreError::Newer { found: 99, known, .. } if known == newest), "{error}");
-    let error = Reader::open(&bench.path()).await.unwrap_err();
+    let error = HistoryReader::open(&bench.path()).await.unwrap_err();
     assert!(matches!(error, StoreError::Newer { .. }), "{error}");
 }
 
 #[tokio::test]
 async fn a_changed_migration_is_refused() {
-    let bench = Bench::new();
+    let bench = StoreFixture::new();
     bench.write([]).await;
     let mut shell = bench.connect().await;
     sqlx::query("UPDATE _sqlx_migrations SET checksum = x'00'").execute(&mut shell).await.unwrap();
@@ -78,7 +78,7 @@ async fn a_changed_migration_is_refused() {
 
 #[tokio::test]
 async fn another_programs_database_is_refused_and_left_alone() {
-    let bench = Bench::new();
+    let bench = StoreFixture::new();
     fs::write(bench.path(), "").unwrap();
     let mut shell = bench.connect().await;
     sqlx::query("CREATE TABLE bookmarks (url TEXT)").execute(&mut shell).await.unwrap();
@@ -92,7 +92,7 @@ async fn another_programs_database_is_refused_and_left_alone() {
 
 #[tokio::test]
 async fn a_place_that_cannot_hold_a_file_is_named() {
-    let bench = Bench::new();
+    let bench = StoreFixture::new();
     let missing = bench.folder.path().join("no/such/history.db");
     let error = refusal(&missing).await;
     assert!(matches!(error, StoreError::Folder { .. }), "{error}");
@@ -105,19 +105,19 @@ async fn a_place_that_cannot_hold_a_file_is_named() {
 
 #[tokio::test]
 async fn a_reader_refuses_what_is_not_there_or_not_ready() {
-    let bench = Bench::new();
-    let error = Reader::open(&bench.path()).await.unwrap_err();
+    let bench = StoreFixture::new();
+    let error = HistoryReader::open(&bench.path()).await.unwrap_err();
     assert!(matches!(error, StoreError::Unreadable { .. }), "{error}");
     assert!(!bench.path().exists());
     fs::write(bench.path(), "").unwrap();
-    let error = Reader::open(&bench.path()).await.unwrap_err();
+    let error = HistoryReader::open(&bench.path()).await.unwrap_err();
     assert!(matches!(error, StoreError::Older { found: 0, .. }), "{error}");
 }
 
 /// An empty file counts as new; an existing database keeps its rows, its secret and its numbers.
 #[tokio::test]
 async fn a_file_of_before_goes_on() {
-    let bench = Bench::new();
+    let bench = StoreFixture::new();
     fs::write(bench.path(), "").unwrap();
     let store = open(&bench.path()).await.unwrap();
     let secret = store.secret();
@@ -137,13 +137,13 @@ async fn a_file_of_before_goes_on() {
     run.policies[1].text.push('#');
     let (sink, writer) = bench.begin(&run).await;
     bench.spawn(writer);
-    sink.record(Record::Decision(Box::new(decision(20, 0))));
+    sink.record(StoreRecord::Decision(Box::new(decision(20, 0))));
     sink.finish(at(2_000)).await.unwrap();
     assert_eq!(bench.number("SELECT count(*) FROM replicas").await, 3);
     assert_eq!(bench.number("SELECT count(*) FROM policies").await, 3);
     assert_eq!(bench.number("SELECT count(*) FROM configs").await, 1);
     assert_eq!(bench.number("SELECT count(*) FROM runs WHERE ended_at_us > started_at_us").await, 2);
-    let reader = Reader::open(&bench.path()).await.unwrap();
+    let reader = HistoryReader::open(&bench.path()).await.unwrap();
     let newest = reader.newest_decisions(1).await.unwrap();
     assert_eq!(newest[0].replica.as_deref(), Some("ap-seoul"));
     assert_eq!(newest[0].run, 2);
@@ -154,6 +154,6 @@ async fn a_file_of_before_goes_on() {
 /// Each database has its own secret.
 #[tokio::test]
 async fn secrets_differ() {
-    let (one, other) = (Bench::new(), Bench::new());
+    let (one, other) = (StoreFixture::new(), StoreFixture::new());
     assert_ne!(open(&one.path()).await.unwrap().secret(), open(&other.path()).await.unwrap().secret());
 }

@@ -1,17 +1,17 @@
 //! A slow, locked or full disk: requests never wait, memory is bounded, and lost rows are counted.
 
-use super::{Bench, at, decision, outcome, run_info, table};
-use crate::{StoreError, Trouble};
-use gorgo_observe::Listener;
-use gorgo_routing::model::{Generation, PolicyBuildId, Record, WeightRecord};
+use super::{StoreFixture, at, decision, outcome, run_info, table};
+use crate::{StoreError, StoreTrouble};
+use gorgo_observe::RecordListener;
+use gorgo_routing::model::{Generation, PolicyBuildId, StoreRecord, WeightRecord};
 
-fn boxed(n: u32) -> Record {
-    Record::Decision(Box::new(decision(n, 0)))
+fn boxed(n: u32) -> StoreRecord {
+    StoreRecord::Decision(Box::new(decision(n, 0)))
 }
 
 #[tokio::test]
 async fn a_full_queue_drops_and_says_so() {
-    let mut bench = Bench::new();
+    let mut bench = StoreFixture::new();
     bench.settings.queue_decisions = 10;
     let (sink, writer) = bench.begin(&run_info()).await;
     for n in 0..15 {
@@ -20,11 +20,11 @@ async fn a_full_queue_drops_and_says_so() {
     assert_eq!((sink.queued_decisions(), sink.queued_rows(), sink.dropped_rows()), (10, 40, 20));
     // Outcomes still fit in, and new weights always do.
     for n in 0..50 {
-        sink.record(Record::Outcome(super::ROUTE, Box::new(outcome(n, None))));
+        sink.record(StoreRecord::Outcome(super::ROUTE, Box::new(outcome(n, None))));
     }
     assert_eq!((sink.queued_rows(), sink.dropped_rows()), (80, 30));
     let weights = WeightRecord { policy: PolicyBuildId(0), at: at(1), generation: Generation(1), values: vec![1.0; 3] };
-    sink.record(Record::Weights(weights));
+    sink.record(StoreRecord::Weights(weights));
     assert_eq!((sink.queued_rows(), sink.dropped_rows()), (83, 30));
 
     bench.spawn(writer);
@@ -44,7 +44,7 @@ async fn a_full_queue_drops_and_says_so() {
 /// Another process holds the write lock: rows wait, the queue fills to its bound, and afterwards written + lost = sent.
 #[tokio::test]
 async fn a_lock_held_elsewhere_only_delays() {
-    let mut bench = Bench::new();
+    let mut bench = StoreFixture::new();
     bench.settings.queue_decisions = 100;
     bench.settings.flush_decisions = 30;
     let (sink, writer) = bench.begin_impatient().await;
@@ -54,7 +54,7 @@ async fn a_lock_held_elsewhere_only_delays() {
     for n in 0..40 {
         sink.record(boxed(n));
     }
-    bench.hears(|told| matches!(told, Trouble::Stuck { .. })).await;
+    bench.hears(|told| matches!(told, StoreTrouble::Blocked { .. })).await;
     for n in 40..150 {
         sink.record(boxed(n));
     }
@@ -64,7 +64,7 @@ async fn a_lock_held_elsewhere_only_delays() {
     assert_eq!(bench.number("SELECT count(*) FROM decisions").await, 100);
     assert_eq!(bench.number("SELECT rows FROM gaps WHERE table_name = 'decisions'").await, 50);
     assert_eq!(sink.dropped_rows(), 50 * 4);
-    assert!(matches!(bench.told()[..], [Trouble::Stuck { .. }, Trouble::Recovered]), "{:?}", bench.told());
+    assert!(matches!(bench.told()[..], [StoreTrouble::Blocked { .. }, StoreTrouble::Recovered]), "{:?}", bench.told());
 
     // And it goes on as before.
     sink.record(boxed(200));
@@ -76,7 +76,7 @@ async fn a_lock_held_elsewhere_only_delays() {
 /// A full disk at the end of a run: the write is retried a few times, then reported; earlier rows are intact.
 #[tokio::test]
 async fn a_full_disk_at_the_end_is_told() {
-    let bench = Bench::new();
+    let bench = StoreFixture::new();
     let (sink, mut writer) = bench.begin_impatient().await;
     let limit = bench.number("PRAGMA page_count").await + 4;
     let limit = sqlx::AssertSqlSafe(format!("PRAGMA max_page_count = {limit}"));
@@ -99,17 +99,17 @@ async fn a_full_disk_at_the_end_is_told() {
 /// A row that the schema refuses does not prevent the rest of its batch from being written.
 #[tokio::test]
 async fn a_refused_row_is_counted() {
-    let bench = Bench::new();
+    let bench = StoreFixture::new();
     bench.write([boxed(0), boxed(0), boxed(1)]).await;
     assert_eq!(bench.number("SELECT count(*) FROM decisions").await, 2);
     assert_eq!(bench.number("SELECT sum(rows) FROM gaps").await, 4);
-    assert!(matches!(bench.told()[..], [Trouble::Lost { rows: 4, .. }]), "{:?}", bench.told());
+    assert!(matches!(bench.told()[..], [StoreTrouble::Lost { rows: 4, .. }]), "{:?}", bench.told());
 }
 
 /// A loss is reported once, not with each batch, and again when it recurs after a complete batch.
 #[tokio::test]
 async fn a_lasting_loss_is_told_once() {
-    let bench = Bench::new();
+    let bench = StoreFixture::new();
     let sink = bench.start().await;
     for (n, told) in [(0, 0), (0, 1), (0, 1), (1, 1), (1, 2)] {
         sink.record(boxed(n));
@@ -122,7 +122,7 @@ async fn a_lasting_loss_is_told_once() {
 /// A batch is written as soon as it is full, without waiting for the timer.
 #[tokio::test]
 async fn a_full_batch_wakes_the_writer() {
-    let mut bench = Bench::new();
+    let mut bench = StoreFixture::new();
     bench.settings.flush_decisions = 5;
     let sink = bench.start().await;
     for n in 0..5 {
@@ -137,7 +137,7 @@ async fn a_full_batch_wakes_the_writer() {
 /// Without a call to `finish`, dropping the last sink flushes; only the run's end is missing.
 #[tokio::test]
 async fn dropping_every_sink_flushes() {
-    let bench = Bench::new();
+    let bench = StoreFixture::new();
     let sink = bench.start().await;
     sink.record(boxed(0));
     drop(sink);

@@ -1,17 +1,17 @@
 //! Requests of a history in one row each, and the trace that is made from them.
 
-use super::{Bench, at, decision, history, id, outcome};
-use crate::{Fallbacks, Reader, StoredRequest};
-use gorgo_lab::trace::{HistoryRow, Packing, from_history, read, write};
-use gorgo_routing::model::{ApiPath, DecisionId, DecisionRecord, ErrorClass, OutcomeRecord, Record};
+use super::{StoreFixture, at, decision, history, id, outcome};
+use crate::{FallbackCounts, HistoryReader, StoredRequest};
+use gorgo_lab::trace::{HistoryRow, TraceCompression, from_history, read, write};
+use gorgo_routing::model::{ApiPath, DecisionId, DecisionRecord, ErrorClass, OutcomeRecord, StoreRecord};
 
-async fn requests(bench: &Bench, limit: u32) -> Vec<StoredRequest> {
-    Reader::open(&bench.path()).await.unwrap().requests(DecisionId(0), limit).await.unwrap()
+async fn requests(bench: &StoreFixture, limit: u32) -> Vec<StoredRequest> {
+    HistoryReader::open(&bench.path()).await.unwrap().requests(DecisionId(0), limit).await.unwrap()
 }
 
 #[tokio::test]
 async fn each_request_is_one_row_with_what_came_of_it() {
-    let bench = Bench::new();
+    let bench = StoreFixture::new();
     bench.write(history()).await;
     let found = requests(&bench, 100).await;
     assert_eq!(found.len(), 10);
@@ -44,36 +44,36 @@ async fn each_request_is_one_row_with_what_came_of_it() {
     assert_eq!((refused.error, refused.ttft_us), (Some(ErrorClass::Refused), None));
 
     assert_eq!(requests(&bench, 3).await, found[..3]);
-    let reader = Reader::open(&bench.path()).await.unwrap();
+    let reader = HistoryReader::open(&bench.path()).await.unwrap();
     assert_eq!(reader.requests(id(4), 2).await.unwrap(), found[4..6]);
 }
 
 #[tokio::test]
 async fn an_experiment_finds_its_run_and_what_fell_back() {
-    let bench = Bench::new();
+    let bench = StoreFixture::new();
     let mut records = history();
     let mut relaxed = decision(10, 1);
     relaxed.candidates[1].excluded_by = Some("relaxed:max-inflight".into());
     relaxed.candidates[0].excluded_by = Some("relaxed:max-inflight".into());
-    records.push(Record::Decision(Box::new(relaxed)));
+    records.push(StoreRecord::Decision(Box::new(relaxed)));
     bench.write(records).await;
-    let reader = Reader::open(&bench.path()).await.unwrap();
+    let reader = HistoryReader::open(&bench.path()).await.unwrap();
     let run = reader.newest_run().await.unwrap().unwrap();
     assert_eq!((run.version.as_str(), run.policy.as_deref(), run.seed), ("0.1.0", Some("gorgo"), 7));
     assert_eq!(run.generation, Some(1));
     assert!(run.policy_sha256.is_some_and(|digest| digest.len() == 64) && run.config_sha256.is_some());
     // The ninth was tried again, the tenth refused, and the last one's caps relaxed.
     let all = reader.fallbacks(id(0), id(10)).await.unwrap();
-    assert_eq!(all, Fallbacks { decisions: 11, refused: 1, relaxed: 1, tried_again: 1 });
+    assert_eq!(all, FallbackCounts { decisions: 11, refused: 1, relaxed: 1, tried_again: 1 });
     let some = reader.fallbacks(id(0), id(8)).await.unwrap();
-    assert_eq!(some, Fallbacks { decisions: 9, refused: 0, relaxed: 0, tried_again: 1 });
-    assert_eq!(reader.fallbacks(id(50), id(60)).await.unwrap(), Fallbacks::default());
+    assert_eq!(some, FallbackCounts { decisions: 9, refused: 0, relaxed: 0, tried_again: 1 });
+    assert_eq!(reader.fallbacks(id(50), id(60)).await.unwrap(), FallbackCounts::default());
 }
 
 #[tokio::test]
 async fn a_decision_whose_outcome_was_lost_is_still_an_arrival() {
-    let bench = Bench::new();
-    bench.write([Record::Decision(Box::new(decision(0, 0)))]).await;
+    let bench = StoreFixture::new();
+    bench.write([StoreRecord::Decision(Box::new(decision(0, 0)))]).await;
     let found = requests(&bench, 9).await;
     assert_eq!((found[0].e2e_us, found[0].completion_tokens, found[0].prompt_tokens), (None, None, 1_000));
 }
@@ -93,9 +93,9 @@ async fn a_history_becomes_a_trace_with_the_same_lengths_and_shared_tokens() {
             ..decision(n, 0)
         };
         let outcome = OutcomeRecord { completion_tokens: Some(completion), ..outcome(n, Some(80)) };
-        [Record::Decision(Box::new(decision)), Record::Outcome(super::ROUTE, Box::new(outcome))]
+        [StoreRecord::Decision(Box::new(decision)), StoreRecord::Outcome(super::ROUTE, Box::new(outcome))]
     });
-    let bench = Bench::new();
+    let bench = StoreFixture::new();
     bench.write(records).await;
     let history = requests(&bench, 100).await.into_iter().map(|request| HistoryRow {
         id: request.decision.0,
@@ -109,7 +109,7 @@ async fn a_history_becomes_a_trace_with_the_same_lengths_and_shared_tokens() {
     });
     let trace = from_history(history, 16);
     let mut file = Vec::new();
-    write(&trace.rows, Packing::Gzip, &mut file).unwrap();
+    write(&trace.rows, TraceCompression::Gzip, &mut file).unwrap();
     let rows = read(&file, None).unwrap().rows;
     assert_eq!(rows, trace.rows);
     let facts: Vec<_> = rows

@@ -4,28 +4,28 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-use super::{Bench, id, run_info};
+use super::{StoreFixture, id, run_info};
 use crate::table::TABLES;
-use crate::{Reader, StoredAttempt, StoredDecision};
-use gorgo_observe::Listener;
+use crate::{HistoryReader, StoredAttempt, StoredDecision};
+use gorgo_observe::RecordListener;
 use gorgo_routing::model::{
-    AttemptRecord, CandidateRecord, DecisionId, DecisionRecord, Generation, OutcomeRecord, PolicyBuildId, Record,
-    ReplicaId, ShadowRecord,
+    AttemptRecord, CandidateRecord, DecisionId, DecisionRecord, Generation, OutcomeRecord, PolicyBuildId, ReplicaId,
+    ShadowRecord, StoreRecord,
 };
 
 /// A request: its decision, an attempt and its outcome, whose ids are assigned later.
 fn request() -> impl Strategy<Value = (DecisionRecord, AttemptRecord, OutcomeRecord)> {
     let sample = |name| (TABLES.iter().find(|table| table.name == name).unwrap().checks.sample)();
     let decision = sample("decisions").prop_map(|record| match record {
-        Record::Decision(decision) => *decision,
+        StoreRecord::Decision(decision) => *decision,
         other => panic!("{other:?}"),
     });
     let attempt = sample("attempts").prop_map(|record| match record {
-        Record::Attempt(attempt) => attempt,
+        StoreRecord::Attempt(attempt) => attempt,
         other => panic!("{other:?}"),
     });
     let outcome = sample("outcomes").prop_map(|record| match record {
-        Record::Outcome(_, outcome) => *outcome,
+        StoreRecord::Outcome(_, outcome) => *outcome,
         other => panic!("{other:?}"),
     });
     (decision, attempt, outcome)
@@ -118,16 +118,16 @@ proptest! {
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let (decisions, attempts, outcomes, lost) = runtime.block_on(async {
-            let mut bench = Bench::new();
+            let mut bench = StoreFixture::new();
             bench.settings.flush_decisions = 60;
             let sink = bench.start().await;
             for (decision, attempt, outcome) in requests.clone() {
-                sink.record(Record::Decision(Box::new(decision)));
-                sink.record(Record::Attempt(attempt));
-                sink.record(Record::Outcome(super::ROUTE, Box::new(outcome)));
+                sink.record(StoreRecord::Decision(Box::new(decision)));
+                sink.record(StoreRecord::Attempt(attempt));
+                sink.record(StoreRecord::Outcome(super::ROUTE, Box::new(outcome)));
             }
             sink.finish(super::START).await.unwrap();
-            let reader = Reader::open(&bench.path()).await.unwrap();
+            let reader = HistoryReader::open(&bench.path()).await.unwrap();
             let first = DecisionId(0);
             let decisions = reader.decisions(first, 1_000).await.unwrap();
             assert_eq!(reader.newest_decisions(7).await.unwrap(), decisions[decisions.len().saturating_sub(7)..]);
@@ -152,7 +152,7 @@ proptest! {
 /// The weights of a decision are read back bit for bit, even after a new generation.
 #[tokio::test]
 async fn weights_come_back_exactly() {
-    let bench = Bench::new();
+    let bench = StoreFixture::new();
     let values = vec![0.1 + 0.2, f64::MIN_POSITIVE, 1.0 / 3.0];
     let new = gorgo_routing::model::WeightRecord {
         policy: PolicyBuildId(0),
@@ -163,12 +163,12 @@ async fn weights_come_back_exactly() {
     let later = DecisionRecord { generation: Generation(1), ..super::decision(1, 0) };
     bench
         .write([
-            Record::Decision(Box::new(super::decision(0, 0))),
-            Record::Weights(new),
-            Record::Decision(Box::new(later)),
+            StoreRecord::Decision(Box::new(super::decision(0, 0))),
+            StoreRecord::Weights(new),
+            StoreRecord::Decision(Box::new(later)),
         ])
         .await;
-    let reader = Reader::open(&bench.path()).await.unwrap();
+    let reader = HistoryReader::open(&bench.path()).await.unwrap();
     let decisions = reader.newest_decisions(10).await.unwrap();
     assert_eq!(*decisions[0].weights, [0.276, 1.0, 0.5]);
     assert_eq!(*decisions[1].weights, *values);
@@ -181,11 +181,11 @@ async fn weights_come_back_exactly() {
 /// Clients choose model names: long ones are cut, and text that is not ASCII is cut between characters.
 #[tokio::test]
 async fn a_long_model_name_is_cut() {
-    let bench = Bench::new();
+    let bench = StoreFixture::new();
     let model = "é".repeat(300);
     bench
-        .write([Record::Decision(Box::new(DecisionRecord { model: Some(model.into()), ..super::decision(0, 0) }))])
+        .write([StoreRecord::Decision(Box::new(DecisionRecord { model: Some(model.into()), ..super::decision(0, 0) }))])
         .await;
-    let reader = Reader::open(&bench.path()).await.unwrap();
+    let reader = HistoryReader::open(&bench.path()).await.unwrap();
     assert_eq!(reader.newest_decisions(1).await.unwrap()[0].model.as_deref(), Some("é".repeat(100).as_str()));
 }

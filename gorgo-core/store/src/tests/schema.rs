@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sqlx::{AssertSqlSafe, Executor, SqlSafeStr};
 
-use super::{Bench, history, migrated, table};
-use crate::codes::{CODE_TABLES, Code};
+use super::{StoreFixture, history, migrated, table};
+use crate::codes::{CODE_TABLES, ClosedList};
 use crate::sql;
 use gorgo_routing::model::ApiPath;
 
@@ -27,7 +27,7 @@ async fn code_tables_say_what_the_program_means() {
         let rows: Vec<(i64, String)> = sqlx::query_as(AssertSqlSafe(query)).fetch_all(&mut connection).await.unwrap();
         assert_eq!(rows, entries(), "{table}");
     }
-    assert_eq!(<ApiPath as Code>::of(-1), None);
+    assert_eq!(<ApiPath as ClosedList>::of(-1), None);
 }
 
 /// Table or view → its columns, as the dictionary lists them: `### name`, then a table whose first cell names columns.
@@ -65,7 +65,7 @@ async fn the_dictionary_has_each_column_and_no_other() {
 
 #[tokio::test]
 async fn the_queries_of_the_dictionary_answer() {
-    let bench = Bench::new();
+    let bench = StoreFixture::new();
     bench.write(history()).await;
     let mut connection = bench.connect().await;
     let queries: Vec<&str> =
@@ -82,7 +82,7 @@ async fn the_queries_of_the_dictionary_answer() {
 
 #[tokio::test]
 async fn views_show_a_small_history() {
-    let bench = Bench::new();
+    let bench = StoreFixture::new();
     bench.write(history()).await;
     let mut connection = bench.connect().await;
     let views: Vec<String> = sqlx::query_scalar("SELECT name FROM sqlite_schema WHERE type = 'view' ORDER BY name")
@@ -115,7 +115,7 @@ async fn a_span_of_time_is_found_by_key() {
 
 #[tokio::test]
 async fn the_file_is_set_up_for_pruning_and_readers() {
-    let bench = Bench::new();
+    let bench = StoreFixture::new();
     bench.write([]).await;
     assert_eq!(bench.number("PRAGMA auto_vacuum").await, 2);
     assert_eq!(bench.number("PRAGMA application_id").await, 0x676f_7267);

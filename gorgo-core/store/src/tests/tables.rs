@@ -7,15 +7,15 @@ use proptest::test_runner::{Config, RngSeed, TestRunner};
 use sqlx::{AssertSqlSafe, Either, Executor, Row, SqlSafeStr, SqliteConnection, Statement, TypeInfo, ValueRef};
 
 use super::schema::dictionary;
-use super::{Bench, migrated, run_info};
+use super::{StoreFixture, migrated, run_info};
 use crate::codes::CODE_TABLES;
 use crate::retain;
 use crate::table::{MIGRATIONS, RetentionRule, TABLES, Table};
 use crate::write::batch::Batch;
-use crate::write::loss::Losses;
+use crate::write::loss::RowLosses;
 use crate::write::statement::{Cell, Statements};
-use crate::write::writer::Writer;
-use gorgo_routing::model::Record;
+use crate::write::writer::HistoryWriter;
+use gorgo_routing::model::StoreRecord;
 
 /// Tables that are written where numbers are assigned and runs begin, not by batches.
 const OTHER_TABLES: [&str; 9] =
@@ -33,7 +33,7 @@ fn columns(table: &Table) -> &'static [&'static str] {
     table.checks.inserts.iter().map(|insert| insert.columns).max_by_key(|columns| columns.len()).unwrap()
 }
 
-fn samples(table: &Table) -> Vec<Record> {
+fn samples(table: &Table) -> Vec<StoreRecord> {
     let config = Config { rng_seed: RngSeed::Fixed(20_261_130), failure_persistence: None, ..Config::default() };
     let mut runner = TestRunner::new(config);
     let sample = (table.checks.sample)();
@@ -58,7 +58,12 @@ async fn stored(connection: &mut SqliteConnection, table: &Table) -> Vec<Vec<Cel
 }
 
 /// Writes records as the writer does, without its transaction; returns the rows that should be in `table`.
-async fn write(writer: &mut Writer, table: &Table, records: &[Record], losses: &Losses) -> Vec<Vec<Cell>> {
+async fn write(
+    writer: &mut HistoryWriter,
+    table: &Table,
+    records: &[StoreRecord],
+    losses: &RowLosses,
+) -> Vec<Vec<Cell>> {
     writer.numbers.learn_names(&mut writer.connection, records).await.unwrap();
     let mut statements = Statements::default();
     (table.write)(&Batch { records, losses, numbers: &writer.numbers }, &mut statements);
@@ -84,7 +89,7 @@ async fn write(writer: &mut Writer, table: &Table, records: &[Record], losses: &
     rows
 }
 
-async fn run(writer: &mut Writer, text: &'static str) {
+async fn run(writer: &mut HistoryWriter, text: &'static str) {
     sqlx::query(text).execute(&mut writer.connection).await.unwrap();
 }
 
@@ -124,12 +129,12 @@ async fn inserts_fill_the_columns_of_the_schema() {
 /// same number of rows.
 #[tokio::test]
 async fn any_record_comes_back_as_its_rows() {
-    let bench = Bench::new();
+    let bench = StoreFixture::new();
     let (_sink, mut writer) = bench.begin(&run_info()).await;
     for table in TABLES {
         let mut seen = 0;
         for record in samples(table) {
-            let mut losses = Losses::default();
+            let mut losses = RowLosses::default();
             losses.add_record(&record);
             assert_eq!(losses.rows(), record.rows(), "`Record::rows` and the tables' `loss` of {record:?}");
             run(&mut writer, "BEGIN").await;
@@ -159,12 +164,12 @@ async fn any_record_comes_back_as_its_rows() {
 /// Rows of tables with a rule are deleted by it, all of them; rows of tables without one stay.
 #[tokio::test]
 async fn retention_covers_every_table() {
-    let bench = Bench::new();
+    let bench = StoreFixture::new();
     let (_sink, mut writer) = bench.begin(&run_info()).await;
     for table in TABLES {
         let keeps = matches!(table.retention, RetentionRule::Never);
         for record in samples(table).into_iter().take(8) {
-            let mut losses = Losses::default();
+            let mut losses = RowLosses::default();
             losses.add_record(&record);
             let made = write(&mut writer, table, std::slice::from_ref(&record), &losses).await;
             if matches!(table.retention, RetentionRule::OnceEnded(_)) {

@@ -1,11 +1,11 @@
 //! The state from which a tuner continues after a restart.
 
-use super::{Bench, generation, history};
+use super::{StoreFixture, generation, history};
 use crate::LastTuning;
 
 #[tokio::test]
 async fn tune_the_newest_state_and_the_highest_number_come_back_and_open_generations_are_cut() {
-    let bench = Bench::new();
+    let bench = StoreFixture::new();
     bench.write(history()).await;
     assert_eq!(generation().len(), 6);
     let info = super::run_info().policies[0].clone();
@@ -32,16 +32,16 @@ async fn tune_scores_follow_from_their_decisions_by_one_query() {
     let query = query.map(|rest| rest.split("```").next().unwrap()).find(|query| query.contains("AS again, ")).unwrap();
     for objective in ["ttft-e2e", "ttft-p95"] {
         let (run, records) = simulated(objective);
-        let bench = Bench::new();
+        let bench = StoreFixture::new();
         let (sink, writer) = bench.begin(&run).await;
         bench.spawn(writer);
         for (number, record) in records.into_iter().enumerate() {
-            gorgo_observe::Listener::record(&sink, record);
+            gorgo_observe::RecordListener::record(&sink, record);
             if number % 1_000 == 999 {
                 sink.flush().await.unwrap();
             }
         }
-        sink.finish(gorgo_routing::model::At(super::START.0 + 1)).await.unwrap();
+        sink.finish(gorgo_routing::model::UnixMicros(super::START.0 + 1)).await.unwrap();
         let mut connection = bench.connect().await;
         let rows = sqlx::query(query).fetch_all(&mut connection).await.unwrap();
         let mut statistics = std::collections::BTreeSet::new();
@@ -68,20 +68,22 @@ async fn tune_scores_follow_from_their_decisions_by_one_query() {
 }
 
 /// Records of a simulated run of the paper's policy, tuned for `objective`, and a description of the run.
-fn simulated(objective: &str) -> (crate::RunInfo, Vec<gorgo_routing::model::Record>) {
-    use gorgo_lab::sim::world::{BEGINNING, Chooser, Scenario, Setup, Workload, members, simulate_recorded};
-    use gorgo_lab::trace::{Shape, read, shape};
-    use gorgo_routing::config::{Failover, Index, Probe, ReplicaSection, Scrape, parse_toml};
-    use gorgo_routing::model::{PolicyBuildId, Replica, Value};
-    use gorgo_routing::policy::{Registry, build};
+fn simulated(objective: &str) -> (crate::RunInfo, Vec<gorgo_routing::model::StoreRecord>) {
+    use gorgo_lab::sim::world::{
+        DecisionMaker, START_TIME, Scenario, SimulatedWorkload, SimulationSetup, replica_specs, simulate_recorded,
+    };
+    use gorgo_lab::trace::{ShapeOptions, read, shape};
+    use gorgo_routing::config::{FailoverConfig, IndexConfig, ProbeConfig, ReplicaConfig, ScrapeConfig, parse_toml};
+    use gorgo_routing::model::{ConfigValue, PolicyBuildId, Replica};
+    use gorgo_routing::policy::{KindRegistry, build};
 
     let section = |name: &str, rtt_ms: f64| {
-        toml::from_str::<ReplicaSection>(&format!(
+        toml::from_str::<ReplicaConfig>(&format!(
             "name = \"{name}\"\nengine = \"simulated\"\nsimulated = {{ rtt_ms = {rtt_ms:.1} }}"
         ))
         .unwrap()
     };
-    let members = members(&[section("near", 37.0), section("middle", 279.0), section("far", 456.0)]).unwrap();
+    let members = replica_specs(&[section("near", 37.0), section("middle", 279.0), section("far", 456.0)]).unwrap();
     let fleet: Vec<Replica> = members.iter().map(|member| member.replica.clone()).collect();
     let text = format!(
         "[policy.tuned]\nunit = \"raw\"\n[[policy.tuned.term]]\nkind = \"rtt\"\n\
@@ -89,8 +91,10 @@ fn simulated(objective: &str) -> (crate::RunInfo, Vec<gorgo_routing::model::Reco
          [[policy.tuned.term]]\nkind = \"queue\"\nweight = {{ init = 0.1, min = 0.05, max = 0.5, tune = true }}\n\
          [policy.tuned.tune]\nobjective = \"{objective}\"\n"
     );
-    let Some(Value::Table(tables)) = parse_toml(&text).unwrap().get("policy").cloned() else { panic!("no policies") };
-    let policies = build(&Registry::built_in(), &tables, "tuned", &fleet).policies.unwrap();
+    let Some(ConfigValue::Table(tables)) = parse_toml(&text).unwrap().get("policy").cloned() else {
+        panic!("no policies")
+    };
+    let policies = build(&KindRegistry::built_in(), &tables, "tuned", &fleet).policies.unwrap();
     let id = policies.default;
     let info = |policy: &std::sync::Arc<gorgo_routing::policy::Policy>| crate::PolicyInfo {
         name: policy.name.to_string(),
@@ -108,7 +112,7 @@ fn simulated(objective: &str) -> (crate::RunInfo, Vec<gorgo_routing::model::Reco
         weights: policy.weights(),
     };
     let run = crate::RunInfo {
-        started: BEGINNING,
+        started: START_TIME,
         default_policy: PolicyBuildId(id.0),
         policies: policies.list.iter().map(info).collect(),
         ..super::run_info()
@@ -125,24 +129,24 @@ fn simulated(objective: &str) -> (crate::RunInfo, Vec<gorgo_routing::model::Reco
             20 + number % 90,
         );
     }
-    let workload = Workload::new(shape(read(trace.as_bytes(), None).unwrap(), &Shape::default()));
+    let workload = SimulatedWorkload::new(shape(read(trace.as_bytes(), None).unwrap(), &ShapeOptions::default()));
     let mut storm = String::new();
     for at_s in [120, 260, 400, 540, 680] {
         // Short: running requests fail, but no probe marks the replica as down, which would cut the trial.
         storm += &format!("[[fault]]\nat_s = {at_s}\nreplica = \"near\"\nkind = \"restart\"\n");
     }
     let scenario = Scenario::parse(&storm, &["near", "middle", "far"], &["tuned"]).unwrap();
-    let setup = Setup {
+    let setup = SimulationSetup {
         workload: &workload,
-        members: &members,
+        replicas: &members,
         scenario: &scenario,
         max_in_flight: Some(64),
-        index: Index::default(),
-        probe: Probe::default(),
-        scrape: Scrape { interval_ms: 1_000_000, ..Scrape::default() },
-        failover: Failover { max_attempts: 1, ..Failover::default() },
+        index: IndexConfig::default(),
+        probe: ProbeConfig::default(),
+        scrape: ScrapeConfig { interval_ms: 1_000_000, ..ScrapeConfig::default() },
+        failover: FailoverConfig { max_attempts: 1, ..FailoverConfig::default() },
     };
     let mut records = Vec::new();
-    simulate_recorded(&setup, Chooser::Policy(policies, id), 4, &mut |record| records.push(record)).unwrap();
+    simulate_recorded(&setup, DecisionMaker::Policy(policies, id), 4, &mut |record| records.push(record)).unwrap();
     (run, records)
 }

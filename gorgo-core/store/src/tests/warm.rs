@@ -1,25 +1,25 @@
 //! The state that a restart continues from: one row per replica, the newest, and only of replicas in the fleet.
 
-use super::{Bench, at, run_info};
+use super::{StoreFixture, at, run_info};
 use crate::{StoredIndex, StoredLearning, StoredProbe};
-use gorgo_routing::model::{EngineEpoch, IndexRecord, LearnedRecord, ProbeRecord, Record, ReplicaId};
+use gorgo_routing::model::{EngineEpoch, IndexRecord, LearnedRecord, ProbeRecord, ReplicaId, StoreRecord};
 
-fn index(n: u32, byte: u8) -> Record {
+fn index(n: u32, byte: u8) -> StoreRecord {
     let engine = EngineEpoch { started_ms: Some(1_796_000_000_000), prompt_tokens: Some(12.0) };
-    Record::Index(Box::new(IndexRecord { replica: ReplicaId(1), at: at(n), engine, blocks: vec![byte; 40] }))
+    StoreRecord::Index(Box::new(IndexRecord { replica: ReplicaId(1), at: at(n), engine, blocks: vec![byte; 40] }))
 }
 
-fn learned(n: u32, state: &str) -> Record {
-    Record::Learned(LearnedRecord { replica: ReplicaId(1), at: at(n), state: state.to_owned() })
+fn learned(n: u32, state: &str) -> StoreRecord {
+    StoreRecord::Learned(LearnedRecord { replica: ReplicaId(1), at: at(n), state: state.to_owned() })
 }
 
-fn probe(n: u32, rtt_us: Option<i64>) -> Record {
-    Record::Probe(ProbeRecord { replica: ReplicaId(1), at: at(n), rtt_us })
+fn probe(n: u32, rtt_us: Option<i64>) -> StoreRecord {
+    StoreRecord::Probe(ProbeRecord { replica: ReplicaId(1), at: at(n), rtt_us })
 }
 
 #[tokio::test]
 async fn the_newest_of_each_replica_comes_back() {
-    let bench = Bench::new();
+    let bench = StoreFixture::new();
     let probes = [probe(1, Some(37_000)), probe(2, None), probe(3, Some(38_000))];
     let rows = [index(1, 1), learned(1, "{}"), index(5, 2), learned(5, "{\"version\":1}")];
     bench.write(rows.into_iter().chain(probes)).await;

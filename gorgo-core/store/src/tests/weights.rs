@@ -1,36 +1,36 @@
 //! Learned weights and rates, read for other machines.
 
 use super::*;
-use crate::Reader;
-use gorgo_routing::model::{Verdict, WeightRecord};
+use crate::HistoryReader;
+use gorgo_routing::model::{GenerationVerdict, WeightRecord};
 
 #[tokio::test]
 async fn the_weights_that_won_last_come_back_and_those_on_trial_do_not() {
-    let bench = Bench::new();
+    let bench = StoreFixture::new();
     let weights = |generation: u64, n: u32, rtt: f64| {
         let values = vec![rtt, 1.0, 0.5];
-        Record::Weights(WeightRecord {
+        StoreRecord::Weights(WeightRecord {
             policy: PolicyBuildId(0),
             at: at(n),
             generation: Generation(generation),
             values,
         })
     };
-    let ended = |generation: u64, verdict: Option<Verdict>| {
+    let ended = |generation: u64, verdict: Option<GenerationVerdict>| {
         let ended = verdict.map(|_| at(5));
-        Record::Generation(Box::new(GenerationRecord { ended, verdict, ..began(generation) }))
+        StoreRecord::Generation(Box::new(GenerationRecord { ended, verdict, ..began(generation) }))
     };
     bench
         .write(vec![
-            ended(1, Some(Verdict::Accepted)),
+            ended(1, Some(GenerationVerdict::Accepted)),
             weights(1, 2, 0.4),
-            ended(2, Some(Verdict::Rejected)),
+            ended(2, Some(GenerationVerdict::Rejected)),
             weights(2, 3, 0.9),
             ended(3, None),
             weights(3, 4, 1.5),
         ])
         .await;
-    let reader = Reader::open(&bench.path()).await.unwrap();
+    let reader = HistoryReader::open(&bench.path()).await.unwrap();
     let all = reader.incumbents().await.unwrap();
     let rates = reader.newest_rates().await.unwrap();
     reader.close().await;

@@ -2,19 +2,19 @@
 
 use sqlx::SqliteConnection;
 
-use super::loss::{Loss, Losses};
+use super::loss::{RowLoss, RowLosses};
 use super::numbers::Numbers;
 use super::statement::Statements;
 use crate::sql;
 use crate::table::TABLES;
-use gorgo_routing::model::Record;
+use gorgo_routing::model::StoreRecord;
 
 /// Input from which tables make rows.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Batch<'r> {
-    pub(crate) records: &'r [Record],
+    pub(crate) records: &'r [StoreRecord],
     /// Rows lost since the last batch.
-    pub(crate) losses: &'r Losses,
+    pub(crate) losses: &'r RowLosses,
     pub(crate) numbers: &'r Numbers,
 }
 
@@ -30,9 +30,9 @@ struct Missing {
 pub(crate) async fn write(
     connection: &mut SqliteConnection,
     numbers: &mut Numbers,
-    records: &[Record],
-    losses: &Losses,
-) -> Result<Losses, sqlx::Error> {
+    records: &[StoreRecord],
+    losses: &RowLosses,
+) -> Result<RowLosses, sqlx::Error> {
     numbers.learn_names(connection, records).await?;
     sqlx::query(sql::BEGIN).execute(&mut *connection).await?;
     let written = match write_tables(connection, &Batch { records, losses, numbers }).await {
@@ -71,18 +71,18 @@ async fn write_tables(connection: &mut SqliteConnection, batch: &Batch<'_>) -> R
 }
 
 /// Turns missing rows into losses. SQLite does not say which it skipped, so each spans the batch's time.
-fn refused(records: &[Record], missing: &[Missing]) -> Losses {
-    let mut refused = Losses::default();
+fn refused(records: &[StoreRecord], missing: &[Missing]) -> RowLosses {
+    let mut refused = RowLosses::default();
     if missing.is_empty() {
         return refused;
     }
-    let mut whole = Losses::default();
+    let mut whole = RowLosses::default();
     for record in records {
         whole.add_record(record);
     }
     for Missing { table, rows } in missing {
         if let Some((_, span)) = whole.iter().find(|(place, _)| place == table) {
-            refused.add(*table, Loss { rows: *rows, ..span });
+            refused.add(*table, RowLoss { rows: *rows, ..span });
         }
     }
     refused

@@ -5,22 +5,22 @@ use std::sync::Arc;
 
 use sqlx::SqliteConnection;
 
-use crate::open::run::Ids;
+use crate::open::run::StoredIds;
 use crate::sql;
-use gorgo_routing::model::{PolicyBuildId, Record, ReplicaId};
+use gorgo_routing::model::{PolicyBuildId, ReplicaId, StoreRecord};
 
 /// All numbers that rows may refer to.
 #[derive(Debug)]
 pub(crate) struct Numbers {
     /// Numbers assigned when the run began or a policy was loaded.
-    pub(crate) ids: Ids,
-    models: Names,
-    constraints: Names,
+    pub(crate) ids: StoredIds,
+    models: NameTable,
+    constraints: NameTable,
 }
 
 impl Numbers {
-    pub(crate) fn new(ids: Ids) -> Self {
-        Self { ids, models: Names::models(), constraints: Names::constraints() }
+    pub(crate) fn new(ids: StoredIds) -> Self {
+        Self { ids, models: NameTable::models(), constraints: NameTable::constraints() }
     }
 
     pub(crate) fn run(&self) -> i64 {
@@ -52,18 +52,18 @@ impl Numbers {
     pub(crate) async fn learn_names(
         &mut self,
         connection: &mut SqliteConnection,
-        records: &[Record],
+        records: &[StoreRecord],
     ) -> Result<(), sqlx::Error> {
         for record in records {
             let candidates = match record {
-                Record::Decision(decision) => {
+                StoreRecord::Decision(decision) => {
                     if let Some(model) = &decision.model {
                         self.models.learn(connection, model).await?;
                     }
                     &decision.candidates
                 }
                 // Candidates of later attempts may be excluded by a constraint that excluded nobody before.
-                Record::Candidates { rows, .. } => rows,
+                StoreRecord::Candidates { rows, .. } => rows,
                 _ => continue,
             };
             for constraint in candidates.iter().filter_map(|candidate| candidate.excluded_by.as_ref()) {
@@ -82,13 +82,13 @@ const MAX_NAME_BYTES: usize = 200;
 
 /// Names that get their number when they first occur.
 #[derive(Debug)]
-struct Names {
+struct NameTable {
     known: HashMap<Arc<str>, i64>,
     add: &'static str,
     id: &'static str,
 }
 
-impl Names {
+impl NameTable {
     fn models() -> Self {
         Self { known: HashMap::new(), add: sql::ADD_MODEL, id: sql::MODEL_ID }
     }

@@ -4,9 +4,9 @@
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::loss::Losses;
+use super::loss::RowLosses;
 use gorgo_routing::config;
-use gorgo_routing::model::Record;
+use gorgo_routing::model::StoreRecord;
 
 /// Limit of waiting rows, of all tables together, per decision that may wait: 3 replicas and one attempt make 6. It
 /// bounds memory when decisions have many candidates, and when probes and scrapes pile up.
@@ -14,8 +14,8 @@ const ROWS_PER_DECISION: u64 = 8;
 
 /// Records that wait, and losses that are not written yet.
 #[derive(Debug)]
-pub(crate) struct Queue {
-    state: Mutex<State>,
+pub(crate) struct RecordQueue {
+    state: Mutex<QueueState>,
     /// Notified when enough decisions wait for a batch.
     pub(crate) enough: Notify,
     batch_decisions: u64,
@@ -24,26 +24,26 @@ pub(crate) struct Queue {
 }
 
 #[derive(Debug, Default)]
-struct State {
-    waiting: Vec<Record>,
+struct QueueState {
+    waiting: Vec<StoreRecord>,
     /// Decisions in `waiting`.
     waiting_decisions: u64,
     /// Decisions in `waiting` and in the writer's hands.
     decisions: u64,
     /// Rows in `waiting` and in the writer's hands.
     rows: u64,
-    losses: Losses,
+    losses: RowLosses,
     dropped_rows: u64,
     closed: bool,
 }
 
 /// Weight of a record against the bounds: decisions, rows.
-fn weight(record: &Record) -> (u64, u64) {
-    (u64::from(matches!(record, Record::Decision(_))), record.rows())
+fn weight(record: &StoreRecord) -> (u64, u64) {
+    (u64::from(matches!(record, StoreRecord::Decision(_))), record.rows())
 }
 
-impl Queue {
-    pub(crate) fn new(settings: &config::Store) -> Self {
+impl RecordQueue {
+    pub(crate) fn new(settings: &config::StoreConfig) -> Self {
         Self {
             state: Mutex::default(),
             enough: Notify::new(),
@@ -55,12 +55,12 @@ impl Queue {
 
     /// Takes a record, or drops and counts it. New weights are always taken: they are few, and without them the
     /// decisions made with them could not be explained.
-    pub(crate) fn push(&self, record: Record) {
+    pub(crate) fn push(&self, record: StoreRecord) {
         let (decisions, rows) = weight(&record);
         let mut state = self.state.lock();
         let room = state.decisions + decisions <= self.max_decisions && state.rows + rows <= self.max_rows;
         // A closed queue takes nothing at all, not even weights: no write would follow.
-        if state.closed || !(room || matches!(record, Record::Weights(_))) {
+        if state.closed || !(room || matches!(record, StoreRecord::Weights(_))) {
             state.losses.add_record(&record);
             state.dropped_rows += rows;
             // Freeing a decision with all its candidates takes a while: not under the lock that every request needs.
@@ -80,15 +80,15 @@ impl Queue {
         }
     }
 
-    /// Takes all waiting records. They count against the bounds until [`Queue::written`] or [`Queue::lost`].
-    pub(crate) fn take(&self) -> Vec<Record> {
+    /// Takes all waiting records. They count against the bounds until [`RecordQueue::written`] or [`RecordQueue::lost`].
+    pub(crate) fn take(&self) -> Vec<StoreRecord> {
         let mut state = self.state.lock();
         state.waiting_decisions = 0;
         std::mem::take(&mut state.waiting)
     }
 
     /// Releases the room of records that are on disk.
-    pub(crate) fn written(&self, records: &[Record]) {
+    pub(crate) fn written(&self, records: &[StoreRecord]) {
         // Summed before the lock is taken: a batch has hundreds of records.
         let (decisions, rows) = records.iter().map(weight).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
         let mut state = self.state.lock();
@@ -97,9 +97,9 @@ impl Queue {
     }
 
     /// Releases the room of records that will never be on disk, and counts their rows as lost.
-    pub(crate) fn lost(&self, records: &[Record]) {
+    pub(crate) fn lost(&self, records: &[StoreRecord]) {
         self.written(records);
-        let mut losses = Losses::default();
+        let mut losses = RowLosses::default();
         for record in records {
             losses.add_record(record);
         }
@@ -107,19 +107,19 @@ impl Queue {
     }
 
     /// Counts rows as lost.
-    pub(crate) fn add_losses(&self, losses: &Losses) {
+    pub(crate) fn add_losses(&self, losses: &RowLosses) {
         let mut state = self.state.lock();
         state.dropped_rows += losses.rows();
         state.losses.merge(losses);
     }
 
     /// Takes the losses that are not written yet.
-    pub(crate) fn take_losses(&self) -> Losses {
+    pub(crate) fn take_losses(&self) -> RowLosses {
         std::mem::take(&mut self.state.lock().losses)
     }
 
     /// Returns losses that could not be written. Their rows are already in `dropped_rows`.
-    pub(crate) fn return_losses(&self, losses: &Losses) {
+    pub(crate) fn return_losses(&self, losses: &RowLosses) {
         self.state.lock().losses.merge(losses);
     }
 

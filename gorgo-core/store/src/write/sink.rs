@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::queue::Queue;
+use super::queue::RecordQueue;
 use crate::{PolicyInfo, StoreError};
-use gorgo_observe::Listener;
-use gorgo_routing::model::{At, Record};
+use gorgo_observe::RecordListener;
+use gorgo_routing::model::{StoreRecord, UnixMicros};
 
 /// Trouble of the store that an operator should know about.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Trouble {
+pub enum StoreTrouble {
     /// Rows cannot be written at present; they wait. Reported once until it is over.
-    Stuck {
+    Blocked {
         /// SQLite's error.
         cause: String,
     },
@@ -21,13 +21,13 @@ pub enum Trouble {
     Recovered,
     /// Rows are lost; `gaps` lists them. Reported once until a batch is written completely.
     Lost {
-        /// Number of rows of the first such batch; [`Sink::dropped_rows`] has the total.
+        /// Number of rows of the first such batch; [`HistorySink::dropped_rows`] has the total.
         rows: u64,
         /// The reason.
         cause: String,
     },
     /// The write-ahead log cannot be truncated: a reader has been open for a long time.
-    LongLog {
+    WalTooLong {
         /// Size of the log, bytes.
         bytes: u64,
     },
@@ -40,44 +40,44 @@ pub enum Trouble {
 
 /// Entrance for records. Cheap to clone; taking a record never waits.
 #[derive(Debug, Clone)]
-pub struct Sink {
-    pub(crate) queue: Arc<Queue>,
-    pub(crate) commands: mpsc::Sender<Command>,
+pub struct HistorySink {
+    pub(crate) queue: Arc<RecordQueue>,
+    pub(crate) commands: mpsc::Sender<WriterCommand>,
 }
 
 /// Request of a sink to the writer.
 #[derive(Debug)]
-pub(crate) enum Command {
+pub(crate) enum WriterCommand {
     Flush(oneshot::Sender<()>),
-    Tidy(oneshot::Sender<()>),
-    Policies(Vec<PolicyInfo>, At, oneshot::Sender<Result<(), StoreError>>),
+    Prune(oneshot::Sender<()>),
+    Policies(Vec<PolicyInfo>, UnixMicros, oneshot::Sender<Result<(), StoreError>>),
     Pin(Option<String>, oneshot::Sender<Result<(), StoreError>>),
-    Finish(At, oneshot::Sender<Result<(), StoreError>>),
+    Finish(UnixMicros, oneshot::Sender<Result<(), StoreError>>),
 }
 
-impl Listener for Sink {
-    fn record(&self, record: Record) {
+impl RecordListener for HistorySink {
+    fn record(&self, record: StoreRecord) {
         // Not by the channel of commands: a record must not wait for the writer.
         self.queue.push(record);
     }
 }
 
-impl Sink {
+impl HistorySink {
     /// Returns when all records taken so far are written, or lost and counted.
     ///
     /// # Errors
     /// [`StoreError::Ended`] after the writer has ended.
     pub async fn flush(&self) -> Result<(), StoreError> {
         // By the writer, which is the only one to know when a batch is committed.
-        self.ask(Command::Flush).await
+        self.request(WriterCommand::Flush).await
     }
 
     /// Applies the retention completely, instead of in small steps with pauses; returns when that is done.
     ///
     /// # Errors
     /// [`StoreError::Ended`] after the writer has ended.
-    pub async fn tidy(&self) -> Result<(), StoreError> {
-        self.ask(Command::Tidy).await
+    pub async fn prune(&self) -> Result<(), StoreError> {
+        self.request(WriterCommand::Prune).await
     }
 
     /// Stores policies that the run did not begin with, and their weights from `from` onwards. Their numbers follow
@@ -85,8 +85,8 @@ impl Sink {
     ///
     /// # Errors
     /// When SQLite fails, or [`StoreError::Ended`]; nothing is added then.
-    pub async fn add_policies(&self, policies: Vec<PolicyInfo>, from: At) -> Result<(), StoreError> {
-        self.ask(|reply| Command::Policies(policies, from, reply)).await?
+    pub async fn add_policies(&self, policies: Vec<PolicyInfo>, from: UnixMicros) -> Result<(), StoreError> {
+        self.request(|reply| WriterCommand::Policies(policies, from, reply)).await?
     }
 
     /// Stores the pinned policy, for later runs; `None` if none is pinned.
@@ -94,18 +94,18 @@ impl Sink {
     /// # Errors
     /// When SQLite fails, or [`StoreError::Ended`].
     pub async fn pin_policy(&self, policy: Option<String>) -> Result<(), StoreError> {
-        self.ask(|reply| Command::Pin(policy, reply)).await?
+        self.request(|reply| WriterCommand::Pin(policy, reply)).await?
     }
 
     /// Writes all records taken so far, marks the run as ended at `ended`, and closes the file. Drops later records.
     ///
     /// # Errors
     /// [`StoreError::Unwritten`] if rows could not be written in time, because of the disk or a lock.
-    pub async fn finish(&self, ended: At) -> Result<(), StoreError> {
-        self.ask(|reply| Command::Finish(ended, reply)).await?
+    pub async fn finish(&self, ended: UnixMicros) -> Result<(), StoreError> {
+        self.request(|reply| WriterCommand::Finish(ended, reply)).await?
     }
 
-    async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, StoreError> {
+    async fn request<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> WriterCommand) -> Result<T, StoreError> {
         // Both failures mean that the writer is gone: it dropped the receiver, or the reply.
         let (reply, answer) = oneshot::channel();
         self.commands.send(command(reply)).await.map_err(|_| StoreError::Ended)?;

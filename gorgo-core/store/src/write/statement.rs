@@ -7,12 +7,12 @@
 use sqlx::Arguments;
 use sqlx::sqlite::SqliteArguments;
 
-use crate::codes::Code;
+use crate::codes::ClosedList;
 use gorgo_routing::model::to_milli;
 
 /// INSERT of a table, in the lengths that it is sent in.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Insert {
+pub(crate) struct InsertStatement {
     /// Columns of a row, in the order of its parameters.
     pub(crate) columns: &'static [&'static str],
     /// Text for fifty rows; `None` if rows are sent one by one.
@@ -23,7 +23,7 @@ pub(crate) struct Insert {
     pub(crate) one: &'static str,
 }
 
-impl Insert {
+impl InsertStatement {
     /// Returns the longest text for `rows` remaining rows, and the number of rows it inserts.
     const fn longest(&self, rows: usize) -> (&'static str, usize) {
         match (rows, self.fifty, self.ten) {
@@ -69,7 +69,7 @@ macro_rules! insert {
             $crate::write::statement::insert_row!($($column),+))
     };
     (@ [$($column:expr),+], $head:expr, $row:expr) => {
-        $crate::write::statement::Insert {
+        $crate::write::statement::InsertStatement {
             columns: &[$($column),+],
             fifty: Some(concat!(
                 $head, $crate::write::statement::ten!($row), ",", $crate::write::statement::ten!($row), ",", $crate::write::statement::ten!($row), ",", $crate::write::statement::ten!($row), ",", $crate::write::statement::ten!($row)
@@ -83,7 +83,7 @@ macro_rules! insert {
 /// INSERT of one row, with a verb and a tail: `insert_one!("INSERT", table(column), " ON CONFLICT …")`.
 macro_rules! insert_one {
     ($verb:literal, $table:ident ($($column:ident),+ $(,)?), $tail:literal) => {
-        $crate::write::statement::Insert {
+        $crate::write::statement::InsertStatement {
             columns: &[$(stringify!($column)),+],
             fifty: None,
             ten: None,
@@ -108,7 +108,7 @@ pub(crate) enum Cell {
 /// with the next column of the INSERT: a swapped pair fails the first test that writes the row, at no cost in release
 /// builds.
 #[derive(Debug, Default)]
-pub(crate) struct Parameters {
+pub(crate) struct StatementParameters {
     arguments: SqliteArguments,
     failed: Option<sqlx::error::BoxDynError>,
     #[cfg(debug_assertions)]
@@ -118,9 +118,9 @@ pub(crate) struct Parameters {
     pub(crate) cells: Vec<Cell>,
 }
 
-impl Parameters {
+impl StatementParameters {
     #[cfg_attr(not(debug_assertions), expect(unused_variables, reason = "only debug builds compare columns"))]
-    fn of_rows(insert: &Insert, rows: usize) -> Self {
+    fn of_rows(insert: &InsertStatement, rows: usize) -> Self {
         let mut parameters = Self::default();
         // The size of the values is unknown; room for their number alone saves most of the reallocations.
         parameters.arguments.reserve(rows * insert.columns.len(), 0);
@@ -167,8 +167,8 @@ impl Parameters {
         self.add(column, value.map_or(Cell::Null, |value| Cell::Int(value.into())));
     }
 
-    pub(crate) fn code<C: Code>(&mut self, column: &'static str, value: Option<C>) {
-        self.maybe(column, value.map(Code::code));
+    pub(crate) fn code<C: ClosedList>(&mut self, column: &'static str, value: Option<C>) {
+        self.maybe(column, value.map(ClosedList::code));
     }
 
     pub(crate) fn real(&mut self, column: &'static str, value: impl Into<Option<f64>>) {
@@ -199,7 +199,7 @@ impl Parameters {
 #[derive(Debug)]
 pub(crate) struct Statement {
     pub(crate) text: &'static str,
-    pub(crate) parameters: Parameters,
+    pub(crate) parameters: StatementParameters,
     /// Number of rows that it should add or replace; those that SQLite skips count as lost.
     pub(crate) rows: usize,
 }
@@ -222,9 +222,9 @@ impl Statements {
     /// Adds INSERTs for `rows`, as many rows per statement as `insert` allows.
     pub(crate) fn insert<R>(
         &mut self,
-        insert: &Insert,
+        insert: &InsertStatement,
         rows: impl IntoIterator<Item = R>,
-        bind: impl Fn(&mut Parameters, &R),
+        bind: impl Fn(&mut StatementParameters, &R),
     ) {
         // Their number must be known before the first text can be chosen.
         let rows: Vec<R> = rows.into_iter().collect();
@@ -233,15 +233,15 @@ impl Statements {
             let (text, length) = insert.longest(rest.len());
             let (now, later) = rest.split_at(length);
             rest = later;
-            let mut parameters = Parameters::of_rows(insert, length);
+            let mut parameters = StatementParameters::of_rows(insert, length);
             now.iter().for_each(|row| bind(&mut parameters, row));
             self.0.push(Statement { text, parameters, rows: length });
         }
     }
 
     /// Adds another statement on the same table; rows that it changes are not counted as rows of the batch.
-    pub(crate) fn other(&mut self, text: &'static str, bind: impl FnOnce(&mut Parameters)) {
-        let mut parameters = Parameters::default();
+    pub(crate) fn other(&mut self, text: &'static str, bind: impl FnOnce(&mut StatementParameters)) {
+        let mut parameters = StatementParameters::default();
         bind(&mut parameters);
         self.0.push(Statement { text, parameters, rows: 0 });
     }

@@ -12,18 +12,18 @@ use sqlx::{Connection, SqliteConnection};
 use tokio::sync::mpsc;
 
 use super::batch;
-use super::loss::Losses;
+use super::loss::RowLosses;
 use super::numbers::Numbers;
-use super::queue::Queue;
-use super::sink::{Command, Sink, Trouble};
-use crate::error::{Failure, failure};
+use super::queue::RecordQueue;
+use super::sink::{HistorySink, StoreTrouble, WriterCommand};
+use crate::error::{WriteFailure, classify_failure};
 use crate::open::lock::WriterLock;
-use crate::open::run::Ids;
-use crate::open::{Store, pin};
-use crate::retain::Retention;
+use crate::open::run::StoredIds;
+use crate::open::{HistoryDatabase, pin};
+use crate::retain::RetentionState;
 use crate::{StoreError, sql};
 use gorgo_routing::config;
-use gorgo_routing::model::{At, Clock, Record};
+use gorgo_routing::model::{Clock, StoreRecord, UnixMicros};
 
 /// First pause between attempts to write; it doubles up to [`LAST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -35,21 +35,21 @@ const LAST_PAUSE: Duration = Duration::from_secs(1);
 const LAST_ATTEMPTS: u32 = 8;
 
 /// Task that writes; the only owner of the connection and of the file's lock.
-pub struct Writer {
+pub struct HistoryWriter {
     pub(crate) connection: SqliteConnection,
     pub(crate) path: PathBuf,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) retention: Retention,
-    trouble: Box<dyn Fn(Trouble) + Send + Sync>,
+    pub(crate) retention: RetentionState,
+    trouble: Box<dyn Fn(StoreTrouble) + Send + Sync>,
     pub(crate) numbers: Numbers,
-    queue: Arc<Queue>,
-    commands: mpsc::Receiver<Command>,
+    queue: Arc<RecordQueue>,
+    commands: mpsc::Receiver<WriterCommand>,
     /// Commands that arrived while rows could not be written.
-    postponed: VecDeque<Command>,
+    postponed: VecDeque<WriterCommand>,
     /// The end was requested: attempts are limited.
     ending: bool,
     /// The last batch was not written completely, and that was reported.
-    losing: bool,
+    loss_reported: bool,
     flush: Duration,
     batch_decisions: u64,
     /// First and last pause between two attempts to write.
@@ -57,44 +57,44 @@ pub struct Writer {
     _lock: WriterLock,
 }
 
-impl fmt::Debug for Writer {
+impl fmt::Debug for HistoryWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Writer").field("path", &self.path).finish_non_exhaustive()
     }
 }
 
-impl Writer {
+impl HistoryWriter {
     pub(crate) fn new(
-        store: Store,
-        ids: Ids,
-        settings: &config::Store,
+        store: HistoryDatabase,
+        ids: StoredIds,
+        settings: &config::StoreConfig,
         clock: Arc<dyn Clock>,
-        trouble: Box<dyn Fn(Trouble) + Send + Sync>,
-    ) -> (Sink, Self) {
-        let queue = Arc::new(Queue::new(settings));
+        trouble: Box<dyn Fn(StoreTrouble) + Send + Sync>,
+    ) -> (HistorySink, Self) {
+        let queue = Arc::new(RecordQueue::new(settings));
         // Few suffice: each sender waits for its reply.
         let (asking, commands) = mpsc::channel(8);
         let writer = Self {
             connection: store.connection,
             path: store.path,
             clock,
-            retention: Retention::new(&settings.retention),
+            retention: RetentionState::new(&settings.retention),
             trouble,
             numbers: Numbers::new(ids),
             queue: Arc::clone(&queue),
             commands,
             postponed: VecDeque::new(),
             ending: false,
-            losing: false,
+            loss_reported: false,
             flush: Duration::from_millis(settings.flush_ms.max(1)),
             batch_decisions: settings.flush_decisions.max(1),
             pauses: [FIRST_PAUSE, LAST_PAUSE],
             _lock: store.lock,
         };
-        (Sink { queue, commands: asking }, writer)
+        (HistorySink { queue, commands: asking }, writer)
     }
 
-    /// Writes until [`Sink::finish`] is called or every sink is gone.
+    /// Writes until [`HistorySink::finish`] is called or every sink is gone.
     pub async fn run(mut self) {
         loop {
             // Commands that came during a retry go first, in their order.
@@ -128,26 +128,26 @@ impl Writer {
             // Replies may fail: the caller may have stopped waiting.
             // Failed writes are ignored here, because `write_batch` has counted and reported them.
             match command {
-                Command::Flush(reply) => {
+                WriterCommand::Flush(reply) => {
                     self.write_waiting().await.ok();
                     reply.send(()).ok();
                 }
-                Command::Tidy(reply) => {
+                WriterCommand::Prune(reply) => {
                     self.write_waiting().await.ok();
                     self.tidy_to_end().await;
                     reply.send(()).ok();
                 }
-                Command::Policies(policies, from, reply) => {
+                WriterCommand::Policies(policies, from, reply) => {
                     let added = self.numbers.ids.add(&mut self.connection, &policies, from).await;
                     let added = added.map_err(|cause| StoreError::Sql { path: self.path.clone(), cause });
                     reply.send(added).ok();
                 }
-                Command::Pin(policy, reply) => {
+                WriterCommand::Pin(policy, reply) => {
                     let pinned = pin::write(&mut self.connection, policy.as_deref()).await;
                     let pinned = pinned.map_err(|cause| StoreError::Sql { path: self.path.clone(), cause });
                     reply.send(pinned).ok();
                 }
-                Command::Finish(ended, reply) => {
+                WriterCommand::Finish(ended, reply) => {
                     reply.send(self.finish(ended).await).ok();
                     return;
                 }
@@ -184,7 +184,7 @@ impl Writer {
     }
 
     /// Writes one batch, however long it takes, unless retrying is pointless or the end was requested.
-    async fn write_batch(&mut self, batch: &[Record], losses: &Losses) -> Result<(), String> {
+    async fn write_batch(&mut self, batch: &[StoreRecord], losses: &RowLosses) -> Result<(), String> {
         let (mut pause, mut stuck, mut last_attempts) = (self.pauses[0], false, 0);
         loop {
             let cause = match batch::write(&mut self.connection, &mut self.numbers, batch, losses).await {
@@ -193,10 +193,10 @@ impl Writer {
                     self.queue.add_losses(&refused);
                     // A batch of losses alone must not reset `losing`: it does not show that records can be written.
                     if !batch.is_empty() {
-                        self.tell_loss(refused.rows(), "refused by the schema");
+                        self.report_loss(refused.rows(), "refused by the schema");
                     }
                     if stuck {
-                        (self.trouble)(Trouble::Recovered);
+                        (self.trouble)(StoreTrouble::Recovered);
                     }
                     return Ok(());
                 }
@@ -204,19 +204,19 @@ impl Writer {
             };
             // Counted from the end's request: a batch that has been retried for long still gets its last attempts.
             last_attempts += u32::from(self.ending);
-            if failure(&cause) != Failure::Passing || last_attempts >= LAST_ATTEMPTS {
+            if classify_failure(&cause) != WriteFailure::Transient || last_attempts >= LAST_ATTEMPTS {
                 self.queue.lost(batch);
                 self.queue.return_losses(losses);
-                let mut lost = Losses::default();
+                let mut lost = RowLosses::default();
                 batch.iter().for_each(|record| lost.add_record(record));
                 let cause = cause.to_string();
-                self.tell_loss(lost.rows(), &cause);
+                self.report_loss(lost.rows(), &cause);
                 return Err(cause);
             }
             // Reported at the first failure only: a full disk fails every second.
             if !stuck {
                 stuck = true;
-                (self.trouble)(Trouble::Stuck { cause: cause.to_string() });
+                (self.trouble)(StoreTrouble::Blocked { cause: cause.to_string() });
             }
             self.pause(pause).await;
             pause = (pause * 2).min(self.pauses[1]);
@@ -224,11 +224,11 @@ impl Writer {
     }
 
     /// Reports lost rows, and not again before a batch was written completely: there may be four batches a second.
-    fn tell_loss(&mut self, rows: u64, cause: &str) {
-        if rows > 0 && !self.losing {
-            (self.trouble)(Trouble::Lost { rows, cause: cause.to_owned() });
+    fn report_loss(&mut self, rows: u64, cause: &str) {
+        if rows > 0 && !self.loss_reported {
+            (self.trouble)(StoreTrouble::Lost { rows, cause: cause.to_owned() });
         }
-        self.losing = rows > 0;
+        self.loss_reported = rows > 0;
     }
 
     /// Waits, and notices meanwhile if the end is requested.
@@ -240,7 +240,7 @@ impl Writer {
                 () = &mut sleep => return,
                 command = self.commands.recv() => {
                     // `finish`, or a closed channel. Other commands wait until rows can be written again.
-                    self.ending = !matches!(command, Some(Command::Flush(_) | Command::Tidy(_) | Command::Policies(..) | Command::Pin(..)));
+                    self.ending = !matches!(command, Some(WriterCommand::Flush(_) | WriterCommand::Prune(_) | WriterCommand::Policies(..) | WriterCommand::Pin(..)));
                     self.postponed.extend(command);
                 }
             }
@@ -248,7 +248,7 @@ impl Writer {
         sleep.await;
     }
 
-    async fn finish(mut self, ended: At) -> Result<(), StoreError> {
+    async fn finish(mut self, ended: UnixMicros) -> Result<(), StoreError> {
         self.ending = true;
         // Closed before the last write: a record that came later would never be written, and must be counted.
         self.queue.close();
@@ -263,7 +263,7 @@ impl Writer {
         written.map_err(|cause| StoreError::Unwritten { path: self.path, rows, cause })
     }
 
-    async fn end_run(&mut self, ended: At) -> Result<(), String> {
+    async fn end_run(&mut self, ended: UnixMicros) -> Result<(), String> {
         // Retried like a batch: without an end, the next start would report that this run was killed.
         let mut attempts = 0;
         loop {
@@ -272,7 +272,7 @@ impl Writer {
                 return Ok(());
             };
             attempts += 1;
-            if failure(&cause) != Failure::Passing || attempts >= LAST_ATTEMPTS {
+            if classify_failure(&cause) != WriteFailure::Transient || attempts >= LAST_ATTEMPTS {
                 return Err(cause.to_string());
             }
             self.pause(self.pauses[1]).await;
@@ -295,14 +295,14 @@ impl Writer {
         match self.retention.step(&mut self.connection, &self.path, now).await {
             Ok(log) => {
                 if let Some(bytes) = log {
-                    (self.trouble)(Trouble::LongLog { bytes });
+                    (self.trouble)(StoreTrouble::WalTooLong { bytes });
                 }
                 self.retention.pause().is_some()
             }
             // A lock or a full disk: the next regular step is soon enough.
-            Err(cause) if failure(&cause) == Failure::Passing => false,
+            Err(cause) if classify_failure(&cause) == WriteFailure::Transient => false,
             Err(cause) => {
-                (self.trouble)(Trouble::NotPruned { cause: cause.to_string() });
+                (self.trouble)(StoreTrouble::NotPruned { cause: cause.to_string() });
                 false
             }
         }
@@ -310,10 +310,10 @@ impl Writer {
 }
 
 /// Length of the longest head of `records` with at most `decisions` decisions; at least 1 if there is any record.
-fn batch_end(records: &[Record], decisions: u64) -> usize {
+fn batch_end(records: &[StoreRecord], decisions: u64) -> usize {
     let mut seen = 0;
     let end = records.iter().position(|record| {
-        seen += u64::from(matches!(record, Record::Decision(_)));
+        seen += u64::from(matches!(record, StoreRecord::Decision(_)));
         seen > decisions
     });
     end.unwrap_or(records.len())

@@ -6,21 +6,21 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFuture, WaitForCanc
 
 /// Token with a flag beside it: responses check at every piece, and the token's own check takes a lock.
 #[derive(Debug, Default)]
-pub(super) struct Cut {
-    made: AtomicBool,
+pub(super) struct AbortSignal {
+    triggered: AtomicBool,
     token: CancellationToken,
 }
 
-impl Cut {
+impl AbortSignal {
     /// Aborts all requests from now on and wakes everything that waits for it.
-    pub(super) fn make(&self) {
+    pub(super) fn trigger(&self) {
         // The flag before the token: a task that the token wakes must see it set.
-        self.made.store(true, Ordering::Release);
+        self.triggered.store(true, Ordering::Release);
         self.token.cancel();
     }
 
-    pub(super) fn is_made(&self) -> bool {
-        self.made.load(Ordering::Acquire)
+    pub(super) fn is_triggered(&self) -> bool {
+        self.triggered.load(Ordering::Acquire)
     }
 
     pub(super) fn wait(&self) -> WaitForCancellationFuture<'_> {

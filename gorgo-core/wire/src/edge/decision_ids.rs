@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use gorgo_routing::model::{At, DecisionId};
+use gorgo_routing::model::{DecisionId, UnixMicros};
 
 /// Bits of the counter within one millisecond.
 const COUNTER_BITS: u32 = 20;
@@ -22,7 +22,7 @@ impl DecisionIds {
     }
 
     /// Next id. More than 2^20 ids in a millisecond run into the next one, which keeps them increasing.
-    pub fn next(&self, now: At) -> DecisionId {
+    pub fn next(&self, now: UnixMicros) -> DecisionId {
         // Limited before the shift, which would otherwise overflow for an absurd clock.
         let millis = i64::try_from(now.0 / 1_000).unwrap_or(i64::MAX).min(i64::MAX >> COUNTER_BITS);
         let from_clock = millis << COUNTER_BITS;
@@ -41,7 +41,7 @@ mod tests {
     #[test]
     fn ids_rise_and_tell_the_time() {
         let ids = DecisionIds::above(DecisionId(0));
-        let at = At(1_700_000_000_123_456);
+        let at = UnixMicros(1_700_000_000_123_456);
         let (first, second) = (ids.next(at), ids.next(at));
         assert_eq!(first.0 >> COUNTER_BITS, 1_700_000_000_123);
         assert_eq!(second.0, first.0 + 1);
@@ -51,9 +51,9 @@ mod tests {
     fn a_clock_that_steps_back_does_not_matter() {
         let last = DecisionId(1_700_000_000_123 << COUNTER_BITS | 5);
         let ids = DecisionIds::above(last);
-        assert_eq!(ids.next(At(1_600_000_000_000_000)).0, last.0 + 1);
-        assert_eq!(ids.next(At(0)).0, last.0 + 2);
-        assert!(ids.next(At(u64::MAX)).0 > 0);
+        assert_eq!(ids.next(UnixMicros(1_600_000_000_000_000)).0, last.0 + 1);
+        assert_eq!(ids.next(UnixMicros(0)).0, last.0 + 2);
+        assert!(ids.next(UnixMicros(u64::MAX)).0 > 0);
     }
 
     #[test]
@@ -61,8 +61,9 @@ mod tests {
         let ids = DecisionIds::above(DecisionId(0));
         let mut all: Vec<i64> = Vec::new();
         std::thread::scope(|scope| {
-            let threads: Vec<_> =
-                (0..4).map(|_| scope.spawn(|| (0..5_000).map(|_| ids.next(At(1)).0).collect::<Vec<_>>())).collect();
+            let threads: Vec<_> = (0..4)
+                .map(|_| scope.spawn(|| (0..5_000).map(|_| ids.next(UnixMicros(1)).0).collect::<Vec<_>>()))
+                .collect();
             for thread in threads {
                 all.extend(thread.join().unwrap());
             }

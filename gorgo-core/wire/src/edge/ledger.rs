@@ -6,61 +6,62 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Data;
-use super::choose::{Choice, Lease};
-use super::forward::attempt::Attempt;
-use crate::engine::Observed;
+use super::DataPlane;
+use super::choose::{ReplicaLease, SelectedReplica};
+use super::forward::attempt::RequestAttempt;
+use crate::engine::StreamObservation;
 use gorgo_routing::model::{
-    ApiPath, At, DecisionId, DecisionRecord, ErrorClass, OutcomeRecord, Prompt, Record, Refusal, ReplicaId, Route,
+    ApiPath, DecisionId, DecisionRecord, ErrorClass, OutcomeRecord, ParsedRequest, RefusalReason, ReplicaId,
+    RouteLabels, StoreRecord, UnixMicros,
 };
 
 /// Open ledger of a request.
-pub(super) struct Ledger {
-    data: Arc<Data>,
+pub(super) struct RequestLedger {
+    data: Arc<DataPlane>,
     pub(super) id: DecisionId,
-    pub(super) received: At,
+    pub(super) received: UnixMicros,
     path: ApiPath,
     /// Replica of the last attempt.
     replica: Option<ReplicaId>,
     /// Known once the body was read; for refusals before that.
     pub(super) body_bytes: u64,
-    pub(super) prompt: Option<Arc<Prompt>>,
+    pub(super) prompt: Option<Arc<ParsedRequest>>,
     decided: bool,
     open: bool,
     predicted_ttft_ms: Option<f64>,
     /// Total wait at the gate.
-    waited: Duration,
+    admission_wait: Duration,
     pub(super) predicted_cached_tokens: Option<u32>,
 }
 
 /// Reservation for an attempt, with its predictions.
-pub(super) struct Reserved {
-    pub(super) lease: Box<dyn Lease>,
+pub(super) struct ReservedAttempt {
+    pub(super) lease: Box<dyn ReplicaLease>,
     pub(super) predicted_ttft_ms: Option<f64>,
     pub(super) predicted_cached_tokens: u32,
 }
 
 /// Outcome of a request for its client.
-pub(super) struct Outcome<'a> {
+pub(super) struct ClientOutcome<'a> {
     pub(super) status: Option<u16>,
     pub(super) error: Option<ErrorClass>,
-    pub(super) first_byte: Option<At>,
-    pub(super) observed: Option<&'a Observed>,
+    pub(super) first_byte: Option<UnixMicros>,
+    pub(super) observed: Option<&'a StreamObservation>,
 }
 
-impl Outcome<'_> {
+impl ClientOutcome<'_> {
     /// Outcome without anything from an engine.
-    pub(super) const fn bare(status: Option<u16>, error: ErrorClass) -> Self {
+    pub(super) const fn without_response(status: Option<u16>, error: ErrorClass) -> Self {
         Self { status, error: Some(error), first_byte: None, observed: None }
     }
 }
 
-impl Ledger {
+impl RequestLedger {
     /// Opens the ledger when a request's head has arrived.
-    pub(super) fn open(data: &Arc<Data>, path: ApiPath) -> Self {
+    pub(super) fn open(data: &Arc<DataPlane>, path: ApiPath) -> Self {
         let received = data.clock.now();
         // Retries are limited to a share of all requests, so every request counts from its arrival.
-        data.retries.request(received);
+        data.retry_budget.record_request(received);
         Self {
             // Before any decision, so that refused requests have an id too.
             id: data.ids.next(received),
@@ -73,64 +74,69 @@ impl Ledger {
             decided: false,
             open: true,
             predicted_ttft_ms: None,
-            waited: Duration::ZERO,
+            admission_wait: Duration::ZERO,
             predicted_cached_tokens: None,
         }
     }
 
     /// Adds a wait at the gate.
-    pub(super) fn waited(&mut self, span: Duration) {
-        self.waited += span;
+    pub(super) fn add_wait(&mut self, span: Duration) {
+        self.admission_wait += span;
     }
 
     /// Records the replica that attempt `number` goes to. `began`: start of the decision, whose duration is in the
     /// decision row only.
-    pub(super) fn decided(&mut self, choice: Choice, number: u16, began: At) -> Reserved {
-        let Choice { mut record, lease, predicted_ttft_ms, predicted_cached_tokens } = choice;
+    pub(super) fn record_decision(
+        &mut self,
+        choice: SelectedReplica,
+        number: u16,
+        began: UnixMicros,
+    ) -> ReservedAttempt {
+        let SelectedReplica { mut record, lease, predicted_ttft_ms, predicted_cached_tokens } = choice;
         self.replica = Some(lease.replica());
         // One decision row per request; later attempts only add the candidates that they were chosen from.
         let row = if self.decided {
-            Record::Candidates { decision: self.id, attempt: number, rows: record.candidates }
+            StoreRecord::Candidates { decision: self.id, attempt: number, rows: record.candidates }
         } else {
             self.decided = true;
             record.received = self.received;
             // Of the first decision only: the row has room for one duration.
-            record.decide_us = span_us(self.data.clock.now().since(began));
-            Record::Decision(record)
+            record.decide_us = span_us(self.data.clock.now().elapsed_since(began));
+            StoreRecord::Decision(record)
         };
         self.data.outlet.record(row);
-        Reserved { lease, predicted_ttft_ms, predicted_cached_tokens }
+        ReservedAttempt { lease, predicted_ttft_ms, predicted_cached_tokens }
     }
 
     /// Makes the outcome this attempt's: after a hedge, the last replica chosen need not be the one that answers.
-    pub(super) fn belongs_to(&mut self, attempt: &Attempt) {
+    pub(super) fn attribute_to(&mut self, attempt: &RequestAttempt) {
         self.replica = Some(attempt.replica());
-        let waited_ms = self.waited.as_secs_f64() * 1e3;
+        let waited_ms = self.admission_wait.as_secs_f64() * 1e3;
         // Predictions start at the replica, the outcome's TTFT at the arrival of the head: the wait lies between.
         self.predicted_ttft_ms = attempt.predicted_ttft_ms.map(|ms| ms + waited_ms);
         self.predicted_cached_tokens = Some(attempt.predicted_cached_tokens);
     }
 
     /// Closes the ledger of a request that was not routed.
-    pub(super) fn refuse(mut self, refusal: Refusal, status: Option<u16>) {
+    pub(super) fn refuse(mut self, refusal: RefusalReason, status: Option<u16>) {
         self.write_refusal(refusal);
-        let error = if refusal == Refusal::ClientGone { ErrorClass::ClientGone } else { ErrorClass::Refused };
-        self.close(&Outcome::bare(status, error));
+        let error = if refusal == RefusalReason::ClientGone { ErrorClass::ClientGone } else { ErrorClass::Refused };
+        self.close(&ClientOutcome::without_response(status, error));
     }
 
     /// Closes the ledger.
-    pub(super) fn end(mut self, outcome: &Outcome<'_>) {
+    pub(super) fn finish(mut self, outcome: &ClientOutcome<'_>) {
         self.close(outcome);
     }
 
-    fn write_refusal(&mut self, refusal: Refusal) {
+    fn write_refusal(&mut self, refusal: RefusalReason) {
         // A request that was decided has its row already, even if a later attempt found no replica.
         if std::mem::replace(&mut self.decided, true) {
             return;
         }
         let prompt = self.prompt.as_deref();
-        let policy = self.data.choose.active_build(self.data.serving.get());
-        self.data.outlet.record(Record::Decision(Box::new(DecisionRecord {
+        let policy = self.data.selector.active_build(self.data.serving.get());
+        self.data.outlet.record(StoreRecord::Decision(Box::new(DecisionRecord {
             model: prompt.and_then(|prompt| prompt.model.clone()),
             session_hash: prompt.map_or(0, |prompt| prompt.session_hash),
             body_bytes: self.body_bytes,
@@ -138,15 +144,15 @@ impl Ledger {
         })));
     }
 
-    fn close(&mut self, outcome: &Outcome<'_>) {
+    fn close(&mut self, outcome: &ClientOutcome<'_>) {
         // Guards against a second outcome: `drop` runs after `end` as well.
         if !std::mem::replace(&mut self.open, false) {
             return;
         }
-        let since = |at: At| micros(at.since(self.received));
+        let since = |at: UnixMicros| micros(at.elapsed_since(self.received));
         let observed = outcome.observed;
         let usage = observed.map(|observed| observed.usage).unwrap_or_default();
-        let route = Route { path: self.path, replica: self.replica };
+        let route = RouteLabels { path: self.path, replica: self.replica };
         let outcome = OutcomeRecord {
             decision: self.id,
             status: outcome.status,
@@ -154,7 +160,7 @@ impl Ledger {
             ttft_us: observed.and_then(|observed| observed.first_content).map(since),
             first_byte_us: outcome.first_byte.map(since),
             e2e_us: since(self.data.clock.now()),
-            itl_mean_us: observed.and_then(Observed::mean_gap).map(micros),
+            itl_mean_us: observed.and_then(StreamObservation::mean_gap).map(micros),
             itl_counts: observed.and_then(|observed| observed.gaps.counts()),
             itl_p99_us: observed.and_then(|observed| observed.gaps.quantile(990)).map(i64::from),
             prompt_tokens: usage.prompt_tokens,
@@ -163,23 +169,23 @@ impl Ledger {
             predicted_ttft_us: self.predicted_ttft_ms.map(whole_micros),
             predicted_cached_tokens: self.predicted_cached_tokens,
         };
-        self.data.outlet.record(Record::Outcome(route, Box::new(outcome)));
+        self.data.outlet.record(StoreRecord::Outcome(route, Box::new(outcome)));
     }
 }
 
-impl Drop for Ledger {
+impl Drop for RequestLedger {
     fn drop(&mut self) {
         if self.open {
-            self.write_refusal(Refusal::ClientGone);
-            self.close(&Outcome::bare(None, self.data.abandoned()));
+            self.write_refusal(RefusalReason::ClientGone);
+            self.close(&ClientOutcome::without_response(None, self.data.drop_reason()));
         }
     }
 }
 
-impl Data {
+impl DataPlane {
     /// Reason why a request's future was dropped: its client left, or it was aborted by the shutdown.
-    pub(super) fn abandoned(&self) -> ErrorClass {
-        if self.cut.is_made() { ErrorClass::Shutdown } else { ErrorClass::ClientGone }
+    pub(super) fn drop_reason(&self) -> ErrorClass {
+        if self.abort.is_triggered() { ErrorClass::Shutdown } else { ErrorClass::ClientGone }
     }
 }
 

@@ -5,24 +5,24 @@ use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use hyper::{Response, StatusCode};
 use serde_json::{Value, json};
 
-use super::relay::AnswerBody;
-use crate::engine::Dialect;
-use gorgo_routing::model::Refusal;
+use super::relay::ResponseBody;
+use crate::engine::StreamDialect;
+use gorgo_routing::model::RefusalReason;
 
 /// Seconds after which a client may retry when no replica was available. When a queue at the gate is full, the gate
 /// computes a better value.
 const RETRY_AFTER_SECS: &str = "1";
 
 /// Response with this JSON text.
-pub(super) fn json_text(status: StatusCode, text: String) -> Response<AnswerBody> {
-    let mut response = Response::new(AnswerBody::whole(Bytes::from(text)));
+pub(super) fn json_text(status: StatusCode, text: String) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::whole(Bytes::from(text)));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
 
 /// Error response of gorgo. 503 and 429 carry `Retry-After`.
-pub(super) fn error(status: StatusCode, code: &str, message: &str) -> Response<AnswerBody> {
+pub(super) fn error(status: StatusCode, code: &str, message: &str) -> Response<ResponseBody> {
     let body = json!({ "error": member(status, code, message) });
     let mut response = json_text(status, body.to_string());
     if matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
@@ -32,7 +32,7 @@ pub(super) fn error(status: StatusCode, code: &str, message: &str) -> Response<A
 }
 
 /// 405 with the methods that the path supports.
-pub(super) fn wrong_method(allowed: &'static str) -> Response<AnswerBody> {
+pub(super) fn wrong_method(allowed: &'static str) -> Response<ResponseBody> {
     let mut response = error(
         StatusCode::METHOD_NOT_ALLOWED,
         "method_not_allowed",
@@ -43,17 +43,17 @@ pub(super) fn wrong_method(allowed: &'static str) -> Response<AnswerBody> {
 }
 
 /// HTTP status and error code of a refusal.
-pub(super) const fn refusal(refusal: Refusal) -> (StatusCode, &'static str) {
+pub(super) const fn refusal(refusal: RefusalReason) -> (StatusCode, &'static str) {
     match refusal {
-        Refusal::MalformedBody => (StatusCode::BAD_REQUEST, "malformed_body"),
+        RefusalReason::MalformedBody => (StatusCode::BAD_REQUEST, "malformed_body"),
         // Rarely read by anyone: the body did not arrive, so the client has usually left.
-        Refusal::ClientGone => (StatusCode::REQUEST_TIMEOUT, "request_timeout"),
-        Refusal::BodyTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large"),
-        Refusal::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, "overloaded"),
-        Refusal::UnknownModel => (StatusCode::NOT_FOUND, "model_not_found"),
-        Refusal::NoReplica => (StatusCode::SERVICE_UNAVAILABLE, "no_replica_available"),
-        Refusal::Draining => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
-        Refusal::GateFull => (StatusCode::TOO_MANY_REQUESTS, "queue_full"),
+        RefusalReason::ClientGone => (StatusCode::REQUEST_TIMEOUT, "request_timeout"),
+        RefusalReason::BodyTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large"),
+        RefusalReason::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, "overloaded"),
+        RefusalReason::UnknownModel => (StatusCode::NOT_FOUND, "model_not_found"),
+        RefusalReason::NoReplica => (StatusCode::SERVICE_UNAVAILABLE, "no_replica_available"),
+        RefusalReason::Draining => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
+        RefusalReason::GateFull => (StatusCode::TOO_MANY_REQUESTS, "queue_full"),
     }
 }
 
@@ -71,10 +71,10 @@ fn member(status: StatusCode, code: &str, message: &str) -> Value {
 /// Event that ends a stream which broke. Its first member is `error`, so that every client that looks for it finds it.
 ///
 /// Anthropic's API and the Responses API distinguish events by name and type, so both are included for them.
-pub(super) fn error_event(dialect: Option<Dialect>, code: &str, message: &str) -> Bytes {
+pub(super) fn error_event(dialect: Option<StreamDialect>, code: &str, message: &str) -> Bytes {
     let member = member(StatusCode::BAD_GATEWAY, code, message);
     let text = match dialect {
-        Some(Dialect::Messages | Dialect::Responses) => {
+        Some(StreamDialect::Messages | StreamDialect::Responses) => {
             format!("event: error\ndata: {{\"error\":{member},\"type\":\"error\"}}\n\n")
         }
         _ => format!("data: {{\"error\":{member}}}\n\n"),

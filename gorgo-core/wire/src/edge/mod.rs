@@ -31,30 +31,30 @@ use hyper::header::HeaderName;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-pub use choose::{Choice, Choose, Entry, Lease, Place, RouterChoice};
+pub use choose::{AdmissionTicket, ReplicaLease, ReplicaSelector, RouterSelector, SelectedReplica, SelectionOutcome};
 pub use decision_ids::DecisionIds;
 pub use listen::serve;
 pub use upstream::tcp_info;
-pub use upstream::{UpstreamError, UpstreamSetup};
+pub use upstream::{DataPlaneSetupError, ReplicaSetup};
 
-use crate::engine::ejection::Shift;
-use crate::engine::{TellServed, Vitals};
-use abort_signal::Cut;
+use crate::engine::ejection::EjectionChange;
+use crate::engine::{ReplicaLiveness, ServedCallback};
+use abort_signal::AbortSignal;
 use budget::{ByteBudget, RetryBudget};
-use forward::hedge_delays::Patience;
+use forward::hedge_delays::HedgeDelays;
 use gorgo_observe::FactOutlet;
-use gorgo_routing::config::{Failover, Server};
+use gorgo_routing::config::{FailoverConfig, ServerConfig};
 use gorgo_routing::model::{Clock, ErrorClass, EventKind, PolicyIndex, ReplicaId};
-use intake::object_owners::Holders;
-use upstream::Upstream;
-use upstream::pool::Keeping;
+use intake::object_owners::ObjectOwners;
+use upstream::UpstreamReplica;
+use upstream::pool::PoolConfig;
 
 /// Flag for whether requests are accepted: `/ready` reports it, together with draining. Initially `false`; clones share
 /// it.
 #[derive(Debug, Clone, Default)]
-pub struct Readiness(Arc<AtomicBool>);
+pub struct ReadinessFlag(Arc<AtomicBool>);
 
-impl Readiness {
+impl ReadinessFlag {
     /// Sets the flag.
     pub fn set(&self, ready: bool) {
         // Relaxed: the flag guards no other data.
@@ -70,9 +70,9 @@ impl Readiness {
 
 /// Index of the policy that serves; an operator may change it while requests run. Clones share it.
 #[derive(Debug, Clone)]
-pub struct Serving(Arc<AtomicU16>);
+pub struct ServingPolicy(Arc<AtomicU16>);
 
-impl Serving {
+impl ServingPolicy {
     /// Starts with this policy.
     #[must_use]
     // Relaxed: a decision that runs at this moment may use either policy.
@@ -110,30 +110,30 @@ impl UnreadHints {
 }
 
 /// Everything that the data plane is built from.
-pub struct DataSetup {
-    /// Chooses replicas; in `serve` a [`RouterChoice`].
-    pub choose: Arc<dyn Choose>,
+pub struct DataPlaneSetup {
+    /// Chooses replicas; in `serve` a [`RouterSelector`].
+    pub selector: Arc<dyn ReplicaSelector>,
     /// Source of time.
     pub clock: Arc<dyn Clock>,
     /// Liveness of the replicas, to report signs of life to: a replica that streams is alive, whatever its health page
     /// says.
-    pub vitals: Arc<Vitals>,
+    pub liveness: Arc<ReplicaLiveness>,
     /// Outlet for facts and rows.
     pub outlet: FactOutlet,
     /// Callback for requests that engines answered, to learn from them.
-    pub served: Option<TellServed>,
+    pub on_served: Option<ServedCallback>,
     /// Readiness flag; set by the task that watches the fleet.
-    pub readiness: Readiness,
+    pub readiness: ReadinessFlag,
     /// Counter of `x-slo-ttft-ms` headers whose value is no number of ms.
     pub unread_hints: UnreadHints,
     /// `[server]`
-    pub server: Server,
+    pub server: ServerConfig,
     /// `[failover]`
-    pub failover: Failover,
+    pub failover: FailoverConfig,
     /// The fleet, by replica id: position `i` has id `i`.
-    pub replicas: Vec<UpstreamSetup>,
+    pub replicas: Vec<ReplicaSetup>,
     /// Policy that serves.
-    pub serving: Serving,
+    pub serving: ServingPolicy,
     /// Decision ids above those in the database.
     pub ids: DecisionIds,
     /// Seed of the run; each decision's seed is derived from it and the decision's id.
@@ -141,69 +141,71 @@ pub struct DataSetup {
 }
 
 /// Shared state of the data plane.
-pub struct Data {
-    choose: Arc<dyn Choose>,
+pub struct DataPlane {
+    selector: Arc<dyn ReplicaSelector>,
     clock: Arc<dyn Clock>,
     outlet: FactOutlet,
-    served: Option<TellServed>,
-    vitals: Arc<Vitals>,
-    server: Server,
+    on_served: Option<ServedCallback>,
+    liveness: Arc<ReplicaLiveness>,
+    server: ServerConfig,
     session_header: HeaderName,
-    failover: Failover,
-    upstreams: Vec<Upstream>,
-    serving: Serving,
+    failover: FailoverConfig,
+    replicas: Vec<UpstreamReplica>,
+    serving: ServingPolicy,
     ids: DecisionIds,
     seed: u64,
-    bodies: Arc<ByteBudget>,
-    retries: RetryBudget,
-    patience: Patience,
-    holders: Holders,
-    readiness: Readiness,
+    body_budget: Arc<ByteBudget>,
+    retry_budget: RetryBudget,
+    hedge_delays: HedgeDelays,
+    object_owners: ObjectOwners,
+    readiness: ReadinessFlag,
     unread_hints: UnreadHints,
     draining: CancellationToken,
-    cut: Cut,
+    abort: AbortSignal,
 }
 
-impl Data {
+impl DataPlane {
     /// Checks that the congestion control is available. Connections to engines run as tasks of `tracker`.
     ///
     /// # Errors
     /// The session header's name or the congestion control cannot be used.
-    pub fn new(setup: DataSetup, tracker: &TaskTracker) -> Result<Arc<Self>, UpstreamError> {
-        let keeping = Keeping {
+    pub fn new(setup: DataPlaneSetup, tracker: &TaskTracker) -> Result<Arc<Self>, DataPlaneSetupError> {
+        let keeping = PoolConfig {
             connect_timeout: Duration::from_millis(setup.server.connect_timeout_ms),
             spare: usize::try_from(setup.server.spare_connections).unwrap_or(usize::MAX),
             idle_max: Duration::from_millis(setup.server.keep_idle_ms),
         };
         let congestion = congestion(&setup.server.congestion_control)?;
         // Checked once here: an unusable name would otherwise make every dial fail.
-        let upstreams =
-            setup.replicas.iter().map(|replica| Upstream::new(replica, congestion.clone(), keeping, tracker.clone()));
-        let upstreams: Vec<Upstream> = upstreams.collect();
+        let upstreams = setup
+            .replicas
+            .iter()
+            .map(|replica| UpstreamReplica::new(replica, congestion.clone(), keeping, tracker.clone()));
+        let upstreams: Vec<UpstreamReplica> = upstreams.collect();
         let session_header = HeaderName::from_bytes(setup.server.session_header.as_bytes())
-            .map_err(|_| UpstreamError::SessionHeader(setup.server.session_header.clone()))?;
+            .map_err(|_| DataPlaneSetupError::SessionHeader(setup.server.session_header.clone()))?;
         Ok(Arc::new(Self {
-            choose: setup.choose,
+            selector: setup.selector,
             // Before `upstreams` moves below: one window of samples per replica.
             clock: setup.clock,
             outlet: setup.outlet,
-            served: setup.served,
-            vitals: setup.vitals,
-            bodies: ByteBudget::new(setup.server.max_buffered_bytes),
-            retries: RetryBudget::new(setup.failover.budget_share),
-            patience: Patience::new(setup.failover.hedge, upstreams.len()),
+            on_served: setup.on_served,
+            liveness: setup.liveness,
+            body_budget: ByteBudget::new(setup.server.max_buffered_bytes),
+            retry_budget: RetryBudget::new(setup.failover.budget_share),
+            hedge_delays: HedgeDelays::new(setup.failover.hedge, upstreams.len()),
             server: setup.server,
             session_header,
             failover: setup.failover,
-            upstreams,
+            replicas: upstreams,
             serving: setup.serving,
             ids: setup.ids,
             seed: setup.seed,
-            holders: Holders::default(),
+            object_owners: ObjectOwners::default(),
             readiness: setup.readiness,
             unread_hints: setup.unread_hints,
             draining: CancellationToken::new(),
-            cut: Cut::default(),
+            abort: AbortSignal::default(),
         }))
     }
 
@@ -215,33 +217,35 @@ impl Data {
     }
 
     /// Aborts all requests now, as errors of class `Shutdown`: the effect of a second signal.
-    pub fn cut_now(&self) {
-        self.cut.make();
+    pub fn abort_requests(&self) {
+        self.abort.trigger();
     }
 
-    fn upstream(&self, replica: ReplicaId) -> Option<&Upstream> {
+    fn replica(&self, replica: ReplicaId) -> Option<&UpstreamReplica> {
         // Not indexed: an id outside the fleet must not panic in the middle of a request.
-        self.upstreams.get(replica.index())
+        self.replicas.get(replica.index())
     }
 
-    fn replicas(&self) -> impl Iterator<Item = ReplicaId> {
-        (0..self.upstreams.len()).filter_map(|index| u16::try_from(index).ok().map(ReplicaId))
+    fn replica_ids(&self) -> impl Iterator<Item = ReplicaId> {
+        (0..self.replicas.len()).filter_map(|index| u16::try_from(index).ok().map(ReplicaId))
     }
 
     /// Records that a replica was ejected, or returned from ejection. `cause`: the last failure.
-    fn note_shift(&self, replica: ReplicaId, shift: Option<Shift>, cause: Option<ErrorClass>) {
+    fn record_ejection_change(&self, replica: ReplicaId, shift: Option<EjectionChange>, cause: Option<ErrorClass>) {
         let Some(shift) = shift else { return };
-        let name = self.upstream(replica).map_or("?", |upstream| &*upstream.name);
+        let name = self.replica(replica).map_or("?", |upstream| &*upstream.name);
         let (kind, text) = match shift {
             // Operators see an ejection as the same kinds of event as failed health checks: either way the replica gets
             // no requests.
-            Shift::Held(span) => {
+            EjectionChange::Ejected(span) => {
                 let cause = cause.map_or("it asked for a pause", ErrorClass::name);
                 let text =
                     format!("replica {name} is ejected for {} s: requests to it failed ({cause})", span.as_secs());
                 (EventKind::ReplicaDown, text)
             }
-            Shift::Back => (EventKind::ReplicaUp, format!("replica {name} recovered; its share grows slowly")),
+            EjectionChange::Returned => {
+                (EventKind::ReplicaUp, format!("replica {name} recovered; its share grows slowly"))
+            }
         };
         self.outlet.note(kind, replica, text);
     }
@@ -262,19 +266,19 @@ impl Data {
 }
 
 /// Congestion control by name, after a check that this process may choose it.
-fn congestion(name: &str) -> Result<Option<Arc<str>>, UpstreamError> {
+fn congestion(name: &str) -> Result<Option<Arc<str>>, DataPlaneSetupError> {
     // Empty: the system's default, which needs no permission.
     if name.is_empty() {
         return Ok(None);
     }
     upstream::dial::check_congestion(name)
-        .map_err(|cause| UpstreamError::Congestion { name: name.to_owned(), cause: cause.to_string() })?;
+        .map_err(|cause| DataPlaneSetupError::Congestion { name: name.to_owned(), cause: cause.to_string() })?;
     Ok(Some(name.into()))
 }
 
-impl fmt::Debug for Data {
+impl fmt::Debug for DataPlane {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Data").field("upstreams", &self.upstreams.len()).finish_non_exhaustive()
+        f.debug_struct("Data").field("upstreams", &self.replicas.len()).finish_non_exhaustive()
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Separate from the pool that carries requests, so that a probe never waits behind a prompt. The call that uses the
 //! connection drives it (HTTP/2 also spawns its inner task on the given tracker), and dropping the client closes it.
-//! Times in an [`Answer`] begin when the request is handed to an open connection: they never include connecting.
+//! Times in an [`EngineResponse`] begin when the request is handed to an open connection: they never include connecting.
 
 use std::io;
 use std::pin::Pin;
@@ -21,11 +21,11 @@ use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
 use gorgo_routing::config::{EngineUrl, HttpVersion};
-use gorgo_routing::model::{At, Clock};
+use gorgo_routing::model::{Clock, UnixMicros};
 
 /// Address of an engine for requests, with the API key and the protocol.
 #[derive(Debug, Clone)]
-pub struct Endpoint {
+pub struct HttpEndpoint {
     url: EngineUrl,
     authority: HeaderValue,
     /// Marked as sensitive: its debug form does not show the key.
@@ -44,7 +44,7 @@ pub enum EndpointError {
     Key,
 }
 
-impl Endpoint {
+impl HttpEndpoint {
     /// Endpoint at this address; `api_key` is sent as `authorization: Bearer …` with every request.
     ///
     /// # Errors
@@ -87,7 +87,7 @@ impl Endpoint {
 
 /// Response of an engine.
 #[derive(Debug, Clone)]
-pub struct Answer {
+pub struct EngineResponse {
     /// Status.
     pub status: StatusCode,
     /// Body.
@@ -95,15 +95,15 @@ pub struct Answer {
     /// True if this request opened the connection.
     pub fresh: bool,
     /// Time at which the request was handed to the open connection.
-    pub sent: At,
+    pub sent_at: UnixMicros,
     /// Time at which the response's head arrived.
-    pub head: At,
+    pub head_at: UnixMicros,
     location: Option<String>,
 }
 
 /// Reasons why there is no response.
 #[derive(Debug, thiserror::Error)]
-pub enum GetError {
+pub enum EngineClientError {
     /// No connection.
     #[error("cannot connect: {0}")]
     Connect(#[source] io::Error),
@@ -124,7 +124,7 @@ pub enum GetError {
     Path(String),
 }
 
-impl GetError {
+impl EngineClientError {
     /// Returns `true` if no connection could be made.
     #[must_use]
     pub const fn is_connect(&self) -> bool {
@@ -140,7 +140,7 @@ impl GetError {
 
 type Body = Full<Bytes>;
 
-struct Kept {
+struct OpenConnection {
     sender: Sender,
     /// Ends with the connection.
     driver: Pin<Box<dyn Future<Output = ()> + Send>>,
@@ -176,9 +176,9 @@ impl Sender {
 
 /// Runs the inner task of an HTTP/2 connection for hyper.
 #[derive(Clone)]
-struct Spawner(TaskTracker);
+struct Http2Executor(TaskTracker);
 
-impl<F> hyper::rt::Executor<F> for Spawner
+impl<F> hyper::rt::Executor<F> for Http2Executor
 where
     F: Future + Send + 'static,
     F::Output: Send,
@@ -189,34 +189,34 @@ where
 }
 
 /// Endpoint with at most one open connection to it.
-pub struct Client {
-    endpoint: Endpoint,
+pub struct EngineClient {
+    endpoint: HttpEndpoint,
     tasks: TaskTracker,
-    kept: Option<Kept>,
+    connection: Option<OpenConnection>,
 }
 
-impl std::fmt::Debug for Client {
+impl std::fmt::Debug for EngineClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Client").field("endpoint", &self.endpoint).field("open", &self.kept.is_some()).finish()
+        f.debug_struct("Client").field("endpoint", &self.endpoint).field("open", &self.connection.is_some()).finish()
     }
 }
 
-impl Client {
+impl EngineClient {
     /// Client that has not opened a connection yet.
     #[must_use]
-    pub const fn new(endpoint: Endpoint, tasks: TaskTracker) -> Self {
-        Self { endpoint, tasks, kept: None }
+    pub const fn new(endpoint: HttpEndpoint, tasks: TaskTracker) -> Self {
+        Self { endpoint, tasks, connection: None }
     }
 
     /// Returns `true` if the connection is open; one that the engine closed meanwhile is dropped.
     pub async fn is_open(&mut self) -> bool {
-        let Some(kept) = &mut self.kept else { return false };
+        let Some(kept) = &mut self.connection else { return false };
         // Twice: the first poll may only finish the previous exchange; the second then reads the end of the connection.
         for _ in 0..2 {
             let closed =
                 std::future::poll_fn(|context| Poll::Ready(kept.driver.as_mut().poll(context).is_ready())).await;
             if closed || kept.sender.is_closed() {
-                self.kept = None;
+                self.connection = None;
                 return false;
             }
         }
@@ -226,16 +226,16 @@ impl Client {
     /// Sends a GET. Connects if necessary, for at most `limit`; the response then has another `limit`.
     ///
     /// # Errors
-    /// [`GetError`]; the connection is closed then. Dropping the future closes it too.
+    /// [`EngineClientError`]; the connection is closed then. Dropping the future closes it too.
     pub async fn get(
         &mut self,
         path: &str,
         most_bytes: usize,
         limit: Duration,
         clock: &dyn Clock,
-    ) -> Result<Answer, GetError> {
+    ) -> Result<EngineResponse, EngineClientError> {
         let request = self.request(Method::GET, path, Bytes::new())?;
-        self.call(request, most_bytes, limit, clock).await
+        self.send(request, most_bytes, limit, clock).await
     }
 
     /// Posts JSON to a path, otherwise like [`get`](Self::get).
@@ -249,34 +249,34 @@ impl Client {
         most_bytes: usize,
         limit: Duration,
         clock: &dyn Clock,
-    ) -> Result<Answer, GetError> {
+    ) -> Result<EngineResponse, EngineClientError> {
         let mut request = self.request(Method::POST, path, body)?;
         request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        self.call(request, most_bytes, limit, clock).await
+        self.send(request, most_bytes, limit, clock).await
     }
 
-    async fn call(
+    async fn send(
         &mut self,
         request: Request<Body>,
         most_bytes: usize,
         limit: Duration,
         clock: &dyn Clock,
-    ) -> Result<Answer, GetError> {
+    ) -> Result<EngineResponse, EngineClientError> {
         let fresh = !self.is_open().await;
         // Taken out and put back only after success: an error or a dropped future thereby closes the connection.
-        let mut kept = match self.kept.take() {
+        let mut kept = match self.connection.take() {
             Some(kept) => kept,
             None => timeout(limit, connect(&self.endpoint, &self.tasks))
                 .await
-                .map_err(|_| GetError::ConnectTimeout(limit))??,
+                .map_err(|_| EngineClientError::ConnectTimeout(limit))??,
         };
         // One limit for head and body together: an engine that trickles must not block its loop.
         let exchange = timeout(limit, kept.exchange(request, most_bytes, clock));
-        let (mut answer, ended) = exchange.await.map_err(|_| GetError::AnswerTimeout(limit))??;
+        let (mut answer, ended) = exchange.await.map_err(|_| EngineClientError::AnswerTimeout(limit))??;
         answer.fresh = fresh;
         // A connection that ended with the response must not be offered to the next call.
         if !ended {
-            self.kept = Some(kept);
+            self.connection = Some(kept);
         }
         Ok(answer)
     }
@@ -292,14 +292,14 @@ impl Client {
         most_bytes: usize,
         limit: Duration,
         clock: &dyn Clock,
-    ) -> Result<(Answer, Option<String>), GetError> {
+    ) -> Result<(EngineResponse, Option<String>), EngineClientError> {
         let answer = self.get(path, most_bytes, limit, clock).await?;
         let Some(moved) = answer.location.as_deref().and_then(path_of) else { return Ok((answer, None)) };
         // Once only: a second redirect is returned as it is, so that a loop of redirects cannot trap the caller.
         Ok((self.get(&moved, most_bytes, limit, clock).await?, Some(moved)))
     }
 
-    fn request(&self, method: Method, path: &str, body: Bytes) -> Result<Request<Body>, GetError> {
+    fn request(&self, method: Method, path: &str, body: Bytes) -> Result<Request<Body>, EngineClientError> {
         let builder = match self.endpoint.http {
             HttpVersion::Http1 => Request::builder().uri(path).header(HOST, self.endpoint.authority.clone()),
             HttpVersion::Http2 => {
@@ -312,21 +312,21 @@ impl Client {
         if let Some(bearer) = &self.endpoint.bearer {
             builder = builder.header(AUTHORIZATION, bearer.clone());
         }
-        builder.body(Body::new(body)).map_err(|_| GetError::Path(path.to_owned()))
+        builder.body(Body::new(body)).map_err(|_| EngineClientError::Path(path.to_owned()))
     }
 }
 
-impl Kept {
+impl OpenConnection {
     /// Sends one request and reads the response; also returns `true` if the connection ended with it.
     async fn exchange(
         &mut self,
         request: Request<Body>,
         most_bytes: usize,
         clock: &dyn Clock,
-    ) -> Result<(Answer, bool), GetError> {
+    ) -> Result<(EngineResponse, bool), EngineClientError> {
         let Self { sender, driver } = self;
         let talk = async {
-            let broken = |cause: hyper::Error| GetError::Broken(cause.into());
+            let broken = |cause: hyper::Error| EngineClientError::Broken(cause.into());
             // Times start after this: a connection that is still busy is not part of the round trip.
             sender.ready().await.map_err(broken)?;
             let sent = clock.now();
@@ -337,9 +337,20 @@ impl Kept {
             let location = location.and_then(|value| value.to_str().ok()).map(str::to_owned);
             // Limited, because whatever listens there might send without end.
             let body = Limited::new(body, most_bytes).collect().await.map_err(|cause| {
-                if cause.is::<LengthLimitError>() { GetError::TooLong(most_bytes) } else { GetError::Broken(cause) }
+                if cause.is::<LengthLimitError>() {
+                    EngineClientError::TooLong(most_bytes)
+                } else {
+                    EngineClientError::Broken(cause)
+                }
             })?;
-            Ok(Answer { status: parts.status, body: body.to_bytes(), fresh: false, sent, head, location })
+            Ok(EngineResponse {
+                status: parts.status,
+                body: body.to_bytes(),
+                fresh: false,
+                sent_at: sent,
+                head_at: head,
+                location,
+            })
         };
         tokio::pin!(talk);
         tokio::select! {
@@ -350,21 +361,22 @@ impl Kept {
     }
 }
 
-async fn connect(endpoint: &Endpoint, tasks: &TaskTracker) -> Result<Kept, GetError> {
-    let broken = |cause: hyper::Error| GetError::Broken(cause.into());
-    let stream = TcpStream::connect((endpoint.url.host(), endpoint.url.port())).await.map_err(GetError::Connect)?;
+async fn connect(endpoint: &HttpEndpoint, tasks: &TaskTracker) -> Result<OpenConnection, EngineClientError> {
+    let broken = |cause: hyper::Error| EngineClientError::Broken(cause.into());
+    let stream =
+        TcpStream::connect((endpoint.url.host(), endpoint.url.port())).await.map_err(EngineClientError::Connect)?;
     // Without it a small request could wait for a delayed acknowledgement, which would spoil the measured times.
-    stream.set_nodelay(true).map_err(GetError::Connect)?;
+    stream.set_nodelay(true).map_err(EngineClientError::Connect)?;
     let stream = TokioIo::new(stream);
     // An exchange reports how its connection ended; the end of an idle one concerns nobody.
     Ok(match endpoint.http {
         HttpVersion::Http1 => {
             let (sender, connection) = http1::handshake(stream).await.map_err(broken)?;
-            Kept { sender: Sender::Http1(sender), driver: Box::pin(async { drop(connection.await) }) }
+            OpenConnection { sender: Sender::Http1(sender), driver: Box::pin(async { drop(connection.await) }) }
         }
         HttpVersion::Http2 => {
-            let (sender, connection) = http2::handshake(Spawner(tasks.clone()), stream).await.map_err(broken)?;
-            Kept { sender: Sender::Http2(sender), driver: Box::pin(async { drop(connection.await) }) }
+            let (sender, connection) = http2::handshake(Http2Executor(tasks.clone()), stream).await.map_err(broken)?;
+            OpenConnection { sender: Sender::Http2(sender), driver: Box::pin(async { drop(connection.await) }) }
         }
     })
 }

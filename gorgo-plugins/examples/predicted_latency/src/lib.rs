@@ -2,7 +2,10 @@
 //! `part` selects the term. A test checks that they equal the built-in ones bit for bit. `plugin.toml` beside this crate
 //! is the policy, and `expressions.toml` the same policy without a plugin.
 
-use gorgo_plugins::{Answer, Columns, Declared, OptionDecl, OptionKind, Request, Scorer, Setup, Unit};
+use gorgo_plugins::{
+    OptionDeclaration, OptionKind, PluginAnswer, PluginColumns, PluginDeclaration, PluginRequest, PluginSetup,
+    ScorerPlugin, SignalUnit,
+};
 
 #[derive(Clone, Copy)]
 enum Part {
@@ -30,16 +33,27 @@ struct PredictedLatency {
     initial_ms: f64,
 }
 
-const fn number(name: &'static str, unit: &'static str, help: &'static str, default: f64, max: f64) -> OptionDecl {
-    OptionDecl { name, unit, help, kind: OptionKind::Number { default: Some(default), min: 0.1, max, tunable: false } }
+const fn number(
+    name: &'static str,
+    unit: &'static str,
+    help: &'static str,
+    default: f64,
+    max: f64,
+) -> OptionDeclaration {
+    OptionDeclaration {
+        name,
+        unit,
+        help,
+        kind: OptionKind::Number { default: Some(default), min: 0.1, max, tunable: false },
+    }
 }
 
-impl Declared for PredictedLatency {
+impl PluginDeclaration for PredictedLatency {
     const NAME: &'static str = "predicted-latency";
     const VERSION: &'static str = env!("CARGO_PKG_VERSION");
     const SUMMARY: &'static str = "one of the terms of the policy predicted-latency";
-    const OPTIONS: &'static [OptionDecl] = &[
-        OptionDecl {
+    const OPTIONS: &'static [OptionDeclaration] = &[
+        OptionDeclaration {
             name: "part",
             unit: "",
             help: "term to compute: rtt, backlog, compute, stall, answer, tail-start; default compute",
@@ -57,8 +71,8 @@ impl Declared for PredictedLatency {
     ];
 }
 
-impl Scorer for PredictedLatency {
-    const UNIT: Unit = Unit::Millis;
+impl ScorerPlugin for PredictedLatency {
+    const UNIT: SignalUnit = SignalUnit::Millis;
     const FACTS: &'static [&'static str] = &[
         "rtt_ms",
         "backlog_ms",
@@ -76,7 +90,7 @@ impl Scorer for PredictedLatency {
     ];
     const SPREADS: bool = true;
 
-    fn create(setup: &Setup<'_>) -> Result<Self, String> {
+    fn create(setup: &PluginSetup<'_>) -> Result<Self, String> {
         let name = setup.texts("part").next().unwrap_or("compute");
         // One library for all terms: the policy names this plugin once per term, each time with another `part`.
         let part = PARTS.iter().find(|(known, _)| *known == name).map(|(_, part)| *part);
@@ -90,7 +104,12 @@ impl Scorer for PredictedLatency {
         })
     }
 
-    fn score(&self, _request: &Request, columns: &Columns<'_>, out: &mut [Option<f64>]) -> Result<Answer, String> {
+    fn score(
+        &self,
+        _request: &PluginRequest,
+        columns: &PluginColumns<'_>,
+        out: &mut [Option<f64>],
+    ) -> Result<PluginAnswer, String> {
         let [
             rtt_ms,
             backlog_ms,
@@ -127,7 +146,7 @@ impl Scorer for PredictedLatency {
                 Part::TailStart => Some(if tail_start_ms[row].is_nan() { self.initial_ms } else { tail_start_ms[row] }),
             };
         }
-        Ok(Answer::Given)
+        Ok(PluginAnswer::Given)
     }
 }
 

@@ -3,7 +3,10 @@
 //! Reads no facts, only the ids of the candidates. With a malus that grows with the prompt, short requests can still go
 //! anywhere.
 
-use gorgo_plugins::{Answer, Columns, Declared, Need, OptionDecl, OptionKind, Request, Scorer, Setup, Unit};
+use gorgo_plugins::{
+    OptionDeclaration, OptionKind, PluginAnswer, PluginColumns, PluginDeclaration, PluginFacts, PluginRequest,
+    PluginSetup, ScorerPlugin, SignalUnit,
+};
 
 struct Prefer {
     /// True if the replica is in a preferred region, by replica id.
@@ -12,19 +15,24 @@ struct Prefer {
     malus_ms_per_token: f64,
 }
 
-impl Declared for Prefer {
+impl PluginDeclaration for Prefer {
     const NAME: &'static str = "prefer";
     const VERSION: &'static str = env!("CARGO_PKG_VERSION");
     const SUMMARY: &'static str = "a malus for replicas outside the preferred regions";
-    const OPTIONS: &'static [OptionDecl] = &[
-        OptionDecl { name: "regions", unit: "", help: "preferred regions; if empty, all are", kind: OptionKind::Texts },
-        OptionDecl {
+    const OPTIONS: &'static [OptionDeclaration] = &[
+        OptionDeclaration {
+            name: "regions",
+            unit: "",
+            help: "preferred regions; if empty, all are",
+            kind: OptionKind::Texts,
+        },
+        OptionDeclaration {
             name: "malus_ms",
             unit: "ms",
             help: "malus of a request that goes elsewhere",
             kind: OptionKind::Number { default: Some(100.0), min: 0.0, max: 10_000.0, tunable: true },
         },
-        OptionDecl {
+        OptionDeclaration {
             name: "malus_ms_per_token",
             unit: "ms per prompt token",
             help: "malus per prompt token, added to `malus_ms`",
@@ -33,11 +41,11 @@ impl Declared for Prefer {
     ];
 }
 
-impl Scorer for Prefer {
-    const UNIT: Unit = Unit::Millis;
-    const NEEDS: Need = Need::NONE;
+impl ScorerPlugin for Prefer {
+    const UNIT: SignalUnit = SignalUnit::Millis;
+    const NEEDS: PluginFacts = PluginFacts::NONE;
 
-    fn create(setup: &Setup<'_>) -> Result<Self, String> {
+    fn create(setup: &PluginSetup<'_>) -> Result<Self, String> {
         let regions: Vec<&str> = setup.texts("regions").collect();
         let mut preferred = Vec::new();
         // Names and regions are only passed in here, so what a call needs is looked up now, by replica id.
@@ -53,13 +61,18 @@ impl Scorer for Prefer {
         })
     }
 
-    fn score(&self, request: &Request, columns: &Columns<'_>, out: &mut [Option<f64>]) -> Result<Answer, String> {
+    fn score(
+        &self,
+        request: &PluginRequest,
+        columns: &PluginColumns<'_>,
+        out: &mut [Option<f64>],
+    ) -> Result<PluginAnswer, String> {
         let malus = self.malus_ms + self.malus_ms_per_token * f64::from(request.prompt_tokens);
         for (signal, replica) in out.iter_mut().zip(columns.replica()) {
             let preferred = self.preferred.get(*replica as usize).copied().unwrap_or(false);
             *signal = Some(if preferred { 0.0 } else { malus });
         }
-        Ok(Answer::Given)
+        Ok(PluginAnswer::Given)
     }
 }
 

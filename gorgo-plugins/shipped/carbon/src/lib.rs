@@ -4,7 +4,10 @@
 //! itself, g/kWh, which is enough to prefer clean regions; for real grams, measure your machines. Intensities change by
 //! the hour: set averages of your regions, or update them every hour.
 
-use gorgo_plugins::{Answer, Columns, Declared, Need, OptionDecl, OptionKind, Request, Scorer, Setup, Unit};
+use gorgo_plugins::{
+    OptionDeclaration, OptionKind, PluginAnswer, PluginColumns, PluginDeclaration, PluginFacts, PluginRequest,
+    PluginSetup, ScorerPlugin, SignalUnit,
+};
 
 struct Carbon {
     /// By replica id, g/kWh.
@@ -14,30 +17,30 @@ struct Carbon {
     wh_per_1000_tokens: f64,
 }
 
-impl Declared for Carbon {
+impl PluginDeclaration for Carbon {
     const NAME: &'static str = "carbon";
     const VERSION: &'static str = env!("CARGO_PKG_VERSION");
     const SUMMARY: &'static str = "grams of CO2 that the request causes there";
-    const OPTIONS: &'static [OptionDecl] = &[
-        OptionDecl {
+    const OPTIONS: &'static [OptionDeclaration] = &[
+        OptionDeclaration {
             name: "grams_per_kwh",
             unit: "g/kWh",
             help: "carbon intensity by region",
             kind: OptionKind::Numbers { min: 0.0, max: 2000.0 },
         },
-        OptionDecl {
+        OptionDeclaration {
             name: "other_grams_per_kwh",
             unit: "g/kWh",
             help: "carbon intensity of regions that are not listed; the default is the world's mean",
             kind: OptionKind::Number { default: Some(475.0), min: 0.0, max: 2000.0, tunable: false },
         },
-        OptionDecl {
+        OptionDeclaration {
             name: "request_wh",
             unit: "Wh",
             help: "energy per request; with the default the signal is the intensity itself",
             kind: OptionKind::Number { default: Some(1000.0), min: 0.0, max: 10_000.0, tunable: false },
         },
-        OptionDecl {
+        OptionDeclaration {
             name: "wh_per_1000_tokens",
             unit: "Wh per 1000 uncached prompt tokens",
             help: "energy of prefill, in addition to `request_wh`",
@@ -46,11 +49,11 @@ impl Declared for Carbon {
     ];
 }
 
-impl Scorer for Carbon {
-    const UNIT: Unit = Unit::One;
-    const NEEDS: Need = Need::PREFIX;
+impl ScorerPlugin for Carbon {
+    const UNIT: SignalUnit = SignalUnit::One;
+    const NEEDS: PluginFacts = PluginFacts::PREFIX;
 
-    fn create(setup: &Setup<'_>) -> Result<Self, String> {
+    fn create(setup: &PluginSetup<'_>) -> Result<Self, String> {
         let number = |name: &str| setup.number(name).ok_or_else(|| format!("{name} is missing"));
         let other_grams_per_kwh = number("other_grams_per_kwh")?;
         let mut grams_per_kwh = Vec::new();
@@ -70,7 +73,12 @@ impl Scorer for Carbon {
         })
     }
 
-    fn score(&self, request: &Request, columns: &Columns<'_>, out: &mut [Option<f64>]) -> Result<Answer, String> {
+    fn score(
+        &self,
+        request: &PluginRequest,
+        columns: &PluginColumns<'_>,
+        out: &mut [Option<f64>],
+    ) -> Result<PluginAnswer, String> {
         for ((signal, replica), cached) in out.iter_mut().zip(columns.replica()).zip(columns.cached_tokens()) {
             // Saturating: the number of prompt tokens is an estimate and may be below the cached tokens.
             let uncached = request.prompt_tokens.saturating_sub(*cached);
@@ -78,7 +86,7 @@ impl Scorer for Carbon {
             let grams = self.grams_per_kwh.get(*replica as usize).copied().unwrap_or(self.other_grams_per_kwh);
             *signal = Some(grams * wh / 1000.0);
         }
-        Ok(Answer::Given)
+        Ok(PluginAnswer::Given)
     }
 }
 

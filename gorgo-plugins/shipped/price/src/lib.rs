@@ -4,7 +4,10 @@
 //! unknown before it ends, so the client's limit on it is used. Prices are per million tokens, by replica or by region;
 //! a replica's own price wins.
 
-use gorgo_plugins::{Answer, Columns, Declared, Need, OptionDecl, OptionKind, Request, Scorer, Setup, Unit};
+use gorgo_plugins::{
+    OptionDeclaration, OptionKind, PluginAnswer, PluginColumns, PluginDeclaration, PluginFacts, PluginRequest,
+    PluginSetup, ScorerPlugin, SignalUnit,
+};
 
 /// Prices per million tokens.
 #[derive(Clone, Copy, Default)]
@@ -22,19 +25,19 @@ struct Price {
 
 const PER_MILLION: &str = "currency per million tokens";
 
-const fn prices(name: &'static str, help: &'static str) -> OptionDecl {
-    OptionDecl { name, unit: PER_MILLION, help, kind: OptionKind::Numbers { min: 0.0, max: 1e6 } }
+const fn prices(name: &'static str, help: &'static str) -> OptionDeclaration {
+    OptionDeclaration { name, unit: PER_MILLION, help, kind: OptionKind::Numbers { min: 0.0, max: 1e6 } }
 }
 
-impl Declared for Price {
+impl PluginDeclaration for Price {
     const NAME: &'static str = "price";
     const VERSION: &'static str = env!("CARGO_PKG_VERSION");
     const SUMMARY: &'static str = "price of the request at the replica";
-    const OPTIONS: &'static [OptionDecl] = &[
+    const OPTIONS: &'static [OptionDeclaration] = &[
         prices("input", "price of prompt tokens, by replica or region"),
         prices("cached", "price of cached prompt tokens; `input` if absent"),
         prices("output", "price of generated tokens; 0 if absent"),
-        OptionDecl {
+        OptionDeclaration {
             name: "output_tokens",
             unit: "tokens",
             help: "assumed answer if the client sets no limit",
@@ -43,11 +46,11 @@ impl Declared for Price {
     ];
 }
 
-impl Scorer for Price {
-    const UNIT: Unit = Unit::One;
-    const NEEDS: Need = Need::PREFIX;
+impl ScorerPlugin for Price {
+    const UNIT: SignalUnit = SignalUnit::One;
+    const NEEDS: PluginFacts = PluginFacts::PREFIX;
 
-    fn create(setup: &Setup<'_>) -> Result<Self, String> {
+    fn create(setup: &PluginSetup<'_>) -> Result<Self, String> {
         let mut prices = Vec::new();
         for replica in setup.replicas() {
             let find = |option: &str, name: &str| setup.numbers(option).find(|(key, _)| *key == name);
@@ -67,7 +70,12 @@ impl Scorer for Price {
         Ok(Self { prices, output_tokens: setup.number("output_tokens").ok_or("output_tokens is missing")? })
     }
 
-    fn score(&self, request: &Request, columns: &Columns<'_>, out: &mut [Option<f64>]) -> Result<Answer, String> {
+    fn score(
+        &self,
+        request: &PluginRequest,
+        columns: &PluginColumns<'_>,
+        out: &mut [Option<f64>],
+    ) -> Result<PluginAnswer, String> {
         let output = request.max_tokens.map_or(self.output_tokens, f64::from);
         for ((signal, replica), cached) in out.iter_mut().zip(columns.replica()).zip(columns.cached_tokens()) {
             // The number of prompt tokens is an estimate and may be below the cached tokens.
@@ -77,7 +85,7 @@ impl Scorer for Price {
                 (prices.input * f64::from(uncached) + prices.cached * f64::from(cached) + prices.output * output) / 1e6
             });
         }
-        Ok(Answer::Given)
+        Ok(PluginAnswer::Given)
     }
 }
 

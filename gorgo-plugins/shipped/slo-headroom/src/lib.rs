@@ -10,25 +10,28 @@
 //! If one of them is unknown, so is the signal. On a request without a limit the term has no opinion, unless
 //! `default_ms` sets one.
 
-use gorgo_plugins::{Answer, Columns, Declared, Need, OptionDecl, OptionKind, Request, Scorer, Setup, Unit};
+use gorgo_plugins::{
+    OptionDeclaration, OptionKind, PluginAnswer, PluginColumns, PluginDeclaration, PluginFacts, PluginRequest,
+    PluginSetup, ScorerPlugin, SignalUnit,
+};
 
 struct SloHeadroom {
     default_ms: Option<f64>,
     margin: f64,
 }
 
-impl Declared for SloHeadroom {
+impl PluginDeclaration for SloHeadroom {
     const NAME: &'static str = "slo-headroom";
     const VERSION: &'static str = env!("CARGO_PKG_VERSION");
     const SUMMARY: &'static str = "how far the predicted TTFT is over x-slo-ttft-ms";
-    const OPTIONS: &'static [OptionDecl] = &[
-        OptionDecl {
+    const OPTIONS: &'static [OptionDeclaration] = &[
+        OptionDeclaration {
             name: "default_ms",
             unit: "ms",
             help: "limit of requests without the header; 0: no limit",
             kind: OptionKind::Number { default: Some(0.0), min: 0.0, max: 1e6, tunable: false },
         },
-        OptionDecl {
+        OptionDeclaration {
             name: "margin",
             unit: "share of the limit",
             help: "safety margin for errors of the prediction",
@@ -37,12 +40,13 @@ impl Declared for SloHeadroom {
     ];
 }
 
-impl Scorer for SloHeadroom {
-    const UNIT: Unit = Unit::Millis;
-    const NEEDS: Need = Need::RTT.and(Need::PREFIX).and(Need::LOAD).and(Need::RATES);
+impl ScorerPlugin for SloHeadroom {
+    const UNIT: SignalUnit = SignalUnit::Millis;
+    const NEEDS: PluginFacts =
+        PluginFacts::RTT.union(PluginFacts::PREFIX).union(PluginFacts::LOAD).union(PluginFacts::RATES);
     const SPREADS: bool = true;
 
-    fn create(setup: &Setup<'_>) -> Result<Self, String> {
+    fn create(setup: &PluginSetup<'_>) -> Result<Self, String> {
         Ok(Self {
             default_ms: setup.number("default_ms").filter(|limit| *limit > 0.0),
             margin: setup.number("margin").ok_or("margin is missing")?,
@@ -50,8 +54,13 @@ impl Scorer for SloHeadroom {
     }
 
     #[expect(clippy::cast_precision_loss, reason = "queues stay far below 2^53 tokens")]
-    fn score(&self, request: &Request, columns: &Columns<'_>, out: &mut [Option<f64>]) -> Result<Answer, String> {
-        let Some(limit) = request.slo_ttft_ms.or(self.default_ms) else { return Ok(Answer::NoOpinion) };
+    fn score(
+        &self,
+        request: &PluginRequest,
+        columns: &PluginColumns<'_>,
+        out: &mut [Option<f64>],
+    ) -> Result<PluginAnswer, String> {
+        let Some(limit) = request.slo_ttft_ms.or(self.default_ms) else { return Ok(PluginAnswer::NoOpinion) };
         let limit = limit * (1.0 - self.margin);
         for (row, signal) in out.iter_mut().enumerate() {
             let uncached = f64::from(request.prompt_tokens.saturating_sub(columns.cached_tokens()[row]));
@@ -63,7 +72,7 @@ impl Scorer for SloHeadroom {
             // Unknown facts are NaN and make the sum NaN.
             *signal = (!predicted.is_nan()).then(|| (predicted - limit).max(0.0));
         }
-        Ok(Answer::Given)
+        Ok(PluginAnswer::Given)
     }
 }
 

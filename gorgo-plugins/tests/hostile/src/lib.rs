@@ -2,7 +2,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use gorgo_plugins::{Answer, Columns, Declared, Need, OptionDecl, OptionKind, Request, Scorer, Setup, Unit};
+use gorgo_plugins::{
+    OptionDeclaration, OptionKind, PluginAnswer, PluginColumns, PluginDeclaration, PluginFacts, PluginRequest,
+    PluginSetup, ScorerPlugin, SignalUnit,
+};
 
 struct Hostile {
     how: String,
@@ -10,13 +13,13 @@ struct Hostile {
     calls: AtomicU64,
 }
 
-impl Declared for Hostile {
+impl PluginDeclaration for Hostile {
     const NAME: &'static str = "hostile";
     const VERSION: &'static str = env!("CARGO_PKG_VERSION");
     const SUMMARY: &'static str = "misbehaves as its options say";
-    const OPTIONS: &'static [OptionDecl] = &[
-        OptionDecl { name: "how", unit: "", help: "what it does", kind: OptionKind::Text },
-        OptionDecl {
+    const OPTIONS: &'static [OptionDeclaration] = &[
+        OptionDeclaration { name: "how", unit: "", help: "what it does", kind: OptionKind::Text },
+        OptionDeclaration {
             name: "after",
             unit: "calls",
             help: "how long it behaves",
@@ -30,11 +33,11 @@ fn boom() -> Result<Hostile, String> {
     panic!("not today")
 }
 
-impl Scorer for Hostile {
-    const UNIT: Unit = Unit::Millis;
-    const NEEDS: Need = Need::RTT;
+impl ScorerPlugin for Hostile {
+    const UNIT: SignalUnit = SignalUnit::Millis;
+    const NEEDS: PluginFacts = PluginFacts::RTT;
 
-    fn create(setup: &Setup<'_>) -> Result<Self, String> {
+    fn create(setup: &PluginSetup<'_>) -> Result<Self, String> {
         let how = setup.texts("how").next().unwrap_or_default().to_owned();
         match &*how {
             "panic-at-create" => boom(),
@@ -45,19 +48,24 @@ impl Scorer for Hostile {
 
     #[expect(clippy::cast_precision_loss, reason = "few calls")]
     #[expect(clippy::panic, reason = "what is tested")]
-    fn score(&self, _request: &Request, columns: &Columns<'_>, out: &mut [Option<f64>]) -> Result<Answer, String> {
+    fn score(
+        &self,
+        _request: &PluginRequest,
+        columns: &PluginColumns<'_>,
+        out: &mut [Option<f64>],
+    ) -> Result<PluginAnswer, String> {
         for (signal, rtt) in out.iter_mut().zip(columns.rtt_ms()) {
             *signal = Some(*rtt).filter(|rtt| rtt.is_finite());
         }
         if (self.calls.fetch_add(1, Ordering::Relaxed) as f64) < self.after {
-            return Ok(Answer::Given);
+            return Ok(PluginAnswer::Given);
         }
         match &*self.how {
             "panic" => panic!("row 3 of 2"),
             "nan" => out[0] = Some(f64::NAN),
             "infinite" => out[0] = Some(f64::INFINITY),
             "error" => return Err("the moon is full".to_owned()),
-            "no-opinion" => return Ok(Answer::NoOpinion),
+            "no-opinion" => return Ok(PluginAnswer::NoOpinion),
             "slow" => {
                 let mut sum = 0.0_f64;
                 for turn in 0..400_000 {
@@ -67,7 +75,7 @@ impl Scorer for Hostile {
             }
             _ => {}
         }
-        Ok(Answer::Given)
+        Ok(PluginAnswer::Given)
     }
 }
 

@@ -4,17 +4,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use gorgo_lab::calibrate::{Alone, Constant, Observation, alone};
-use gorgo_lab::sim::Profile;
-use gorgo_lab::trace::Sample;
+use gorgo_lab::calibrate::{FittedConstant, IsolatedFit, MeasuredRequest, fit_isolated};
+use gorgo_lab::sim::EngineProfile;
+use gorgo_lab::trace::RequestSample;
 use gorgo_routing::model::Clock;
 use serde_json::{Value, json};
 use tokio_util::task::TaskTracker;
 
 use super::{digits, of_profile, optional, table};
 use crate::engine_settings;
-use crate::exit::Exit;
-use crate::load::{Live, Target, api_key};
+use crate::exit::CommandExit;
+use crate::load::{LiveEngine, ServerUrl, api_key};
 use crate::report::json::number;
 use crate::report::number::count;
 
@@ -23,7 +23,7 @@ const SHORTEST: u32 = 512;
 
 /// Flags that only go with `--engine`.
 #[derive(Debug, Clone, clap::Args)]
-pub(super) struct AskArgs {
+pub(super) struct MeasureArgs {
     /// Engine to measure, such as http://10.0.1.7:30000; nothing else may use it meanwhile
     #[arg(long, value_name = "URL")]
     pub(super) engine: Option<String>,
@@ -54,44 +54,44 @@ pub(super) struct AskArgs {
 }
 
 /// Answers of the engine.
-struct Answers {
+struct EngineMeasurement {
     url: String,
     rtt_ms: Option<f64>,
-    samples: Vec<Sample>,
+    samples: Vec<RequestSample>,
     failed: usize,
 }
 
-impl AskArgs {
+impl MeasureArgs {
     /// Text to print, and the exit code; or an error message.
-    pub(super) async fn asked(
+    pub(super) async fn measure(
         &self,
         url: &str,
         clock: Arc<dyn Clock>,
-        (profile, seed, as_json): (&Profile, u64, bool),
-    ) -> Result<(String, Exit), String> {
+        (profile, seed, as_json): (&EngineProfile, u64, bool),
+    ) -> Result<(String, CommandExit), String> {
         let key = self.api_key_env.as_deref().map(api_key).transpose().map_err(|error| error.to_string())?;
         // The time as a seed: texts that no cache has seen, not even from an earlier run of this command.
         let text_seed = clock.now().0;
         let limit = Duration::from_secs(self.timeout_secs);
         let shared = (clock, TaskTracker::new());
-        let target = Target::parse(url).map_err(|error| format!("--engine {url}: {error}"))?;
-        let live = Live::reach(target, key.as_ref(), self.model.as_deref(), shared, text_seed, limit).await;
+        let target = ServerUrl::parse(url).map_err(|error| format!("--engine {url}: {error}"))?;
+        let live = LiveEngine::connect(target, key.as_ref(), self.model.as_deref(), shared, text_seed, limit).await;
         let live = live.map_err(|error| format!("--engine {url}: {error}"))?;
         let rtt_ms = live.rtt_ms(self.pings).await;
         // The first requests of an idle engine may compile kernels or allocate memory; their times are dropped.
-        live.alone(&self.lengths(self.warm_up), 0).await;
-        let mut samples = live.alone(&self.lengths(self.samples), 1).await;
+        live.measure_isolated(&self.lengths(self.warm_up), 0).await;
+        let mut samples = live.measure_isolated(&self.lengths(self.samples), 1).await;
         let sent = samples.len();
         // Failed prompts are counted and reported, but they have no time to fit.
         samples.retain(|sample| sample.error.is_none() && sample.ttft_ms.is_some());
-        let answers = Answers { url: url.to_owned(), rtt_ms, failed: sent - samples.len(), samples };
-        let found = alone(&observations(&answers), seed);
+        let answers = EngineMeasurement { url: url.to_owned(), rtt_ms, failed: sent - samples.len(), samples };
+        let found = fit_isolated(&observations(&answers), seed);
         let text = if as_json {
             format!("{:#}\n", self.document(&answers, found.as_ref(), profile))
         } else {
             self.text(&answers, found.as_ref(), profile)
         };
-        Ok((text, if found.is_some() { Exit::Done } else { Exit::No }))
+        Ok((text, if found.is_some() { CommandExit::Done } else { CommandExit::Negative }))
     }
 
     /// Evenly spaced lengths from the shortest to the longest, not in order, so that a drift during the measurement
@@ -110,7 +110,7 @@ impl AskArgs {
         even.into_iter().chain(odd.into_iter().rev()).map(of).collect()
     }
 
-    fn text(&self, answers: &Answers, found: Option<&Alone>, profile: &Profile) -> String {
+    fn text(&self, answers: &EngineMeasurement, found: Option<&IsolatedFit>, profile: &EngineProfile) -> String {
         let mut out = format!(
             "{}: {} cold prompts of {SHORTEST} to {} tokens, one at a time, after {}; answers of {} tokens; {} failed; round \
              trip {} ms\n",
@@ -129,7 +129,7 @@ impl AskArgs {
         let mut constants = table(&["constant", "ms", "95 % from", "to", "least squares", &profile.name]);
         let (floor, slope) = found.least_squares;
         let rows = [(&found.floor, Some(floor)), (&found.prefill, Some(slope))].into_iter();
-        for (Constant { name, per, value, low, high }, squares) in
+        for (FittedConstant { name, per, value, low, high }, squares) in
             rows.chain(found.step.as_ref().map(|step| (step, None)))
         {
             let name = if per.is_empty() { name.clone() } else { format!("{name}, per {per}") };
@@ -142,8 +142,8 @@ impl AskArgs {
             + &engine_settings::text(profile)
     }
 
-    fn document(&self, answers: &Answers, found: Option<&Alone>, profile: &Profile) -> Value {
-        let constant = |constant: &Constant| {
+    fn document(&self, answers: &EngineMeasurement, found: Option<&IsolatedFit>, profile: &EngineProfile) -> Value {
+        let constant = |constant: &FittedConstant| {
             json!({
                 "name": constant.name, "per": constant.per, "ms": number(Some(constant.value)),
                 "low_ms": number(Some(constant.low)), "high_ms": number(Some(constant.high)),
@@ -165,7 +165,7 @@ impl AskArgs {
 }
 
 /// Value of a profile for the same constant; a step is one of a single request.
-fn known(profile: &Profile, name: &str) -> Option<f64> {
+fn known(profile: &EngineProfile, name: &str) -> Option<f64> {
     match name.split(',').next().unwrap_or_default() {
         "step" => Some(profile.decode_ms(1, 0)),
         "floor" => Some(profile.host_ms + profile.prefill_batch_ms),
@@ -173,8 +173,8 @@ fn known(profile: &Profile, name: &str) -> Option<f64> {
     }
 }
 
-fn observations(answers: &Answers) -> Vec<Observation> {
-    let one = |sample: &Sample| {
+fn observations(answers: &EngineMeasurement) -> Vec<MeasuredRequest> {
+    let one = |sample: &RequestSample| {
         let tokens = sample.usage.prompt_tokens.unwrap_or(sample.input_tokens);
         // Prompts are new each time, but an engine may still report cached tokens, such as those of a common prefix of
         // its template.
@@ -183,7 +183,7 @@ fn observations(answers: &Answers) -> Vec<Observation> {
         let ttft_ms = sample.ttft_ms.unwrap_or_default();
         // Up to the last token, not to the last byte: closing a stream is not decoding.
         let decoding_ms = sample.itl_ms.map_or(0.0, |itl_ms| itl_ms * f64::from(generated.saturating_sub(1)));
-        Observation {
+        MeasuredRequest {
             run: 0,
             replica: None,
             sent_ms: sample.sent_ms,
@@ -201,17 +201,17 @@ fn observations(answers: &Answers) -> Vec<Observation> {
 #[cfg(test)]
 mod tests {
     use clap::{Args, FromArgMatches};
-    use gorgo_simulated::{Dialect, Settings, start};
+    use gorgo_simulated::{EngineDialect, SimulatedSettings, start};
     use tokio::net::TcpListener;
     use tokio_util::sync::CancellationToken;
 
     use super::*;
     use crate::runtime::clock;
 
-    fn args(line: &[&str]) -> AskArgs {
-        let command = AskArgs::augment_args(clap::Command::new("calibrate"));
+    fn args(line: &[&str]) -> MeasureArgs {
+        let command = MeasureArgs::augment_args(clap::Command::new("calibrate"));
         let matches = command.try_get_matches_from(std::iter::once(&"calibrate").chain(line)).unwrap();
-        AskArgs::from_arg_matches(&matches).unwrap()
+        MeasureArgs::from_arg_matches(&matches).unwrap()
     }
 
     #[test]
@@ -226,31 +226,31 @@ mod tests {
     #[tokio::test]
     async fn the_simulated_engine_answers_with_its_own_constants() {
         let (tracker, shutdown) = (TaskTracker::new(), CancellationToken::new());
-        let profile = Profile::find("l40s-qwen3.5-35b").unwrap();
-        let settings = Settings {
+        let profile = EngineProfile::find("l40s-qwen3.5-35b").unwrap();
+        let settings = SimulatedSettings {
             profile: profile.clone(),
             speed: 2.0,
             rtt_ms: 0.0,
-            dialect: Dialect::default(),
+            dialect: EngineDialect::default(),
             models: vec!["sim".to_owned()],
             seed: 0,
-            faulty: None,
+            fault_injection: None,
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", start(settings, listener, clock(), &tracker, shutdown.clone()).unwrap().addr);
         let few = args(&["--samples", "10", "--warm-up", "1", "--decode-tokens", "4", "--longest-prompt", "4096"]);
-        let (text, exit) = few.asked(&url, clock(), (profile, 1, true)).await.unwrap();
+        let (text, exit) = few.measure(&url, clock(), (profile, 1, true)).await.unwrap();
         let document: Value = serde_json::from_str(&text).unwrap();
-        assert_eq!((exit, &document["rows"], &document["failed"]), (Exit::Done, &json!(10), &json!(0)));
+        assert_eq!((exit, &document["rows"], &document["failed"]), (CommandExit::Done, &json!(10), &json!(0)));
         let prefill = &document["prefill"];
         assert!(prefill["low_ms"].as_f64() <= prefill["ms"].as_f64(), "{text}");
         assert!(prefill["ms"].as_f64() <= prefill["high_ms"].as_f64() && prefill["ms"].is_f64(), "{text}");
         assert_eq!(document["prefill"]["profile_ms"], json!(0.062));
-        let (text, _) = few.asked(&url, clock(), (profile, 1, false)).await.unwrap();
+        let (text, _) = few.measure(&url, clock(), (profile, 1, false)).await.unwrap();
         assert!(text.contains("10 cold prompts of 512 to 4,096 tokens, one at a time, after 1;"), "{text}");
         shutdown.cancel();
         let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-        let gone = few.asked(&format!("http://{closed}"), clock(), (profile, 1, false)).await.unwrap_err();
+        let gone = few.measure(&format!("http://{closed}"), clock(), (profile, 1, false)).await.unwrap_err();
         assert!(gone.contains("cannot connect"), "{gone}");
     }
 }

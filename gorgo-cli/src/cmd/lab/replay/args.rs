@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use jiff::Timestamp;
 
-use crate::load::Api;
+use crate::load::ReplayApi;
 
 /// Replay a recorded trace against a server and report the measured latencies
 #[derive(Debug, Clone, clap::Args)]
-pub(crate) struct Replay {
+pub(crate) struct ReplayArgs {
     /// Trace file: Mooncake-format JSON lines or Azure CSV, gzip or plain
     pub(super) trace: PathBuf,
     /// Server to send to, such as http://127.0.0.1:8080
@@ -46,11 +46,11 @@ pub(crate) struct Replay {
     #[arg(long, value_name = "VAR")]
     pub(super) api_key_env: Option<String>,
     /// Send x-session-id if the trace has conversations or users
-    #[arg(long, value_enum, default_value_t = Switch::On)]
-    pub(super) session_header: Switch,
+    #[arg(long, value_enum, default_value_t = OnOff::On)]
+    pub(super) session_header: OnOff,
     /// API to use
-    #[arg(long, value_enum, default_value_t = Api::Chat)]
-    pub(super) path: Api,
+    #[arg(long, value_enum, default_value_t = ReplayApi::Chat)]
+    pub(super) path: ReplayApi,
     /// Tokens per hash id [default: inferred from the trace]
     #[arg(long, value_name = "TOKENS")]
     pub(super) block_size: Option<u32>,
@@ -107,7 +107,7 @@ pub(crate) struct Replay {
 
 /// On or off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Switch {
+pub(super) enum OnOff {
     /// Yes.
     On,
     /// No.
@@ -137,7 +137,7 @@ fn factor(text: &str) -> Result<f64, String> {
 /// Tokens reserved for what a chat template adds to a prompt, the same number as in the GORGO paper's client.
 const TEMPLATE_TOKENS: u32 = 64;
 
-impl Replay {
+impl ReplayArgs {
     /// Longest prompt that is sent: the limit asked for, and what the model's context leaves room for.
     pub(super) fn longest_input(&self) -> Option<u32> {
         let room = self.context_tokens.zip(self.max_output_tokens);

@@ -5,16 +5,16 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gorgo_lab::trace::{Sample, TraceRow};
-use gorgo_routing::model::At;
+use gorgo_lab::trace::{RequestSample, TraceRow};
+use gorgo_routing::model::UnixMicros;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::load::{BodyWriter, Client, Job};
+use crate::load::{BodyWriter, ReplayClient, ReplayRequest};
 
 /// Requests to send.
-pub(super) struct Plan {
+pub(super) struct ReplayPlan {
     /// Requests in order of time, times in ms from the start.
     pub(super) rows: Vec<TraceRow>,
     /// Writer of their bodies.
@@ -27,20 +27,20 @@ pub(super) struct Plan {
 
 /// Result of driving a plan.
 #[derive(Debug, Default)]
-pub(super) struct Driven {
+pub(super) struct ReplayResult {
     /// One per request that ended, in the order they ended.
-    pub(super) samples: Vec<Sample>,
+    pub(super) samples: Vec<RequestSample>,
     /// Requests that were not sent because the run was stopped.
     pub(super) unsent: usize,
     /// Requests that were in flight when the run was aborted.
     pub(super) unfinished: usize,
     /// When sending began.
-    pub(super) started_at: At,
+    pub(super) started_at: UnixMicros,
 }
 
 /// Ways to end a run early.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Brakes {
+pub(super) struct StopControls {
     /// Stop sending; requests in flight may finish.
     pub(super) stop: CancellationToken,
     /// Drop requests in flight.
@@ -51,12 +51,12 @@ pub(super) struct Brakes {
 
 /// Sends the plan. `on_end` is called with each sample as its request ends.
 pub(super) async fn drive(
-    client: &Arc<Client>,
-    plan: Plan,
+    client: &Arc<ReplayClient>,
+    plan: ReplayPlan,
     tracker: &TaskTracker,
-    brakes: &Brakes,
-    mut on_end: impl FnMut(&Sample),
-) -> Driven {
+    brakes: &StopControls,
+    mut on_end: impl FnMut(&RequestSample),
+) -> ReplayResult {
     let planned = plan.rows.len();
     let (results, mut ended) = mpsc::unbounded_channel();
     // Ends when the last sender is dropped: `dispatch` owns one, and each running request a clone.
@@ -87,16 +87,16 @@ pub(super) async fn drive(
         ended = async { tokio::join!(send, collect) } => ended,
         never = drain => match never {},
     };
-    Driven { unsent: planned - sent, unfinished: sent - samples.len(), samples, ..Driven::default() }
+    ReplayResult { unsent: planned - sent, unfinished: sent - samples.len(), samples, ..ReplayResult::default() }
 }
 
 /// Sends each row at its time; returns the number of requests sent.
 async fn dispatch(
-    client: &Arc<Client>,
-    plan: Plan,
+    client: &Arc<ReplayClient>,
+    plan: ReplayPlan,
     tracker: &TaskTracker,
-    brakes: &Brakes,
-    results: mpsc::UnboundedSender<Sample>,
+    brakes: &StopControls,
+    results: mpsc::UnboundedSender<RequestSample>,
 ) -> usize {
     let slots = plan.max_in_flight.map(|most| Arc::new(Semaphore::new(most)));
     let start = client.clock().now();
@@ -114,16 +114,16 @@ async fn dispatch(
         }
         // The wait for a slot is measured separately: it is lateness by --max-in-flight, not by this machine.
         let due_ms = now_ms();
-        let Some(slot) = slot(slots.as_ref(), brakes).await else { break };
-        let job = Job {
+        let Some(slot) = acquire_slot(slots.as_ref(), brakes).await else { break };
+        let job = ReplayRequest {
             session: row.session().filter(|_| plan.sessions).map(str::to_owned),
-            sample: Sample {
+            sample: RequestSample {
                 row: row.index,
                 id: row.id,
                 input_tokens: row.input_tokens,
                 scheduled_ms: row.at_ms,
                 slot_wait_ms: now_ms() - due_ms,
-                ..Sample::default()
+                ..RequestSample::default()
             },
             start,
             body,
@@ -143,7 +143,7 @@ async fn dispatch(
 }
 
 /// A slot under the limit; `None` if the run was stopped meanwhile.
-async fn slot(slots: Option<&Arc<Semaphore>>, brakes: &Brakes) -> Option<Option<OwnedSemaphorePermit>> {
+async fn acquire_slot(slots: Option<&Arc<Semaphore>>, brakes: &StopControls) -> Option<Option<OwnedSemaphorePermit>> {
     if brakes.stop.is_cancelled() {
         return None;
     }

@@ -3,14 +3,14 @@
 use std::io;
 
 /// SIGINT and, on Unix, SIGTERM.
-pub(super) struct Interrupts {
+pub(super) struct InterruptSignals {
     #[cfg(unix)]
     terminate: tokio::signal::unix::Signal,
     #[cfg(unix)]
     interrupt: tokio::signal::unix::Signal,
 }
 
-impl Interrupts {
+impl InterruptSignals {
     #[cfg(unix)]
     pub(super) fn new() -> io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};

@@ -20,28 +20,30 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gorgo_lab::trace::{self, PromptText, RunIntervals, Shape, Summary, TraceError};
-use gorgo_routing::model::{At, Clock};
-use gorgo_store::{Reader, StoreError};
+use gorgo_lab::trace::{self, PromptText, RunIntervals, RunSummary, ShapeOptions, TraceError};
+use gorgo_routing::model::{Clock, UnixMicros};
+use gorgo_store::{HistoryReader, StoreError};
 use jiff::Timestamp;
 use tokio_util::task::TaskTracker;
 
-use self::args::Switch;
-use self::drive::{Brakes, Plan, drive};
-use self::interrupts::Interrupts;
-use self::progress::Progress;
-use self::record::{Record, Router};
-use self::report::{Report, Traffic};
-use crate::cmd::Command;
-use crate::exit::Exit;
-use crate::load::{Asked, BodyWriter, Client, Failure, KeyError, Target, TargetError, api_key};
+use self::args::OnOff;
+use self::drive::{ReplayPlan, StopControls, drive};
+use self::interrupts::InterruptSignals;
+use self::progress::ReplayProgress;
+use self::record::{RouterHistory, RunProvenance};
+use self::report::{ReplayReport, ReplayTraffic};
+use crate::cmd::CliCommand;
+use crate::exit::CommandExit;
+use crate::load::{
+    BodyWriter, KeyError, ReplayClient, RequestFailure, RequestOptions, ServerUrl, ServerUrlError, api_key,
+};
 use crate::report::csv;
-use crate::report::folder::Folder;
+use crate::report::folder::RunFolder;
 use crate::report::page::command_line;
 use crate::report::unwritable;
 use crate::runtime::{block_on, clock};
 
-pub(crate) use self::args::Replay;
+pub(crate) use self::args::ReplayArgs;
 
 /// Number of connections opened ahead if there is no limit of requests in flight.
 const WARM_CONNECTIONS: usize = 64;
@@ -50,7 +52,7 @@ const WARM_CONNECTIONS: usize = 64;
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReplayError {
     #[error(transparent)]
-    Target(#[from] TargetError),
+    Target(#[from] ServerUrlError),
     #[error("{}: {cause}", path.display())]
     File { path: PathBuf, cause: io::Error },
     #[error("{0}")]
@@ -64,13 +66,13 @@ pub(super) enum ReplayError {
     #[error("{}: no request to send: all {rows} rows are over --max-input-tokens, or --limit is 0", path.display())]
     Nothing { path: PathBuf, rows: usize },
     #[error("{0}")]
-    Unreachable(Failure),
+    Unreachable(RequestFailure),
     #[error("no model to ask for: /v1/models: {0}; choose one with --model")]
-    Model(Failure),
+    Model(RequestFailure),
     #[error("no model to ask for: /v1/models lists none; choose one with --model")]
     NoModel,
     #[error("--engine-info: /get_server_info: {0}; only SGLang has this endpoint")]
-    Engine(Failure),
+    Engine(RequestFailure),
     #[error("cannot install signal handlers: {0}")]
     Signals(io::Error),
     #[error("`--start-at` {0} is in the past")]
@@ -80,36 +82,38 @@ pub(super) enum ReplayError {
 }
 
 impl ReplayError {
-    const fn exit(&self) -> Exit {
+    const fn exit(&self) -> CommandExit {
         match self {
-            Self::Unreachable(_) | Self::Model(_) | Self::NoModel | Self::Engine(_) | Self::Signals(_) => Exit::No,
-            Self::History(_) => Exit::Store,
-            _ => Exit::Usage,
+            Self::Unreachable(_) | Self::Model(_) | Self::NoModel | Self::Engine(_) | Self::Signals(_) => {
+                CommandExit::Negative
+            }
+            Self::History(_) => CommandExit::Store,
+            _ => CommandExit::Usage,
         }
     }
 }
 
-impl Command for Replay {
+impl CliCommand for ReplayArgs {
     const NAME: &'static str = "replay";
     const ABOUT: &'static str = "Replay a recorded trace against a server and report the measured latencies";
 
-    fn run(self) -> Exit {
+    fn run(self) -> CommandExit {
         block_on(run(self, clock()))
     }
 }
 
 /// Replays, prints the report, and returns the exit code.
-async fn run(args: Replay, clock: Arc<dyn Clock>) -> Exit {
+async fn run(args: ReplayArgs, clock: Arc<dyn Clock>) -> CommandExit {
     match replay(&args, clock).await {
         Ok(report) => {
             let text = if args.json { report.json_text() } else { report.text() };
             // A closed pipe does not change the result.
             anstream::stdout().write_all(text.as_bytes()).ok();
             // JSON goes to a program; the person who started the command still needs the warning.
-            if args.json && !report.summary.slip.is_good() {
+            if args.json && !report.summary.slip.is_within_limit() {
                 anstream::eprintln!("gorgo replay: load generator limited: see policies[0].slip");
             }
-            if report.summary.errors == 0 { Exit::Done } else { Exit::No }
+            if report.summary.errors == 0 { CommandExit::Done } else { CommandExit::Negative }
         }
         Err(error) => {
             anstream::eprintln!("gorgo replay: {error}");
@@ -118,11 +122,11 @@ async fn run(args: Replay, clock: Arc<dyn Clock>) -> Exit {
     }
 }
 
-async fn replay(args: &Replay, clock: Arc<dyn Clock>) -> Result<Report, ReplayError> {
-    let target = Target::parse(&args.to)?;
+async fn replay(args: &ReplayArgs, clock: Arc<dyn Clock>) -> Result<ReplayReport, ReplayError> {
+    let target = ServerUrl::parse(&args.to)?;
     let file = |cause| ReplayError::File { path: args.trace.clone(), cause };
     let bytes = tokio::fs::read(&args.trace).await.map_err(file)?;
-    let mut record = Record::of(&bytes, &command_line(std::env::args()));
+    let mut record = RunProvenance::of(&bytes, &command_line(std::env::args()));
     let read = trace::read(&bytes, args.block_size);
     // The raw file is not needed during the replay, which may take hours.
     drop(bytes);
@@ -130,7 +134,7 @@ async fn replay(args: &Replay, clock: Arc<dyn Clock>) -> Result<Report, ReplayEr
     let (rows_without_blocks, rows_refitted) = (trace.rows_without_blocks, trace.rows_refitted);
     let shaped = trace::shape(
         trace,
-        &Shape {
+        &ShapeOptions {
             time_scale: args.time_scale,
             limit: args.limit,
             max_input_tokens: args.longest_input(),
@@ -143,21 +147,21 @@ async fn replay(args: &Replay, clock: Arc<dyn Clock>) -> Result<Report, ReplayEr
     }
     if let Some(path) = &args.history {
         // Find out before the replay if the history cannot be read.
-        Reader::open(path).await?.close().await;
+        HistoryReader::open(path).await?.close().await;
     }
 
     let tracker = TaskTracker::new();
     let limit = Duration::from_secs(args.timeout_secs);
     let key = args.api_key_env.as_deref().map(api_key).transpose()?;
-    let asked = Asked { api: args.path, stream: !args.no_stream, limit, retries: args.retries };
-    let client = Arc::new(Client::new(target, &asked, key.as_ref(), Arc::clone(&clock), tracker.clone())?);
+    let asked = RequestOptions { api: args.path, stream: !args.no_stream, limit, retries: args.retries };
+    let client = Arc::new(ReplayClient::new(target, &asked, key.as_ref(), Arc::clone(&clock), tracker.clone())?);
     let max_in_flight = (args.max_in_flight > 0).then_some(args.max_in_flight);
     let requests = shaped.rows.len();
     let model = record.ask(&client, args).await?;
 
     // Opened before the replay, so that an unwritable path does not waste it; and after everything else that can fail,
     // so that no file is created or truncated for a run that never starts.
-    let folder = args.out_dir.as_deref().map(Folder::make).transpose().map_err(ReplayError::Output)?;
+    let folder = args.out_dir.as_deref().map(RunFolder::make).transpose().map_err(ReplayError::Output)?;
     let create =
         |flag: &'static str, own: Option<&PathBuf>, name: &str| -> Result<Option<(PathBuf, File)>, ReplayError> {
             let path = own.cloned().or_else(|| folder.as_ref().map(|at| at.file(name)));
@@ -172,16 +176,16 @@ async fn replay(args: &Replay, clock: Arc<dyn Clock>) -> Result<Report, ReplayEr
     let json_file = create("--out-dir", None, "run.json")?;
 
     let text = PromptText::new(shaped.block_tokens, args.seed);
-    let plan = Plan {
+    let plan = ReplayPlan {
         rows: shaped.rows,
         bodies: BodyWriter::new(text, &asked, &model, !args.no_ignore_eos),
         max_in_flight,
-        sessions: args.session_header == Switch::On,
+        sessions: args.session_header == OnOff::On,
     };
-    let driven = drive_until_stopped(args, &client, plan, &tracker, Progress::new(requests)).await?;
+    let driven = drive_until_stopped(args, &client, plan, &tracker, ReplayProgress::new(requests)).await?;
     record.started_at = driven.started_at;
     let router = match &args.history {
-        Some(path) => match Router::read(path, &driven.samples).await {
+        Some(path) => match RouterHistory::read(path, &driven.samples).await {
             Ok(router) => Some(router),
             // The measurements are worth more than the history's part of the report.
             Err(error) => {
@@ -195,7 +199,7 @@ async fn replay(args: &Replay, clock: Arc<dyn Clock>) -> Result<Report, ReplayEr
     if let Some((path, out)) = csv_file {
         csv::write(&driven.samples, BufWriter::new(out)).map_err(|cause| ReplayError::File { path, cause })?;
     }
-    let report = Report {
+    let report = ReplayReport {
         label: args.label.clone(),
         trace: args.trace.display().to_string(),
         to: args.to.clone(),
@@ -212,11 +216,11 @@ async fn replay(args: &Replay, clock: Arc<dyn Clock>) -> Result<Report, ReplayEr
         max_fallback_share: args.max_fallback_share,
         record,
         router,
-        intervals: RunIntervals::of(&driven.samples, args.seed),
-        traffic: Traffic::of(&driven.samples),
+        intervals: RunIntervals::from_samples(&driven.samples, args.seed),
+        traffic: ReplayTraffic::of(&driven.samples),
         unsent: driven.unsent,
         unfinished: driven.unfinished,
-        summary: Summary::of(&driven.samples),
+        summary: RunSummary::from_samples(&driven.samples),
     };
     if let Some((path, mut out)) = html_file {
         let page = report.html(&command_line(std::env::args()));
@@ -234,15 +238,15 @@ const WARM_BEFORE: Duration = Duration::from_secs(1);
 /// Waits for the start time if there is one, and drives the plan. The first interrupt, or the time limit, stops sending
 /// and lets requests in flight finish; the second drops them.
 async fn drive_until_stopped(
-    args: &Replay,
-    client: &Arc<Client>,
-    plan: Plan,
+    args: &ReplayArgs,
+    client: &Arc<ReplayClient>,
+    plan: ReplayPlan,
     tracker: &TaskTracker,
-    mut progress: Progress,
-) -> Result<drive::Driven, ReplayError> {
+    mut progress: ReplayProgress,
+) -> Result<drive::ReplayResult, ReplayError> {
     // From here on signals stop the replay in order; before, they end the process.
-    let mut interrupts = Interrupts::new().map_err(ReplayError::Signals)?;
-    let brakes = Brakes { drain: args.drain_secs.map(Duration::from_secs), ..Brakes::default() };
+    let mut interrupts = InterruptSignals::new().map_err(ReplayError::Signals)?;
+    let brakes = StopControls { drain: args.drain_secs.map(Duration::from_secs), ..StopControls::default() };
     let notes = progress.clone();
     let begins = args.start_at.map(|time| moment(time, client.clock())).transpose()?;
     if let Some(begins) = begins {
@@ -291,13 +295,19 @@ async fn drive_until_stopped(
 }
 
 /// A future time on the client's clock.
-fn moment(time: Timestamp, clock: &dyn Clock) -> Result<At, ReplayError> {
-    let at = u64::try_from(time.as_microsecond()).ok().map(At);
+fn moment(time: Timestamp, clock: &dyn Clock) -> Result<UnixMicros, ReplayError> {
+    let at = u64::try_from(time.as_microsecond()).ok().map(UnixMicros);
     at.filter(|at| at.0 > clock.now().0).ok_or(ReplayError::Past(time))
 }
 
 /// Waits until `before` ahead of a time; an interrupt ends the wait, and then nothing is sent.
-async fn wait_until(begins: At, before: Duration, client: &Client, interrupts: &mut Interrupts, brakes: &Brakes) {
+async fn wait_until(
+    begins: UnixMicros,
+    before: Duration,
+    client: &ReplayClient,
+    interrupts: &mut InterruptSignals,
+    brakes: &StopControls,
+) {
     let left = Duration::from_micros(begins.0.saturating_sub(client.clock().now().0)).saturating_sub(before);
     if brakes.stop.is_cancelled() || left.is_zero() {
         return;

@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 
-use gorgo_lab::trace::Sample;
+use gorgo_lab::trace::RequestSample;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// Redraws per second.
@@ -10,12 +10,12 @@ const REDRAWS: u8 = 4;
 
 /// Progress of a replay. Clones show the same bar.
 #[derive(Clone)]
-pub(super) struct Progress {
+pub(super) struct ReplayProgress {
     bar: ProgressBar,
     errors: usize,
 }
 
-impl Progress {
+impl ReplayProgress {
     /// A bar over this number of requests; invisible if stderr is no terminal.
     pub(super) fn new(requests: usize) -> Self {
         let visible = std::io::stderr().is_terminal();
@@ -30,7 +30,7 @@ impl Progress {
     }
 
     /// Counts a request that ended.
-    pub(super) fn ended(&mut self, sample: &Sample) {
+    pub(super) fn ended(&mut self, sample: &RequestSample) {
         if sample.error.is_some() {
             self.errors += 1;
             self.bar.set_message(format!("{} errors", self.errors));

@@ -4,17 +4,17 @@
 use std::path::Path;
 use std::time::Duration;
 
-use gorgo_lab::trace::Sample;
-use gorgo_routing::model::{At, DecisionId, ErrorClass};
-use gorgo_store::{Fallbacks, Reader, StoreError, StoredRun};
+use gorgo_lab::trace::RequestSample;
+use gorgo_routing::model::{DecisionId, ErrorClass, UnixMicros};
+use gorgo_store::{FallbackCounts, HistoryReader, StoreError, StoredRun};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::ReplayError;
-use super::args::Replay;
+use super::args::ReplayArgs;
 use crate::cmd::lab::simulate::ground::hexadecimal;
-use crate::load::{Client, Failure};
+use crate::load::{ReplayClient, RequestFailure};
 use crate::report::json::SCHEMA_VERSION;
 
 /// Keys recorded from SGLang's `/get_server_info`.
@@ -43,31 +43,31 @@ const LOOK_PAUSE: Duration = Duration::from_millis(250);
 
 /// Circumstances of a replay.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct Record {
+pub(super) struct RunProvenance {
     /// Hash of the trace file's bytes, packed as it is.
     pub(super) trace_sha256: String,
     /// The command line, without folders.
     pub(super) command: String,
     /// Time when the first request could leave.
-    pub(super) started_at: At,
+    pub(super) started_at: UnixMicros,
     /// Models listed by `/v1/models`; null if the server does not list them.
     pub(super) models: Value,
     /// The engine's own settings, if asked for and reported.
     pub(super) engine: Value,
 }
 
-impl Record {
+impl RunProvenance {
     /// A record of a trace file's bytes.
     pub(super) fn of(trace: &[u8], command: &str) -> Self {
         Self { trace_sha256: hexadecimal(&Sha256::digest(trace)), command: command.to_owned(), ..Self::default() }
     }
 
     /// Asks the server for its models and settings; returns the model to use.
-    pub(super) async fn ask(&mut self, client: &Client, args: &Replay) -> Result<String, ReplayError> {
+    pub(super) async fn ask(&mut self, client: &ReplayClient, args: &ReplayArgs) -> Result<String, ReplayError> {
         // With --model the list is only information, so do not wait long for a server that has none.
         let limit = if args.model.is_some() { LIST_LIMIT } else { Duration::MAX };
-        let late = || Failure::new(ErrorClass::FirstByteTimeout, "no answer in time");
-        let listed = tokio::time::timeout(limit, client.told("/v1/models")).await.unwrap_or_else(|_| Err(late()));
+        let late = || RequestFailure::new(ErrorClass::FirstByteTimeout, "no answer in time");
+        let listed = tokio::time::timeout(limit, client.get_json("/v1/models")).await.unwrap_or_else(|_| Err(late()));
         let model = match (&args.model, listed) {
             // Nothing listens there at all: fail before the load does, request by request.
             (Some(_), Err(failure)) if failure.class == ErrorClass::Connect => {
@@ -86,7 +86,7 @@ impl Record {
             }
         };
         if args.engine_info {
-            let told = client.told("/get_server_info").await.map_err(ReplayError::Engine)?;
+            let told = client.get_json("/get_server_info").await.map_err(ReplayError::Engine)?;
             // Only these keys: the full answer may contain secrets, which must not end up in a report.
             let keys = ENGINE_KEYS.into_iter().filter_map(|key| Some((key.to_owned(), told.get(key)?.clone())));
             self.engine = Value::Object(keys.collect());
@@ -120,22 +120,22 @@ fn models(list: &Value) -> Value {
 
 /// Facts about the replay from the router's history.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Router {
+pub(super) struct RouterHistory {
     /// Newest run in the history; `None` if it is empty.
     pub(super) run: Option<StoredRun>,
     /// Fallbacks among the decisions from the replay's first to its last, including those of other clients in between.
-    pub(super) fallbacks: Fallbacks,
+    pub(super) fallbacks: FallbackCounts,
     /// Answers that named a decision.
     pub(super) named: u64,
 }
 
-impl Router {
+impl RouterHistory {
     /// Reads the history, and waits until its last rows are written.
-    pub(super) async fn read(path: &Path, samples: &[Sample]) -> Result<Self, StoreError> {
+    pub(super) async fn read(path: &Path, samples: &[RequestSample]) -> Result<Self, StoreError> {
         let ids = || samples.iter().filter_map(|sample| sample.decision).filter_map(|id| i64::try_from(id).ok());
         let named = u64::try_from(ids().count()).unwrap_or(u64::MAX);
-        let reader = Reader::open(path).await?;
-        let mut fallbacks = Fallbacks::default();
+        let reader = HistoryReader::open(path).await?;
+        let mut fallbacks = FallbackCounts::default();
         // Ids rise from decision to decision, so the replay's decisions lie in a range.
         if let Some((first, last)) = ids().min().zip(ids().max()) {
             for _ in 0..LOOKS {
@@ -154,7 +154,7 @@ impl Router {
 
     /// Upper bound of the share of decisions that fell back: one that did so twice counts twice.
     pub(super) fn fallback_share(&self) -> Option<f64> {
-        let Fallbacks { decisions, refused, relaxed, tried_again } = self.fallbacks;
+        let FallbackCounts { decisions, refused, relaxed, tried_again } = self.fallbacks;
         let count = |count: u64| u32::try_from(count).map_or(f64::INFINITY, f64::from);
         (decisions > 0)
             .then(|| (count(refused.saturating_add(relaxed).saturating_add(tried_again)) / count(decisions)).min(1.0))
@@ -162,7 +162,7 @@ impl Router {
 
     /// The facts as JSON.
     pub(super) fn json(&self) -> Value {
-        let Fallbacks { decisions, refused, relaxed, tried_again } = self.fallbacks;
+        let FallbackCounts { decisions, refused, relaxed, tried_again } = self.fallbacks;
         let run = self.run.as_ref();
         json!({
             "run": run.map(|run| run.run), "version": run.map(|run| &run.version),
@@ -181,10 +181,10 @@ mod tests {
 
     #[test]
     fn a_share_of_nothing_is_unknown_and_of_all_is_one() {
-        let of = |fallbacks| Router { run: None, fallbacks, named: 0 }.fallback_share();
-        assert_eq!(of(Fallbacks::default()), None);
-        assert_eq!(of(Fallbacks { decisions: 8, refused: 1, relaxed: 0, tried_again: 1 }), Some(0.25));
-        assert_eq!(of(Fallbacks { decisions: 1, refused: 0, relaxed: 1, tried_again: 1 }), Some(1.0));
+        let of = |fallbacks| RouterHistory { run: None, fallbacks, named: 0 }.fallback_share();
+        assert_eq!(of(FallbackCounts::default()), None);
+        assert_eq!(of(FallbackCounts { decisions: 8, refused: 1, relaxed: 0, tried_again: 1 }), Some(0.25));
+        assert_eq!(of(FallbackCounts { decisions: 1, refused: 0, relaxed: 1, tried_again: 1 }), Some(1.0));
     }
 
     #[test]
@@ -195,7 +195,7 @@ mod tests {
             json!([{ "id": "a", "max_model_len": 32_768 }, { "id": "b", "max_model_len": null }])
         );
         assert_eq!(models(&json!([])), Value::Null);
-        let record = Record::of(b"abc", "gorgo replay t");
+        let record = RunProvenance::of(b"abc", "gorgo replay t");
         // FIPS 180-2, appendix B.1.
         assert!(record.trace_sha256.starts_with("ba7816bf8f01cfea"), "{}", record.trace_sha256);
         assert_eq!(record.json()["schema_version"], 1);

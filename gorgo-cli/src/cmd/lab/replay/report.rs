@@ -5,19 +5,19 @@ mod traffic;
 
 use std::fmt::Write;
 
-use gorgo_lab::trace::{Interval, RunIntervals, SHORT_INPUT_TOKENS, SLIP_LIMIT_MS, ShapeCounts, Summary};
-use gorgo_store::Fallbacks;
+use gorgo_lab::trace::{ConfidenceInterval, RunIntervals, RunSummary, SHORT_INPUT_TOKENS, SLIP_LIMIT_MS, ShapeCounts};
+use gorgo_store::FallbackCounts;
 use serde_json::{Map, Value, json};
 
-pub(super) use self::traffic::Traffic;
-use super::record::{Record, Router};
-use crate::report::json::{Comparison, PolicyEntry};
+pub(super) use self::traffic::ReplayTraffic;
+use super::record::{RouterHistory, RunProvenance};
+use crate::report::json::{ComparisonJson, PolicyEntry};
 use crate::report::number::{count, fraction, millis, percent};
 use crate::report::{json, table};
 
 /// Report on a replay that ended, or was stopped.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Report {
+pub(super) struct ReplayReport {
     /// Name of the policy that was measured.
     pub(super) label: String,
     /// Path of the trace file as given.
@@ -45,13 +45,13 @@ pub(super) struct Report {
     /// Length to which answers were cut.
     pub(super) max_output_tokens: Option<u32>,
     /// Circumstances of the replay.
-    pub(super) record: Record,
+    pub(super) record: RunProvenance,
     /// Facts from the router's history, if it was given.
-    pub(super) router: Option<Router>,
+    pub(super) router: Option<RouterHistory>,
     /// Share of decisions that fell back above which the report warns.
     pub(super) max_fallback_share: f64,
     /// Facts about requests other than their latencies.
-    pub(super) traffic: Traffic,
+    pub(super) traffic: ReplayTraffic,
     /// 95 % intervals of the latencies.
     pub(super) intervals: RunIntervals,
     /// Requests not sent because the run was stopped.
@@ -59,10 +59,10 @@ pub(super) struct Report {
     /// Requests in flight when it was aborted.
     pub(super) unfinished: usize,
     /// Measured latencies and failures.
-    pub(super) summary: Summary,
+    pub(super) summary: RunSummary,
 }
 
-impl Report {
+impl ReplayReport {
     /// The report as text for people.
     pub(super) fn text(&self) -> String {
         let summary = &self.summary;
@@ -113,9 +113,10 @@ impl Report {
 
     /// 95 % intervals of the figures that people compare.
     fn spread(&self) -> Option<String> {
-        let Interval { low, high } = self.intervals.ttft.p50?;
-        let shown = |name: &str, interval: Option<Interval>| {
-            let ends = |Interval { low, high }| format!(", {name} {} to {}", millis(Some(low)), millis(Some(high)));
+        let ConfidenceInterval { low, high } = self.intervals.ttft.p50?;
+        let shown = |name: &str, interval: Option<ConfidenceInterval>| {
+            let ends =
+                |ConfidenceInterval { low, high }| format!(", {name} {} to {}", millis(Some(low)), millis(Some(high)));
             interval.map_or_else(String::new, ends)
         };
         Some(format!(
@@ -131,7 +132,7 @@ impl Report {
     /// Lines about decisions in which the router could not follow its policy.
     fn fallbacks(&self) -> Vec<String> {
         let Some(router) = &self.router else { return Vec::new() };
-        let Fallbacks { decisions, refused, relaxed, tried_again } = router.fallbacks;
+        let FallbackCounts { decisions, refused, relaxed, tried_again } = router.fallbacks;
         let run = router.run.as_ref().map_or_else(
             || "no run".to_owned(),
             |run| format!("run {}, policy {}", run.run, run.policy.as_deref().unwrap_or("unknown")),
@@ -165,7 +166,7 @@ impl Report {
         let late = &self.summary.slip.late;
         let (p50, p99, max) = (millis(late.p50), millis(late.p99), millis(late.max));
         let mut line = format!("scheduling slip p50 {p50}, p99 {p99}, max {max} ms");
-        if !self.summary.slip.is_good() {
+        if !self.summary.slip.is_within_limit() {
             // A client that falls behind lowers the load, and all latencies look better than they are.
             let cause = match self.summary.slip.waited_for_slot {
                 0 => "this machine or its connections were too slow".to_owned(),
@@ -222,7 +223,7 @@ impl Report {
     }
 
     /// The report as JSON: the keys that `simulate` has too, and those that only a replay has.
-    pub(super) fn json(&self) -> Comparison {
+    pub(super) fn json(&self) -> ComparisonJson {
         let summary = &self.summary;
         let mut entry = PolicyEntry::of(&self.label, &[summary], &[], None);
         let more = [
@@ -242,7 +243,7 @@ impl Report {
             ("output_tokens_per_s", json::number(self.per_second(summary.completion_tokens))),
         ];
         entry.more.extend(more.into_iter().chain(self.traffic.json()).map(|(name, value)| (name.to_owned(), value)));
-        Comparison {
+        ComparisonJson {
             default: self.label.clone(),
             trace: self.trace.clone(),
             seeds: vec![self.seed],
@@ -285,7 +286,7 @@ impl Report {
         ];
         let mut run = self.record.json();
         run.extend(members.map(|(name, value)| (name.to_owned(), value)));
-        run.insert("router".to_owned(), self.router.as_ref().map_or(Value::Null, Router::json));
+        run.insert("router".to_owned(), self.router.as_ref().map_or(Value::Null, RouterHistory::json));
         run
     }
 }

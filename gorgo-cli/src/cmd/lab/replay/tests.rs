@@ -9,8 +9,8 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use clap::Parser;
-use gorgo_lab::trace::{Sample, TraceRow};
-use gorgo_routing::model::{At, ErrorClass};
+use gorgo_lab::trace::{RequestSample, TraceRow};
+use gorgo_routing::model::{ErrorClass, UnixMicros};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Frame, Incoming};
 use hyper::service::service_fn;
@@ -23,25 +23,25 @@ use tokio::sync::{Barrier, Notify};
 use super::*;
 
 /// Time for tests: monotonic since it was made.
-struct TestClock(tokio::time::Instant);
+struct ReplayTestClock(tokio::time::Instant);
 
-impl Clock for TestClock {
-    fn now(&self) -> At {
-        At(u64::try_from(self.0.elapsed().as_micros()).unwrap())
+impl Clock for ReplayTestClock {
+    fn now(&self) -> UnixMicros {
+        UnixMicros(u64::try_from(self.0.elapsed().as_micros()).unwrap())
     }
 }
 
 fn clock() -> Arc<dyn Clock> {
-    Arc::new(TestClock(tokio::time::Instant::now()))
+    Arc::new(ReplayTestClock(tokio::time::Instant::now()))
 }
 
 /// A body of these pieces, each its own frame; an error cuts the connection.
-struct Pieces {
+struct ScriptedBody {
     left: VecDeque<io::Result<Bytes>>,
     flushed: bool,
 }
 
-impl Pieces {
+impl ScriptedBody {
     fn of(texts: &[&'static str]) -> Self {
         let left = texts.iter().map(|text| Ok(Bytes::from_static(text.as_bytes()))).collect();
         Self { left, flushed: false }
@@ -53,7 +53,7 @@ impl Pieces {
     }
 }
 
-impl Body for Pieces {
+impl Body for ScriptedBody {
     type Data = Bytes;
     type Error = io::Error;
 
@@ -77,7 +77,7 @@ const GOOD: [&str; 5] = [ROLE, WORD, WORD, USAGE, DONE];
 
 /// How the server answers a row.
 #[derive(Clone, Copy)]
-enum Answer {
+enum MockAnswer {
     Good,
     Status(u16, &'static str),
     /// Fails this many times with this status, then answers well.
@@ -89,8 +89,8 @@ enum Answer {
 }
 
 /// Behaviour of the server, and what it saw.
-struct Mock {
-    answers: Vec<Answer>,
+struct MockServer {
+    answers: Vec<MockAnswer>,
     /// Good answers wait here until enough of them are there.
     barrier: Barrier,
     seen: Mutex<Vec<(HeaderMap, Value)>>,
@@ -100,9 +100,9 @@ struct Mock {
     most_in_flight: AtomicUsize,
 }
 
-impl Mock {
+impl MockServer {
     /// Rows beyond the list are answered well.
-    fn new(answers: &[Answer], company: usize) -> Arc<Self> {
+    fn new(answers: &[MockAnswer], company: usize) -> Arc<Self> {
         Arc::new(Self {
             answers: answers.to_vec(),
             barrier: Barrier::new(company),
@@ -132,12 +132,12 @@ impl Mock {
         address
     }
 
-    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> io::Result<Response<Pieces>> {
+    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> io::Result<Response<ScriptedBody>> {
         if request.uri().path() == "/v1/models" {
-            return Ok(Response::new(Pieces::of(&["{\"data\":[{\"id\":\"listed\"},{\"id\":\"other\"}]}"])));
+            return Ok(Response::new(ScriptedBody::of(&["{\"data\":[{\"id\":\"listed\"},{\"id\":\"other\"}]}"])));
         }
         if request.uri().path() == "/get_server_info" {
-            return Ok(Response::new(Pieces::of(&[
+            return Ok(Response::new(ScriptedBody::of(&[
                 "{\"version\":\"0.5\",\"max_running_requests\":64,\"api_key\":\"k\"}",
             ])));
         }
@@ -148,23 +148,25 @@ impl Mock {
         let row: usize = head.headers["x-gorgo-trace-row-index"].to_str().unwrap().parse().unwrap();
         self.seen.lock().unwrap().push((head.headers, body));
         self.arrived.notify_one();
-        let response = match self.answers.get(row).copied().unwrap_or(Answer::Good) {
-            Answer::Good => {
+        let response = match self.answers.get(row).copied().unwrap_or(MockAnswer::Good) {
+            MockAnswer::Good => {
                 self.barrier.wait().await;
                 let response = Response::builder().header("x-gorgo-replica", "near").header("x-gorgo-decision", "77");
-                Ok(response.body(Pieces::of(&GOOD)).unwrap())
+                Ok(response.body(ScriptedBody::of(&GOOD)).unwrap())
             }
-            Answer::Status(status, text) => Ok(Response::builder().status(status).body(Pieces::of(&[text])).unwrap()),
-            Answer::GoodAfter(failures, status) => {
+            MockAnswer::Status(status, text) => {
+                Ok(Response::builder().status(status).body(ScriptedBody::of(&[text])).unwrap())
+            }
+            MockAnswer::GoodAfter(failures, status) => {
                 let seen = self.seen.lock().unwrap().len();
-                let good = Response::new(Pieces::of(&GOOD));
-                let bad = || Response::builder().status(status).body(Pieces::of(&["again"])).unwrap();
+                let good = Response::new(ScriptedBody::of(&GOOD));
+                let bad = || Response::builder().status(status).body(ScriptedBody::of(&["again"])).unwrap();
                 Ok(if seen > failures { good } else { bad() })
             }
-            Answer::Stream(texts) => Ok(Response::new(Pieces::of(texts))),
-            Answer::CutStream(texts) => Ok(Response::new(Pieces::of(texts).then_cut())),
-            Answer::Closed => Err(io::Error::other("closed")),
-            Answer::Never => std::future::pending().await,
+            MockAnswer::Stream(texts) => Ok(Response::new(ScriptedBody::of(texts))),
+            MockAnswer::CutStream(texts) => Ok(Response::new(ScriptedBody::of(texts).then_cut())),
+            MockAnswer::Closed => Err(io::Error::other("closed")),
+            MockAnswer::Never => std::future::pending().await,
         };
         self.in_flight.fetch_sub(1, Ordering::SeqCst);
         response
@@ -182,28 +184,28 @@ fn rows(count: usize) -> Vec<TraceRow> {
     (0..count).map(row).collect()
 }
 
-fn asked(limit: Duration) -> Asked {
-    Asked { api: crate::load::Api::Chat, stream: true, limit, retries: 0 }
+fn asked(limit: Duration) -> RequestOptions {
+    RequestOptions { api: crate::load::ReplayApi::Chat, stream: true, limit, retries: 0 }
 }
 
-fn plan(rows: Vec<TraceRow>, max_in_flight: usize) -> Plan {
+fn plan(rows: Vec<TraceRow>, max_in_flight: usize) -> ReplayPlan {
     let bodies = BodyWriter::new(PromptText::new(16, 0), &asked(Duration::from_secs(60)), "sim", true);
-    Plan { rows, bodies, max_in_flight: Some(max_in_flight), sessions: true }
+    ReplayPlan { rows, bodies, max_in_flight: Some(max_in_flight), sessions: true }
 }
 
 /// A client of the mock and the tracker that both run on.
-async fn client_of(mock: &Arc<Mock>, limit: Duration) -> (Arc<Client>, TaskTracker) {
+async fn client_of(mock: &Arc<MockServer>, limit: Duration) -> (Arc<ReplayClient>, TaskTracker) {
     let tracker = TaskTracker::new();
     let address = mock.serve(&tracker).await;
-    let target = Target::parse(&address.to_string()).unwrap();
-    let client = Client::new(target, &asked(limit), None, clock(), tracker.clone()).unwrap();
+    let target = ServerUrl::parse(&address.to_string()).unwrap();
+    let client = ReplayClient::new(target, &asked(limit), None, clock(), tracker.clone()).unwrap();
     (Arc::new(client), tracker)
 }
 
 /// Samples in order of their row.
-async fn drive_all(mock: &Arc<Mock>, plan: Plan) -> Vec<Sample> {
+async fn drive_all(mock: &Arc<MockServer>, plan: ReplayPlan) -> Vec<RequestSample> {
     let (client, tracker) = client_of(mock, Duration::from_secs(60)).await;
-    let driven = drive(&client, plan, &tracker, &Brakes::default(), |_| {}).await;
+    let driven = drive(&client, plan, &tracker, &StopControls::default(), |_| {}).await;
     assert_eq!((driven.unsent, driven.unfinished), (0, 0));
     let mut samples = driven.samples;
     samples.sort_by_key(|sample| sample.row);
@@ -212,7 +214,7 @@ async fn drive_all(mock: &Arc<Mock>, plan: Plan) -> Vec<Sample> {
 
 #[tokio::test]
 async fn a_good_answer_is_measured_whole() {
-    let samples = drive_all(&Mock::new(&[], 1), plan(rows(1), 1)).await;
+    let samples = drive_all(&MockServer::new(&[], 1), plan(rows(1), 1)).await;
     let [sample] = samples.as_slice() else { panic!("{samples:?}") };
     assert_eq!((sample.status, sample.error, sample.content_events), (Some(200), None, 2));
     assert_eq!((sample.usage.prompt_tokens, sample.usage.cached_tokens), (Some(20), Some(15)));
@@ -224,7 +226,7 @@ async fn a_good_answer_is_measured_whole() {
 
 #[tokio::test]
 async fn requests_carry_the_trace_and_share_its_prefixes() {
-    let mock = Mock::new(&[], 1);
+    let mock = MockServer::new(&[], 1);
     let mut sent = rows(2);
     sent[0].id = Some("row-a".into());
     sent[0].user = Some("u1".into());
@@ -250,7 +252,7 @@ async fn requests_carry_the_trace_and_share_its_prefixes() {
 #[tokio::test]
 async fn at_most_so_many_are_in_flight_on_as_many_connections() {
     // The server answers four at a time: fewer in flight would hang, more would show.
-    let mock = Mock::new(&[], 4);
+    let mock = MockServer::new(&[], 4);
     let samples = drive_all(&mock, plan(rows(12), 4)).await;
     assert!(samples.len() == 12 && samples.iter().all(|sample| sample.error.is_none()));
     assert_eq!(mock.most_in_flight.load(Ordering::SeqCst), 4);
@@ -259,7 +261,7 @@ async fn at_most_so_many_are_in_flight_on_as_many_connections() {
 
 #[tokio::test]
 async fn waiting_for_a_slot_is_slip_and_not_latency() {
-    let samples = drive_all(&Mock::new(&[], 1), plan(rows(3), 1)).await;
+    let samples = drive_all(&MockServer::new(&[], 1), plan(rows(3), 1)).await;
     for pair in samples.windows(2) {
         assert!(pair[1].sent_ms >= pair[0].sent_ms + pair[0].e2e_ms, "{pair:?}");
         assert!(pair[1].slot_wait_ms > 0.0 && pair[1].slot_wait_ms <= pair[1].slip_ms(), "{pair:?}");
@@ -270,16 +272,16 @@ async fn waiting_for_a_slot_is_slip_and_not_latency() {
 #[tokio::test]
 async fn failures_are_told_apart_and_stop_nothing() {
     let answers = [
-        Answer::Status(503, "{\"error\":{\"message\":\"no replica is available\"}}"),
-        Answer::Status(404, "{\"error\":{\"message\":\"unknown model\"}}"),
-        Answer::Status(302, ""),
-        Answer::Stream(&[ROLE, WORD, "data: {\"error\":{\"message\":\"engine died\"}}\n\n"]),
-        Answer::CutStream(&[ROLE, WORD]),
-        Answer::Stream(&[ROLE, WORD]),
-        Answer::Closed,
-        Answer::Good,
+        MockAnswer::Status(503, "{\"error\":{\"message\":\"no replica is available\"}}"),
+        MockAnswer::Status(404, "{\"error\":{\"message\":\"unknown model\"}}"),
+        MockAnswer::Status(302, ""),
+        MockAnswer::Stream(&[ROLE, WORD, "data: {\"error\":{\"message\":\"engine died\"}}\n\n"]),
+        MockAnswer::CutStream(&[ROLE, WORD]),
+        MockAnswer::Stream(&[ROLE, WORD]),
+        MockAnswer::Closed,
+        MockAnswer::Good,
     ];
-    let samples = drive_all(&Mock::new(&answers, 1), plan(rows(8), 1)).await;
+    let samples = drive_all(&MockServer::new(&answers, 1), plan(rows(8), 1)).await;
     let errors: Vec<Option<ErrorClass>> = samples.iter().map(|sample| sample.error).collect();
     let expected = [
         ErrorClass::UpstreamStatus,
@@ -300,15 +302,15 @@ async fn failures_are_told_apart_and_stop_nothing() {
 
 #[tokio::test]
 async fn a_server_that_never_answers_is_given_up() {
-    let (client, tracker) = client_of(&Mock::new(&[Answer::Never], 1), Duration::from_millis(1)).await;
-    let driven = drive(&client, plan(rows(1), 1), &tracker, &Brakes::default(), |_| {}).await;
+    let (client, tracker) = client_of(&MockServer::new(&[MockAnswer::Never], 1), Duration::from_millis(1)).await;
+    let driven = drive(&client, plan(rows(1), 1), &tracker, &StopControls::default(), |_| {}).await;
     assert_eq!(driven.samples[0].error, Some(ErrorClass::FirstByteTimeout));
 }
 
 #[tokio::test]
 async fn stopping_sends_no_more_and_keeps_what_was_measured() {
-    let (client, tracker) = client_of(&Mock::new(&[], 1), Duration::from_secs(60)).await;
-    let brakes = Brakes::default();
+    let (client, tracker) = client_of(&MockServer::new(&[], 1), Duration::from_secs(60)).await;
+    let brakes = StopControls::default();
     let driven = drive(&client, plan(rows(50), 1), &tracker, &brakes, |_| brakes.stop.cancel()).await;
     assert!(!driven.samples.is_empty() && driven.unsent > 0, "{driven:?}");
     assert_eq!((driven.samples.len() + driven.unsent, driven.unfinished), (50, 0));
@@ -316,9 +318,9 @@ async fn stopping_sends_no_more_and_keeps_what_was_measured() {
 
 #[tokio::test]
 async fn aborting_drops_what_is_in_flight() {
-    let mock = Mock::new(&[Answer::Never], 1);
+    let mock = MockServer::new(&[MockAnswer::Never], 1);
     let (client, tracker) = client_of(&mock, Duration::from_secs(60)).await;
-    let brakes = Brakes::default();
+    let brakes = StopControls::default();
     let abort = async {
         mock.arrived.notified().await;
         brakes.stop.cancel();
@@ -329,14 +331,14 @@ async fn aborting_drops_what_is_in_flight() {
 }
 
 /// One request to a server that fails a number of times first, by a client with a number of retries.
-async fn tried(failures: usize, status: u16, retries: u32) -> Sample {
-    let mock = Mock::new(&[Answer::GoodAfter(failures, status)], 1);
+async fn tried(failures: usize, status: u16, retries: u32) -> RequestSample {
+    let mock = MockServer::new(&[MockAnswer::GoodAfter(failures, status)], 1);
     let tracker = TaskTracker::new();
     let address = mock.serve(&tracker).await;
-    let target = Target::parse(&address.to_string()).unwrap();
-    let asked = Asked { retries, ..asked(Duration::from_secs(60)) };
-    let client = Arc::new(Client::new(target, &asked, None, clock(), tracker.clone()).unwrap());
-    drive(&client, plan(rows(1), 1), &tracker, &Brakes::default(), |_| {}).await.samples.swap_remove(0)
+    let target = ServerUrl::parse(&address.to_string()).unwrap();
+    let asked = RequestOptions { retries, ..asked(Duration::from_secs(60)) };
+    let client = Arc::new(ReplayClient::new(target, &asked, None, clock(), tracker.clone()).unwrap());
+    drive(&client, plan(rows(1), 1), &tracker, &StopControls::default(), |_| {}).await.samples.swap_remove(0)
 }
 
 #[tokio::test]
@@ -358,38 +360,38 @@ async fn a_request_is_sent_again_only_where_told_and_its_times_count_from_the_fi
 async fn a_whole_answer_has_tokens_and_no_first_one() {
     const WHOLE: &str = "{\"choices\":[{\"message\":{\"role\":\"assistant\",\"content\":\"two words\"}}],\
                          \"usage\":{\"prompt_tokens\":20,\"completion_tokens\":2}}";
-    let mock = Mock::new(&[Answer::Stream(&[WHOLE]), Answer::Stream(&["half {"])], 1);
+    let mock = MockServer::new(&[MockAnswer::Stream(&[WHOLE]), MockAnswer::Stream(&["half {"])], 1);
     let tracker = TaskTracker::new();
     let address = mock.serve(&tracker).await;
-    let asked = Asked { stream: false, ..asked(Duration::from_secs(60)) };
-    let target = Target::parse(&address.to_string()).unwrap();
-    let client = Arc::new(Client::new(target, &asked, None, clock(), tracker.clone()).unwrap());
-    let mut samples = drive(&client, plan(rows(2), 1), &tracker, &Brakes::default(), |_| {}).await.samples;
+    let asked = RequestOptions { stream: false, ..asked(Duration::from_secs(60)) };
+    let target = ServerUrl::parse(&address.to_string()).unwrap();
+    let client = Arc::new(ReplayClient::new(target, &asked, None, clock(), tracker.clone()).unwrap());
+    let mut samples = drive(&client, plan(rows(2), 1), &tracker, &StopControls::default(), |_| {}).await.samples;
     samples.sort_by_key(|sample| sample.row);
     assert_eq!((samples[0].error, samples[0].ttft_ms, samples[0].content_events), (None, None, 1));
     assert_eq!(samples[0].usage.completion_tokens, Some(2));
     assert_eq!(samples[1].error, Some(ErrorClass::UpstreamProtocol));
-    assert_eq!(Summary::of(&samples).without_content, 0);
+    assert_eq!(RunSummary::from_samples(&samples).without_content, 0);
 }
 
 #[tokio::test]
 async fn what_is_in_flight_too_long_after_the_last_send_is_dropped() {
-    let mock = Mock::new(&[Answer::Good, Answer::Never], 1);
+    let mock = MockServer::new(&[MockAnswer::Good, MockAnswer::Never], 1);
     let (client, tracker) = client_of(&mock, Duration::from_secs(60)).await;
-    let brakes = Brakes { drain: Some(Duration::from_millis(20)), ..Brakes::default() };
+    let brakes = StopControls { drain: Some(Duration::from_millis(20)), ..StopControls::default() };
     let driven = drive(&client, plan(rows(2), 2), &tracker, &brakes, |_| {}).await;
     assert_eq!((driven.samples.len(), driven.unsent, driven.unfinished), (1, 0, 1));
 }
 
 /// The arguments as clap reads them.
 #[derive(Parser)]
-struct Line {
+struct ReplayCli {
     #[command(flatten)]
-    args: Replay,
+    args: ReplayArgs,
 }
 
-fn args(words: &[&str]) -> Replay {
-    Line::try_parse_from([&["replay"], words].concat()).unwrap().args
+fn args(words: &[&str]) -> ReplayArgs {
+    ReplayCli::try_parse_from([&["replay"], words].concat()).unwrap().args
 }
 
 const TRACE: &str = "{\"timestamp\":0,\"input_length\":20,\"output_length\":9,\"hash_ids\":[1,2],\"id\":\"x\"}\n\
@@ -401,7 +403,7 @@ async fn the_command_reads_replays_and_reports() {
     let folder = tempfile::tempdir().unwrap();
     let (trace, csv) = (folder.path().join("t.jsonl"), folder.path().join("out.csv"));
     std::fs::write(&trace, TRACE).unwrap();
-    let mock = Mock::new(&[], 1);
+    let mock = MockServer::new(&[], 1);
     let tracker = TaskTracker::new();
     let address = mock.serve(&tracker).await.to_string();
     let words = [trace.to_str().unwrap(), "--to", &address, "--csv", csv.to_str().unwrap()];
@@ -429,8 +431,8 @@ async fn exit_codes() {
     let no_folder = folder.path().join("absent").join("out.csv");
     let (trace, bad, no_folder) = (trace.to_str().unwrap(), bad.to_str().unwrap(), no_folder.to_str().unwrap());
     let tracker = TaskTracker::new();
-    let good = Mock::new(&[], 1).serve(&tracker).await.to_string();
-    let failing = Mock::new(&[Answer::Status(500, "")], 1).serve(&tracker).await.to_string();
+    let good = MockServer::new(&[], 1).serve(&tracker).await.to_string();
+    let failing = MockServer::new(&[MockAnswer::Status(500, "")], 1).serve(&tracker).await.to_string();
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
     let cases: [(&[&str], u8); 10] = [
         (&[trace, "--to", &good, "--json"], 0),
@@ -455,7 +457,7 @@ async fn a_replay_leaves_all_it_found_in_a_folder_of_its_own() {
     let (trace, out) = (folder.path().join("t.jsonl"), folder.path().join("runs").join("first"));
     std::fs::write(&trace, TRACE).unwrap();
     let tracker = TaskTracker::new();
-    let address = Mock::new(&[], 1).serve(&tracker).await.to_string();
+    let address = MockServer::new(&[], 1).serve(&tracker).await.to_string();
     let words = [trace.to_str().unwrap(), "--to", &address, "--out-dir", out.to_str().unwrap()];
     let report = replay(&args(&words), clock()).await.unwrap();
     assert_eq!(std::fs::read_to_string(out.join("run.json")).unwrap(), report.json_text());
@@ -481,7 +483,7 @@ async fn a_replay_begins_at_its_time_and_ends_with_its_minutes() {
     // The third row is an hour away.
     std::fs::write(&trace, TRACE.replace("\"timestamp\":2", "\"timestamp\":3600000")).unwrap();
     let tracker = TaskTracker::new();
-    let address = Mock::new(&[], 1).serve(&tracker).await.to_string();
+    let address = MockServer::new(&[], 1).serve(&tracker).await.to_string();
     let words =
         [trace.to_str().unwrap(), "--to", &address, "--start-at", "1970-01-01T00:00:00.2Z", "--max-minutes", "0.005"];
     let report = replay(&args(&words), clock()).await.unwrap();
@@ -506,6 +508,6 @@ fn senseless_arguments_are_refused() {
     ];
     for words in wrong {
         let line = [["replay", "t", "--to", "a"].as_slice(), &words].concat();
-        assert!(Line::try_parse_from(line).is_err(), "{words:?}");
+        assert!(ReplayCli::try_parse_from(line).is_err(), "{words:?}");
     }
 }

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use comfy_table::{ContentArrangement, Table, presets};
 use serde_json::{Value, json};
 
-use super::run::{FIGURES, Figure, Measured, Run, RunError};
-use crate::exit::Exit;
+use super::run::{FIGURES, FigureValue, RunFigure, RunFile, RunFileError};
+use crate::exit::CommandExit;
 use crate::report::csv::escaped;
 use crate::report::json::number;
 use crate::report::number::{count, fraction, millis};
@@ -17,7 +17,7 @@ use crate::report::table;
 
 /// Arguments of `gorgo report compare`.
 #[derive(Debug, Clone, clap::Args)]
-pub(super) struct Compare {
+pub(super) struct CompareArgs {
     /// Run to compare with
     a: PathBuf,
     /// Run to compare
@@ -30,12 +30,12 @@ pub(super) struct Compare {
     #[arg(long)]
     different_fleets: bool,
     /// Output format
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Table)]
+    format: OutputFormat,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Format {
+enum OutputFormat {
     /// For a terminal
     Table,
     /// For a README or a report
@@ -47,20 +47,20 @@ enum Format {
 }
 
 /// A figure of both runs.
-struct Row {
+struct ComparedFigure {
     policies: (String, String),
-    figure: &'static Figure,
-    a: Option<Measured>,
-    b: Option<Measured>,
+    figure: &'static RunFigure,
+    a: Option<FigureValue>,
+    b: Option<FigureValue>,
 }
 
-impl Compare {
+impl CompareArgs {
     /// Text to print, and the exit code.
-    pub(super) fn compared(&self) -> Result<(String, Exit), RunError> {
-        self.of(&Run::read(&self.a)?, &Run::read(&self.b)?)
+    pub(super) fn compared(&self) -> Result<(String, CommandExit), RunFileError> {
+        self.of(&RunFile::read(&self.a)?, &RunFile::read(&self.b)?)
     }
 
-    fn of(&self, a: &Run, b: &Run) -> Result<(String, Exit), RunError> {
+    fn of(&self, a: &RunFile, b: &RunFile) -> Result<(String, CommandExit), RunFileError> {
         let mut differences = Vec::new();
         for ((name, one), (_, other)) in a.conditions().into_iter().zip(b.conditions()) {
             if one != other {
@@ -86,12 +86,12 @@ impl Compare {
                 b.name(),
                 names(&fleets.1)
             );
-            return Ok((text, Exit::No));
+            return Ok((text, CommandExit::Negative));
         }
         let mut rows = Vec::new();
         for (of_a, of_b) in self.pairs(a, b) {
             let (entry_a, entry_b) = (a.entry(&of_a)?, b.entry(&of_b)?);
-            rows.extend(FIGURES.iter().map(|figure| Row {
+            rows.extend(FIGURES.iter().map(|figure| ComparedFigure {
                 policies: (of_a.clone(), of_b.clone()),
                 figure,
                 a: a.measured(entry_a, figure),
@@ -101,15 +101,15 @@ impl Compare {
         // Figures that neither run measured would be empty lines.
         rows.retain(|row| row.a.is_some() || row.b.is_some());
         let text = match self.format {
-            Format::Json => document(a, b, &differences, &rows),
-            Format::Csv => csv(&rows),
-            Format::Table | Format::Markdown => self.text(a, b, &differences, &rows),
+            OutputFormat::Json => document(a, b, &differences, &rows),
+            OutputFormat::Csv => csv(&rows),
+            OutputFormat::Table | OutputFormat::Markdown => self.text(a, b, &differences, &rows),
         };
-        Ok((text, if rows.is_empty() { Exit::No } else { Exit::Done }))
+        Ok((text, if rows.is_empty() { CommandExit::Negative } else { CommandExit::Done }))
     }
 
     /// Pairs of policies to compare, of A and of B.
-    fn pairs(&self, a: &Run, b: &Run) -> Vec<(String, String)> {
+    fn pairs(&self, a: &RunFile, b: &RunFile) -> Vec<(String, String)> {
         let same = |name: &str| (name.to_owned(), name.to_owned());
         match (&self.policy, a.policies().as_slice(), b.policies().as_slice()) {
             (Some(name), _, _) => {
@@ -121,7 +121,7 @@ impl Compare {
         }
     }
 
-    fn text(&self, a: &Run, b: &Run, differences: &[(&str, Value, Value)], rows: &[Row]) -> String {
+    fn text(&self, a: &RunFile, b: &RunFile, differences: &[(&str, Value, Value)], rows: &[ComparedFigure]) -> String {
         let mut out = format!("A: {}\nB: {}\n", a.name(), b.name());
         for (name, one, other) in differences {
             let _ = writeln!(out, "NOT THE SAME {name}: {one} and {other}");
@@ -138,12 +138,12 @@ impl Compare {
                 let (of_a, of_b) = &row.policies;
                 // In Markdown a table must follow an empty line.
                 let name = if of_a == of_b { of_a.clone() } else { format!("{of_a} (A), {of_b} (B)") };
-                let _ = writeln!(out, "\n{name}{}", if self.format == Format::Markdown { "\n" } else { "" });
+                let _ = writeln!(out, "\n{name}{}", if self.format == OutputFormat::Markdown { "\n" } else { "" });
                 last = Some(&row.policies);
             }
             let table = table.get_or_insert_with(|| {
                 let mut table = table::numbers(&header);
-                if self.format == Format::Markdown {
+                if self.format == OutputFormat::Markdown {
                     table.load_style(presets::ASCII_MARKDOWN).set_content_arrangement(ContentArrangement::Disabled);
                 }
                 table
@@ -159,7 +159,7 @@ impl Compare {
     }
 }
 
-impl Row {
+impl ComparedFigure {
     fn ratio(&self) -> Option<f64> {
         let (a, b) = (self.a?.value, self.b?.value);
         // No ratio to nothing: errors are often 0.
@@ -177,7 +177,7 @@ impl Row {
     }
 
     fn cells(&self) -> [String; 5] {
-        let shown = |one: Option<Measured>| match one.map(|one| one.value) {
+        let shown = |one: Option<FigureValue>| match one.map(|one| one.value) {
             // Formats follow the kind of figure, which its key tells: times, counts, and shares for all others.
             Some(value) if self.figure.key.ends_with("_ms") => millis(Some(value)),
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count; saturates")]
@@ -194,7 +194,7 @@ impl Row {
     }
 }
 
-fn csv(rows: &[Row]) -> String {
+fn csv(rows: &[ComparedFigure]) -> String {
     let mut out = "policy_a,policy_b,figure,a,b,ratio,more_than_chance\n".to_owned();
     for row in rows {
         let text = |value: Option<f64>| value.map_or_else(String::new, |value| number(Some(value)).to_string());
@@ -213,7 +213,7 @@ fn csv(rows: &[Row]) -> String {
     out
 }
 
-fn document(a: &Run, b: &Run, differences: &[(&str, Value, Value)], rows: &[Row]) -> String {
+fn document(a: &RunFile, b: &RunFile, differences: &[(&str, Value, Value)], rows: &[ComparedFigure]) -> String {
     let differences = differences.iter().map(|(name, one, other)| json!({ "what": name, "a": one, "b": other }));
     let rows = rows.iter().map(|row| {
         json!({
@@ -236,14 +236,14 @@ mod tests {
 
     use super::*;
 
-    fn compare(line: &[&str]) -> Compare {
-        let command = Compare::augment_args(clap::Command::new("compare"));
+    fn compare(line: &[&str]) -> CompareArgs {
+        let command = CompareArgs::augment_args(clap::Command::new("compare"));
         let words = ["compare", "a.json", "b.json"].iter().chain(line);
-        Compare::from_arg_matches(&command.try_get_matches_from(words).unwrap()).unwrap()
+        CompareArgs::from_arg_matches(&command.try_get_matches_from(words).unwrap()).unwrap()
     }
 
-    fn run(name: &str, document: &Value) -> Run {
-        Run::parse(Path::new(name), document.to_string().as_bytes()).unwrap()
+    fn run(name: &str, document: &Value) -> RunFile {
+        RunFile::parse(Path::new(name), document.to_string().as_bytes()).unwrap()
     }
 
     /// A replay: one policy, intervals.
@@ -275,7 +275,7 @@ mod tests {
         let mut other = replay("random", 1500.0, "near");
         other["run"]["max_in_flight"] = json!(128);
         let (text, exit) = compare(&[]).of(&a, &run("b.json", &other)).unwrap();
-        assert_eq!(exit, Exit::Done);
+        assert_eq!(exit, CommandExit::Done);
         insta::assert_snapshot!(text);
         let (text, _) = compare(&["--format", "markdown"]).of(&a, &run("b.json", &other)).unwrap();
         assert!(text.contains("| ttft_p95_ms ") && text.contains("|---"), "{text}");
@@ -294,10 +294,10 @@ mod tests {
     fn different_fleets_are_not_compared_in_silence() {
         let (a, b) = (run("a.json", &replay("x", 1.0, "near")), run("b.json", &replay("x", 1.0, "far")));
         let (text, exit) = compare(&[]).of(&a, &b).unwrap();
-        assert_eq!(exit, Exit::No);
+        assert_eq!(exit, CommandExit::Negative);
         assert!(text.starts_with("not compared: a.json ran on near, b.json on far; use --different-fleets"), "{text}");
         let (text, exit) = compare(&["--different-fleets"]).of(&a, &b).unwrap();
-        assert_eq!(exit, Exit::Done);
+        assert_eq!(exit, CommandExit::Done);
         assert!(text.contains("NOT THE SAME fleet: [\"near\"] and [\"far\"]"), "{text}");
     }
 
@@ -319,7 +319,7 @@ mod tests {
 
     #[test]
     fn what_is_no_run_is_refused() {
-        let refused = |text: &str| Run::parse(Path::new("x.json"), text.as_bytes()).unwrap_err().to_string();
+        let refused = |text: &str| RunFile::parse(Path::new("x.json"), text.as_bytes()).unwrap_err().to_string();
         assert!(refused("{").starts_with("x.json: not JSON: "));
         assert!(refused("{}").starts_with("x.json: no `policies`; expected the output of"));
         let newer = refused("{\"policies\":[{\"policy\":\"x\"}],\"run\":{\"schema_version\":99}}");

@@ -7,29 +7,29 @@ mod run;
 
 use std::io::Write as _;
 
-use crate::cmd::Command;
-use crate::exit::Exit;
+use crate::cmd::CliCommand;
+use crate::exit::CommandExit;
 
 /// Arguments of `gorgo report`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Report {
+pub(crate) struct ReportArgs {
     #[command(subcommand)]
-    what: What,
+    what: ReportCommand,
 }
 
 /// Report to make.
 #[derive(Debug, clap::Subcommand)]
-enum What {
+enum ReportCommand {
     /// Put two runs written by `gorgo replay --json` or `gorgo simulate --json` side by side
-    Compare(compare::Compare),
+    Compare(compare::CompareArgs),
 }
 
-impl Command for Report {
+impl CliCommand for ReportArgs {
     const NAME: &'static str = "report";
     const ABOUT: &'static str = "Put two runs of `replay` or `simulate` side by side";
 
-    fn run(self) -> Exit {
-        let What::Compare(compare) = self.what;
+    fn run(self) -> CommandExit {
+        let ReportCommand::Compare(compare) = self.what;
         match compare.compared() {
             Ok((text, exit)) => {
                 // A closed pipe is ignored: the exit code still has the answer.
@@ -38,7 +38,7 @@ impl Command for Report {
             }
             Err(error) => {
                 anstream::eprintln!("gorgo report: {error}");
-                Exit::Usage
+                CommandExit::Usage
             }
         }
     }

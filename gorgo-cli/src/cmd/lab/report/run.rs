@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 /// A figure that is compared.
-pub(super) struct Figure {
+pub(super) struct RunFigure {
     /// Key in a policy's entry.
     pub(super) key: &'static str,
     /// JSON pointer, within the entry of a replay, to the 95 % interval.
@@ -17,12 +17,12 @@ pub(super) struct Figure {
     pub(super) more_is_better: bool,
 }
 
-const fn time(key: &'static str, interval: &'static str) -> Figure {
-    Figure { key, interval: Some(interval), more_is_better: false }
+const fn time(key: &'static str, interval: &'static str) -> RunFigure {
+    RunFigure { key, interval: Some(interval), more_is_better: false }
 }
 
 /// Figures that are compared, in the order in which they are shown.
-pub(super) const FIGURES: &[Figure] = &[
+pub(super) const FIGURES: &[RunFigure] = &[
     time("ttft_p50_ms", "/intervals/ttft_ms/p50"),
     time("ttft_p95_ms", "/intervals/ttft_ms/p95"),
     time("ttft_p99_ms", "/intervals/ttft_ms/p99"),
@@ -30,11 +30,11 @@ pub(super) const FIGURES: &[Figure] = &[
     time("e2e_p95_ms", "/intervals/e2e_ms/p95"),
     time("e2e_p99_ms", "/intervals/e2e_ms/p99"),
     time("itl_ms", "/intervals/itl_ms/mean"),
-    Figure { key: "hit_rate", interval: None, more_is_better: true },
-    Figure { key: "busiest_share", interval: None, more_is_better: false },
-    Figure { key: "hhi", interval: None, more_is_better: false },
-    Figure { key: "requests", interval: None, more_is_better: true },
-    Figure { key: "errors", interval: None, more_is_better: false },
+    RunFigure { key: "hit_rate", interval: None, more_is_better: true },
+    RunFigure { key: "busiest_share", interval: None, more_is_better: false },
+    RunFigure { key: "hhi", interval: None, more_is_better: false },
+    RunFigure { key: "requests", interval: None, more_is_better: true },
+    RunFigure { key: "errors", interval: None, more_is_better: false },
 ];
 
 /// Conditions that two runs must share for a comparison to be one of policies: name, and places in the document. The
@@ -54,7 +54,7 @@ const CONDITIONS: &[(&str, &[&str])] = &[
 
 /// Error: a file is not a run.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum RunError {
+pub(super) enum RunFileError {
     #[error("{}: {cause}", path.display())]
     File { path: PathBuf, cause: io::Error },
     #[error("{}: not JSON: {cause}", path.display())]
@@ -71,56 +71,56 @@ pub(super) enum RunError {
 
 /// One run.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Run {
+pub(super) struct RunFile {
     path: PathBuf,
     document: Value,
 }
 
 /// A figure of a run: its value and its uncertainty.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Measured {
+pub(super) struct FigureValue {
     pub(super) value: f64,
-    sure: Sure,
+    uncertainty: FigureUncertainty,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Sure {
+enum FigureUncertainty {
     /// One run's 95 % interval.
     Interval(f64, f64),
     /// Standard error of a mean, and the number of seeds.
-    Error(f64, u32),
+    StandardError(f64, u32),
     Unknown,
 }
 
-impl Run {
-    pub(super) fn read(path: &Path) -> Result<Self, RunError> {
-        let bytes = std::fs::read(path).map_err(|cause| RunError::File { path: path.to_owned(), cause })?;
+impl RunFile {
+    pub(super) fn read(path: &Path) -> Result<Self, RunFileError> {
+        let bytes = std::fs::read(path).map_err(|cause| RunFileError::File { path: path.to_owned(), cause })?;
         Self::parse(path, &bytes)
     }
 
-    pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Self, RunError> {
+    pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Self, RunFileError> {
         let path = path.to_owned();
         let document: Value = match serde_json::from_slice(bytes) {
             Ok(document) => document,
-            Err(cause) => return Err(RunError::Json { path, cause }),
+            Err(cause) => return Err(RunFileError::Json { path, cause }),
         };
         let known = crate::report::json::SCHEMA_VERSION;
         // Refuse before reading any figure: a newer schema may use the same keys with other meanings.
         if let Some(found) = document.pointer("/run/schema_version").and_then(Value::as_u64)
             && found > u64::from(known)
         {
-            return Err(RunError::Newer { path, found, known });
+            return Err(RunFileError::Newer { path, found, known });
         }
         let run = Self { path, document };
         let names = run.policies();
         if names.is_empty() {
-            return Err(RunError::NoRun { path: run.path });
+            return Err(RunFileError::NoRun { path: run.path });
         }
         // A sweep or several loads: the entries of a policy are not interchangeable, and choosing one silently would
         // mislead.
         let twice = names.iter().enumerate().find(|(place, name)| names[..*place].contains(name));
         if let Some(name) = twice.map(|(_, name)| (*name).to_owned()) {
-            return Err(RunError::Several { path: run.path, name });
+            return Err(RunFileError::Several { path: run.path, name });
         }
         Ok(run)
     }
@@ -136,9 +136,9 @@ impl Run {
     }
 
     /// The first entry of that policy.
-    pub(super) fn entry(&self, policy: &str) -> Result<&Value, RunError> {
+    pub(super) fn entry(&self, policy: &str) -> Result<&Value, RunFileError> {
         let found = self.entries().into_iter().find(|entry| entry["policy"].as_str() == Some(policy));
-        found.ok_or_else(|| RunError::NoPolicy {
+        found.ok_or_else(|| RunFileError::NoPolicy {
             path: self.path.clone(),
             name: policy.to_owned(),
             known: self.policies().join(", "),
@@ -146,7 +146,7 @@ impl Run {
     }
 
     /// A figure of an entry; `None` if it was not measured.
-    pub(super) fn measured(&self, entry: &Value, figure: &Figure) -> Option<Measured> {
+    pub(super) fn measured(&self, entry: &Value, figure: &RunFigure) -> Option<FigureValue> {
         let value = entry.get(figure.key)?.as_f64()?;
         let seeds = self.document.get("seeds").and_then(Value::as_array).map_or(1, Vec::len);
         let seeds = u32::try_from(seeds).unwrap_or(u32::MAX);
@@ -155,11 +155,13 @@ impl Run {
         let deviation = entry.get(format!("{}_sd", figure.key)).and_then(Value::as_f64);
         // A replay is one run, with intervals; a simulation has several seeds, and a spread between them.
         let sure = match (ends, deviation) {
-            (Some((low, high)), _) => Sure::Interval(low, high),
-            (None, Some(deviation)) if seeds >= 2 => Sure::Error(deviation / f64::from(seeds).sqrt(), seeds),
-            _ => Sure::Unknown,
+            (Some((low, high)), _) => FigureUncertainty::Interval(low, high),
+            (None, Some(deviation)) if seeds >= 2 => {
+                FigureUncertainty::StandardError(deviation / f64::from(seeds).sqrt(), seeds)
+            }
+            _ => FigureUncertainty::Unknown,
         };
-        Some(Measured { value, sure })
+        Some(FigureValue { value, uncertainty: sure })
     }
 
     /// Values of the [`CONDITIONS`]; null if the document has none.
@@ -186,21 +188,23 @@ impl Run {
     }
 }
 
-impl Measured {
+impl FigureValue {
     /// True if two figures differ by more than chance: their 95 % intervals do not touch, or their means over seeds
     /// differ at the 5 % level. `None` if either has no uncertainty.
     pub(super) fn apart(self, other: Self) -> Option<bool> {
-        if let (Sure::Error(a, seeds), Sure::Error(b, other_seeds)) = (self.sure, other.sure) {
+        if let (FigureUncertainty::StandardError(a, seeds), FigureUncertainty::StandardError(b, other_seeds)) =
+            (self.uncertainty, other.uncertainty)
+        {
             // Two independent means: their standard errors add as squares.
             return Some((self.value - other.value).abs() > student(seeds.min(other_seeds)) * a.hypot(b));
         }
-        let ends = |one: Self| match one.sure {
-            Sure::Interval(low, high) => Some((low, high)),
-            Sure::Error(error, seeds) => {
+        let ends = |one: Self| match one.uncertainty {
+            FigureUncertainty::Interval(low, high) => Some((low, high)),
+            FigureUncertainty::StandardError(error, seeds) => {
                 let reach = student(seeds) * error;
                 Some((one.value - reach, one.value + reach))
             }
-            Sure::Unknown => None,
+            FigureUncertainty::Unknown => None,
         };
         let ((low, high), (other_low, other_high)) = (ends(self)?, ends(other)?);
         Some(high < other_low || other_high < low)

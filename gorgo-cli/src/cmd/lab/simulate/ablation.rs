@@ -8,15 +8,15 @@
 
 use std::sync::Arc;
 
-use gorgo_routing::model::{CandidateRecord, DecisionRecord, Record};
-use gorgo_routing::policy::{Policy, RELAXED, Scratch, again};
+use gorgo_routing::model::{CandidateRecord, DecisionRecord, StoreRecord};
+use gorgo_routing::policy::{DecisionScratch, Policy, RELAXED, repeat_decision};
 
-use super::compare::{Ablation, Case};
-use super::ground::Ground;
+use super::compare::{AblationMode, SimulationCase};
+use super::ground::ExperimentSetup;
 
 /// Part removed from a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum PolicyPart {
     /// A term, by slot.
     Term(usize),
     /// A constraint, by position.
@@ -25,7 +25,7 @@ pub(super) enum Part {
     Admission,
 }
 
-impl Part {
+impl PolicyPart {
     /// All parts of a policy: terms in slot order, then constraints, then the gate.
     pub(super) fn all(policy: &Policy) -> Vec<Self> {
         let terms = (0..policy.terms.len()).map(Self::Term);
@@ -71,45 +71,45 @@ impl Part {
 }
 
 /// Counts over the decisions of a run how many would have gone elsewhere without each part.
-pub(super) struct Census<'a> {
+pub(super) struct DecisiveParts<'a> {
     policy: &'a Policy,
-    parts: Vec<Part>,
+    parts: Vec<PolicyPart>,
     weights: Vec<f64>,
-    scratch: Scratch,
+    scratch: DecisionScratch,
     decisions: u32,
     changed: Vec<u32>,
 }
 
-impl<'a> Census<'a> {
+impl<'a> DecisiveParts<'a> {
     /// A census for a case that asks for one.
-    pub(super) fn of(ground: &'a Ground, case: &Case) -> Option<Self> {
-        if case.ablation != Ablation::Whole {
+    pub(super) fn of(ground: &'a ExperimentSetup, case: &SimulationCase) -> Option<Self> {
+        if case.ablation != AblationMode::Whole {
             return None;
         }
-        let policy = ground.policies.named(case.policy.as_deref()?)?;
-        let parts = Part::all(policy);
+        let policy = ground.policies.by_name(case.policy.as_deref()?)?;
+        let parts = PolicyPart::all(policy);
         let (changed, weights) = (vec![0; parts.len()], policy.weights().values);
-        Some(Self { policy, parts, weights, scratch: Scratch::default(), decisions: 0, changed })
+        Some(Self { policy, parts, weights, scratch: DecisionScratch::default(), decisions: 0, changed })
     }
 
     /// Counts a record of the run.
-    pub(super) fn take(&mut self, record: &Record) {
-        let Record::Decision(decision) = record else { return };
+    pub(super) fn take(&mut self, record: &StoreRecord) {
+        let StoreRecord::Decision(decision) = record else { return };
         // A refused request went nowhere, so no part can have sent it elsewhere.
         let Some(chosen) = decision.replica else { return };
         self.decisions += 1;
         for (place, part) in self.parts.iter().enumerate() {
             let elsewhere = match *part {
                 // The gate changes when a request is sent, never where a decision sends it.
-                Part::Admission => continue,
-                Part::Term(slot) => {
+                PolicyPart::Admission => continue,
+                PolicyPart::Term(slot) => {
                     // Set the weight to 0 for this choice and restore it, instead of copying all weights for each part.
                     let own = std::mem::take(&mut self.weights[slot]);
                     let found = choice(self.policy, &self.weights, &decision.candidates, decision, &mut self.scratch);
                     self.weights[slot] = own;
                     found
                 }
-                Part::Constraint(constraint) => {
+                PolicyPart::Constraint(constraint) => {
                     let rule = &self.policy.constraints[constraint];
                     // The decision's seed is used again, so that chance does not count as a change.
                     let Some(rows) = without(&decision.candidates, [&rule.name, &rule.relaxed_name]) else { continue };
@@ -121,7 +121,7 @@ impl<'a> Census<'a> {
     }
 
     /// Share of decisions that each part changed.
-    pub(super) fn shares(self) -> Vec<f64> {
+    pub(super) fn decisive_shares(self) -> Vec<f64> {
         let all = f64::from(self.decisions.max(1));
         self.changed.into_iter().map(|changed| f64::from(changed) / all).collect()
     }
@@ -132,9 +132,9 @@ fn choice(
     weights: &[f64],
     rows: &[CandidateRecord],
     decision: &DecisionRecord,
-    scratch: &mut Scratch,
+    scratch: &mut DecisionScratch,
 ) -> Option<gorgo_routing::model::ReplicaId> {
-    again(policy, weights, rows, decision.seed, scratch).map(|again| again.replica)
+    repeat_decision(policy, weights, rows, decision.seed, scratch).map(|again| again.replica)
 }
 
 /// The rows as if no candidate had been excluded under these names; `None` if none was. A row that several constraints

@@ -6,56 +6,56 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use gorgo_lab::sim::world::{Chooser, SimulateError, Tuning, simulate, simulate_recorded};
-use gorgo_lab::trace::Summary;
+use gorgo_lab::sim::world::{DecisionMaker, SimulateError, TuningSummary, simulate, simulate_recorded};
+use gorgo_lab::trace::RunSummary;
 use gorgo_routing::model::quantile;
 
-use super::ablation::{Census, Part};
-use super::ground::{Failure, Ground};
-use super::kept::Kept;
+use super::ablation::{DecisiveParts, PolicyPart};
+use super::ground::{ExperimentError, ExperimentSetup};
+use super::kept::RunCache;
 
 /// Name of the row that no real router could reach.
 pub(super) const CLAIRVOYANT: &str = "clairvoyant";
 
 /// A policy to run, and its ground.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Case {
+pub(super) struct SimulationCase {
     /// Configuration and load, as a position among the plan's grounds.
-    pub(super) ground: usize,
+    pub(super) setup: usize,
     /// `None`: the clairvoyant.
     pub(super) policy: Option<Arc<str>>,
     /// Role in an ablation.
-    pub(super) ablation: Ablation,
+    pub(super) ablation: AblationMode,
 }
 
 /// Role of a run in an ablation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ablation {
+pub(super) enum AblationMode {
     /// None: there is no ablation.
     None,
     /// The whole policy without its tuner; counts how often each part decides.
     Whole,
     /// The same policy without this part.
-    Without(Part),
+    Without(PolicyPart),
 }
 
 /// Runs to make.
-pub(super) struct Plan<'a> {
-    pub(super) grounds: &'a [Ground],
-    pub(super) cases: Vec<Case>,
+pub(super) struct SimulationPlan<'a> {
+    pub(super) setups: &'a [ExperimentSetup],
+    pub(super) cases: Vec<SimulationCase>,
     pub(super) seeds: Vec<u64>,
     /// Runs kept from before, and the file that new ones are added to.
-    pub(super) kept: Option<&'a Kept>,
+    pub(super) cache: Option<&'a RunCache>,
 }
 
 /// Result of one run.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct Outcome {
-    pub(super) summary: Summary,
+pub(super) struct SimulationOutcome {
+    pub(super) summary: RunSummary,
     /// 95th percentile of the lowest TTFT that was possible for each request, ms.
     pub(super) bound_ttft_p95_ms: Option<f64>,
     /// Result of the policy's tuner; `None` if it has none.
-    pub(super) tuning: Option<Tuning>,
+    pub(super) tuning: Option<TuningSummary>,
     /// Share of decisions that would have gone elsewhere without each part of the policy; only in an ablation.
     pub(super) decisive: Vec<f64>,
 }
@@ -65,22 +65,22 @@ pub(super) struct Outcome {
 pub(super) struct PolicyRuns {
     /// Name of the policy, or of the policy without a part.
     pub(super) policy: Arc<str>,
-    pub(super) case: Case,
-    pub(super) runs: Vec<Outcome>,
+    pub(super) case: SimulationCase,
+    pub(super) runs: Vec<SimulationOutcome>,
 }
 
-impl Plan<'_> {
+impl SimulationPlan<'_> {
     /// Number of runs.
     pub(super) fn runs(&self) -> usize {
         self.cases.len() * self.seeds.len()
     }
 
     /// Makes or finds the run of this number.
-    fn run(&self, number: usize) -> Result<Outcome, Failure> {
+    fn run(&self, number: usize) -> Result<SimulationOutcome, ExperimentError> {
         // Runs are numbered case by case, seeds fastest; `compare` splits the results in the same order.
         let (case, seed) = (&self.cases[number / self.seeds.len()], self.seeds[number % self.seeds.len()]);
-        let ground = &self.grounds[case.ground];
-        let Some(kept) = self.kept else { return Ok(made(ground, case, seed)?) };
+        let ground = &self.setups[case.setup];
+        let Some(kept) = self.cache else { return Ok(made(ground, case, seed)?) };
         let key = kept.key(ground, case, seed);
         if let Some(outcome) = kept.get(&key) {
             return Ok(outcome.clone());
@@ -92,10 +92,10 @@ impl Plan<'_> {
 }
 
 /// Makes a run.
-fn made(ground: &Ground, case: &Case, seed: u64) -> Result<Outcome, SimulateError> {
+fn made(ground: &ExperimentSetup, case: &SimulationCase, seed: u64) -> Result<SimulationOutcome, SimulateError> {
     let setup = ground.setup(case.policy.as_deref().unwrap_or(CLAIRVOYANT));
     let chooser = chooser(ground, case);
-    let mut census = Census::of(ground, case);
+    let mut census = DecisiveParts::of(ground, case);
     // Records of decisions are made only for a census, the one reader of them here.
     let run = match &mut census {
         Some(census) => simulate_recorded(&setup, chooser, seed, &mut |record| census.take(&record))?,
@@ -103,33 +103,33 @@ fn made(ground: &Ground, case: &Case, seed: u64) -> Result<Outcome, SimulateErro
     };
     let mut bounds_ms = run.bounds_ms;
     bounds_ms.sort_by(f64::total_cmp);
-    Ok(Outcome {
-        summary: Summary::of(&run.samples),
+    Ok(SimulationOutcome {
+        summary: RunSummary::from_samples(&run.samples),
         bound_ttft_p95_ms: quantile(&bounds_ms, 0.95),
         tuning: run.tuning,
-        decisive: census.map(|census| census.shares()).unwrap_or_default(),
+        decisive: census.map(|census| census.decisive_shares()).unwrap_or_default(),
     })
 }
 
 /// Chooser of a case, built for this run alone, so that runs share no state.
-fn chooser(ground: &Ground, case: &Case) -> Chooser {
+fn chooser(ground: &ExperimentSetup, case: &SimulationCase) -> DecisionMaker {
     let built = case.policy.as_ref().and_then(|name| {
         let policies = ground.built()?;
         let id = policies.index_of(name)?;
         Some((policies, id))
     });
-    let Some((mut policies, id)) = built else { return Chooser::Clairvoyant };
+    let Some((mut policies, id)) = built else { return DecisionMaker::Clairvoyant };
     // Built just now, so there is no other reference and `get_mut` succeeds.
-    if case.ablation != Ablation::None
+    if case.ablation != AblationMode::None
         && let Some(policy) = policies.list.get_mut(id.index()).and_then(Arc::get_mut)
     {
         // A tuner would adapt the other weights to the missing part and hide its value.
         policy.tune = None;
-        if let Ablation::Without(part) = case.ablation {
+        if let AblationMode::Without(part) = case.ablation {
             part.taken_from(policy);
         }
     }
-    Chooser::Policy(policies, id)
+    DecisionMaker::Policy(policies, id)
 }
 
 /// Does `many` pieces of work, up to `jobs` at the same time; returns their results in order.
@@ -158,29 +158,33 @@ pub(in crate::cmd) fn each<T: Send>(many: usize, jobs: NonZeroUsize, piece: impl
 }
 
 /// Makes all runs; `done` is called after each.
-pub(super) fn compare(plan: &Plan<'_>, jobs: NonZeroUsize, done: impl Fn() + Sync) -> Result<Vec<PolicyRuns>, Failure> {
+pub(super) fn compare(
+    plan: &SimulationPlan<'_>,
+    jobs: NonZeroUsize,
+    done: impl Fn() + Sync,
+) -> Result<Vec<PolicyRuns>, ExperimentError> {
     let outcomes = each(plan.runs(), jobs, |number| {
         let outcome = plan.run(number);
         done();
         outcome
     });
-    let all: Vec<Outcome> = outcomes.into_iter().collect::<Result<_, _>>()?;
+    let all: Vec<SimulationOutcome> = outcomes.into_iter().collect::<Result<_, _>>()?;
     let rows = plan.cases.iter().zip(all.chunks(plan.seeds.len().max(1)));
     Ok(rows
         .map(|(case, runs)| PolicyRuns {
-            policy: case.label(&plan.grounds[case.ground]),
+            policy: case.label(&plan.setups[case.setup]),
             case: case.clone(),
             runs: runs.to_vec(),
         })
         .collect())
 }
 
-impl Case {
-    fn label(&self, ground: &Ground) -> Arc<str> {
+impl SimulationCase {
+    fn label(&self, ground: &ExperimentSetup) -> Arc<str> {
         let Some(name) = &self.policy else { return Arc::from(CLAIRVOYANT) };
-        let policy = ground.policies.named(name);
+        let policy = ground.policies.by_name(name);
         match (self.ablation, policy) {
-            (Ablation::Without(part), Some(policy)) => format!("{name} − {}", part.name(policy)).into(),
+            (AblationMode::Without(part), Some(policy)) => format!("{name} − {}", part.name(policy)).into(),
             _ => Arc::clone(name),
         }
     }

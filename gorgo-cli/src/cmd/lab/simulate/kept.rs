@@ -11,30 +11,30 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use gorgo_lab::sim::world::Tuning;
-use gorgo_lab::trace::Shape;
-use gorgo_routing::config::{Admin, Config, Log, Server, Store};
+use gorgo_lab::sim::world::TuningSummary;
+use gorgo_lab::trace::ShapeOptions;
+use gorgo_routing::config::{AdminConfig, Config, LogConfig, ServerConfig, StoreConfig};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
-use super::compare::{Case, Outcome};
-use super::ground::{Failure, Ground, hexadecimal};
+use super::compare::{SimulationCase, SimulationOutcome};
+use super::ground::{ExperimentError, ExperimentSetup, hexadecimal};
 use super::report::FIGURES;
 
 /// Kept runs, and the file that new ones are added to.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct RunCache {
     path: PathBuf,
     /// Common beginning of the hash of all keys.
     base: Sha256,
-    known: HashMap<String, Outcome>,
+    known: HashMap<String, SimulationOutcome>,
     file: Mutex<File>,
 }
 
 /// A line of the file.
 #[derive(Debug, Serialize, Deserialize)]
-struct Line {
+struct CachedRun {
     key: String,
     /// For human readers; the key covers all of it.
     policy: String,
@@ -47,11 +47,11 @@ struct Line {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     decisive: Vec<Box<RawValue>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    tuning: Option<TuningLine>,
+    tuning: Option<CachedTuning>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct TuningLine {
+struct CachedTuning {
     accepted: u32,
     rejected: u32,
     cut: u32,
@@ -62,10 +62,10 @@ struct TuningLine {
     said: String,
 }
 
-impl Kept {
+impl RunCache {
     /// Opens the file, or creates it. `trace_sha256` and `shape` describe the trace.
-    pub(super) fn open(path: &Path, trace_sha256: &str, shape: &Shape) -> Result<Self, Failure> {
-        let failed = |cause| Failure::file(path, cause);
+    pub(super) fn open(path: &Path, trace_sha256: &str, shape: &ShapeOptions) -> Result<Self, ExperimentError> {
+        let failed = |cause| ExperimentError::file(path, cause);
         let text = match fs::read_to_string(path) {
             Ok(text) => text,
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => String::new(),
@@ -73,7 +73,10 @@ impl Kept {
         };
         let mut known = HashMap::new();
         for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-            match serde_json::from_str::<Line>(line).ok().and_then(|line| Some((line.key.clone(), line.outcome()?))) {
+            match serde_json::from_str::<CachedRun>(line)
+                .ok()
+                .and_then(|line| Some((line.key.clone(), line.outcome()?)))
+            {
                 Some((key, outcome)) => {
                     known.insert(key, outcome);
                 }
@@ -95,20 +98,20 @@ impl Kept {
         base.update(Sha256::digest(&program));
         base.update(trace_sha256);
         // The time scale is part of each run's own key.
-        base.update(format!("{:?}", Shape { time_scale: 1.0, ..*shape }));
+        base.update(format!("{:?}", ShapeOptions { time_scale: 1.0, ..*shape }));
         Ok(Self { path: path.to_owned(), base, known, file: Mutex::new(file) })
     }
 
     /// Key of a run.
-    pub(super) fn key(&self, ground: &Ground, case: &Case, seed: u64) -> String {
+    pub(super) fn key(&self, ground: &ExperimentSetup, case: &SimulationCase, seed: u64) -> String {
         let mut hash = self.base.clone();
         let setup = ground.setup(case.policy.as_deref().unwrap_or_default());
         // Sections that no simulated run reads are left out, so that changing them does not repeat any run.
         let config = Config {
-            server: Server::default(),
-            admin: Admin::default(),
-            log: Log::default(),
-            store: Store::default(),
+            server: ServerConfig::default(),
+            admin: AdminConfig::default(),
+            log: LogConfig::default(),
+            store: StoreConfig::default(),
             default_policy: String::new(),
             policies: Vec::new(),
             base: PathBuf::new(),
@@ -124,7 +127,7 @@ impl Kept {
             case.ablation,
         ));
         // All policies were removed above: only the table and the libraries of the one that runs count.
-        if let Some(policy) = case.policy.as_deref().and_then(|name| ground.policies.named(name)) {
+        if let Some(policy) = case.policy.as_deref().and_then(|name| ground.policies.by_name(name)) {
             hash.update(&policy.sha256);
             policy.libraries().for_each(|library| hash.update(library.as_bytes()));
         }
@@ -132,7 +135,7 @@ impl Kept {
     }
 
     /// A run that was made before.
-    pub(super) fn get(&self, key: &str) -> Option<&Outcome> {
+    pub(super) fn get(&self, key: &str) -> Option<&SimulationOutcome> {
         self.known.get(key)
     }
 
@@ -140,16 +143,17 @@ impl Kept {
     pub(super) fn put(
         &self,
         key: &str,
-        ground: &Ground,
-        case: &Case,
+        ground: &ExperimentSetup,
+        case: &SimulationCase,
         seed: u64,
-        outcome: &Outcome,
-    ) -> Result<(), Failure> {
-        let line = Line::of(key, ground, case, seed, outcome);
+        outcome: &SimulationOutcome,
+    ) -> Result<(), ExperimentError> {
+        let line = CachedRun::of(key, ground, case, seed, outcome);
         let text = line.and_then(|line| serde_json::to_string(&line)).map_err(io::Error::other);
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         // In one write, so that a kill cuts at most the last line.
-        text.and_then(|text| file.write_all((text + "\n").as_bytes())).map_err(|cause| Failure::file(&self.path, cause))
+        text.and_then(|text| file.write_all((text + "\n").as_bytes()))
+            .map_err(|cause| ExperimentError::file(&self.path, cause))
     }
 }
 
@@ -162,14 +166,20 @@ fn read(value: &RawValue) -> Option<f64> {
     value.get().parse().ok()
 }
 
-impl Line {
-    fn of(key: &str, ground: &Ground, case: &Case, seed: u64, outcome: &Outcome) -> Result<Self, serde_json::Error> {
+impl CachedRun {
+    fn of(
+        key: &str,
+        ground: &ExperimentSetup,
+        case: &SimulationCase,
+        seed: u64,
+        outcome: &SimulationOutcome,
+    ) -> Result<Self, serde_json::Error> {
         let figures = FIGURES.iter().map(|figure| {
             let value = (figure.read)(outcome).filter(|value| value.is_finite()).map(raw).transpose()?;
             Ok((figure.name.to_owned(), value))
         });
         let tuning = outcome.tuning.as_ref().map(|tuning| {
-            Ok::<_, serde_json::Error>(TuningLine {
+            Ok::<_, serde_json::Error>(CachedTuning {
                 accepted: tuning.accepted,
                 rejected: tuning.rejected,
                 cut: tuning.cut,
@@ -181,7 +191,7 @@ impl Line {
                     .map(|(term, weight)| Ok((term.clone(), raw(*weight)?)))
                     .collect::<Result<_, serde_json::Error>>()?,
                 incumbent: tuning.incumbent,
-                said: tuning.said.clone(),
+                said: tuning.status.clone(),
             })
         });
         Ok(Self {
@@ -198,8 +208,8 @@ impl Line {
     }
 
     /// The parts of the run that reports need; `None` if a figure is missing or is not a number.
-    fn outcome(&self) -> Option<Outcome> {
-        let mut outcome = Outcome::default();
+    fn outcome(&self) -> Option<SimulationOutcome> {
+        let mut outcome = SimulationOutcome::default();
         (outcome.summary.requests, outcome.summary.errors) = (self.requests, self.errors);
         for figure in &FIGURES {
             // A figure added since the line was written: make the run again.
@@ -212,7 +222,7 @@ impl Line {
         outcome.decisive = self.decisive.iter().map(|share| read(share)).collect::<Option<_>>()?;
         if let Some(tuning) = &self.tuning {
             let weights = tuning.weights.iter().map(|(term, weight)| Some((term.clone(), read(weight)?)));
-            outcome.tuning = Some(Tuning {
+            outcome.tuning = Some(TuningSummary {
                 accepted: tuning.accepted,
                 rejected: tuning.rejected,
                 cut: tuning.cut,
@@ -220,7 +230,7 @@ impl Line {
                 alarms: tuning.alarms.clone(),
                 weights: weights.collect::<Option<_>>()?,
                 incumbent: tuning.incumbent,
-                said: tuning.said.clone(),
+                status: tuning.said.clone(),
             });
         }
         Some(outcome)

@@ -7,11 +7,11 @@ const MOST: u64 = 10_000;
 
 /// The seeds of a comparison.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::cmd) struct Seeds {
+pub(in crate::cmd) struct SeedList {
     pub(in crate::cmd) list: Vec<u64>,
 }
 
-impl FromStr for Seeds {
+impl FromStr for SeedList {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -35,10 +35,10 @@ mod tests {
 
     #[test]
     fn a_number_counts_from_1_and_a_range_has_both_its_ends() {
-        assert_eq!(Seeds::from_str("3").unwrap().list, [1, 2, 3]);
-        assert_eq!(Seeds::from_str("101..103").unwrap().list, [101, 102, 103]);
+        assert_eq!(SeedList::from_str("3").unwrap().list, [1, 2, 3]);
+        assert_eq!(SeedList::from_str("101..103").unwrap().list, [101, 102, 103]);
         for wrong in ["0", "x", "5..4", "1..", "0..10000", "-1"] {
-            assert!(Seeds::from_str(wrong).is_err(), "{wrong}");
+            assert!(SeedList::from_str(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::str::FromStr;
 
-use gorgo_routing::config::Setting;
+use gorgo_routing::config::ConfigOverride;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -12,22 +12,22 @@ const MOST: usize = 100_000;
 
 /// A key and its values.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Axis {
+pub(super) struct SweepAxis {
     /// Path of the key, as in `--set`.
     pub(super) path: String,
-    span: Span,
+    span: AxisValues,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-enum Span {
+enum AxisValues {
     /// Listed values, as TOML text.
     Values(Vec<String>),
     /// Numbers in a range.
-    Range(Range),
+    Range(AxisRange),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Range {
+struct AxisRange {
     low: f64,
     high: f64,
     /// Number of values in a grid.
@@ -40,11 +40,11 @@ struct Range {
 
 /// One configuration of a sweep: a value per axis, in their order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Point {
+pub(super) struct SweepValues {
     pub(super) values: Vec<String>,
 }
 
-impl FromStr for Axis {
+impl FromStr for SweepAxis {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -57,14 +57,14 @@ impl FromStr for Axis {
         }
         let span = match values.split_once("..") {
             // Two dots may also be part of a text value, so a range is only recognized by a number before them.
-            Some((low, rest)) if low.trim().parse::<f64>().is_ok() => Span::Range(Range::parse(low, rest)?),
-            _ => Span::Values(split(values)?),
+            Some((low, rest)) if low.trim().parse::<f64>().is_ok() => AxisValues::Range(AxisRange::parse(low, rest)?),
+            _ => AxisValues::Values(split(values)?),
         };
         Ok(Self { path, span })
     }
 }
 
-impl Range {
+impl AxisRange {
     /// A range from `LOW` and the text after the two dots: `HIGH[:COUNT][log][int]`.
     fn parse(low: &str, rest: &str) -> Result<Self, String> {
         let number = |text: &str| {
@@ -113,12 +113,12 @@ impl Range {
     }
 }
 
-impl Axis {
+impl SweepAxis {
     /// Values of the axis in a grid.
     fn grid(&self) -> Result<Vec<String>, String> {
         match &self.span {
-            Span::Values(values) => Ok(values.clone()),
-            Span::Range(range) => {
+            AxisValues::Values(values) => Ok(values.clone()),
+            AxisValues::Range(range) => {
                 let count = range.count.ok_or_else(|| {
                     format!("--sweep {}: the number of values is missing; use LOW..HIGH:COUNT, or --samples", self.path)
                 })?;
@@ -136,8 +136,8 @@ impl Axis {
         #[expect(clippy::cast_precision_loss, reason = "53 bits fit")]
         let share = (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
         match &self.span {
-            Span::Range(range) => range.at(share),
-            Span::Values(values) => {
+            AxisValues::Range(range) => range.at(share),
+            AxisValues::Values(values) => {
                 let many = f64::from(u32::try_from(values.len()).unwrap_or(u32::MAX));
                 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 ≤ share < 1")]
                 let place = (share * many) as usize;
@@ -148,7 +148,7 @@ impl Axis {
 }
 
 /// All points: the grid, or `samples` drawn at random. Without axes there is one point, which sets nothing.
-pub(super) fn points(axes: &[Axis], samples: Option<u32>, seed: u64) -> Result<Vec<Point>, String> {
+pub(super) fn points(axes: &[SweepAxis], samples: Option<u32>, seed: u64) -> Result<Vec<SweepValues>, String> {
     let mut paths: Vec<&str> = axes.iter().map(|axis| axis.path.as_str()).collect();
     paths.sort_unstable();
     if let Some(twice) = paths.windows(2).find(|pair| pair[0] == pair[1]) {
@@ -157,10 +157,10 @@ pub(super) fn points(axes: &[Axis], samples: Option<u32>, seed: u64) -> Result<V
     if let Some(samples) = samples {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         return Ok((0..samples)
-            .map(|_| Point { values: axes.iter().map(|axis| axis.drawn(&mut rng)).collect() })
+            .map(|_| SweepValues { values: axes.iter().map(|axis| axis.drawn(&mut rng)).collect() })
             .collect());
     }
-    let mut points = vec![Point::default()];
+    let mut points = vec![SweepValues::default()];
     for axis in axes {
         let values = axis.grid()?;
         // Before building the product: a few long axes can exceed memory.
@@ -170,17 +170,17 @@ pub(super) fn points(axes: &[Axis], samples: Option<u32>, seed: u64) -> Result<V
         points = points
             .iter()
             .flat_map(|point| {
-                values.iter().map(|value| Point { values: point.values.iter().chain([value]).cloned().collect() })
+                values.iter().map(|value| SweepValues { values: point.values.iter().chain([value]).cloned().collect() })
             })
             .collect();
     }
     Ok(points)
 }
 
-impl Point {
+impl SweepValues {
     /// The values of the point as settings.
-    pub(super) fn settings(&self, axes: &[Axis]) -> Vec<Setting> {
-        let one = |(axis, value): (&Axis, &String)| Setting {
+    pub(super) fn settings(&self, axes: &[SweepAxis]) -> Vec<ConfigOverride> {
+        let one = |(axis, value): (&SweepAxis, &String)| ConfigOverride {
             flag: format!("--sweep {}", axis.path),
             path: axis.path.clone(),
             value: value.clone(),
@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     fn all(axes: &[&str], samples: Option<u32>, seed: u64) -> Vec<Vec<String>> {
-        let axes: Vec<Axis> = axes.iter().map(|axis| axis.parse().unwrap()).collect();
+        let axes: Vec<SweepAxis> = axes.iter().map(|axis| axis.parse().unwrap()).collect();
         points(&axes, samples, seed).unwrap().into_iter().map(|point| point.values).collect()
     }
 
@@ -271,13 +271,13 @@ mod tests {
     #[test]
     fn what_is_no_sweep_is_refused() {
         for wrong in ["", "a", "=1", "a=", "a=1,,2", "a=2..1:3", "a=0..1:3log", "a=0..1:1", "a=0..x:3"] {
-            assert!(wrong.parse::<Axis>().is_err(), "{wrong}");
+            assert!(wrong.parse::<SweepAxis>().is_err(), "{wrong}");
         }
-        let axes: Vec<Axis> = vec!["a=0..1".parse().unwrap()];
+        let axes: Vec<SweepAxis> = vec!["a=0..1".parse().unwrap()];
         assert!(points(&axes, None, 0).unwrap_err().contains("use LOW..HIGH:COUNT"));
-        let axes: Vec<Axis> = vec!["a=0..1:400".parse().unwrap(), "b=0..1:400".parse().unwrap()];
+        let axes: Vec<SweepAxis> = vec!["a=0..1:400".parse().unwrap(), "b=0..1:400".parse().unwrap()];
         assert!(points(&axes, None, 0).is_err());
-        let axes: Vec<Axis> = vec!["a=1,2".parse().unwrap(), "a=3,4".parse().unwrap()];
+        let axes: Vec<SweepAxis> = vec!["a=1,2".parse().unwrap(), "a=3,4".parse().unwrap()];
         assert_eq!(points(&axes, None, 0).unwrap_err(), "--sweep a: given twice; list all its values in one --sweep");
     }
 }

@@ -12,11 +12,11 @@ const CONFIG: &str = "default_policy = \"gorgo\"\n\
     [[replica]]\nname = \"far\"\nengine = \"simulated\"\nmodels = [\"sim\"]\nsimulated = { rtt_ms = 279.0 }\n\
     [policy.mine]\n[[policy.mine.term]]\nkind = \"inflight\"\n";
 
-struct Bench {
+struct SimulateFixture {
     folder: tempfile::TempDir,
 }
 
-impl Bench {
+impl SimulateFixture {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("policies.toml"), CONFIG).unwrap();
@@ -37,15 +37,15 @@ impl Bench {
         self.folder.path().join(name).display().to_string()
     }
 
-    fn command(&self, more: &str) -> Simulate {
+    fn command(&self, more: &str) -> SimulateArgs {
         let (config, trace) = (self.path("policies.toml"), self.path("trace.jsonl"));
         let line = ["simulate", "--config", &config, "--trace", &trace];
         let line = line.into_iter().chain(more.split_whitespace());
-        let matches = Simulate::augment_args(clap::Command::new("simulate")).try_get_matches_from(line).unwrap();
-        Simulate::from_arg_matches(&matches).unwrap()
+        let matches = SimulateArgs::augment_args(clap::Command::new("simulate")).try_get_matches_from(line).unwrap();
+        SimulateArgs::from_arg_matches(&matches).unwrap()
     }
 
-    fn report(&self, more: &str) -> Report {
+    fn report(&self, more: &str) -> SimulationReport {
         self.command(more).compared().unwrap()
     }
 
@@ -56,7 +56,7 @@ impl Bench {
 
 #[test]
 fn one_job_and_two_and_a_second_time_give_the_same() {
-    let bench = Bench::new();
+    let bench = SimulateFixture::new();
     let line = "--policies gorgo,random,mine --seeds 2 --jobs";
     let first = bench.report(&format!("{line} 1"));
     assert_eq!(first, bench.report(&format!("{line} 2")));
@@ -66,7 +66,7 @@ fn one_job_and_two_and_a_second_time_give_the_same() {
 
 #[test]
 fn the_json_has_the_keys_of_the_contract() {
-    let bench = Bench::new();
+    let bench = SimulateFixture::new();
     let json: Value = serde_json::from_str(&bench.report("--policies gorgo,random --seeds 101..102").json()).unwrap();
     assert_eq!((&json["default"], &json["seeds"]), (&"gorgo".into(), &serde_json::json!([101, 102])));
     assert!(json["trace"].as_str().unwrap().ends_with("trace.jsonl"));
@@ -101,7 +101,7 @@ fn the_json_has_the_keys_of_the_contract() {
 
 #[test]
 fn all_are_those_of_the_file_and_the_presets_each_once() {
-    let bench = Bench::new();
+    let bench = SimulateFixture::new();
     let json: Value = serde_json::from_str(&bench.report("--policies mine,all --seeds 1 --limit 10").json()).unwrap();
     let names: Vec<&str> =
         json["policies"].as_array().unwrap().iter().map(|one| one["policy"].as_str().unwrap()).collect();
@@ -113,14 +113,14 @@ fn all_are_those_of_the_file_and_the_presets_each_once() {
 
 #[test]
 fn the_table_reads_like_this() {
-    let bench = Bench::new();
+    let bench = SimulateFixture::new();
     let text = bench.report("--policies gorgo,random --seeds 2 --max-output-tokens 20 --max-input-tokens 5000").text();
     insta::assert_snapshot!(bench.told(&text));
 }
 
 #[test]
 fn the_csv_has_a_line_per_policy_and_seed() {
-    let bench = Bench::new();
+    let bench = SimulateFixture::new();
     let path = bench.path("out.csv");
     bench.report(&format!("--policies gorgo,random --seeds 3 --limit 20 --csv {path}"));
     let text = fs::read_to_string(path).unwrap();
@@ -133,41 +133,45 @@ fn the_csv_has_a_line_per_policy_and_seed() {
 
 #[test]
 fn a_scenario_changes_what_happens() {
-    let bench = Bench::new();
+    let bench = SimulateFixture::new();
     let path = bench.path("storm.toml");
     fs::write(&path, "[[fault]]\nat_s = 0\nreplica = \"near\"\nkind = \"slow\"\nfactor = 4.0\n").unwrap();
     let slow = bench.report(&format!("--policies gorgo --seeds 1 --scenario {path}"));
-    let p50 =
-        |report: &Report| serde_json::from_str::<Value>(&report.json()).unwrap()["policies"][0]["ttft_p50_ms"].as_f64();
+    let p50 = |report: &SimulationReport| {
+        serde_json::from_str::<Value>(&report.json()).unwrap()["policies"][0]["ttft_p50_ms"].as_f64()
+    };
     assert!(p50(&slow) > p50(&bench.report("--policies gorgo --seeds 1")));
 }
 
 #[test]
 fn what_cannot_be_used_is_named_with_its_exit_code() {
-    let bench = Bench::new();
+    let bench = SimulateFixture::new();
     let failure = |more: &str| {
         let failure = bench.command(more).compared().unwrap_err();
         (failure.exit(), bench.told(&failure.to_string()))
     };
     let (exit, text) = failure("--policies gorg");
-    assert_eq!(exit, Exit::Usage);
+    assert_eq!(exit, CommandExit::Usage);
     assert!(text.starts_with("--policies: unknown policy \"gorg\"; did you mean \"gorgo\"?"), "{text}");
-    assert_eq!(failure("--max-input-tokens 1").0, Exit::Usage);
-    assert_eq!(failure("--set probe.interval_ms=-1").0, Exit::Configuration);
-    assert_eq!(failure("--scenario nowhere.toml").0, Exit::Usage);
+    assert_eq!(failure("--max-input-tokens 1").0, CommandExit::Usage);
+    assert_eq!(failure("--set probe.interval_ms=-1").0, CommandExit::Configuration);
+    assert_eq!(failure("--scenario nowhere.toml").0, CommandExit::Usage);
     let path = bench.path("bad.toml");
     fs::write(&path, "[[fault]]\nat_s = 0\nreplica = \"mars\"\nkind = \"down\"\n").unwrap();
     let (exit, text) = failure(&format!("--scenario {path}"));
-    assert_eq!((exit, &*text), (Exit::Usage, "bad.toml: fault[0].replica: unknown \"mars\"; enabled: near, far"));
+    assert_eq!(
+        (exit, &*text),
+        (CommandExit::Usage, "bad.toml: fault[0].replica: unknown \"mars\"; enabled: near, far")
+    );
 }
 
-fn entries(report: &Report) -> Vec<Value> {
+fn entries(report: &SimulationReport) -> Vec<Value> {
     serde_json::from_str::<Value>(&report.json()).unwrap()["policies"].as_array().unwrap().clone()
 }
 
 #[test]
 fn a_sweep_has_a_row_per_point_and_any_key_can_be_swept() {
-    let bench = Bench::new();
+    let bench = SimulateFixture::new();
     let line = "--policies gorgo,mine --seeds 2 --sweep policy.gorgo.term.rtt.weight=0,5 \
                 --sweep replica[near].simulated.rtt_ms=10..300:2";
     let report = bench.report(line);
@@ -188,7 +192,7 @@ fn a_sweep_has_a_row_per_point_and_any_key_can_be_swept() {
     assert_ne!(rows[2]["ttft_p50_ms"], rows[5]["ttft_p50_ms"], "the weight changes what `gorgo` does");
     assert!(report.text().contains("policy.gorgo.term.rtt.weight is not a key of mine: run once for all its values"));
     let nobodys = bench.command("--policies mine --sweep policy.gorgo.term.rtt.weight=0,5").compared().unwrap_err();
-    assert_eq!(nobodys.exit(), Exit::Usage);
+    assert_eq!(nobodys.exit(), CommandExit::Usage);
     assert!(
         nobodys.to_string().ends_with("no compared policy has this key; add its policy to --policies"),
         "{nobodys}"
@@ -201,13 +205,13 @@ fn a_sweep_has_a_row_per_point_and_any_key_can_be_swept() {
     let drawn = bench.report("--policies gorgo --seeds 1 --sweep policy.gorgo.term.rtt.weight=0.05..2log --samples 3");
     assert_eq!(entries(&drawn).len(), 3);
     let wrong = bench.command("--policies gorgo --sweep policy.gorgo.term.queue.wieght=1").compared().unwrap_err();
-    assert_eq!(wrong.exit(), Exit::Configuration);
+    assert_eq!(wrong.exit(), CommandExit::Configuration);
     assert!(wrong.to_string().contains("--sweep policy.gorgo.term.queue.wieght"), "{wrong}");
 }
 
 #[test]
 fn loads_are_compared_and_the_last_one_within_the_limit_is_named() {
-    let bench = Bench::new();
+    let bench = SimulateFixture::new();
     let line = "--policies gorgo --seeds 2 --time-scale 0.2,4,1 --max-in-flight 0 --e2e-limit-ms";
     let report = bench.report(&format!("{line} 1e9"));
     let json: Value = serde_json::from_str(&report.json()).unwrap();
@@ -231,7 +235,7 @@ fn loads_are_compared_and_the_last_one_within_the_limit_is_named() {
 
 #[test]
 fn what_a_file_has_is_not_run_again_and_gives_the_same() {
-    let bench = Bench::new();
+    let bench = SimulateFixture::new();
     let kept = bench.path("runs.jsonl");
     let line = "--policies gorgo,random --sweep policy.gorgo.term.queue.weight=0.1,0.5";
     let whole = bench.report(&format!("{line} --seeds 2"));
@@ -255,7 +259,7 @@ fn what_a_file_has_is_not_run_again_and_gives_the_same() {
 
 #[test]
 fn a_kept_figure_that_was_changed_shows() {
-    let bench = Bench::new();
+    let bench = SimulateFixture::new();
     let kept = bench.path("runs.jsonl");
     let line = format!("--policies gorgo --seeds 1 --jobs 1 --resume {kept}");
     let before = entries(&bench.report(&line))[0]["hit_rate"].clone();
@@ -269,7 +273,7 @@ fn a_kept_figure_that_was_changed_shows() {
 
 #[test]
 fn an_ablation_says_what_each_part_decides_and_gains() {
-    let bench = Bench::new();
+    let bench = SimulateFixture::new();
     let more = "\n[policy.two]\nunit = \"raw\"\n[[policy.two.term]]\nkind = \"rtt\"\nweight = 1.0\n[[policy.two.term]]\n\
                 kind = \"expression\"\nname = \"same\"\nunit = \"ms\"\nsignal = \"5\"\nweight = 1.0\n[[policy.two.term]]\nkind = \"inflight\"\nweight = 300.0\n\
                 [policy.two.constraint.max-inflight]\nmax_requests = 1\n";
@@ -297,13 +301,13 @@ fn an_ablation_says_what_each_part_decides_and_gains() {
     let parts = json["run"]["ablation"].as_array().unwrap();
     assert_eq!(parts[1]["name"], "max-inflight");
     assert!(parts[1]["decisive_share"].as_f64().unwrap() > 0.0, "{parts:?}");
-    assert_eq!(bench.command("--ablate all").compared().unwrap_err().exit(), Exit::Usage);
-    assert_eq!(bench.command("--ablate two --time-scale 1,2").compared().unwrap_err().exit(), Exit::Usage);
+    assert_eq!(bench.command("--ablate all").compared().unwrap_err().exit(), CommandExit::Usage);
+    assert_eq!(bench.command("--ablate two --time-scale 1,2").compared().unwrap_err().exit(), CommandExit::Usage);
 }
 
 #[test]
 fn a_folder_holds_all_of_one_run_and_is_never_another_ones() {
-    let bench = Bench::new();
+    let bench = SimulateFixture::new();
     let path = bench.path("runs/first");
     let line = format!("--policies gorgo --seeds 1 --limit 10 --out-dir {path}");
     let report = bench.report(&line);
@@ -311,13 +315,13 @@ fn a_folder_holds_all_of_one_run_and_is_never_another_ones() {
     assert!(fs::read_to_string(format!("{path}/run.html")).unwrap().contains("<svg"));
     assert!(fs::read_to_string(format!("{path}/run.csv")).unwrap().starts_with("policy,seed,"));
     let again = bench.command(&line).compared().unwrap_err();
-    assert_eq!(again.exit(), Exit::Usage);
+    assert_eq!(again.exit(), CommandExit::Usage);
     assert!(again.to_string().ends_with("already exists; name a new folder for each run"), "{again}");
 }
 
 #[test]
 fn the_page_stands_alone_and_tells_no_folders() {
-    let bench = Bench::new();
+    let bench = SimulateFixture::new();
     let path = bench.path("out.html");
     let report = bench.report(&format!("--policies gorgo,random --seeds 2 --html {path}"));
     let page = fs::read_to_string(path).unwrap();

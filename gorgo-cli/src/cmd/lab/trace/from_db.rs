@@ -4,19 +4,19 @@
 use std::path::{Path, PathBuf};
 
 use gorgo_lab::trace::{HistoryRow, from_history};
-use gorgo_routing::model::{ApiPath, At, DecisionId, ErrorClass};
-use gorgo_store::{Reader, StoreError, StoredRequest};
+use gorgo_routing::model::{ApiPath, DecisionId, ErrorClass, UnixMicros};
+use gorgo_store::{HistoryReader, StoreError, StoredRequest};
 use jiff::Timestamp;
 
 use super::TraceCommandError;
-use super::output::Output;
+use super::output::OutputArgs;
 
 /// Requests per read.
 const PAGE: u32 = 10_000;
 
 /// Arguments of `gorgo trace from-db`.
 #[derive(Debug, Clone, clap::Args)]
-pub(super) struct FromDb {
+pub(super) struct FromDbArgs {
     /// History database, as `store.path` names it; a router may be writing it
     database: PathBuf,
     /// Use requests at or after this time, such as 2026-04-05T16:15:00Z
@@ -29,13 +29,13 @@ pub(super) struct FromDb {
     #[arg(long = "block", value_name = "TOKENS", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
     block: u32,
     #[command(flatten)]
-    output: Output,
+    output: OutputArgs,
 }
 
-impl FromDb {
+impl FromDbArgs {
     pub(super) fn run(self) -> Result<String, TraceCommandError> {
-        let micros = |time: Timestamp| At(u64::try_from(time.as_microsecond()).unwrap_or(0));
-        let span = (self.from.map_or(At(0), micros), self.to.map_or(At(u64::MAX), micros));
+        let micros = |time: Timestamp| UnixMicros(u64::try_from(time.as_microsecond()).unwrap_or(0));
+        let span = (self.from.map_or(UnixMicros(0), micros), self.to.map_or(UnixMicros(u64::MAX), micros));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(TraceCommandError::Output)?;
         let requests = runtime.block_on(read(&self.database, span))?;
@@ -53,8 +53,11 @@ impl FromDb {
 }
 
 /// All requests that arrived at or after the first time and before the second.
-pub(crate) async fn read(database: &Path, (from, to): (At, At)) -> Result<Vec<StoredRequest>, StoreError> {
-    let reader = Reader::open(database).await?;
+pub(crate) async fn read(
+    database: &Path,
+    (from, to): (UnixMicros, UnixMicros),
+) -> Result<Vec<StoredRequest>, StoreError> {
+    let reader = HistoryReader::open(database).await?;
     let mut all = Vec::new();
     let mut next = DecisionId(i64::MIN);
     loop {

@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use gorgo_lab::trace::Trace;
+use gorgo_lab::trace::RecordedTrace;
 use gorgo_lab::trace::generate::{GENERATED, GeneratedProfile, MINUTES, ServeGen, generate};
 
 use super::TraceCommandError;
-use super::output::Output;
+use super::output::OutputArgs;
 
 /// Start of the day whose lengths are in ServeGen's tables, s.
 const SERVEGEN_START: f64 = 86_400.0;
@@ -15,7 +15,7 @@ const WINDOW_S: f64 = 600.0;
 
 /// Arguments of `gorgo trace generate`.
 #[derive(Debug, Clone, clap::Args)]
-pub(super) struct Generate {
+pub(super) struct GenerateArgs {
     /// Profile to generate: a name of `gorgo trace profiles`, or servegen:MODEL with --tables
     #[arg(long, value_name = "NAME")]
     profile: String,
@@ -38,7 +38,7 @@ pub(super) struct Generate {
     #[arg(long, value_name = "SECONDS")]
     from_s: Option<f64>,
     #[command(flatten)]
-    output: Output,
+    output: OutputArgs,
 }
 
 fn above_zero(text: &str) -> Result<f64, String> {
@@ -54,7 +54,7 @@ fn assignment(text: &str) -> Result<(String, f64), String> {
     Ok((name.trim().to_owned(), value))
 }
 
-impl Generate {
+impl GenerateArgs {
     pub(super) fn run(self) -> Result<String, TraceCommandError> {
         let trace = match self.profile.strip_prefix("servegen:") {
             Some(model) => self.servegen(model)?,
@@ -68,7 +68,7 @@ impl Generate {
         Ok(String::new())
     }
 
-    fn profile(&self) -> Result<Trace, TraceCommandError> {
+    fn profile(&self) -> Result<RecordedTrace, TraceCommandError> {
         let profile = GeneratedProfile::find(&self.profile).ok_or_else(|| {
             let known: Vec<&str> = GENERATED.iter().map(|profile| profile.name).collect();
             TraceCommandError::Profile { name: self.profile.clone(), known: known.join(", ") }
@@ -83,7 +83,7 @@ impl Generate {
         Ok(generate(&workload, self.seed, self.minutes))
     }
 
-    fn servegen(&self, model: &str) -> Result<Trace, TraceCommandError> {
+    fn servegen(&self, model: &str) -> Result<RecordedTrace, TraceCommandError> {
         if !self.set.is_empty() {
             return Err(TraceCommandError::Arguments(
                 "--set does not apply to servegen:MODEL, whose numbers come from its tables",

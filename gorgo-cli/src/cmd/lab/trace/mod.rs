@@ -17,29 +17,29 @@ use gorgo_lab::trace::{self, TraceError};
 use gorgo_store::StoreError;
 
 pub(super) use self::from_db::read as stored_requests;
-use crate::cmd::Command;
-use crate::exit::Exit;
+use crate::cmd::CliCommand;
+use crate::exit::CommandExit;
 
 /// Arguments of `gorgo trace`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Trace {
+pub(crate) struct TraceArgs {
     #[command(subcommand)]
-    what: What,
+    what: TraceCommand,
 }
 
 /// Action on traces.
 #[derive(Debug, clap::Subcommand)]
-enum What {
+enum TraceCommand {
     /// Make a synthetic trace from a named profile and a seed
-    Generate(generate::Generate),
+    Generate(generate::GenerateArgs),
     /// Describe a trace: rate, burstiness, lengths, reuse, sessions
-    Stats(stats::Stats),
+    Stats(stats::StatsArgs),
     /// Cut a part out of a trace
-    Slice(slice::Slice),
+    Slice(slice::SliceArgs),
     /// Convert a router's history to a trace, without any hash or text
-    FromDb(from_db::FromDb),
+    FromDb(from_db::FromDbArgs),
     /// List the profiles to generate from, or all numbers of one
-    Profiles(profiles::Profiles),
+    Profiles(profiles::ProfilesArgs),
 }
 
 /// Error: the action failed.
@@ -70,31 +70,31 @@ enum TraceCommandError {
 }
 
 impl TraceCommandError {
-    const fn exit(&self) -> Exit {
+    const fn exit(&self) -> CommandExit {
         match self {
-            Self::Store(_) => Exit::Store,
-            _ => Exit::Usage,
+            Self::Store(_) => CommandExit::Store,
+            _ => CommandExit::Usage,
         }
     }
 }
 
-impl Command for Trace {
+impl CliCommand for TraceArgs {
     const NAME: &'static str = "trace";
     const ABOUT: &'static str = "Make, cut and describe traces";
 
-    fn run(self) -> Exit {
+    fn run(self) -> CommandExit {
         let done = match self.what {
-            What::Generate(generate) => generate.run(),
-            What::Stats(stats) => stats.run(),
-            What::Slice(slice) => slice.run(),
-            What::FromDb(from_db) => from_db.run(),
-            What::Profiles(profiles) => profiles.run(),
+            TraceCommand::Generate(generate) => generate.run(),
+            TraceCommand::Stats(stats) => stats.run(),
+            TraceCommand::Slice(slice) => slice.run(),
+            TraceCommand::FromDb(from_db) => from_db.run(),
+            TraceCommand::Profiles(profiles) => profiles.run(),
         };
         match done {
             Ok(text) => {
                 // A closed pipe is ignored, as with `head`.
                 let _ = anstream::stdout().write_all(text.as_bytes());
-                Exit::Done
+                CommandExit::Done
             }
             Err(error) => {
                 anstream::eprintln!("gorgo trace: {error}");
@@ -105,7 +105,7 @@ impl Command for Trace {
 }
 
 /// Reads a trace file.
-fn read(path: &Path, block_tokens: Option<u32>) -> Result<trace::Trace, TraceCommandError> {
+fn read(path: &Path, block_tokens: Option<u32>) -> Result<trace::RecordedTrace, TraceCommandError> {
     let bytes = std::fs::read(path).map_err(|cause| TraceCommandError::File { path: path.to_owned(), cause })?;
     trace::read(&bytes, block_tokens).map_err(|cause| TraceCommandError::Read { path: path.to_owned(), cause })
 }

@@ -6,12 +6,12 @@ use super::TraceCommandError;
 
 /// Arguments of `gorgo trace profiles`.
 #[derive(Debug, Clone, clap::Args)]
-pub(super) struct Profiles {
+pub(super) struct ProfilesArgs {
     /// Profile whose numbers to list, as --set accepts them
     name: Option<String>,
 }
 
-impl Profiles {
+impl ProfilesArgs {
     pub(super) fn run(self) -> Result<String, TraceCommandError> {
         let Some(name) = self.name else {
             let one = |profile: &GeneratedProfile| {
@@ -23,7 +23,7 @@ impl Profiles {
             let known: Vec<&str> = GENERATED.iter().map(|profile| profile.name).collect();
             TraceCommandError::Profile { name: name.clone(), known: known.join(", ") }
         })?;
-        let lines = profile.workload.stated().into_iter().map(|stated| {
+        let lines = profile.workload.parameter_values().into_iter().map(|stated| {
             let set = format!("{}={}", stated.name, stated.value);
             format!("{set:38} {:12} {}\n", stated.unit, stated.help)
         });

@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use gorgo_lab::trace;
 
-use super::output::Output;
+use super::output::OutputArgs;
 use super::{TraceCommandError, read};
 
 /// Arguments of `gorgo trace slice`.
 #[derive(Debug, Clone, clap::Args)]
-pub(super) struct Slice {
+pub(super) struct SliceArgs {
     /// Trace file: Mooncake-format JSON lines or Azure CSV, gzip or plain
     trace: PathBuf,
     /// Begin this many seconds after the first request; times in the new file count from there
@@ -34,13 +34,13 @@ pub(super) struct Slice {
     #[arg(long = "block", value_name = "TOKENS")]
     block: Option<u32>,
     #[command(flatten)]
-    output: Output,
+    output: OutputArgs,
 }
 
-impl Slice {
+impl SliceArgs {
     pub(super) fn run(self) -> Result<String, TraceCommandError> {
         let mut trace = read(&self.trace, self.block)?;
-        let part = trace::Slice {
+        let part = trace::SliceOptions {
             from_ms: self.from_s * 1e3,
             to_ms: self.to_s.map(|to_s| to_s * 1e3),
             max_input_tokens: self.max_input_tokens,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use comfy_table::{CellAlignment, Table, presets};
-use gorgo_lab::trace::{FANO_SECS, SessionSource, Spread, Trace, TraceStats};
+use gorgo_lab::trace::{DistributionStats, FANO_SECS, RecordedTrace, SessionSource, TraceStats};
 use serde_json::{Value, json};
 
 use super::{TraceCommandError, read};
@@ -12,7 +12,7 @@ use crate::report::number::{count, percent};
 
 /// Arguments of `gorgo trace stats`.
 #[derive(Debug, Clone, clap::Args)]
-pub(super) struct Stats {
+pub(super) struct StatsArgs {
     /// Trace file: Mooncake-format JSON lines or Azure CSV, gzip or plain
     trace: PathBuf,
     /// Print JSON
@@ -23,10 +23,10 @@ pub(super) struct Stats {
     block: Option<u32>,
 }
 
-impl Stats {
+impl StatsArgs {
     pub(super) fn run(self) -> Result<String, TraceCommandError> {
         let trace = read(&self.trace, self.block)?;
-        let stats = TraceStats::of(&trace);
+        let stats = TraceStats::from_trace(&trace);
         Ok(if self.json { format!("{:#}\n", document(&trace, &stats)) } else { text(&trace, &stats) })
     }
 }
@@ -42,7 +42,7 @@ fn plain(value: Option<f64>) -> String {
 }
 
 /// The statistics as text for people.
-pub(super) fn text(trace: &Trace, stats: &TraceStats) -> String {
+pub(super) fn text(trace: &RecordedTrace, stats: &TraceStats) -> String {
     let mut out = format!(
         "{} requests in {:.0} s, {}/s; gaps' coefficient of variation {}\n",
         count(stats.rows),
@@ -61,7 +61,7 @@ pub(super) fn text(trace: &Trace, stats: &TraceStats) -> String {
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    let mut row = |name: &str, spread: &Spread| {
+    let mut row = |name: &str, spread: &DistributionStats| {
         let numbers = [spread.mean, spread.p50, spread.p90, spread.p95, spread.p99, spread.max].map(plain);
         table.add_row(std::iter::once(name.to_owned()).chain(numbers));
     };
@@ -75,8 +75,9 @@ pub(super) fn text(trace: &Trace, stats: &TraceStats) -> String {
     // Reuse is only known from block ids; an endless cache is its upper bound.
     match &stats.reuse {
         Some(reuse) => {
-            let own =
-                reuse.own_tokens.map_or_else(String::new, |own| format!(", {} by the same user", percent(Some(own))));
+            let own = reuse
+                .same_user_tokens
+                .map_or_else(String::new, |own| format!(", {} by the same user", percent(Some(own))));
             out += &format!(
                 "reuse with an endless cache: {} of tokens{own}, {} of blocks of {} tokens\n",
                 percent(Some(reuse.tokens)),
@@ -95,7 +96,7 @@ pub(super) fn text(trace: &Trace, stats: &TraceStats) -> String {
             SessionSource::Named => "named in the file",
             SessionSource::Inferred => "inferred from the blocks",
         };
-        let single = percent(Some(sessions.single));
+        let single = percent(Some(sessions.single_request_share));
         out += &format!("{} sessions ({source}), {single} of one request\n", count(sessions.count));
     }
     if trace.rows_refitted > 0 {
@@ -105,8 +106,8 @@ pub(super) fn text(trace: &Trace, stats: &TraceStats) -> String {
 }
 
 /// The statistics as JSON. All keys are always present; unknown values are null.
-fn document(trace: &Trace, stats: &TraceStats) -> Value {
-    let spread = |spread: &Spread| {
+fn document(trace: &RecordedTrace, stats: &TraceStats) -> Value {
+    let spread = |spread: &DistributionStats| {
         json!({
             "mean": number(spread.mean), "p50": number(spread.p50), "p90": number(spread.p90),
             "p95": number(spread.p95), "p99": number(spread.p99), "max": number(spread.max),
@@ -127,7 +128,7 @@ fn document(trace: &Trace, stats: &TraceStats) -> Value {
         "rows_refitted": trace.rows_refitted,
         "reuse_tokens": number(stats.reuse.map(|reuse| reuse.tokens)),
         "reuse_blocks": number(stats.reuse.map(|reuse| reuse.blocks)),
-        "reuse_same_user_tokens": number(stats.reuse.and_then(|reuse| reuse.own_tokens)),
+        "reuse_same_user_tokens": number(stats.reuse.and_then(|reuse| reuse.same_user_tokens)),
         "users": stats.users,
         "largest_user_share": number(stats.largest_user),
         "sessions": stats.sessions.map(|sessions| json!({
@@ -137,7 +138,7 @@ fn document(trace: &Trace, stats: &TraceStats) -> Value {
             },
             "count": sessions.count,
             "turns": spread(&sessions.turns),
-            "single_share": number(Some(sessions.single)),
+            "single_share": number(Some(sessions.single_request_share)),
         })),
     })
 }

@@ -7,14 +7,14 @@ use clap::{Args, FromArgMatches};
 use super::*;
 
 fn trace(line: &[&str]) -> Result<String, TraceCommandError> {
-    let command = Trace::augment_args(clap::Command::new("trace"));
+    let command = TraceArgs::augment_args(clap::Command::new("trace"));
     let matches = command.try_get_matches_from(std::iter::once(&"trace").chain(line)).unwrap();
-    match Trace::from_arg_matches(&matches).unwrap().what {
-        What::Generate(generate) => generate.run(),
-        What::Stats(stats) => stats.run(),
-        What::Slice(slice) => slice.run(),
-        What::FromDb(from_db) => from_db.run(),
-        What::Profiles(profiles) => profiles.run(),
+    match TraceArgs::from_arg_matches(&matches).unwrap().what {
+        TraceCommand::Generate(generate) => generate.run(),
+        TraceCommand::Stats(stats) => stats.run(),
+        TraceCommand::Slice(slice) => slice.run(),
+        TraceCommand::FromDb(from_db) => from_db.run(),
+        TraceCommand::Profiles(profiles) => profiles.run(),
     }
 }
 
@@ -108,7 +108,7 @@ fn a_history_is_written_as_a_trace_of_the_time_asked_for() {
     let said = trace(&["from-db", &database, "--to", "2026-01-01T00:00:00Z"]).unwrap_err();
     assert_eq!(
         (said.exit(), said.to_string().as_str()),
-        (Exit::Usage, "no request to write: all were dropped or left out")
+        (CommandExit::Usage, "no request to write: all were dropped or left out")
     );
-    assert_eq!(trace(&["from-db", "no-such.db"]).unwrap_err().exit(), Exit::Store);
+    assert_eq!(trace(&["from-db", "no-such.db"]).unwrap_err().exit(), CommandExit::Store);
 }

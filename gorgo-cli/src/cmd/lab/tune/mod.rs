@@ -22,28 +22,28 @@ use std::path::PathBuf;
 
 use gorgo_routing::policy::PRESETS;
 
-use self::report::Found;
-use self::search::Search;
-use super::simulate::ground::{Failure, GroundArgs, progress};
-use super::simulate::seeds::Seeds;
-use crate::cmd::Command;
-use crate::exit::Exit;
+use self::report::TunedTable;
+use self::search::WeightSearch;
+use super::simulate::ground::{ExperimentArgs, ExperimentError, progress};
+use super::simulate::seeds::SeedList;
+use crate::cmd::CliCommand;
+use crate::exit::CommandExit;
 use crate::report::unwritable;
 
 /// Tune a policy's weights offline, on a recorded trace in virtual time.
 #[derive(Debug, Clone, clap::Args)]
-pub(crate) struct Tune {
+pub(crate) struct TuneArgs {
     #[command(flatten)]
-    ground: GroundArgs,
+    ground: ExperimentArgs,
     /// Policy to tune; must have a `tune` table, whose objective, optimizer and guard are used
     #[arg(long, value_name = "NAME")]
     policy: String,
     /// Seeds to compare candidates on: a number or a range; at least two
     #[arg(long, value_name = "N | A..B", default_value = "4")]
-    seeds: Seeds,
+    seeds: SeedList,
     /// Seeds of the final check, which the search does not see
     #[arg(long, value_name = "N | A..B", default_value = "101..103")]
-    check_seeds: Seeds,
+    check_seeds: SeedList,
     /// Most candidates to try
     #[arg(long, value_name = "N", default_value_t = 40)]
     generations: u32,
@@ -52,38 +52,42 @@ pub(crate) struct Tune {
     out: Option<PathBuf>,
 }
 
-impl Command for Tune {
+impl CliCommand for TuneArgs {
     const NAME: &'static str = "tune";
     const ABOUT: &'static str = "Tune a policy's weights offline, on a recorded trace in virtual time";
 
-    fn run(self) -> Exit {
+    fn run(self) -> CommandExit {
         match self.found() {
             Ok(found) => {
                 let text = if self.out.is_some() { found.comment() } else { found.toml() };
                 // A closed pipe does not change the result.
                 anstream::stdout().write_all(text.as_bytes()).ok();
-                Exit::Done
+                CommandExit::Done
             }
             Err(failure) => failure.told(Self::NAME),
         }
     }
 }
 
-impl Tune {
-    fn found(&self) -> Result<Found, Failure> {
-        let ground = self.ground.prepared()?;
+impl TuneArgs {
+    fn found(&self) -> Result<TunedTable, ExperimentError> {
+        let ground = self.ground.prepare()?;
         let name = match self.policy.as_str() {
-            "all" => return Err(Failure::Asked("--policy: `all` is not possible here; choose one policy".to_owned())),
+            "all" => {
+                return Err(ExperimentError::Asked(
+                    "--policy: `all` is not possible here; choose one policy".to_owned(),
+                ));
+            }
             name => ground.named("--policy", name)?.swap_remove(0),
         };
         // Opened before the runs, so that an unwritable path does not waste them.
         let out = self.out.as_ref().map(|path| (path, fs::File::create(path)));
         let out = out.map(|(path, file)| {
-            file.map(|file| (path, file)).map_err(|cause| Failure::Output(unwritable("--out", path, &cause)))
+            file.map(|file| (path, file)).map_err(|cause| ExperimentError::Output(unwritable("--out", path, &cause)))
         });
         let out = out.transpose()?;
         // Fails before any run if the policy cannot be tuned.
-        let search = Search::new(&ground, &name, self.ground.jobs(), &self.seeds.list)?;
+        let search = WeightSearch::new(&ground, &name, self.ground.jobs(), &self.seeds.list)?;
         let runs = search.runs(self.generations, self.check_seeds.list.len());
         let bar = progress(runs);
         let result = search.run(self.generations, &self.check_seeds.list, || bar.inc(1))?;
@@ -93,9 +97,9 @@ impl Tune {
         let preset = PRESETS.iter().find(|preset| *preset.name == *name).map_or("", |preset| preset.text);
         let seeds = (self.seeds.list.clone(), self.check_seeds.list.clone());
         let trace = self.ground.trace.display().to_string();
-        let found = Found::new(search.policy(), &result, &trace, &seeds, &[&file, preset]);
+        let found = TunedTable::new(search.policy(), &result, &trace, &seeds, &[&file, preset]);
         if let Some((path, mut file)) = out {
-            file.write_all(found.toml().as_bytes()).map_err(|cause| Failure::file(path, cause))?;
+            file.write_all(found.toml().as_bytes()).map_err(|cause| ExperimentError::file(path, cause))?;
         }
         Ok(found)
     }

@@ -4,22 +4,22 @@ use std::fmt::Write as _;
 
 use gorgo_routing::policy::Policy;
 
-use super::search::{Figures, Outcome};
+use super::search::{SearchOutcome, TuneFigures};
 use crate::policy_table::table;
 use crate::report::number::{count, fraction, millis};
 
 /// A policy's table as TOML, and the origin of its weights.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Found {
+pub(super) struct TunedTable {
     comment: String,
     table: String,
 }
 
-impl Found {
+impl TunedTable {
     /// A result for printing. `sources` are texts that may contain the policy: the configuration's file, a preset.
     pub(super) fn new(
         policy: &Policy,
-        outcome: &Outcome,
+        outcome: &SearchOutcome,
         trace: &str,
         seeds: &(Vec<u64>, Vec<u64>),
         sources: &[&str],
@@ -38,7 +38,7 @@ impl Found {
     }
 }
 
-fn comment(policy: &Policy, outcome: &Outcome, trace: &str, seeds: &(Vec<u64>, Vec<u64>)) -> String {
+fn comment(policy: &Policy, outcome: &SearchOutcome, trace: &str, seeds: &(Vec<u64>, Vec<u64>)) -> String {
     let mut text = String::new();
     let kinds = policy.tune.as_ref().map_or(("", ""), |plan| (plan.objective_kind, plan.optimizer.kind));
     let _ = writeln!(text, "# Weights of {} found offline by `gorgo tune` {}.", policy.name, env!("CARGO_PKG_VERSION"));
@@ -57,7 +57,7 @@ fn comment(policy: &Policy, outcome: &Outcome, trace: &str, seeds: &(Vec<u64>, V
             let _ = writeln!(text, "# {}: {start} -> {found}", term.name);
         }
     }
-    let each = [("on these seeds", &outcome.seen), ("on seeds not seen", &outcome.unseen)];
+    let each = [("on these seeds", &outcome.on_search_seeds), ("on seeds not seen", &outcome.on_check_seeds)];
     for (place, [start, found]) in each {
         let place =
             if place == "on seeds not seen" { format!("{place}, {}", listed(&seeds.1)) } else { place.to_owned() };
@@ -66,7 +66,7 @@ fn comment(policy: &Policy, outcome: &Outcome, trace: &str, seeds: &(Vec<u64>, V
     text
 }
 
-fn shown(figures: &Figures) -> String {
+fn shown(figures: &TuneFigures) -> String {
     format!(
         "TTFT p95 {} ms, E2E p95 {} ms, busiest share {}",
         millis(Some(figures.ttft_p95_ms)),

@@ -3,40 +3,40 @@
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use gorgo_lab::sim::world::{Chooser, SimulateError, simulate};
-use gorgo_lab::trace::{self, Summary};
-use gorgo_routing::model::{ErrorClass, Params};
+use gorgo_lab::sim::world::{DecisionMaker, SimulateError, simulate};
+use gorgo_lab::trace::{self, RunSummary};
+use gorgo_routing::model::{ErrorClass, ParamValues};
 use gorgo_routing::policy::Policy;
 use gorgo_routing::tune::cohort::Statistic;
-use gorgo_routing::tune::contrast::{Pair, contrast, estimates};
-use gorgo_routing::tune::optimizer::Told;
-use gorgo_routing::tune::sample::{Fate, Sample};
-use gorgo_routing::tune::{Optimizer, Plan};
+use gorgo_routing::tune::contrast::{BlockPair, contrast, estimates};
+use gorgo_routing::tune::optimizer::TrialResult;
+use gorgo_routing::tune::sample::{SampleOutcome, TuningSample};
+use gorgo_routing::tune::{Optimizer, TuningPlan};
 
 use crate::cmd::lab::simulate::each;
-use crate::cmd::lab::simulate::ground::{Failure, Ground};
+use crate::cmd::lab::simulate::ground::{ExperimentError, ExperimentSetup};
 
 /// A candidate is accepted if it is better by more than this many standard errors of the paired runs.
 const ACCEPT_SE: f64 = 1.0;
 
 /// One run with given weights.
 #[derive(Debug, Clone)]
-struct One {
-    samples: Vec<Sample>,
-    summary: Summary,
+struct TuneRun {
+    samples: Vec<TuningSample>,
+    summary: RunSummary,
 }
 
 /// Figures of several runs: means over seeds.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(super) struct Figures {
+pub(super) struct TuneFigures {
     pub(super) ttft_p95_ms: f64,
     pub(super) e2e_p95_ms: f64,
     pub(super) busiest_share: f64,
 }
 
-impl Figures {
-    fn of(runs: &[One]) -> Self {
-        let mean = |of: fn(&Summary) -> Option<f64>| {
+impl TuneFigures {
+    fn of(runs: &[TuneRun]) -> Self {
+        let mean = |of: fn(&RunSummary) -> Option<f64>| {
             trace::mean(&runs.iter().filter_map(|run| of(&run.summary)).collect::<Vec<_>>()).unwrap_or(0.0)
         };
         Self {
@@ -49,40 +49,45 @@ impl Figures {
 
 /// Result of a search.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Outcome {
+pub(super) struct SearchOutcome {
     /// Weights of all terms: as configured, and as found.
     pub(super) start: Vec<f64>,
     pub(super) found: Vec<f64>,
     pub(super) tried: u32,
     pub(super) accepted: u32,
     /// Figures on the seeds of the search: start, found.
-    pub(super) seen: [Figures; 2],
+    pub(super) on_search_seeds: [TuneFigures; 2],
     /// Figures on the other seeds.
-    pub(super) unseen: [Figures; 2],
+    pub(super) on_check_seeds: [TuneFigures; 2],
 }
 
 /// A policy, and the settings of its search.
-pub(super) struct Search<'a> {
-    ground: &'a Ground,
+pub(super) struct WeightSearch<'a> {
+    ground: &'a ExperimentSetup,
     policy: &'a Policy,
-    plan: &'a Plan,
+    plan: &'a TuningPlan,
     jobs: NonZeroUsize,
     seeds: &'a [u64],
 }
 
-impl<'a> Search<'a> {
-    pub(super) fn new(ground: &'a Ground, name: &str, jobs: NonZeroUsize, seeds: &'a [u64]) -> Result<Self, Failure> {
+impl<'a> WeightSearch<'a> {
+    pub(super) fn new(
+        ground: &'a ExperimentSetup,
+        name: &str,
+        jobs: NonZeroUsize,
+        seeds: &'a [u64],
+    ) -> Result<Self, ExperimentError> {
         if seeds.len() < 2 {
             let text = "--seeds: at least two are needed to estimate the error of a difference";
-            return Err(Failure::Asked(text.to_owned()));
+            return Err(ExperimentError::Asked(text.to_owned()));
         }
-        let tuned = ground.policies.named(name).and_then(|policy| Some((policy, policy.tune.as_ref()?)));
+        let tuned = ground.policies.by_name(name).and_then(|policy| Some((policy, policy.tune.as_ref()?)));
         let Some((policy, plan)) = tuned else {
             let text = format!(
                 "--policy: \"{name}\" has no `tune` table, or tuning is not enabled; add one with an objective and an \
                  optimizer, and set `tune = true` on the weights to tune"
             );
-            return Err(Failure::Asked(text));
+            return Err(ExperimentError::Asked(text));
         };
         Ok(Self { ground, policy, plan, jobs, seeds })
     }
@@ -98,12 +103,17 @@ impl<'a> Search<'a> {
     }
 
     /// Searches, and checks the result on other seeds; `done` is called after each run.
-    pub(super) fn run(&self, generations: u32, checks: &[u64], done: impl Fn() + Sync) -> Result<Outcome, Failure> {
+    pub(super) fn run(
+        &self,
+        generations: u32,
+        checks: &[u64],
+        done: impl Fn() + Sync,
+    ) -> Result<SearchOutcome, ExperimentError> {
         // The incumbent's runs are kept: every candidate is compared with them, seed by seed.
         let mut optimizer = self.optimizer()?;
         let start = self.policy.weights().values;
         let (mut best, mut best_runs) = (start.clone(), self.all(&start, self.seeds, &done)?);
-        let first = Figures::of(&best_runs);
+        let first = TuneFigures::of(&best_runs);
         let (mut tried, mut accepted) = (0, 0);
         while tried < generations {
             let Some(point) = optimizer.ask() else { break };
@@ -119,10 +129,10 @@ impl<'a> Search<'a> {
         }
         // Check exactly the numbers that are written: six digits are more than any search resolves.
         let found: Vec<f64> = best.iter().map(|weight| six_digits(*weight)).collect();
-        let check = |weights: &[f64]| Ok::<_, Failure>(Figures::of(&self.all(weights, checks, &done)?));
-        Ok(Outcome {
-            seen: [first, Figures::of(&best_runs)],
-            unseen: [check(&start)?, check(&found)?],
+        let check = |weights: &[f64]| Ok::<_, ExperimentError>(TuneFigures::of(&self.all(weights, checks, &done)?));
+        Ok(SearchOutcome {
+            on_search_seeds: [first, TuneFigures::of(&best_runs)],
+            on_check_seeds: [check(&start)?, check(&found)?],
             start,
             found,
             tried,
@@ -130,18 +140,18 @@ impl<'a> Search<'a> {
         })
     }
 
-    fn optimizer(&self) -> Result<Box<dyn Optimizer>, Failure> {
-        let Plan { optimizer, optimizer_params, space, seed, .. } = self.plan;
-        if Params::text(optimizer_params, "mode") == Some("reference") {
+    fn optimizer(&self) -> Result<Box<dyn Optimizer>, ExperimentError> {
+        let TuningPlan { optimizer, optimizer_params, space, seed, .. } = self.plan;
+        if ParamValues::text(optimizer_params, "mode") == Some("reference") {
             let name = &self.policy.name;
             let text = format!(
                 "--policy {name}: its optimizer has `mode = \"reference\"`, which scores windows of live traffic one \
                  after the other and has no offline form; --set policy.{name}.tune.optimizer.mode=paired searches \
                  the same weights offline"
             );
-            return Err(Failure::Asked(text));
+            return Err(ExperimentError::Asked(text));
         }
-        (optimizer.build)(optimizer_params, space, *seed).map_err(Failure::Asked)
+        (optimizer.build)(optimizer_params, space, *seed).map_err(ExperimentError::Asked)
     }
 
     /// Weights in slot order: the candidate's for the dimensions of the search, the configured ones for all others.
@@ -154,7 +164,7 @@ impl<'a> Search<'a> {
     }
 
     /// One run per seed.
-    fn all(&self, weights: &[f64], seeds: &[u64], done: &(impl Fn() + Sync)) -> Result<Vec<One>, Failure> {
+    fn all(&self, weights: &[f64], seeds: &[u64], done: &(impl Fn() + Sync)) -> Result<Vec<TuneRun>, ExperimentError> {
         let runs = each(seeds.len(), self.jobs, |number| {
             let run = self.one(weights, seeds[number]);
             done();
@@ -163,12 +173,12 @@ impl<'a> Search<'a> {
         Ok(runs.into_iter().collect::<Result<_, SimulateError>>()?)
     }
 
-    fn one(&self, weights: &[f64], seed: u64) -> Result<One, SimulateError> {
+    fn one(&self, weights: &[f64], seed: u64) -> Result<TuneRun, SimulateError> {
         let built = self.ground.built().and_then(|policies| {
             let index = policies.index_of(&self.policy.name)?;
             Some((policies, index))
         });
-        let chooser = built.map_or(Chooser::Clairvoyant, |(mut policies, index)| {
+        let chooser = built.map_or(DecisionMaker::Clairvoyant, |(mut policies, index)| {
             // Built just now, so there is no other reference and `get_mut` succeeds.
             if let Some(policy) = policies.list.get_mut(index.index()).and_then(Arc::get_mut) {
                 // The weights of a candidate are fixed for the whole run.
@@ -177,27 +187,27 @@ impl<'a> Search<'a> {
                     term.weight.init = *weight;
                 }
             }
-            Chooser::Policy(policies, index)
+            DecisionMaker::Policy(policies, index)
         });
         let run = simulate(&self.ground.setup(&self.policy.name), chooser, seed)?;
         let samples = run.samples.iter().filter_map(|sample| self.sample(sample)).collect();
-        Ok(One { samples, summary: Summary::of(&run.samples) })
+        Ok(TuneRun { samples, summary: RunSummary::from_samples(&run.samples) })
     }
 
     /// Sample for the objective; `None` if the outcome does not depend on the weights.
-    fn sample(&self, of: &trace::Sample) -> Option<Sample> {
+    fn sample(&self, of: &trace::RequestSample) -> Option<TuningSample> {
         let fate = match of.error {
-            None => Fate::Served,
+            None => SampleOutcome::Served,
             // Not failures of the choice: a refusal comes from limits, a client error from the request.
             Some(ErrorClass::Refused | ErrorClass::ClientError) => return None,
-            Some(_) => Fate::Failed,
+            Some(_) => SampleOutcome::Failed,
         };
         // A request without a replica was never routed, and says nothing about weights.
         let place = of
             .replica
             .as_ref()
             .and_then(|name| self.ground.members.iter().position(|member| member.replica.name == *name));
-        Some(Sample {
+        Some(TuningSample {
             ttft_ms: of.ttft_ms,
             e2e_ms: of.e2e_ms,
             itl_ms: of.itl_ms,
@@ -210,24 +220,24 @@ impl<'a> Search<'a> {
     }
 
     /// Verdict on the candidate's runs, paired by seed with the incumbent's.
-    fn judged(&self, incumbent: &[One], candidate: &[One]) -> Result<Told, Failure> {
-        let pairs: Vec<Pair> = incumbent
+    fn judged(&self, incumbent: &[TuneRun], candidate: &[TuneRun]) -> Result<TrialResult, ExperimentError> {
+        let pairs: Vec<BlockPair> = incumbent
             .iter()
             .zip(candidate)
-            .map(|(one, other)| Pair { incumbent: one.samples.clone(), candidate: other.samples.clone() })
+            .map(|(one, other)| BlockPair { incumbent: one.samples.clone(), candidate: other.samples.clone() })
             .collect();
         let replicas = self.ground.members.len();
         let Some(seen) = contrast(&*self.plan.objective, &pairs, replicas) else {
             let text = format!("the trace has too few requests for the objective {}", self.plan.objective_kind);
-            return Err(Failure::Asked(text));
+            return Err(ExperimentError::Asked(text));
         };
         // Objectives are minimized, so better is negative.
         let better = seen.difference < -ACCEPT_SE * seen.error;
         let accepted = better && self.is_within_guard(&pairs, replicas);
-        Ok(Told { accepted, decided: true, difference: seen.difference, error: seen.error })
+        Ok(TrialResult { accepted, decided: true, difference: seen.difference, error: seen.error })
     }
 
-    fn is_within_guard(&self, pairs: &[Pair], replicas: usize) -> bool {
+    fn is_within_guard(&self, pairs: &[BlockPair], replicas: usize) -> bool {
         let guard = self.plan.guard;
         let of = |statistic| estimates(pairs, replicas, statistic).map(|(own, other)| (own.value, other.value));
         // Unknown statistics do not fail a candidate: there may be no request with that measurement.

@@ -13,11 +13,11 @@ const CONFIG: &str = "default_policy = \"mine\"\n\
     [policy.mine.tune]\nobjective = \"ttft-e2e\"\noptimizer = { kind = \"es-1plus1\", sigma = 1.0 }\n\
     [policy.plain]\n[[policy.plain.term]]\nkind = \"inflight\"\n";
 
-struct Bench {
+struct TuneFixture {
     folder: tempfile::TempDir,
 }
 
-impl Bench {
+impl TuneFixture {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("policies.toml"), CONFIG).unwrap();
@@ -39,18 +39,18 @@ impl Bench {
         self.folder.path().join(name).display().to_string()
     }
 
-    fn command(&self, more: &str) -> Tune {
+    fn command(&self, more: &str) -> TuneArgs {
         let (config, trace) = (self.path("policies.toml"), self.path("trace.jsonl"));
         let line = ["tune", "--config", &config, "--trace", &trace];
         let line = line.into_iter().chain(more.split_whitespace());
-        let matches = Tune::augment_args(clap::Command::new("tune")).try_get_matches_from(line).unwrap();
-        Tune::from_arg_matches(&matches).unwrap()
+        let matches = TuneArgs::augment_args(clap::Command::new("tune")).try_get_matches_from(line).unwrap();
+        TuneArgs::from_arg_matches(&matches).unwrap()
     }
 }
 
 #[test]
 fn tune_finds_better_weights_writes_them_ready_to_paste_and_says_where_they_come_from() {
-    let bench = Bench::new();
+    let bench = TuneFixture::new();
     let out = bench.path("found.toml");
     let found = bench.command(&format!("--policy mine --seeds 3 --generations 12 --out {out}")).found().unwrap();
     let text = fs::read_to_string(&out).unwrap();
@@ -72,7 +72,7 @@ fn tune_finds_better_weights_writes_them_ready_to_paste_and_says_where_they_come
 
 #[test]
 fn tune_gives_the_same_with_one_job_and_two() {
-    let bench = Bench::new();
+    let bench = TuneFixture::new();
     let line = "--policy mine --seeds 2 --generations 5 --check-seeds 7..7 --jobs";
     let one = bench.command(&format!("{line} 1")).found().unwrap();
     assert_eq!(one, bench.command(&format!("{line} 2")).found().unwrap());
@@ -80,7 +80,7 @@ fn tune_gives_the_same_with_one_job_and_two() {
 
 #[test]
 fn tune_says_what_cannot_be_tuned() {
-    let bench = Bench::new();
+    let bench = TuneFixture::new();
     let failure = |more: &str| {
         let failure = bench.command(more).found().unwrap_err();
         (failure.exit(), failure.to_string())
@@ -93,7 +93,7 @@ fn tune_says_what_cannot_be_tuned() {
         ("--policy gorgo-es", "--set policy.gorgo-es.tune.optimizer.mode=paired searches the same weights offline"),
     ] {
         let (exit, text) = failure(line);
-        assert!(exit == Exit::Usage && text.contains(part), "{line}: {text}");
+        assert!(exit == CommandExit::Usage && text.contains(part), "{line}: {text}");
     }
     // The remedy that the message names works.
     let line = "--policy gorgo-es --seeds 2 --generations 1 --check-seeds 7..7 --set policy.gorgo-es.tune.optimizer.mode=paired";

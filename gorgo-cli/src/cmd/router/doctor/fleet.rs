@@ -11,15 +11,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gorgo_core::run::load;
-use gorgo_lab::trace::{Quantiles, Sample};
-use gorgo_routing::config::{Config, EngineUrl, ReplicaSection, render, summary};
+use gorgo_lab::trace::{LatencyQuantiles, RequestSample};
+use gorgo_routing::config::{Config, EngineUrl, ReplicaConfig, render, summary};
 use gorgo_routing::model::Clock;
 use serde_json::{Value, json};
 use tokio_util::task::TaskTracker;
 
 use crate::args::{ConfigArgs, environment, look};
-use crate::exit::Exit;
-use crate::load::{Live, Target, api_key};
+use crate::exit::CommandExit;
+use crate::load::{LiveEngine, ServerUrl, api_key};
 use crate::plugins::registry;
 use crate::report::json::number;
 use crate::report::number::{count, millis};
@@ -48,8 +48,8 @@ pub(super) struct FleetArgs {
     #[arg(long, value_name = "RATIO", default_value_t = 1.25)]
     max_ttft_ratio: f64,
     /// With --fleet: result for an uneven fleet
-    #[arg(long, value_enum, default_value_t = Uneven::Abort)]
-    uneven: Uneven,
+    #[arg(long, value_enum, default_value_t = UnevenAction::Abort)]
+    uneven: UnevenAction,
     /// With --fleet: print JSON
     #[arg(long)]
     json: bool,
@@ -59,7 +59,7 @@ pub(super) struct FleetArgs {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Uneven {
+enum UnevenAction {
     /// Exit code 0
     Warn,
     /// Exit code 1, so that a script that measures stops
@@ -68,11 +68,11 @@ enum Uneven {
 
 /// Measurements of one replica.
 #[derive(Debug, Clone, PartialEq)]
-struct Found {
+struct ReplicaSpeed {
     name: String,
     /// Measured requests that failed, and the message of the first failure.
     failed: usize,
-    words: Option<String>,
+    first_error: Option<String>,
     /// Median time to the first token of the long prompts, and of the tiny ones, ms.
     ttft_ms: Option<f64>,
     tiny_ms: Option<f64>,
@@ -82,18 +82,18 @@ struct Found {
 
 impl FleetArgs {
     /// Text to print, and the exit code.
-    pub(super) async fn told(&self, clock: Arc<dyn Clock>) -> (String, Exit) {
+    pub(super) async fn measure(&self, clock: Arc<dyn Clock>) -> (String, CommandExit) {
         let registry = registry(&self.config.config);
         let loading = load(&self.config.config, &environment(), &self.config.set, &registry);
         let Some((config, _)) = loading.ready else {
             let report = render(&loading.faults, &loading.origins, look());
             let name = loading.origins.source().name();
-            return (format!("{report}{name}: {}\n", summary(&loading.faults)), Exit::Configuration);
+            return (format!("{report}{name}: {}\n", summary(&loading.faults)), CommandExit::Configuration);
         };
         self.of(&config, clock).await
     }
 
-    async fn of(&self, config: &Config, clock: Arc<dyn Clock>) -> (String, Exit) {
+    async fn of(&self, config: &Config, clock: Arc<dyn Clock>) -> (String, CommandExit) {
         let enabled = config.replicas.iter().filter(|replica| replica.enabled);
         let simulated = enabled.clone().filter(|replica| replica.url.is_none()).count();
         let real: Vec<_> = enabled.filter_map(|replica| Some((replica, replica.url.as_ref()?))).collect();
@@ -103,7 +103,7 @@ impl FleetArgs {
                 real.len(),
                 simulated
             );
-            return (text, Exit::Usage);
+            return (text, CommandExit::Usage);
         }
         // Futures are lazy: nothing runs until its turn in the loop.
         let asking = real.iter().map(|(replica, url)| self.measured(replica, url, &clock));
@@ -116,14 +116,14 @@ impl FleetArgs {
         let is_even =
             found.iter().all(|one| one.failed == 0 && ratio(one, &found).is_some_and(|of| of <= self.max_ttft_ratio));
         let text = if self.json { self.document(&found, is_even) } else { self.text(&found, is_even) };
-        (text, if is_even || self.uneven == Uneven::Warn { Exit::Done } else { Exit::No })
+        (text, if is_even || self.uneven == UnevenAction::Warn { CommandExit::Done } else { CommandExit::Negative })
     }
 
-    async fn measured(&self, replica: &ReplicaSection, url: &EngineUrl, clock: &Arc<dyn Clock>) -> Found {
-        let unasked = |words: String| Found {
+    async fn measured(&self, replica: &ReplicaConfig, url: &EngineUrl, clock: &Arc<dyn Clock>) -> ReplicaSpeed {
+        let unasked = |words: String| ReplicaSpeed {
             name: replica.name.clone(),
             failed: usize::try_from(self.requests).unwrap_or(usize::MAX),
-            words: Some(words),
+            first_error: Some(words),
             ttft_ms: None,
             tiny_ms: None,
             itl_ms: None,
@@ -137,19 +137,20 @@ impl FleetArgs {
         // A new seed each time: the engines' caches must not contain any of the prompts.
         let seed = clock.now().0;
         let model = replica.models.first().map(String::as_str);
-        let live = match Live::reach(Target::engine(url.clone()), key.as_ref(), model, shared, seed, limit).await {
-            Ok(live) => live,
-            Err(error) => return unasked(error.to_string()),
-        };
+        let live =
+            match LiveEngine::connect(ServerUrl::engine(url.clone()), key.as_ref(), model, shared, seed, limit).await {
+                Ok(live) => live,
+                Err(error) => return unasked(error.to_string()),
+            };
         let pairs = |many: u32| -> Vec<(u32, u32)> {
             // Tiny and long prompts alternate, so that a drift during the measurement affects both alike.
             (0..many).flat_map(|_| [(TINY_TOKENS, 1), (self.prompt_tokens, ANSWER_TOKENS)]).collect()
         };
-        live.alone(&pairs(self.warm_up), 0).await;
-        Found::of(&replica.name, &live.alone(&pairs(self.requests), 1).await)
+        live.measure_isolated(&pairs(self.warm_up), 0).await;
+        ReplicaSpeed::of(&replica.name, &live.measure_isolated(&pairs(self.requests), 1).await)
     }
 
-    fn text(&self, found: &[Found], is_even: bool) -> String {
+    fn text(&self, found: &[ReplicaSpeed], is_even: bool) -> String {
         let mut table = numbers(&["replica", "failed", "TTFT ms", "of 8 tokens", "beyond it", "ratio", "ITL ms"]);
         for one in found {
             let ratio = ratio(one, found).map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.2}"));
@@ -164,7 +165,7 @@ impl FleetArgs {
             count(self.warm_up)
         );
         for one in found {
-            if let Some(words) = &one.words {
+            if let Some(words) = &one.first_error {
                 let _ = writeln!(text, "{}: {} requests failed: {words}", one.name, count(one.failed));
             }
         }
@@ -182,10 +183,10 @@ impl FleetArgs {
         text
     }
 
-    fn document(&self, found: &[Found], is_even: bool) -> String {
-        let one = |one: &Found| {
+    fn document(&self, found: &[ReplicaSpeed], is_even: bool) -> String {
+        let one = |one: &ReplicaSpeed| {
             json!({
-                "replica": one.name, "failed": one.failed, "error": one.words, "ttft_ms": number(one.ttft_ms),
+                "replica": one.name, "failed": one.failed, "error": one.first_error, "ttft_ms": number(one.ttft_ms),
                 "tiny_ttft_ms": number(one.tiny_ms), "work_ms": number(one.work_ms()),
                 "ratio": number(ratio(one, found)), "itl_ms": number(one.itl_ms),
             })
@@ -198,17 +199,17 @@ impl FleetArgs {
     }
 }
 
-impl Found {
-    fn of(name: &str, samples: &[Sample]) -> Self {
+impl ReplicaSpeed {
+    fn of(name: &str, samples: &[RequestSample]) -> Self {
         let failed = || samples.iter().filter(|sample| sample.error.is_some());
         let good = |tiny: bool| {
             samples.iter().filter(move |one| one.error.is_none() && (one.input_tokens == TINY_TOKENS) == tiny)
         };
-        let median = |values: &mut dyn Iterator<Item = f64>| Quantiles::of(values).p50;
+        let median = |values: &mut dyn Iterator<Item = f64>| LatencyQuantiles::from_values(values).p50;
         Self {
             name: name.to_owned(),
             failed: failed().count(),
-            words: failed().find_map(|one| one.detail.as_deref().map(str::to_owned)),
+            first_error: failed().find_map(|one| one.detail.as_deref().map(str::to_owned)),
             ttft_ms: median(&mut good(false).filter_map(|one| one.ttft_ms)),
             tiny_ms: median(&mut good(true).filter_map(|one| one.ttft_ms)),
             itl_ms: median(&mut good(false).filter_map(|one| one.itl_ms)),
@@ -223,16 +224,16 @@ impl Found {
 }
 
 /// Ratio of this replica's time to that of the fastest; `None` if either is unknown.
-fn ratio(of: &Found, all: &[Found]) -> Option<f64> {
-    let least = all.iter().filter_map(Found::work_ms).reduce(f64::min).filter(|least| *least > 0.0)?;
+fn ratio(of: &ReplicaSpeed, all: &[ReplicaSpeed]) -> Option<f64> {
+    let least = all.iter().filter_map(ReplicaSpeed::work_ms).reduce(f64::min).filter(|least| *least > 0.0)?;
     Some(of.work_ms()? / least)
 }
 
 #[cfg(test)]
 mod tests {
     use clap::{Args, FromArgMatches};
-    use gorgo_lab::sim::Profile;
-    use gorgo_simulated::{Dialect, Settings, start};
+    use gorgo_lab::sim::EngineProfile;
+    use gorgo_simulated::{EngineDialect, SimulatedSettings, start};
     use tokio::net::TcpListener;
     use tokio_util::sync::CancellationToken;
 
@@ -245,11 +246,11 @@ mod tests {
         FleetArgs::from_arg_matches(&matches).unwrap()
     }
 
-    fn found(name: &str, ttft_ms: f64, tiny_ms: f64) -> Found {
-        Found {
+    fn found(name: &str, ttft_ms: f64, tiny_ms: f64) -> ReplicaSpeed {
+        ReplicaSpeed {
             name: name.to_owned(),
             failed: 0,
-            words: None,
+            first_error: None,
             ttft_ms: Some(ttft_ms),
             tiny_ms: Some(tiny_ms),
             itl_ms: Some(11.5),
@@ -262,25 +263,30 @@ mod tests {
         let mut all = vec![found("near", 214.0, 10.0), found("far", 484.0, 280.0), found("slow", 418.0, 10.0)];
         let ratios: Vec<f64> = all.iter().map(|one| ratio(one, &all).unwrap()).collect();
         assert_eq!(ratios, [1.0, 1.0, 2.0]);
-        all.push(Found { failed: 16, words: Some("refused".to_owned()), ttft_ms: None, ..found("off", 0.0, 0.0) });
+        all.push(ReplicaSpeed {
+            failed: 16,
+            first_error: Some("refused".to_owned()),
+            ttft_ms: None,
+            ..found("off", 0.0, 0.0)
+        });
         insta::assert_snapshot!(args(&[]).text(&all, false));
         assert_eq!(ratio(&all[3], &all), None);
     }
 
     /// A fleet of simulated engines behind real sockets, of these speeds; and a replica at an address without a
     /// listener.
-    async fn told(speeds: &[f64], more: &[&str], absent: bool) -> (String, Exit) {
+    async fn told(speeds: &[f64], more: &[&str], absent: bool) -> (String, CommandExit) {
         let (tracker, shutdown) = (TaskTracker::new(), CancellationToken::new());
         let mut text = String::new();
         for (number, speed) in speeds.iter().enumerate() {
-            let settings = Settings {
-                profile: Profile::find("l40s-qwen3.5-35b").unwrap().clone(),
+            let settings = SimulatedSettings {
+                profile: EngineProfile::find("l40s-qwen3.5-35b").unwrap().clone(),
                 speed: *speed,
                 rtt_ms: 0.0,
-                dialect: Dialect::default(),
+                dialect: EngineDialect::default(),
                 models: vec!["sim".to_owned()],
                 seed: 0,
-                faulty: None,
+                fault_injection: None,
             };
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let handle = start(settings, listener, clock(), &tracker, shutdown.clone()).unwrap();
@@ -295,7 +301,7 @@ mod tests {
         let path = folder.path().join("policies.toml");
         std::fs::write(&path, text).unwrap();
         let words = ["--config", path.to_str().unwrap(), "--requests", "3", "--warm-up", "1"];
-        let told = args(&[words.as_slice(), more].concat()).told(clock()).await;
+        let told = args(&[words.as_slice(), more].concat()).measure(clock()).await;
         shutdown.cancel();
         told
     }
@@ -306,24 +312,27 @@ mod tests {
         let uneven = ["--max-ttft-ratio", "4", "--prompt-tokens", "20000"];
         let (text, exit) = told(&[5.0, 200.0], &[uneven.as_slice(), &["--json"]].concat(), false).await;
         let document: Value = serde_json::from_str(&text).unwrap();
-        assert_eq!((exit, &document["even"], &document["replicas"][0]["failed"]), (Exit::No, &json!(false), &json!(0)));
+        assert_eq!(
+            (exit, &document["even"], &document["replicas"][0]["failed"]),
+            (CommandExit::Negative, &json!(false), &json!(0))
+        );
         // If the fast one is lost in noise there is no ratio; otherwise the ratio is beyond the limit.
         assert!(document["replicas"][0]["ratio"].as_f64().is_none_or(|ratio| ratio > 4.0), "{text}");
         let warned = told(&[5.0, 200.0], &[uneven.as_slice(), &["--uneven", "warn"]].concat(), false).await;
-        assert_eq!(warned.1, Exit::Done);
+        assert_eq!(warned.1, CommandExit::Done);
         assert!(warned.0.contains("NOT EVEN"), "{}", warned.0);
         let (even, exit) = told(&[5.0, 5.0], &["--max-ttft-ratio", "1000000"], false).await;
-        assert!(exit == Exit::Done && even.contains("even: no replica takes more than 1000000 times"), "{even}");
+        assert!(exit == CommandExit::Done && even.contains("even: no replica takes more than 1000000 times"), "{even}");
     }
 
     #[tokio::test]
     async fn who_cannot_be_asked_is_named_and_one_alone_is_nothing_to_compare() {
         let (text, exit) = told(&[50.0], &[], true).await;
-        assert!(exit == Exit::No && text.contains("off: 3 requests failed: cannot connect"), "{text}");
+        assert!(exit == CommandExit::Negative && text.contains("off: 3 requests failed: cannot connect"), "{text}");
         let (text, exit) = told(&[50.0], &[], false).await;
         assert_eq!(
             (exit, text.starts_with("nothing to compare: 1 replicas have a `url`")),
-            (Exit::Usage, true),
+            (CommandExit::Usage, true),
             "{text}"
         );
     }

@@ -7,62 +7,62 @@ use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 
 use comfy_table::{ContentArrangement, Table, presets};
-use gorgo_plugins::conform::{self, Report, Verdict};
-use gorgo_routing::model::Value;
+use gorgo_plugins::conform::{self, CheckVerdict, SymbolReport};
+use gorgo_routing::model::ConfigValue;
 use serde_json::json;
 
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 
 /// Arguments of `gorgo plugin check`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Check {
+pub(super) struct PluginCheckArgs {
     #[command(flatten)]
-    what: Conform,
+    what: ConformArgs,
 }
 
 /// Arguments of the process that runs the checks.
 #[derive(Debug, clap::Args)]
-pub(super) struct Conform {
+pub(super) struct ConformArgs {
     /// Library to check
     file: PathBuf,
     /// Options as in a policy, a TOML table such as "malus_ms = 5" [default: those of each option]
     #[arg(long, value_name = "TOML", value_parser = options)]
-    options: Option<Options>,
+    options: Option<PluginOptions>,
 }
 
 /// Options as text, to pass on, and as a value.
 #[derive(Debug, Clone)]
-struct Options {
+struct PluginOptions {
     text: String,
-    value: Value,
+    value: ConfigValue,
 }
 
-fn options(text: &str) -> Result<Options, String> {
+fn options(text: &str) -> Result<PluginOptions, String> {
     let table: toml::Table = text.parse().map_err(|cause: toml::de::Error| cause.message().to_owned())?;
-    Ok(Options { text: text.to_owned(), value: value(toml::Value::Table(table))? })
+    Ok(PluginOptions { text: text.to_owned(), value: value(toml::Value::Table(table))? })
 }
 
 /// Converts a TOML value to one of the plugin interface.
-fn value(toml: toml::Value) -> Result<Value, String> {
+fn value(toml: toml::Value) -> Result<ConfigValue, String> {
     Ok(match toml {
-        toml::Value::Boolean(truth) => Value::Bool(truth),
-        toml::Value::Integer(whole) => Value::Integer(whole),
-        toml::Value::Float(number) => Value::Float(number),
-        toml::Value::String(text) => Value::Text(text),
-        toml::Value::Array(list) => Value::List(list.into_iter().map(value).collect::<Result<_, _>>()?),
-        toml::Value::Table(table) => Value::Table(
+        toml::Value::Boolean(truth) => ConfigValue::Bool(truth),
+        toml::Value::Integer(whole) => ConfigValue::Integer(whole),
+        toml::Value::Float(number) => ConfigValue::Float(number),
+        toml::Value::String(text) => ConfigValue::Text(text),
+        toml::Value::Array(list) => ConfigValue::List(list.into_iter().map(value).collect::<Result<_, _>>()?),
+        toml::Value::Table(table) => ConfigValue::Table(
             table.into_iter().map(|(key, member)| Ok((key, value(member)?))).collect::<Result<_, String>>()?,
         ),
         toml::Value::Datetime(_) => return Err("options cannot be dates; use a text".to_owned()),
     })
 }
 
-impl Check {
-    pub(super) fn run(&self) -> Exit {
+impl PluginCheckArgs {
+    pub(super) fn run(&self) -> CommandExit {
         let (right, text) = self.checked();
         // A closed pipe is ignored: the exit code still has the answer.
         let _ = std::io::stdout().write_all(text.as_bytes());
-        if right { Exit::Done } else { Exit::No }
+        if right { CommandExit::Done } else { CommandExit::Negative }
     }
 
     /// True if all checks passed, and the report.
@@ -82,7 +82,7 @@ impl Check {
             Ok(child) => child,
             Err(cause) => return failed(cause),
         };
-        let mut lines = Lines::default();
+        let mut lines = ConformOutput::default();
         if let Some(stdout) = child.stdout.take() {
             // Read to the end before waiting: a child whose pipe is full would never end.
             BufReader::new(stdout).lines().map_while(Result::ok).for_each(|line| lines.take(&line));
@@ -97,12 +97,12 @@ impl Check {
 /// Output of the process that runs the checks, a line of JSON each: `{"began": check}`, then at the end `{"report":
 /// text, "right": bool}` or `{"refused": text}`.
 #[derive(Debug, Default)]
-struct Lines {
+struct ConformOutput {
     began: String,
     report: Option<(bool, String)>,
 }
 
-impl Lines {
+impl ConformOutput {
     fn take(&mut self, line: &str) {
         // A library may write to standard output, too: skip lines that are not JSON.
         let Ok(line) = serde_json::from_str::<serde_json::Value>(line) else { return };
@@ -137,9 +137,9 @@ impl Lines {
     }
 }
 
-impl Conform {
+impl ConformArgs {
     /// Runs the checks in this process.
-    pub(super) fn run(&self) -> Exit {
+    pub(super) fn run(&self) -> CommandExit {
         let say = |line: serde_json::Value| {
             let mut out = std::io::stdout().lock();
             // If the parent process is gone, nothing can be reported.
@@ -148,30 +148,30 @@ impl Conform {
         let given = self.options.as_ref().map(|options| &options.value);
         match conform::check(&self.file, given, |check| say(json!({ "began": check }))) {
             Ok(reports) => {
-                let right = reports.iter().all(Report::is_right);
+                let right = reports.iter().all(SymbolReport::passed);
                 let text: String = reports.iter().map(shown).collect();
                 say(json!({ "right": right, "report": text }));
             }
             Err(cause) => say(json!({ "refused": cause.to_string() })),
         }
-        Exit::Done
+        CommandExit::Done
     }
 }
 
 /// A report as text for people.
-fn shown(report: &Report) -> String {
-    let about = &report.about;
+fn shown(report: &SymbolReport) -> String {
+    let about = &report.plugin;
     let mut table = Table::new();
     table.load_style(presets::UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(["check", "", "what was seen"]);
-    for (check, verdict) in &report.found {
+    for (check, verdict) in &report.results {
         let (sign, seen) = match verdict {
-            Verdict::Right(seen) => ("ok", seen),
-            Verdict::Wrong(what) => ("WRONG", what),
+            CheckVerdict::Passed(seen) => ("ok", seen),
+            CheckVerdict::Failed(what) => ("WRONG", what),
         };
         table.add_row([check, sign, &**seen]);
     }
-    let wrong = report.found.iter().filter(|(_, verdict)| matches!(verdict, Verdict::Wrong(_))).count();
+    let wrong = report.results.iter().filter(|(_, verdict)| matches!(verdict, CheckVerdict::Failed(_))).count();
     let verdict = if wrong == 0 { "all checks passed".to_owned() } else { format!("{wrong} checks failed") };
     let mut text = String::new();
     // Writing to a string cannot fail.

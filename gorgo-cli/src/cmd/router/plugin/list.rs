@@ -4,36 +4,36 @@ use std::io::Write as _;
 
 use comfy_table::{ContentArrangement, Table, presets};
 use gorgo_core::run::load;
-use gorgo_plugins::conform::{cohort, invented, request};
-use gorgo_plugins::host::{AskedFacts, Conduct, Use};
+use gorgo_plugins::conform::{candidates, cohort, request};
+use gorgo_plugins::host::{AskedFacts, PluginUse, QuarantineMode};
 use gorgo_routing::config::{render, summary};
-use gorgo_routing::model::{FACT_NAMES, Needs};
+use gorgo_routing::model::{FACT_NAMES, RequiredFacts};
 
 use crate::args::{ConfigArgs, environment, look};
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 use crate::plugins::with_host;
 
 /// Arguments of `gorgo plugin list`.
 #[derive(Debug, clap::Args)]
-pub(super) struct List {
+pub(super) struct PluginListArgs {
     #[command(flatten)]
     config: ConfigArgs,
 }
 
-impl List {
-    pub(super) fn run(&self) -> Exit {
-        let (registry, host) = with_host(&self.config.config, Conduct::Reported);
+impl PluginListArgs {
+    pub(super) fn run(&self) -> CommandExit {
+        let (registry, host) = with_host(&self.config.config, QuarantineMode::Reported);
         let loading = load(&self.config.config, &environment(), &self.config.set, &registry);
         let report = render(&loading.faults, &loading.origins, look());
         // A closed pipe is ignored, here and below.
         let _ = anstream::stderr().write_all(report.as_bytes());
         // Plugins that did load are listed even if the configuration has faults elsewhere.
-        if loading.faults.any() {
+        if loading.faults.has_faults() {
             let name = loading.origins.source().name();
             anstream::eprintln!("{name}: {}", summary(&loading.faults));
         }
         let _ = std::io::stdout().write_all(shown(&host.loaded()).as_bytes());
-        if loading.faults.any() { Exit::Configuration } else { Exit::Done }
+        if loading.faults.has_faults() { CommandExit::Configuration } else { CommandExit::Done }
     }
 }
 
@@ -45,7 +45,7 @@ const REPLICAS: u16 = 3;
 const COHORT: u16 = 512;
 
 /// The list as text for people.
-fn shown(loaded: &[Use]) -> String {
+fn shown(loaded: &[PluginUse]) -> String {
     if loaded.is_empty() {
         return "no plugin is loaded\n".to_owned();
     }
@@ -53,10 +53,12 @@ fn shown(loaded: &[Use]) -> String {
     table.load_style(presets::UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(["plugin", "version", "as", "unit", "reads", "options (tunable*)", "µs a call", "sha256", "file"]);
     // Invented facts: what is timed is the plugin, not a fleet.
-    let (facts, requests) = (invented(REPLICAS), cohort(COHORT));
+    let (facts, requests) = (candidates(REPLICAS), cohort(COHORT));
     for using in loaded {
         let about = &using.about;
-        let star = |spec: &gorgo_plugins::host::Spec| format!("{}{}", spec.name, if spec.tunable() { "*" } else { "" });
+        let star = |spec: &gorgo_plugins::host::DeclaredOption| {
+            format!("{}{}", spec.name, if spec.tunable() { "*" } else { "" })
+        };
         let options: Vec<String> = about.options.iter().map(star).collect();
         let micros = using.micros_per_call(&request(), &facts, &requests, CALLS);
         table.add_row([
@@ -77,13 +79,13 @@ fn shown(loaded: &[Use]) -> String {
 
 /// The facts that a plugin reads: groups, and single facts by name.
 fn reads(asks: &AskedFacts) -> String {
-    const NAMES: [(Needs, &str); 6] = [
-        (Needs::RTT, "rtt"),
-        (Needs::PREFIX, "prefix"),
-        (Needs::LOAD, "load"),
-        (Needs::REPORT, "report"),
-        (Needs::RATES, "rates"),
-        (Needs::LATENCY, "latency"),
+    const NAMES: [(RequiredFacts, &str); 6] = [
+        (RequiredFacts::RTT, "rtt"),
+        (RequiredFacts::PREFIX, "prefix"),
+        (RequiredFacts::LOAD, "load"),
+        (RequiredFacts::REPORT, "report"),
+        (RequiredFacts::RATES, "rates"),
+        (RequiredFacts::LATENCY, "latency"),
     ];
     let groups = NAMES.iter().filter(|(need, _)| asks.groups.contains(*need)).map(|(_, name)| *name);
     let names: Vec<_> = groups.chain(asks.named.iter().map(|place| FACT_NAMES[*place])).collect();

@@ -5,43 +5,43 @@ mod list;
 mod new;
 mod trial;
 
-use crate::cmd::Command;
-use crate::exit::Exit;
+use crate::cmd::CliCommand;
+use crate::exit::CommandExit;
 
 /// Arguments of `gorgo plugin`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Plugin {
+pub(crate) struct PluginArgs {
     #[command(subcommand)]
-    what: What,
+    what: PluginCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum What {
+enum PluginCommand {
     /// Create a crate for a new plugin, with all that it needs to build offline
-    New(new::New),
+    New(new::PluginNewArgs),
     /// Check that a library conforms to the plugin interface, in a separate process
-    Check(check::Check),
+    Check(check::PluginCheckArgs),
     /// List the plugins of a configuration
-    List(list::List),
+    List(list::PluginListArgs),
     /// Load a library and exit: what `serve` and `check` do first, in a separate process
     #[command(hide = true)]
-    Trial(trial::Trial),
+    Trial(trial::PluginTrialArgs),
     /// Run the checks in this process
     #[command(hide = true)]
-    Conform(check::Conform),
+    Conform(check::ConformArgs),
 }
 
-impl Command for Plugin {
+impl CliCommand for PluginArgs {
     const NAME: &'static str = "plugin";
     const ABOUT: &'static str = "Create, check and list plugins: terms, constraints, objectives";
 
-    fn run(self) -> Exit {
+    fn run(self) -> CommandExit {
         match self.what {
-            What::New(new) => new.run(),
-            What::Check(check) => check.run(),
-            What::List(list) => list.run(),
-            What::Trial(trial) => trial.run(),
-            What::Conform(conform) => conform.run(),
+            PluginCommand::New(new) => new.run(),
+            PluginCommand::Check(check) => check.run(),
+            PluginCommand::List(list) => list.run(),
+            PluginCommand::Trial(trial) => trial.run(),
+            PluginCommand::Conform(conform) => conform.run(),
         }
     }
 }

@@ -5,19 +5,19 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use gorgo_plugins::host::{KIT, TEMPLATES, Template};
+use gorgo_plugins::host::{KIT, PluginTemplate, TEMPLATES};
 
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 
 /// Arguments of `gorgo plugin new`.
 #[derive(Debug, clap::Args)]
-pub(super) struct New {
+pub(super) struct PluginNewArgs {
     /// Name of the plugin: a-z, 0-9 and -, beginning with a letter
     #[arg(value_parser = name)]
     name: String,
     /// Kind of plugin: scorer (a term), constraint, or objective (of a tuner)
     #[arg(long, value_name = "KIND", default_value = "scorer", value_parser = template)]
-    kind: Template,
+    kind: PluginTemplate,
     /// Folder in which to create the plugin's folder
     #[arg(long, value_name = "FOLDER", default_value = ".")]
     within: PathBuf,
@@ -36,19 +36,19 @@ fn name(text: &str) -> Result<String, String> {
     }
 }
 
-fn template(kind: &str) -> Result<Template, String> {
+fn template(kind: &str) -> Result<PluginTemplate, String> {
     let known = || TEMPLATES.map(|template| template.kind).join(", ");
     TEMPLATES.into_iter().find(|template| template.kind == kind).ok_or_else(|| format!("known: {}", known()))
 }
 
-impl New {
-    pub(super) fn run(&self) -> Exit {
+impl PluginNewArgs {
+    pub(super) fn run(&self) -> CommandExit {
         let within = if self.within == Path::new(".") { Path::new("") } else { &*self.within };
         let folder = within.join(&self.name);
         match self.write(&folder) {
             Ok(()) => {
                 anstream::print!("{}", self.farewell(&folder));
-                Exit::Done
+                CommandExit::Done
             }
             Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => {
                 anstream::eprintln!(
@@ -56,11 +56,11 @@ impl New {
                      another place with --within FOLDER, or move the folder away",
                     folder.display()
                 );
-                Exit::Usage
+                CommandExit::Usage
             }
             Err(cause) => {
                 anstream::eprintln!("gorgo: {}: {cause}", folder.display());
-                Exit::Usage
+                CommandExit::Usage
             }
         }
     }
@@ -119,7 +119,7 @@ panic = "unwind"
             type_name.extend(letters.next().map(|first| first.to_ascii_uppercase()));
             type_name.push_str(letters.as_str());
         }
-        let Template { text, type_name: old, name, .. } = self.kind;
+        let PluginTemplate { text, type_name: old, name, .. } = self.kind;
         // With the characters around the name, because prose in the example may contain the same word.
         text.replace(&format!("{old} {{"), &format!("{type_name} {{"))
             .replace(&format!("({old})"), &format!("({type_name})"))

@@ -4,22 +4,22 @@ use std::path::PathBuf;
 
 use gorgo_plugins::host::inspect;
 
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 
 /// Arguments of `gorgo plugin trial`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Trial {
+pub(super) struct PluginTrialArgs {
     /// Library to load
     file: PathBuf,
 }
 
-impl Trial {
-    pub(super) fn run(&self) -> Exit {
+impl PluginTrialArgs {
+    pub(super) fn run(&self) -> CommandExit {
         match inspect(&self.file) {
-            Ok(_) => Exit::Done,
+            Ok(_) => CommandExit::Done,
             Err(cause) => {
                 anstream::eprintln!("{cause}");
-                Exit::No
+                CommandExit::Negative
             }
         }
     }

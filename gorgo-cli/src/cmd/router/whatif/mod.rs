@@ -8,13 +8,13 @@ use std::path::PathBuf;
 
 use comfy_table::Table;
 use gorgo_routing::config::{nearest, parse_toml};
-use gorgo_routing::model::{DecisionId, ErrorClass, Value};
-use gorgo_routing::policy::{Policy, Registry, Scratch, again, build};
-use gorgo_store::{Reader, StoreError, StoredDecision};
+use gorgo_routing::model::{ConfigValue, DecisionId, ErrorClass};
+use gorgo_routing::policy::{DecisionScratch, KindRegistry, Policy, build, repeat_decision};
+use gorgo_store::{HistoryReader, StoreError, StoredDecision};
 
-use self::estimate::{Estimate, Figure, Seen};
-use crate::cmd::Command;
-use crate::exit::Exit;
+use self::estimate::{MeanEstimate, OffPolicyEstimate, WeightedRequest};
+use crate::cmd::CliCommand;
+use crate::exit::CommandExit;
 use crate::report::number::{count, millis, percent};
 use crate::report::table::numbers;
 use crate::runtime::block_on;
@@ -29,7 +29,7 @@ const COVERED: f64 = 0.8;
 
 /// Arguments of `gorgo whatif`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Whatif {
+pub(crate) struct WhatifArgs {
     /// History database, as `store.path` names it; a router may be writing it
     database: PathBuf,
     /// Policy whose decisions to use [default: that of the newest decision]
@@ -62,24 +62,24 @@ enum WhatifError {
     Policy(String, String),
 }
 
-impl Command for Whatif {
+impl CliCommand for WhatifArgs {
     const NAME: &'static str = "whatif";
     const ABOUT: &'static str = "Estimate from a history what other weights would have achieved";
 
-    fn run(self) -> Exit {
+    fn run(self) -> CommandExit {
         block_on(async move {
             match self.answer().await {
                 Ok(answer) => {
                     // A closed pipe is ignored: the exit code still has the answer.
                     let _ = std::io::Write::write_all(&mut std::io::stdout(), answer.text().as_bytes());
-                    if answer.is_supported() { Exit::Done } else { Exit::No }
+                    if answer.is_supported() { CommandExit::Done } else { CommandExit::Negative }
                 }
                 Err(error) => {
                     anstream::eprintln!("gorgo: {error}");
                     match error {
-                        WhatifError::Store(_) => Exit::Store,
-                        WhatifError::Term { .. } => Exit::Usage,
-                        WhatifError::Nothing(_) | WhatifError::Policy(..) => Exit::No,
+                        WhatifError::Store(_) => CommandExit::Store,
+                        WhatifError::Term { .. } => CommandExit::Usage,
+                        WhatifError::Nothing(_) | WhatifError::Policy(..) => CommandExit::Negative,
                     }
                 }
             }
@@ -89,17 +89,17 @@ impl Command for Whatif {
 
 /// Estimate, and the decisions that it was made from.
 #[derive(Debug)]
-struct Answer {
+struct WhatifReport {
     head: String,
     decisions: usize,
     by_chance: usize,
-    served: Estimate,
-    other: Estimate,
+    served: OffPolicyEstimate,
+    other: OffPolicyEstimate,
 }
 
-impl Whatif {
-    async fn answer(&self) -> Result<Answer, WhatifError> {
-        let reader = Reader::open(&self.database).await?;
+impl WhatifArgs {
+    async fn answer(&self) -> Result<WhatifReport, WhatifError> {
+        let reader = HistoryReader::open(&self.database).await?;
         let decisions = reader.newest_decisions(self.last).await?;
         let first = decisions.first().map_or(DecisionId(0), |decision| decision.decision);
         let outcomes = reader.outcomes(first, self.last.saturating_mul(2)).await?;
@@ -116,7 +116,7 @@ impl Whatif {
         let policy = built(newest)?;
         let slots = self.slots(&policy)?;
         let of_it = decisions.iter().filter(|decision| decision.replica.is_some() && decision.policy == newest.policy);
-        let mut scratch = Scratch::default();
+        let mut scratch = DecisionScratch::default();
         let (mut all, mut seen) = (0, Vec::new());
         for decision in of_it {
             // A request that is still running has no outcome yet.
@@ -148,7 +148,7 @@ impl Whatif {
             let Some(chance) = chance(&policy, &weights, decision, &mut scratch) else { continue };
             #[expect(clippy::cast_precision_loss, reason = "µs of one request")]
             let ms = |micros: i64| micros as f64 / 1e3;
-            seen.push(Seen {
+            seen.push(WeightedRequest {
                 weight: chance / decision.propensity,
                 ttft_ms: outcome.ttft_us.map(ms),
                 e2e_ms: outcome.error.is_none().then(|| ms(outcome.e2e_us)),
@@ -156,12 +156,12 @@ impl Whatif {
             });
         }
         let weights: Vec<String> = self.weights.iter().map(|(term, value)| format!("{term} = {value}")).collect();
-        Ok(Answer {
+        Ok(WhatifReport {
             head: format!("policy {} with {}", policy.name, weights.join(", ")),
             decisions: all,
             by_chance: seen.len(),
-            served: Estimate::served(&seen),
-            other: Estimate::of(&seen),
+            served: OffPolicyEstimate::served(&seen),
+            other: OffPolicyEstimate::of(&seen),
         })
     }
 
@@ -188,17 +188,17 @@ fn built(decision: &StoredDecision) -> Result<std::sync::Arc<Policy>, WhatifErro
     let name = &decision.policy.name;
     let wrong = |cause: String| WhatifError::Policy(name.clone(), cause);
     let file = parse_toml(&decision.policy.text).map_err(|cause| wrong(cause.to_string()))?;
-    let Some(Value::Table(mut tables)) = file.get("policy").cloned() else {
+    let Some(ConfigValue::Table(mut tables)) = file.get("policy").cloned() else {
         return Err(wrong("it is not a table".to_owned()));
     };
     for (_, table) in &mut tables {
-        if let Value::Table(members) = table {
+        if let ConfigValue::Table(members) = table {
             // Shadows name other policies, which the stored text does not have; the rest does not act on stored rows.
             members.retain(|(key, _)| !["shadow", "constraint", "admission", "tune"].contains(&&**key));
         }
     }
     let fleet = decision.fleet();
-    let checked = build(&Registry::built_in(), &tables, name, &fleet);
+    let checked = build(&KindRegistry::built_in(), &tables, name, &fleet);
     let policies = checked.policies.ok_or_else(|| {
         let said = checked.faults.list.iter().map(|fault| format!("{}: {}", fault.path, fault.message));
         wrong(said.collect::<Vec<_>>().join("; "))
@@ -208,13 +208,13 @@ fn built(decision: &StoredDecision) -> Result<std::sync::Arc<Policy>, WhatifErro
 }
 
 /// Probability of the chosen replica under these weights. `None`: the candidates do not belong to this policy.
-fn chance(policy: &Policy, weights: &[f64], decision: &StoredDecision, scratch: &mut Scratch) -> Option<f64> {
+fn chance(policy: &Policy, weights: &[f64], decision: &StoredDecision, scratch: &mut DecisionScratch) -> Option<f64> {
     let rows = decision.rows();
     let chosen = decision.row()?;
     for turn in 0..SEEDS {
         // The stored seed first: if nothing changes, it chooses the same replica at once.
         let seed = decision.seed ^ turn.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let choice = again(policy, weights, &rows, seed, scratch)?;
+        let choice = repeat_decision(policy, weights, &rows, seed, scratch)?;
         if choice.replica.index() == chosen {
             return Some(choice.propensity);
         }
@@ -226,10 +226,10 @@ fn chance(policy: &Policy, weights: &[f64], decision: &StoredDecision, scratch: 
     Some(0.0)
 }
 
-impl Answer {
+impl WhatifReport {
     /// True if the estimate is more than a guess.
     fn is_supported(&self) -> bool {
-        self.other.effective >= FEWEST && self.other.covered >= COVERED
+        self.other.effective_requests >= FEWEST && self.other.mean_weight >= COVERED
     }
 
     fn text(&self) -> String {
@@ -239,8 +239,8 @@ impl Answer {
             self.head,
             count(self.decisions),
             count(self.by_chance),
-            self.other.effective,
-            percent(Some(self.other.covered.min(1.0)))
+            self.other.effective_requests,
+            percent(Some(self.other.mean_weight.min(1.0)))
         );
         if !self.is_supported() {
             text.push_str(
@@ -250,11 +250,13 @@ impl Answer {
             return text;
         }
         let mut table: Table = numbers(&["", "as served", "with these weights"]);
-        let shown = |figure: Option<Figure>| match figure {
-            Some(Figure { mean, error, .. }) => format!("{} ± {}", millis(Some(mean)), millis(Some(error))),
+        let shown = |figure: Option<MeanEstimate>| match figure {
+            Some(MeanEstimate { mean, standard_error: error, .. }) => {
+                format!("{} ± {}", millis(Some(mean)), millis(Some(error)))
+            }
             None => millis(None),
         };
-        let p95 = |figure: Option<Figure>| millis(figure.map(|figure| figure.p95));
+        let p95 = |figure: Option<MeanEstimate>| millis(figure.map(|figure| figure.p95));
         table.add_row(["TTFT mean ms".to_owned(), shown(self.served.ttft), shown(self.other.ttft)]);
         table.add_row(["TTFT p95 ms".to_owned(), p95(self.served.ttft), p95(self.other.ttft)]);
         table.add_row(["E2E mean ms".to_owned(), shown(self.served.e2e), shown(self.other.e2e)]);
@@ -284,13 +286,13 @@ mod tests {
 
     #[test]
     fn thin_support_is_said_and_no_figure_is_shown() {
-        let one = |weight| Seen { weight, ttft_ms: Some(100.0), e2e_ms: Some(300.0), failed: false };
-        let answer = |seen: &[Seen]| Answer {
+        let one = |weight| WeightedRequest { weight, ttft_ms: Some(100.0), e2e_ms: Some(300.0), failed: false };
+        let answer = |seen: &[WeightedRequest]| WhatifReport {
             head: "policy p with rtt = 1".to_owned(),
             decisions: 500,
             by_chance: seen.len(),
-            served: Estimate::served(seen),
-            other: Estimate::of(seen),
+            served: OffPolicyEstimate::served(seen),
+            other: OffPolicyEstimate::of(seen),
         };
         let thin = answer(&[one(1.0); 50]);
         assert!(!thin.is_supported() && thin.text().contains("not enough evidence"), "{}", thin.text());

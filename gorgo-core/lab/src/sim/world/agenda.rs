@@ -3,22 +3,22 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use gorgo_routing::model::{At, EngineReport, ReplicaId};
+use gorgo_routing::model::{EngineReport, ReplicaId, UnixMicros};
 
 /// Simulation event. Requests are identified by their index in the workload.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Happening {
+pub(super) enum SimEvent {
     /// A request is due at the client.
     Arrive(usize),
     /// A request that waits at the router's admission gate is rechecked; of all rechecks scheduled for it, only the
     /// last one counts.
-    Look(usize, u32),
+    Recheck(usize, u32),
     /// A request reaches the engine that this attempt was sent to.
-    Reach(usize, u32),
+    EngineReceives(usize, u32),
     /// An engine ends a step or admits a request.
-    Engine(ReplicaId),
+    EngineDue(ReplicaId),
     /// The router reads the first token of this attempt.
-    First(usize, u32),
+    FirstToken(usize, u32),
     /// The router reads the end of this attempt's answer.
     Done(usize, u32),
     /// The router learns that this attempt failed.
@@ -40,28 +40,28 @@ pub(super) enum Happening {
 }
 
 #[derive(Debug)]
-struct Entry {
-    at: At,
+struct QueuedEvent {
+    at: UnixMicros,
     number: u64,
-    what: Happening,
+    event: SimEvent,
 }
 
-impl PartialEq for Entry {
+impl PartialEq for QueuedEvent {
     fn eq(&self, other: &Self) -> bool {
         // The event itself takes no part in the order; numbers are unique.
         (self.at, self.number) == (other.at, other.number)
     }
 }
 
-impl Eq for Entry {}
+impl Eq for QueuedEvent {}
 
-impl PartialOrd for Entry {
+impl PartialOrd for QueuedEvent {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Entry {
+impl Ord for QueuedEvent {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (self.at, self.number).cmp(&(other.at, other.number))
     }
@@ -69,22 +69,22 @@ impl Ord for Entry {
 
 /// Queue of simulation events; see the module.
 #[derive(Debug, Default)]
-pub(super) struct Agenda {
-    heap: BinaryHeap<Reverse<Entry>>,
-    entered: u64,
+pub(super) struct EventQueue {
+    heap: BinaryHeap<Reverse<QueuedEvent>>,
+    scheduled_count: u64,
 }
 
-impl Agenda {
+impl EventQueue {
     /// Schedules an event.
-    pub(super) fn enter(&mut self, at: At, what: Happening) {
-        self.entered += 1;
+    pub(super) fn schedule(&mut self, at: UnixMicros, what: SimEvent) {
+        self.scheduled_count += 1;
         // The heap alone does not keep the order of events at the same time; the number makes runs reproducible.
-        self.heap.push(Reverse(Entry { at, number: self.entered, what }));
+        self.heap.push(Reverse(QueuedEvent { at, number: self.scheduled_count, event: what }));
     }
 
     /// Removes and returns the next event.
-    pub(super) fn next(&mut self) -> Option<(At, Happening)> {
-        self.heap.pop().map(|Reverse(entry)| (entry.at, entry.what))
+    pub(super) fn pop(&mut self) -> Option<(UnixMicros, SimEvent)> {
+        self.heap.pop().map(|Reverse(entry)| (entry.at, entry.event))
     }
 }
 
@@ -94,12 +94,13 @@ mod tests {
 
     #[test]
     fn in_order_of_time_then_of_entry() {
-        let mut agenda = Agenda::default();
+        let mut agenda = EventQueue::default();
         for (at, request) in [(5, 0), (3, 1), (5, 2), (3, 3)] {
-            agenda.enter(At(at), Happening::Arrive(request));
+            agenda.schedule(UnixMicros(at), SimEvent::Arrive(request));
         }
-        let order: Vec<_> = std::iter::from_fn(|| agenda.next()).collect();
-        let expected = [(3, 1), (3, 3), (5, 0), (5, 2)].map(|(at, request)| (At(at), Happening::Arrive(request)));
+        let order: Vec<_> = std::iter::from_fn(|| agenda.pop()).collect();
+        let expected =
+            [(3, 1), (3, 3), (5, 0), (5, 2)].map(|(at, request)| (UnixMicros(at), SimEvent::Arrive(request)));
         assert_eq!(order, expected);
     }
 }

@@ -3,19 +3,20 @@
 //!
 //! Known to `serve` but not to a simulated run: the time that a decision took (0 here), and p99 of token gaps.
 
-use super::live::Live;
-use super::run::World;
-use crate::trace::Sample;
+use super::live::LiveRequest;
+use super::run::SimulatedWorld;
+use crate::trace::RequestSample;
 use gorgo_routing::model::{
-    ApiPath, At, AttemptRecord, Connection, DecisionId, DecisionRecord, ErrorClass, Event, EventKind, EventRecord,
-    OutcomeRecord, PolicyIndex, ProbeRecord, Record, Refusal, ReplicaId, Route, ScrapeRecord, Verdict,
+    ApiPath, AttemptRecord, ConnectionReuse, DecisionId, DecisionRecord, ErrorClass, EventKind, EventRecord,
+    FleetEvent, GenerationVerdict, OutcomeRecord, PolicyIndex, ProbeRecord, RefusalReason, ReplicaId, RouteLabels,
+    ScrapeRecord, StoreRecord, UnixMicros,
 };
-use gorgo_routing::policy::{Routed, Router};
+use gorgo_routing::policy::{RoutedRequest, Router};
 
 /// Callback that receives records.
-pub(super) struct Recorder<'a>(pub(super) &'a mut dyn FnMut(Record));
+pub(super) struct RecordSink<'a>(pub(super) &'a mut dyn FnMut(StoreRecord));
 
-impl std::fmt::Debug for Recorder<'_> {
+impl std::fmt::Debug for RecordSink<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Recorder")
     }
@@ -23,7 +24,7 @@ impl std::fmt::Debug for Recorder<'_> {
 
 /// Summary of what the tuner of a run's policy did.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Tuning {
+pub struct TuningSummary {
     /// Number of generations that were accepted.
     pub accepted: u32,
     /// Number of generations that were rejected.
@@ -39,30 +40,32 @@ pub struct Tuning {
     /// Generation of those weights; 0: the configured ones.
     pub incumbent: u64,
     /// Last status text of the tuner.
-    pub said: String,
+    pub status: String,
 }
 
-impl Tuning {
+impl TuningSummary {
     /// Returns the number of generations that were tried.
     #[must_use]
     pub const fn tried(&self) -> u32 {
         self.accepted + self.rejected + self.cut
     }
 
-    fn take(&mut self, record: &Record, open: &mut bool) {
+    fn take(&mut self, record: &StoreRecord, open: &mut bool) {
         match record {
-            Record::Generation(row) => {
+            StoreRecord::Generation(row) => {
                 // A trial has two records: one without a verdict when it starts, one with a verdict when it ends.
                 *open = row.verdict.is_none();
                 match row.verdict {
-                    Some(Verdict::Accepted) => self.accepted += 1,
-                    Some(Verdict::Rejected) => self.rejected += 1,
-                    Some(Verdict::Cut) => self.cut += 1,
+                    Some(GenerationVerdict::Accepted) => self.accepted += 1,
+                    Some(GenerationVerdict::Rejected) => self.rejected += 1,
+                    Some(GenerationVerdict::Interrupted) => self.cut += 1,
                     None => {}
                 }
             }
-            Record::Weights(row) => self.last = self.last.max(row.generation.0),
-            Record::Alarm(row) if !row.over && !self.alarms.contains(&row.kind) => self.alarms.push(row.kind.clone()),
+            StoreRecord::Weights(row) => self.last = self.last.max(row.generation.0),
+            StoreRecord::Alarm(row) if !row.cleared && !self.alarms.contains(&row.kind) => {
+                self.alarms.push(row.kind.clone())
+            }
             _ => {}
         }
     }
@@ -70,31 +73,31 @@ impl Tuning {
 
 /// Recorder of a run.
 #[derive(Debug)]
-pub(super) struct Book<'a> {
-    recorder: Option<Recorder<'a>>,
+pub(super) struct RunRecorder<'a> {
+    recorder: Option<RecordSink<'a>>,
     /// Summary of the tuner; `None` if the policy has none.
-    tuning: Option<Tuning>,
+    tuning: Option<TuningSummary>,
     /// A trial is running.
-    open: bool,
+    trial_running: bool,
 }
 
-impl<'a> Book<'a> {
-    pub(super) fn new(router: Option<&(Router, PolicyIndex)>, recorder: Option<Recorder<'a>>) -> Self {
+impl<'a> RunRecorder<'a> {
+    pub(super) fn new(router: Option<&(Router, PolicyIndex)>, recorder: Option<RecordSink<'a>>) -> Self {
         let tuned = router
             .is_some_and(|(router, policy)| router.policies().get(*policy).is_some_and(|policy| policy.tune.is_some()));
-        Self { recorder, tuning: tuned.then(Tuning::default), open: false }
+        Self { recorder, tuning: tuned.then(TuningSummary::default), trial_running: false }
     }
 
     /// Reports whether records are needed.
-    pub(super) const fn is_open(&self) -> bool {
+    pub(super) const fn is_recording(&self) -> bool {
         self.recorder.is_some() || self.tuning.is_some()
     }
 
-    fn write(&mut self, router: &Router, record: Record, at: At) {
+    fn record(&mut self, router: &Router, record: StoreRecord, at: UnixMicros) {
         if let Some(tuning) = &mut self.tuning {
             // The weights of a decision are recorded before the decision itself, as in `serve`.
-            for said in router.tuning(&record, at) {
-                tuning.take(&said, &mut self.open);
+            for said in router.observe_record(&record, at) {
+                tuning.take(&said, &mut self.trial_running);
                 if let Some(recorder) = &mut self.recorder {
                     (recorder.0)(said);
                 }
@@ -106,63 +109,69 @@ impl<'a> Book<'a> {
     }
 
     /// Returns the summary of the tuner at the end of the run.
-    pub(super) fn close(self, router: Option<&(Router, PolicyIndex)>) -> Option<Tuning> {
+    pub(super) fn finish(self, router: Option<&(Router, PolicyIndex)>) -> Option<TuningSummary> {
         let (mut tuning, (router, policy)) = (self.tuning?, router?);
         // A trial that is still running has no verdict record; the end of the run cuts it.
-        tuning.cut += u32::from(self.open);
+        tuning.cut += u32::from(self.trial_running);
         let policies = router.policies();
         let (terms, weights) = (&policies.get(*policy)?.terms, router.incumbent(*policy)?);
         tuning.incumbent = weights.generation.0;
         tuning.weights =
             terms.iter().zip(&weights.values).map(|(term, weight)| (term.name.to_string(), *weight)).collect();
-        tuning.said = router.tuner_said(*policy).unwrap_or_default();
+        tuning.status = router.tuner_status(*policy).unwrap_or_default();
         Some(tuning)
     }
 }
 
-impl World<'_> {
-    fn write(&mut self, record: Record, at: At) {
+impl SimulatedWorld<'_> {
+    fn write(&mut self, record: StoreRecord, at: UnixMicros) {
         if let Some((router, _)) = &self.router {
-            self.book.write(router, record, at);
+            self.recorder.record(router, record, at);
         }
     }
 
     /// Records that a request was routed, and keeps what the request needs later.
-    pub(super) fn book_routed(&mut self, at: At, live: &mut Live, routed: Routed) {
-        let Routed { record, reservation, predicted_ttft_ms, predicted_cached_tokens, .. } = routed;
+    pub(super) fn record_routed(&mut self, at: UnixMicros, live: &mut LiveRequest, routed: RoutedRequest) {
+        let RoutedRequest { record, reservation, predicted_ttft_ms, predicted_cached_tokens, .. } = routed;
         live.reservation = Some(reservation);
         live.predicted_ttft_ms = predicted_ttft_ms;
         live.predicted_cached_tokens = Some(predicted_cached_tokens);
         // A request has one decision. Attempts after the first only add their candidates to it.
         let first = live.decision.is_none();
         let id = *live.decision.get_or_insert(record.decision);
-        if !self.book.is_open() {
+        if !self.recorder.is_recording() {
             return;
         }
         let row = if first {
-            Record::Decision(record)
+            StoreRecord::Decision(record)
         } else {
             let attempt = u16::try_from(live.attempt).unwrap_or(u16::MAX);
-            Record::Candidates { decision: id, attempt, rows: record.candidates }
+            StoreRecord::Candidates { decision: id, attempt, rows: record.candidates }
         };
         self.write(row, at);
     }
 
     /// Records that no replica could be chosen for a request that was never routed.
-    pub(super) fn book_refused(&mut self, at: At, id: DecisionId, live: &Live, refusal: Refusal) {
-        let Some((router, policy)) = self.router.as_ref().filter(|_| self.book.is_open()) else { return };
+    pub(super) fn record_refused(
+        &mut self,
+        at: UnixMicros,
+        id: DecisionId,
+        live: &LiveRequest,
+        refusal: RefusalReason,
+    ) {
+        let Some((router, policy)) = self.router.as_ref().filter(|_| self.recorder.is_recording()) else { return };
         let record = DecisionRecord {
             model: live.prompt.model.clone(),
             session_hash: live.prompt.session_hash,
             body_bytes: live.prompt.body_bytes,
             ..DecisionRecord::refused(id, at, live.prompt.path, router.active_build(*policy), refusal)
         };
-        self.write(Record::Decision(Box::new(record)), at);
+        self.write(StoreRecord::Decision(Box::new(record)), at);
     }
 
     /// Records the end of an attempt.
-    pub(super) fn book_attempt(&mut self, at: At, live: &Live, status: Option<u16>) {
-        let Some(decision) = live.decision.filter(|_| self.book.is_open()) else { return };
+    pub(super) fn record_attempt(&mut self, at: UnixMicros, live: &LiveRequest, status: Option<u16>) {
+        let Some(decision) = live.decision.filter(|_| self.recorder.is_recording()) else { return };
         // A refused connection has neither a connection nor a status. Connection set-up is not modelled, so all
         // others count as warm.
         let refused = live.failure == Some(ErrorClass::Connect);
@@ -170,7 +179,7 @@ impl World<'_> {
             decision,
             attempt: u16::try_from(live.attempt).unwrap_or(u16::MAX),
             replica: live.replica,
-            connection: (!refused).then_some(Connection::Warm),
+            connection: (!refused).then_some(ConnectionReuse::Warm),
             connect_us: (!refused).then_some(0),
             sent_us: Some(span(live.sent, live.dispatched)),
             first_byte_us: live.first.map(|first| span(live.sent, first)),
@@ -178,12 +187,18 @@ impl World<'_> {
             status: status.filter(|_| !refused),
             error: live.failure,
         };
-        self.write(Record::Attempt(record), at);
+        self.write(StoreRecord::Attempt(record), at);
     }
 
     /// Records the end of a request.
-    pub(super) fn book_outcome(&mut self, at: At, live: &Live, sample: &Sample, replica: Option<ReplicaId>) {
-        let Some(decision) = live.decision.filter(|_| self.book.is_open()) else { return };
+    pub(super) fn record_outcome(
+        &mut self,
+        at: UnixMicros,
+        live: &LiveRequest,
+        sample: &RequestSample,
+        replica: Option<ReplicaId>,
+    ) {
+        let Some(decision) = live.decision.filter(|_| self.recorder.is_recording()) else { return };
         // Content comes with the first byte: there is no head before it in the simulation.
         let first_us = live.first.map(|first| span(live.sent, first));
         let outcome = OutcomeRecord {
@@ -203,24 +218,24 @@ impl World<'_> {
             predicted_ttft_us: live.predicted_ttft_ms.map(whole_micros),
             predicted_cached_tokens: live.predicted_cached_tokens,
         };
-        let route = Route { path: ApiPath::ChatCompletions, replica };
-        self.write(Record::Outcome(route, Box::new(outcome)), at);
+        let route = RouteLabels { path: ApiPath::ChatCompletions, replica };
+        self.write(StoreRecord::Outcome(route, Box::new(outcome)), at);
     }
 
     /// Records an event that the router received. `restarted`: replica whose engine turned out to have restarted.
-    pub(super) fn book_event(&mut self, at: At, event: &Event, restarted: Option<ReplicaId>) {
-        if !self.book.is_open() {
+    pub(super) fn record_event(&mut self, at: UnixMicros, event: &FleetEvent, restarted: Option<ReplicaId>) {
+        if !self.recorder.is_recording() {
             return;
         }
         if let Some(replica) = restarted {
-            self.book_change(at, EventKind::ReplicaRestarted, replica, "the engine process restarted");
+            self.record_change(at, EventKind::ReplicaRestarted, replica, "the engine process restarted");
         }
         match event {
-            Event::Probe { replica, at, rtt_ms } => {
+            FleetEvent::Probe { replica, at, rtt_ms } => {
                 let rtt_us = rtt_ms.map(whole_micros);
-                self.write(Record::Probe(ProbeRecord { replica: *replica, at: *at, rtt_us }), *at);
+                self.write(StoreRecord::Probe(ProbeRecord { replica: *replica, at: *at, rtt_us }), *at);
             }
-            Event::Report { replica, at, report } => {
+            FleetEvent::Report { replica, at, report } => {
                 let record = ScrapeRecord {
                     replica: *replica,
                     at: *at,
@@ -231,25 +246,27 @@ impl World<'_> {
                     kv_used_share: report.kv_used_share,
                     throughput: report.throughput,
                 };
-                self.write(Record::Scrape(record), *at);
+                self.write(StoreRecord::Scrape(record), *at);
             }
-            Event::Up { replica } => self.book_change(at, EventKind::ReplicaUp, *replica, "probes are answered again"),
-            Event::Down { replica } => {
-                self.book_change(at, EventKind::ReplicaDown, *replica, "three probes in a row got no answer");
+            FleetEvent::Up { replica } => {
+                self.record_change(at, EventKind::ReplicaUp, *replica, "probes are answered again")
+            }
+            FleetEvent::Down { replica } => {
+                self.record_change(at, EventKind::ReplicaDown, *replica, "three probes in a row got no answer");
             }
             _ => {}
         }
     }
 
-    fn book_change(&mut self, at: At, kind: EventKind, replica: ReplicaId, text: &str) {
+    fn record_change(&mut self, at: UnixMicros, kind: EventKind, replica: ReplicaId, text: &str) {
         let event = EventRecord { at, kind, replica: Some(replica), text: text.to_owned() };
-        self.write(Record::Event(event), at);
+        self.write(StoreRecord::Event(event), at);
     }
 }
 
 /// Returns the time from `from` to `to`, µs.
-fn span(from: At, to: At) -> i64 {
-    i64::try_from(to.since(from).as_micros()).unwrap_or(i64::MAX)
+fn span(from: UnixMicros, to: UnixMicros) -> i64 {
+    i64::try_from(to.elapsed_since(from).as_micros()).unwrap_or(i64::MAX)
 }
 
 /// Converts ms to whole µs; values that are negative or not finite become 0.

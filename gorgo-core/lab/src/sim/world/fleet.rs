@@ -2,30 +2,30 @@
 
 use std::sync::Arc;
 
-use crate::sim::Profile;
-use gorgo_routing::config::ReplicaSection;
+use crate::sim::EngineProfile;
+use gorgo_routing::config::ReplicaConfig;
 use gorgo_routing::model::{EngineKind, Replica, ReplicaId};
 
 /// One replica of the simulated fleet.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Member {
+pub struct ReplicaSpec {
     /// Replica as decisions see it.
     pub replica: Replica,
     /// Models that it serves.
     pub models: Vec<Arc<str>>,
     /// Profile of its engine.
-    pub profile: Profile,
+    pub profile: EngineProfile,
     /// Factor that divides the engine's times.
     pub speed: f64,
     /// Mean round trip, ms.
     pub rtt_ms: f64,
     /// The configuration contains settings for its simulation. If false, the numbers above are defaults.
-    pub described: bool,
+    pub has_simulation_settings: bool,
 }
 
 /// A replica that cannot be simulated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum MemberError {
+pub enum ReplicaSpecError {
     /// The configured profile does not exist.
     #[error("replica {replica}: unknown profile \"{profile}\"; known: {known}")]
     Profile {
@@ -38,27 +38,27 @@ pub enum MemberError {
     },
     /// No replica is enabled.
     #[error("no replica is enabled; enable at least one [[replica]]")]
-    Nobody,
+    NoReplica,
 }
 
 /// Returns the enabled replicas; ids are positions among them, as in `serve`.
 ///
 /// # Errors
 /// A profile does not exist, or no replica is enabled.
-pub fn members(sections: &[ReplicaSection]) -> Result<Vec<Member>, MemberError> {
+pub fn replica_specs(sections: &[ReplicaConfig]) -> Result<Vec<ReplicaSpec>, ReplicaSpecError> {
     let enabled = sections.iter().filter(|section| section.enabled).zip(0_u16..);
-    let list = enabled.map(|(section, id)| member(section, ReplicaId(id))).collect::<Result<Vec<_>, _>>()?;
-    if list.is_empty() { Err(MemberError::Nobody) } else { Ok(list) }
+    let list = enabled.map(|(section, id)| replica_spec(section, ReplicaId(id))).collect::<Result<Vec<_>, _>>()?;
+    if list.is_empty() { Err(ReplicaSpecError::NoReplica) } else { Ok(list) }
 }
 
-fn member(section: &ReplicaSection, id: ReplicaId) -> Result<Member, MemberError> {
+fn replica_spec(section: &ReplicaConfig, id: ReplicaId) -> Result<ReplicaSpec, ReplicaSpecError> {
     let settings = section.simulated.clone().unwrap_or_default();
-    let profile = Profile::find(&settings.profile).ok_or_else(|| MemberError::Profile {
+    let profile = EngineProfile::find(&settings.profile).ok_or_else(|| ReplicaSpecError::Profile {
         replica: section.name.clone(),
         profile: settings.profile.clone(),
-        known: Profile::names().collect::<Vec<_>>().join(", "),
+        known: EngineProfile::names().collect::<Vec<_>>().join(", "),
     })?;
-    Ok(Member {
+    Ok(ReplicaSpec {
         replica: Replica {
             id,
             name: section.name.as_str().into(),
@@ -71,6 +71,6 @@ fn member(section: &ReplicaSection, id: ReplicaId) -> Result<Member, MemberError
         profile: profile.clone(),
         speed: settings.speed,
         rtt_ms: settings.rtt_ms,
-        described: section.simulated.is_some(),
+        has_simulation_settings: section.simulated.is_some(),
     })
 }

@@ -1,34 +1,34 @@
 //! State of a request in flight.
 
-use crate::trace::Sample;
-use gorgo_routing::model::{At, DecisionId, ErrorClass, Prompt, ReplicaId, Usage};
-use gorgo_routing::policy::{Held, Reservation};
+use crate::trace::RequestSample;
+use gorgo_routing::model::{DecisionId, ErrorClass, ParsedRequest, ReplicaId, TokenUsage, UnixMicros};
+use gorgo_routing::policy::{Reservation, WaitingRequest};
 
 /// State of a request between its send and its end.
 #[derive(Debug)]
-pub(super) struct Live {
-    pub(super) prompt: Prompt,
+pub(super) struct LiveRequest {
+    pub(super) prompt: ParsedRequest,
     /// Reservation of the current attempt; `None` if no router decided.
     pub(super) reservation: Option<Reservation>,
     /// Position at the router's admission gate while it waits there.
-    pub(super) held: Option<Held>,
+    pub(super) admission_wait: Option<WaitingRequest>,
     /// Number of times that it had to wait at the gate.
-    pub(super) looks: u32,
+    pub(super) rechecks: u32,
     /// Seed of this attempt's decision.
     pub(super) seed: u64,
     pub(super) replica: ReplicaId,
     /// Decision, once it was routed or refused.
     pub(super) decision: Option<DecisionId>,
     /// Id of the decision from its arrival at the router, before it was routed or refused.
-    pub(super) asked: Option<DecisionId>,
+    pub(super) pending_decision: Option<DecisionId>,
     /// Replicas at which attempts failed.
     pub(super) tried: Vec<ReplicaId>,
     /// Number of the current attempt, from 1; events of an earlier attempt are ignored.
     pub(super) attempt: u32,
     /// Time at which the client sent it.
-    pub(super) sent: At,
+    pub(super) sent: UnixMicros,
     /// Time at which this attempt was sent.
-    pub(super) dispatched: At,
+    pub(super) dispatched: UnixMicros,
     /// One direction of this attempt's round trip, µs.
     pub(super) half_us: u64,
     /// Uncached tokens of its prompt at dispatch; only if the clairvoyant decided.
@@ -40,7 +40,7 @@ pub(super) struct Live {
     /// The request is in the engine now.
     pub(super) in_engine: bool,
     /// Time at which the router read the first token.
-    pub(super) first: Option<At>,
+    pub(super) first: Option<UnixMicros>,
     /// The engine has computed its prompt.
     pub(super) prefilled: bool,
     pub(super) cached_tokens: Option<u32>,
@@ -51,9 +51,9 @@ pub(super) struct Live {
     pub(super) bound_ms: f64,
 }
 
-impl Live {
+impl LiveRequest {
     /// Returns the measurements of a request that ends at `at`.
-    pub(super) fn measured(&self, at: At, mut sample: Sample) -> Sample {
+    pub(super) fn measured(&self, at: UnixMicros, mut sample: RequestSample) -> RequestSample {
         sample.ttft_ms = self.first.map(|first| first.millis_since(self.sent));
         sample.e2e_ms = at.millis_since(self.sent);
         // A mean gap needs two tokens, and a failed answer has no last one.
@@ -80,11 +80,11 @@ impl Live {
     }
 
     /// Returns the token counts that the engine reports at the end; empty for a failed request.
-    pub(super) fn usage(&self) -> Usage {
+    pub(super) fn usage(&self) -> TokenUsage {
         if self.failure.is_some() {
-            return Usage::default();
+            return TokenUsage::default();
         }
-        Usage {
+        TokenUsage {
             // Four bytes per token, as everywhere in simulated prompts.
             prompt_tokens: u32::try_from(self.prompt.prompt_bytes / 4).ok(),
             cached_tokens: self.cached_tokens,

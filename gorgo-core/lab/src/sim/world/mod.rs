@@ -31,12 +31,14 @@ mod turns;
 mod watch;
 mod workload;
 
-pub use book::Tuning;
-pub use fleet::{Member, MemberError, members};
-pub use network::Network;
-pub use run::{BEGINNING, Chooser, Run, Setup, SimulateError, simulate, simulate_recorded};
-pub use scenario::{Fault, FaultKind, RouterPace, Scenario, ScenarioError};
-pub use workload::Workload;
+pub use book::TuningSummary;
+pub use fleet::{ReplicaSpec, ReplicaSpecError, replica_specs};
+pub use network::NetworkModel;
+pub use run::{
+    DecisionMaker, START_TIME, SimulateError, SimulationResult, SimulationSetup, simulate, simulate_recorded,
+};
+pub use scenario::{FaultKind, RouterPace, Scenario, ScenarioError, ScenarioFault};
+pub use workload::SimulatedWorkload;
 
 #[cfg(test)]
 mod tests;

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::chance::{bits, normal, unit};
-use gorgo_routing::model::At;
+use super::chance::{bits, standard_normal, to_unit_interval};
+use gorgo_routing::model::UnixMicros;
 
 /// Bytes that a connection sends before it waits for the first acknowledgement: ten segments (RFC 6928).
 const FIRST_WINDOW_BYTES: f64 = 14_600.0;
@@ -27,7 +27,7 @@ const SCRAPES: u64 = 6 << 32;
 /// Behaviour of all network paths: `[network]` of a scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Network {
+pub struct NetworkModel {
     /// Standard deviation of the logarithm of the round trip because of drift; 0: none.
     pub drift_sigma: f64,
     /// Time constant of the drift, s.
@@ -51,7 +51,7 @@ pub struct Network {
     pub slow_start: bool,
 }
 
-impl Default for Network {
+impl Default for NetworkModel {
     fn default() -> Self {
         Self {
             drift_sigma: 0.22,
@@ -68,7 +68,7 @@ impl Default for Network {
     }
 }
 
-impl Network {
+impl NetworkModel {
     /// Returns paths that never change: each round trip is the mean.
     #[must_use]
     pub fn steady() -> Self {
@@ -76,7 +76,7 @@ impl Network {
     }
 
     /// Returns the first fault, if any: key and text.
-    pub(super) fn fault(&self) -> Option<String> {
+    pub(super) fn invalid_reason(&self) -> Option<String> {
         let ranges = [
             ("drift_sigma", self.drift_sigma, 0.0, 2.0),
             ("drift_secs", self.drift_secs, 1.0, 1e6),
@@ -95,12 +95,12 @@ impl Network {
 
 /// Network path to one replica.
 #[derive(Debug)]
-pub(super) struct Path {
+pub(super) struct NetworkPath {
     base_ms: f64,
-    network: Network,
+    network: NetworkModel,
     seed: u64,
-    place: u64,
-    start: At,
+    replica_index: u64,
+    start: UnixMicros,
     /// Factor on the base for each second since the start, computed as far as it was needed.
     levels: Vec<f64>,
     drift: f64,
@@ -110,15 +110,15 @@ pub(super) struct Path {
     pub(super) fault_factor: f64,
 }
 
-impl Path {
-    pub(super) fn new(base_ms: f64, network: Network, seed: u64, place: u64, start: At) -> Self {
-        let drift = network.drift_sigma * normal(bits(seed, DRIFT | place, u64::MAX));
+impl NetworkPath {
+    pub(super) fn new(base_ms: f64, network: NetworkModel, seed: u64, place: u64, start: UnixMicros) -> Self {
+        let drift = network.drift_sigma * standard_normal(bits(seed, DRIFT | place, u64::MAX));
         let levels = Vec::new();
         Self {
             base_ms,
             network,
             seed,
-            place,
+            replica_index: place,
             start,
             levels,
             drift,
@@ -129,8 +129,8 @@ impl Path {
     }
 
     /// Returns the mean round trip at a time, ms.
-    pub(super) fn level_ms(&mut self, at: At) -> f64 {
-        let second = usize::try_from(at.since(self.start).as_secs()).unwrap_or(usize::MAX - 1);
+    pub(super) fn level_ms(&mut self, at: UnixMicros) -> f64 {
+        let second = usize::try_from(at.elapsed_since(self.start).as_secs()).unwrap_or(usize::MAX - 1);
         // All seconds up to this one are computed in order, so that the level does not depend on when it is read.
         while self.levels.len() <= second {
             let level = self.next_level();
@@ -140,21 +140,22 @@ impl Path {
     }
 
     fn next_level(&mut self) -> f64 {
-        let Network { drift_sigma: sigma, drift_secs, spikes_per_hour, spike_secs, spike_least, spike_most, .. } =
-            self.network;
+        let NetworkModel {
+            drift_sigma: sigma, drift_secs, spikes_per_hour, spike_secs, spike_least, spike_most, ..
+        } = self.network;
         let second = self.levels.len() as u64;
         // Exact step of 1 s of the Ornstein–Uhlenbeck process: it keeps its standard deviation at sigma.
         let kept = (-1.0 / drift_secs).exp();
         let push = sigma * (1.0 - kept * kept).sqrt();
-        self.drift = self.drift * kept + push * normal(bits(self.seed, DRIFT | self.place, second));
+        self.drift = self.drift * kept + push * standard_normal(bits(self.seed, DRIFT | self.replica_index, second));
         if self.spike_left_secs > 0.0 {
             self.spike_left_secs -= 1.0;
         // One spike at a time: a new one can begin only after the last one has ended.
-        } else if unit(bits(self.seed, SPIKES | self.place, second)) < spikes_per_hour / 3600.0 {
-            let drawn = bits(self.seed, SIZES | self.place, second);
-            self.spike = spike_least + (spike_most - spike_least) * unit(drawn);
+        } else if to_unit_interval(bits(self.seed, SPIKES | self.replica_index, second)) < spikes_per_hour / 3600.0 {
+            let drawn = bits(self.seed, SIZES | self.replica_index, second);
+            self.spike = spike_least + (spike_most - spike_least) * to_unit_interval(drawn);
             // Exponentially distributed length; `mix` makes a second number from the bits that chose the size.
-            self.spike_left_secs = -spike_secs * (1.0 - unit(super::chance::mix(drawn))).ln();
+            self.spike_left_secs = -spike_secs * (1.0 - to_unit_interval(super::chance::mix(drawn))).ln();
         }
         let spike = if self.spike_left_secs > 0.0 { self.spike } else { 1.0 };
         // The mean of a lognormal factor is exp(sigma²/2); dividing by it keeps the configured round trip the mean.
@@ -162,31 +163,31 @@ impl Path {
     }
 
     /// Draws the round trip of a message sent now.
-    fn drawn_ms(&mut self, at: At, stream: u64, number: u64) -> f64 {
-        let jitter = self.network.jitter * normal(bits(self.seed, stream | self.place, number));
+    fn drawn_ms(&mut self, at: UnixMicros, stream: u64, number: u64) -> f64 {
+        let jitter = self.network.jitter * standard_normal(bits(self.seed, stream | self.replica_index, number));
         // The normal distribution has no lower bound, but a round trip has.
         self.level_ms(at) * (1.0 + jitter).max(0.5)
     }
 
     /// Returns the round trip of a request sent now, ms.
-    pub(super) fn request_ms(&mut self, at: At, request: usize) -> f64 {
+    pub(super) fn request_ms(&mut self, at: UnixMicros, request: usize) -> f64 {
         self.drawn_ms(at, REQUESTS, request as u64)
     }
 
     /// Returns the round trip that a probe sent now measures, ms.
-    pub(super) fn probe_ms(&mut self, at: At) -> f64 {
+    pub(super) fn probe_ms(&mut self, at: UnixMicros) -> f64 {
         // Probes have no index; their time of sending identifies them.
         self.drawn_ms(at, PROBES, at.0) * self.network.probe_factor
     }
 
     /// Returns the round trip of a request for the metrics page sent now, ms.
-    pub(super) fn scrape_ms(&mut self, at: At) -> f64 {
+    pub(super) fn scrape_ms(&mut self, at: UnixMicros) -> f64 {
         self.drawn_ms(at, SCRAPES, at.0)
     }
 
     /// Returns the time that the upload of a body takes in addition to half a round trip, ms.
     pub(super) fn upload_ms(&self, rtt_ms: f64, body_bytes: f64) -> f64 {
-        let Network { upload_mbps, slow_start, .. } = self.network;
+        let NetworkModel { upload_mbps, slow_start, .. } = self.network;
         // 1 Mbit/s is 1,000 bits per ms.
         let wire = if upload_mbps > 0.0 { body_bytes * 8.0 / (upload_mbps * 1e3) } else { 0.0 };
         let windows = if slow_start { (1.0 + body_bytes / FIRST_WINDOW_BYTES).log2().floor() } else { 0.0 };
@@ -205,14 +206,14 @@ pub(super) fn micros(millis: f64) -> Duration {
 mod tests {
     use super::*;
 
-    fn at(second: u64) -> At {
-        At(second * 1_000_000)
+    fn at(second: u64) -> UnixMicros {
+        UnixMicros(second * 1_000_000)
     }
 
     #[test]
     fn the_configured_round_trip_stays_about_the_mean_and_drift_has_its_spread() {
-        let network = Network { spikes_per_hour: 0.0, ..Network::default() };
-        let mut path = Path::new(100.0, network, 3, 1, At(0));
+        let network = NetworkModel { spikes_per_hour: 0.0, ..NetworkModel::default() };
+        let mut path = NetworkPath::new(100.0, network, 3, 1, UnixMicros(0));
         let levels: Vec<f64> = (0..200_000).map(|second| path.level_ms(at(second)).ln()).collect();
         let mean = levels.iter().map(|level| level.exp()).sum::<f64>() / 200_000.0;
         let middle = levels.iter().sum::<f64>() / 200_000.0;
@@ -223,8 +224,8 @@ mod tests {
 
     #[test]
     fn spikes_take_their_share_of_time() {
-        let network = Network { drift_sigma: 0.0, ..Network::default() };
-        let mut path = Path::new(1.0, network, 3, 1, At(0));
+        let network = NetworkModel { drift_sigma: 0.0, ..NetworkModel::default() };
+        let mut path = NetworkPath::new(1.0, network, 3, 1, UnixMicros(0));
         let spiked = (0..200_000).filter(|second| path.level_ms(at(*second)) > 1.0).count();
         // 12 per hour of 20 s each, less those that would begin within another: about 6 %.
         assert!((9_000..15_000).contains(&spiked), "{spiked}");
@@ -232,8 +233,11 @@ mod tests {
 
     #[test]
     fn asking_later_or_in_another_order_changes_nothing() {
-        let network = Network::default();
-        let (mut one, mut two) = (Path::new(50.0, network, 9, 0, At(0)), Path::new(50.0, network, 9, 0, At(0)));
+        let network = NetworkModel::default();
+        let (mut one, mut two) = (
+            NetworkPath::new(50.0, network, 9, 0, UnixMicros(0)),
+            NetworkPath::new(50.0, network, 9, 0, UnixMicros(0)),
+        );
         let late = one.request_ms(at(500), 7);
         let _ = two.request_ms(at(3), 1);
         assert!((two.request_ms(at(500), 7) - late).abs() < f64::EPSILON);
@@ -243,8 +247,8 @@ mod tests {
     #[test]
     fn uploads_cost_bandwidth_and_windows_only_where_asked() {
         let with = |upload_mbps, slow_start| {
-            let network = Network { upload_mbps, slow_start, ..Network::steady() };
-            Path::new(100.0, network, 1, 1, At(0)).upload_ms(100.0, 50_000.0)
+            let network = NetworkModel { upload_mbps, slow_start, ..NetworkModel::steady() };
+            NetworkPath::new(100.0, network, 1, 1, UnixMicros(0)).upload_ms(100.0, 50_000.0)
         };
         assert!(with(0.0, false).abs() < 1e-9);
         assert!((with(4.0, false) - 100.0).abs() < 1e-9);
@@ -253,9 +257,9 @@ mod tests {
 
     #[test]
     fn impossible_figures_are_named() {
-        assert_eq!(Network::default().fault(), None);
-        let text = Network { jitter: f64::NAN, ..Network::default() }.fault().unwrap();
+        assert_eq!(NetworkModel::default().invalid_reason(), None);
+        let text = NetworkModel { jitter: f64::NAN, ..NetworkModel::default() }.invalid_reason().unwrap();
         assert_eq!(text, "network.jitter is NaN; must be from 0 to 0.5");
-        assert!(Network { spike_most: 1.0, ..Network::default() }.fault().is_some());
+        assert!(NetworkModel { spike_most: 1.0, ..NetworkModel::default() }.invalid_reason().is_some());
     }
 }

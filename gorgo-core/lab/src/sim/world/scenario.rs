@@ -1,7 +1,7 @@
 //! Conditions of a simulation other than the traffic, in TOML: the network, faults, and the intervals of the routers.
 //!
 //! ```toml
-//! [network]                    # all optional; see `Network`
+//! [network]                    # all optional; see `NetworkModel`
 //! upload_mbps = 100.0
 //! [[fault]]
 //! at_s = 600.0                 # after the first request
@@ -17,18 +17,18 @@
 
 use serde::Deserialize;
 
-use super::network::Network;
-use gorgo_routing::config::{Probe, Scrape};
+use super::network::NetworkModel;
+use gorgo_routing::config::{ProbeConfig, ScrapeConfig};
 
 /// Scenario of a simulation; see the module.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Scenario {
     /// Section `[network]`.
-    pub network: Network,
+    pub network: NetworkModel,
     /// Sections `[[fault]]`.
     #[serde(rename = "fault")]
-    pub faults: Vec<Fault>,
+    pub faults: Vec<ScenarioFault>,
     /// Sections `[[router]]`.
     #[serde(rename = "router")]
     pub routers: Vec<RouterPace>,
@@ -37,7 +37,7 @@ pub struct Scenario {
 /// A fault.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Fault {
+pub struct ScenarioFault {
     /// Start, s after the first request.
     pub at_s: f64,
     /// Name of the replica that has the fault.
@@ -70,7 +70,7 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// Reports whether the kind needs a factor.
-    const fn scales(self) -> bool {
+    const fn needs_factor(self) -> bool {
         matches!(self, Self::Slow | Self::LinkSpike | Self::RttStep)
     }
 }
@@ -110,11 +110,11 @@ impl Scenario {
     pub fn parse(text: &str, replicas: &[&str], policies: &[&str]) -> Result<Self, ScenarioError> {
         let scenario: Self = toml::from_str(text).map_err(Box::new)?;
         // TOML errors carry line and column; the checks below name the key instead.
-        let found = scenario.network.fault().or_else(|| scenario.wrong(replicas, policies));
+        let found = scenario.network.invalid_reason().or_else(|| scenario.invalid_reason(replicas, policies));
         found.map_or(Ok(scenario), |text| Err(ScenarioError::Value(text)))
     }
 
-    fn wrong(&self, replicas: &[&str], policies: &[&str]) -> Option<String> {
+    fn invalid_reason(&self, replicas: &[&str], policies: &[&str]) -> Option<String> {
         for (number, fault) in self.faults.iter().enumerate() {
             let wrong = |text: String| Some(format!("fault[{number}].{text}"));
             if !replicas.contains(&fault.replica.as_str()) {
@@ -126,7 +126,7 @@ impl Scenario {
                     return wrong(format!("{key} is {secs}; must be from 0 to 1e9 seconds"));
                 }
             }
-            match (fault.kind.scales(), fault.factor) {
+            match (fault.kind.needs_factor(), fault.factor) {
                 (true, None) => return wrong("factor: missing; this kind requires a factor".to_owned()),
                 (true, Some(factor)) if !(0.01..=1000.0).contains(&factor) => {
                     return wrong(format!("factor is {factor}; must be from 0.01 to 1000"));
@@ -151,7 +151,7 @@ impl Scenario {
 
     /// Returns the probe and scrape settings of a policy's router.
     #[must_use]
-    pub fn pace(&self, policy: &str, mut probe: Probe, mut scrape: Scrape) -> (Probe, Scrape) {
+    pub fn pace(&self, policy: &str, mut probe: ProbeConfig, mut scrape: ScrapeConfig) -> (ProbeConfig, ScrapeConfig) {
         // Several sections for one policy are allowed; a later one overrides an earlier one.
         for pace in self.routers.iter().filter(|pace| pace.policy == policy) {
             let set = |value: &mut u64, to: Option<u64>| *value = to.unwrap_or(*value);
@@ -178,7 +178,7 @@ mod tests {
                     factor = 8.0\nfor_s = 60.0\n[[router]]\npolicy = \"gorgo\"\nprobe_interval_ms = 30_000\n";
         let scenario = parse(text).unwrap();
         assert_eq!((scenario.faults[0].kind, scenario.faults[0].for_s), (FaultKind::LinkSpike, Some(60.0)));
-        let pace = |policy| scenario.pace(policy, Probe::default(), Scrape::default()).0.interval_ms;
+        let pace = |policy| scenario.pace(policy, ProbeConfig::default(), ScrapeConfig::default()).0.interval_ms;
         assert_eq!((pace("gorgo"), pace("random")), (30_000, 2_000));
         assert_eq!(parse("").unwrap(), Scenario::default());
     }

@@ -7,29 +7,29 @@ mod tuned;
 use std::sync::Arc;
 
 use super::*;
-use crate::trace::{Shape, Summary, read, shape};
-use gorgo_routing::config::{Failover, Index, Probe, ReplicaSection, Scrape};
-use gorgo_routing::model::{ErrorClass, Replica, Usage};
-use gorgo_routing::policy::{PRESETS, Policies, Registry, build};
+use crate::trace::{RunSummary, ShapeOptions, read, shape};
+use gorgo_routing::config::{FailoverConfig, IndexConfig, ProbeConfig, ReplicaConfig, ScrapeConfig};
+use gorgo_routing::model::{ErrorClass, Replica, TokenUsage};
+use gorgo_routing::policy::{KindRegistry, PRESETS, PolicySet, build};
 
 /// Three replicas as in the GORGO paper.
-fn fleet() -> Vec<Member> {
+fn fleet() -> Vec<ReplicaSpec> {
     let section = |name: &str, rtt_ms: f64| {
         let text = format!(
             "name = \"{name}\"\nengine = \"simulated\"\nsimulated = {{ rtt_ms = {rtt_ms:.1}, profile = \"l40s-qwen3.5-35b\", speed = 1.0 }}"
         );
-        toml::from_str::<ReplicaSection>(&text).unwrap()
+        toml::from_str::<ReplicaConfig>(&text).unwrap()
     };
-    members(&[section("near", 37.0), section("middle", 279.0), section("far", 456.0)]).unwrap()
+    replica_specs(&[section("near", 37.0), section("middle", 279.0), section("far", 456.0)]).unwrap()
 }
 
-fn policies(members: &[Member]) -> Policies {
+fn policies(members: &[ReplicaSpec]) -> PolicySet {
     let fleet: Vec<Replica> = members.iter().map(|member| member.replica.clone()).collect();
-    build(&Registry::built_in(), &[], "gorgo", &fleet).policies.unwrap()
+    build(&KindRegistry::built_in(), &[], "gorgo", &fleet).policies.unwrap()
 }
 
 /// Conversations that grow turn by turn, three requests a second, with pings between.
-fn conversations(requests: usize) -> Workload {
+fn conversations(requests: usize) -> SimulatedWorkload {
     let mut text = String::new();
     for number in 0..requests {
         let (conversation, turn) = (number % 17, number / 17);
@@ -43,32 +43,36 @@ fn conversations(requests: usize) -> Workload {
             20 + number % 90,
         );
     }
-    Workload::new(shape(read(text.as_bytes(), None).unwrap(), &Shape::default()))
+    SimulatedWorkload::new(shape(read(text.as_bytes(), None).unwrap(), &ShapeOptions::default()))
 }
 
 /// A single prompt without any other traffic.
-fn single(input: u32, output: u32) -> Workload {
+fn single(input: u32, output: u32) -> SimulatedWorkload {
     let text = format!("{{\"timestamp\":0,\"input_length\":{input},\"output_length\":{output}}}\n");
-    Workload::new(shape(read(text.as_bytes(), None).unwrap(), &Shape::default()))
+    SimulatedWorkload::new(shape(read(text.as_bytes(), None).unwrap(), &ShapeOptions::default()))
 }
 
-fn setup<'a>(workload: &'a Workload, members: &'a [Member], scenario: &'a Scenario) -> Setup<'a> {
-    Setup {
+fn setup<'a>(
+    workload: &'a SimulatedWorkload,
+    members: &'a [ReplicaSpec],
+    scenario: &'a Scenario,
+) -> SimulationSetup<'a> {
+    SimulationSetup {
         workload,
-        members,
+        replicas: members,
         scenario,
         max_in_flight: Some(64),
-        index: Index::default(),
-        probe: Probe::default(),
-        scrape: Scrape::default(),
-        failover: Failover::default(),
+        index: IndexConfig::default(),
+        probe: ProbeConfig::default(),
+        scrape: ScrapeConfig::default(),
+        failover: FailoverConfig::default(),
     }
 }
 
-fn run(setup: &Setup<'_>, policy: &str, seed: u64) -> Run {
-    let policies = policies(setup.members);
+fn run(setup: &SimulationSetup<'_>, policy: &str, seed: u64) -> SimulationResult {
+    let policies = policies(setup.replicas);
     let id = policies.index_of(policy).unwrap();
-    simulate(setup, Chooser::Policy(policies, id), seed).unwrap()
+    simulate(setup, DecisionMaker::Policy(policies, id), seed).unwrap()
 }
 
 fn scenario(text: &str) -> Scenario {
@@ -82,7 +86,7 @@ fn close(value: Option<f64>, expected: f64) -> bool {
 #[test]
 fn one_request_takes_its_way_its_prefill_and_its_tokens() {
     let (workload, members) = (single(10_000, 11), fleet());
-    let scenario = Scenario { network: Network::steady(), ..Scenario::default() };
+    let scenario = Scenario { network: NetworkModel::steady(), ..Scenario::default() };
     let run = run(&setup(&workload, &members, &scenario), "gorgo", 1);
     // The nearest replica: 37 ms of round trip, 34 ms outside the GPU, three chunks of 80 ms, 0.062 ms per token; then
     // ten decode steps of 8.3 ms.
@@ -122,12 +126,12 @@ fn every_request_has_one_sample_and_the_router_counts_nothing_at_the_end() {
             let mut rows: Vec<usize> = run.samples.iter().map(|sample| sample.row).collect();
             rows.sort_unstable();
             assert!(rows.iter().copied().eq(0..400), "{}", preset.name);
-            assert_eq!((run.left, run.bounds_ms.len()), ((0, 0, 0), 400), "{}", preset.name);
+            assert_eq!((run.leftover_load, run.bounds_ms.len()), ((0, 0, 0), 400), "{}", preset.name);
             let failed = run.samples.iter().filter(|sample| sample.error.is_some()).count();
             assert!(if *scenario == calm { failed == 0 } else { failed < 60 }, "{}: {failed}", preset.name);
         }
-        let greedy = simulate(&setup, Chooser::Clairvoyant, 3).unwrap();
-        assert_eq!((greedy.samples.len(), greedy.left), (400, (0, 0, 0)));
+        let greedy = simulate(&setup, DecisionMaker::Clairvoyant, 3).unwrap();
+        assert_eq!((greedy.samples.len(), greedy.leftover_load), (400, (0, 0, 0)));
     }
 }
 
@@ -137,10 +141,10 @@ fn no_request_is_faster_than_its_bound() {
     for text in ["", "[network]\nupload_mbps = 50.0\nslow_start = true\n"] {
         let scenario = scenario(text);
         let setup = setup(&workload, &members, &scenario);
-        for chooser in [Chooser::Clairvoyant, {
+        for chooser in [DecisionMaker::Clairvoyant, {
             let policies = policies(&members);
             let id = policies.index_of("gorgo").unwrap();
-            Chooser::Policy(policies, id)
+            DecisionMaker::Policy(policies, id)
         }] {
             let run = simulate(&setup, chooser, 9).unwrap();
             for (sample, bound) in run.samples.iter().zip(&run.bounds_ms) {
@@ -154,8 +158,8 @@ fn no_request_is_faster_than_its_bound() {
 fn the_clairvoyant_is_ahead_of_random_and_caches_are_used() {
     let (workload, members, scenario) = (conversations(500), fleet(), Scenario::default());
     let setup = setup(&workload, &members, &scenario);
-    let random = Summary::of(&run(&setup, "random", 2).samples);
-    let greedy = Summary::of(&simulate(&setup, Chooser::Clairvoyant, 2).unwrap().samples);
+    let random = RunSummary::from_samples(&run(&setup, "random", 2).samples);
+    let greedy = RunSummary::from_samples(&simulate(&setup, DecisionMaker::Clairvoyant, 2).unwrap().samples);
     assert!(greedy.all.ttft.p50 < random.all.ttft.p50 && greedy.all.ttft.p95 < random.all.ttft.p95);
     assert!(greedy.hit_rate > random.hit_rate && random.hit_rate > Some(0.3), "{:?}", random.hit_rate);
 }
@@ -163,9 +167,9 @@ fn the_clairvoyant_is_ahead_of_random_and_caches_are_used() {
 #[test]
 fn the_client_holds_back_what_is_over_its_limit_and_says_so() {
     let text: String = (0..20).map(|_| "{\"timestamp\":0,\"input_length\":4000,\"output_length\":50}\n").collect();
-    let workload = Workload::new(shape(read(text.as_bytes(), None).unwrap(), &Shape::default()));
+    let workload = SimulatedWorkload::new(shape(read(text.as_bytes(), None).unwrap(), &ShapeOptions::default()));
     let (members, scenario) = (fleet(), Scenario::default());
-    let capped = Setup { max_in_flight: Some(4), ..setup(&workload, &members, &scenario) };
+    let capped = SimulationSetup { max_in_flight: Some(4), ..setup(&workload, &members, &scenario) };
     let held = run(&capped, "round-robin", 1);
     let micros = |ms: f64| (ms * 1e3).round();
     let mut changes: Vec<(f64, i32)> = held
@@ -180,7 +184,7 @@ fn the_client_holds_back_what_is_over_its_limit_and_says_so() {
     });
     assert_eq!(most.max(), Some(4));
     assert_eq!(held.samples.iter().filter(|sample| sample.slot_wait_ms > 0.0).count(), 16);
-    let open = Setup { max_in_flight: None, ..capped };
+    let open = SimulationSetup { max_in_flight: None, ..capped };
     assert!(run(&open, "round-robin", 1).samples.iter().all(|sample| sample.slot_wait_ms == 0.0));
 }
 
@@ -190,7 +194,7 @@ fn a_replica_that_is_down_fails_what_it_has_and_gets_nothing_once_its_probes_say
     let scenario = scenario("[[fault]]\nat_s = 30\nreplica = \"near\"\nkind = \"down\"\nfor_s = 60\n");
     let run = run(&setup(&workload, &members, &scenario), "round-robin", 4);
     let at_near = |from: f64, to: f64| {
-        let sent = |sample: &&crate::trace::Sample| (from..to).contains(&sample.sent_ms);
+        let sent = |sample: &&crate::trace::RequestSample| (from..to).contains(&sample.sent_ms);
         run.samples.iter().filter(sent).filter(|sample| sample.replica.as_deref() == Some("near")).count()
     };
     // After three probes of 2 s it counts as down, after two more as up.
@@ -207,7 +211,10 @@ fn a_stream_that_has_begun_breaks_when_its_replica_goes_down_and_is_not_tried_ag
     let run = run(&setup(&workload, &members, &scenario), "gorgo", 4);
     let sample = &run.samples[0];
     assert_eq!((sample.error, sample.status), (Some(ErrorClass::UpstreamAborted), Some(200)));
-    assert!(sample.ttft_ms.is_some() && sample.usage == Usage::default() && run.left == (0, 0, 0), "{sample:?}");
+    assert!(
+        sample.ttft_ms.is_some() && sample.usage == TokenUsage::default() && run.leftover_load == (0, 0, 0),
+        "{sample:?}"
+    );
     assert!((1_990.0..2_100.0).contains(&sample.e2e_ms), "{}", sample.e2e_ms);
 }
 
@@ -219,14 +226,14 @@ fn a_restarted_engine_has_an_empty_cache_and_a_slow_one_takes_longer() {
             format!("{{\"timestamp\":{at},\"input_length\":8192,\"output_length\":2,\"hash_ids\":{:?}}}\n", [7; 16])
         })
         .collect();
-    let workload = Workload::new(shape(read(text.as_bytes(), None).unwrap(), &Shape::default()));
+    let workload = SimulatedWorkload::new(shape(read(text.as_bytes(), None).unwrap(), &ShapeOptions::default()));
     let members = fleet();
     let mut faulty = scenario(
         "[[fault]]\nat_s = 101\nreplica = \"near\"\nkind = \"restart\"\n\
          [[fault]]\nat_s = 151\nreplica = \"near\"\nkind = \"slow\"\nfactor = 3.0\nfor_s = 22\n\
          [[fault]]\nat_s = 181\nreplica = \"near\"\nkind = \"rtt-step\"\nfactor = 2.0\n",
     );
-    faulty.network = Network::steady();
+    faulty.network = NetworkModel::steady();
     let run = run(&setup(&workload, &members[..1], &faulty), "gorgo", 4);
     let cold: Vec<usize> =
         run.samples.iter().filter(|sample| sample.usage.cached_tokens == Some(0)).map(|sample| sample.row).collect();
@@ -242,16 +249,21 @@ fn a_prompt_longer_than_any_cache_is_refused_by_the_engine_and_not_tried_again()
     let (workload, members, scenario) = (single(800_000, 2), fleet(), Scenario::default());
     let run = run(&setup(&workload, &members, &scenario), "gorgo", 1);
     let sample = &run.samples[0];
-    assert_eq!((sample.error, sample.status, run.left), (Some(ErrorClass::ClientError), Some(400), (0, 0, 0)));
+    assert_eq!((sample.error, sample.status, run.leftover_load), (Some(ErrorClass::ClientError), Some(400), (0, 0, 0)));
 }
 
 #[test]
 fn a_fleet_that_cannot_be_is_refused() {
     let section = |more: &str| toml::from_str(&format!("name = \"a\"\nengine = \"sglang\"\n{more}")).unwrap();
-    let none = members(&[section("enabled = false")]).unwrap_err().to_string();
+    let none = replica_specs(&[section("enabled = false")]).unwrap_err().to_string();
     assert_eq!(none, "no replica is enabled; enable at least one [[replica]]");
     let unknown = section("simulated = { profile = \"abacus\" }");
-    assert!(members(&[unknown]).unwrap_err().to_string().starts_with("replica a: unknown profile \"abacus\"; known: "));
-    let real = members(&[section("url = \"http://10.0.0.1:1\"")]).unwrap();
-    assert!(!real[0].described && real[0].models.is_empty() && real[0].replica.name == Arc::from("a"));
+    assert!(
+        replica_specs(&[unknown])
+            .unwrap_err()
+            .to_string()
+            .starts_with("replica a: unknown profile \"abacus\"; known: ")
+    );
+    let real = replica_specs(&[section("url = \"http://10.0.0.1:1\"")]).unwrap();
+    assert!(!real[0].has_simulation_settings && real[0].models.is_empty() && real[0].replica.name == Arc::from("a"));
 }

@@ -14,9 +14,9 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::chance::mix;
 use crate::sim::cache::PageHasher;
-use crate::sim::{Job, PAGE_TOKENS};
-use crate::trace::{BYTES_PER_TOKEN, Shaped, TraceRow};
-use gorgo_routing::model::{ApiPath, Prompt};
+use crate::sim::{PAGE_TOKENS, SimulatedRequest};
+use crate::trace::{BYTES_PER_TOKEN, ShapedTrace, TraceRow};
+use gorgo_routing::model::{ApiPath, ParsedRequest};
 
 /// Bytes per token, as a `u64`.
 const TOKEN_BYTES: u64 = BYTES_PER_TOKEN as u64;
@@ -29,18 +29,18 @@ const START: u64 = 0x5eed_0f0b_10c4_1d5a;
 
 /// Requests of a run.
 #[derive(Debug, Clone)]
-pub struct Workload {
+pub struct SimulatedWorkload {
     rows: Vec<TraceRow>,
     block_tokens: u32,
     /// Tokens of each row's longest prefix that an earlier row also has.
     reusable: Vec<u32>,
 }
 
-impl Workload {
+impl SimulatedWorkload {
     /// Creates the workload of a trace.
     #[must_use]
-    pub fn new(shaped: Shaped) -> Self {
-        let Shaped { rows, block_tokens, .. } = shaped;
+    pub fn new(shaped: ShapedTrace) -> Self {
+        let ShapedTrace { rows, block_tokens, .. } = shaped;
         let reusable = reusable(&rows, block_tokens.max(1));
         Self { rows, block_tokens: block_tokens.max(1), reusable }
     }
@@ -60,37 +60,37 @@ impl Workload {
 
     /// Returns a request as the router reads it. `secret` keys the hashes of its session and head, like the secret of a
     /// database does for `serve`.
-    pub(super) fn prompt(&self, request: usize, index_block_bytes: u64, secret: u64) -> Prompt {
+    pub(super) fn prompt(&self, request: usize, index_block_bytes: u64, secret: u64) -> ParsedRequest {
         let row = &self.rows[request];
         let prompt_bytes = u64::from(row.input_tokens) * TOKEN_BYTES;
         let mut chain = Vec::new();
         self.pieces(row, index_block_bytes, &mut chain);
         let head_hash = mix(self.head(row) ^ secret);
         let keyed = |session: &str| xxh3_64_with_seed(session.as_bytes(), secret);
-        Prompt {
+        ParsedRequest {
             path: ApiPath::ChatCompletions,
             model: None,
             stream: true,
             chain,
             prompt_bytes,
-            picture_bytes: 0,
+            media_bytes: 0,
             exact_tokens: None,
             max_tokens: Some(row.output_tokens.max(1)),
             body_bytes: prompt_bytes + BODY_BYTES,
             session_hash: row.session().map_or(head_hash, keyed),
             head_hash,
-            apart: false,
+            has_extra_keys: false,
             slo_ttft_ms: None,
             usage_splice: None,
         }
     }
 
     /// Returns the request as the engine gets it.
-    pub(super) fn job(&self, request: usize) -> Job {
+    pub(super) fn job(&self, request: usize) -> SimulatedRequest {
         let row = &self.rows[request];
         let mut pages = Vec::new();
         self.pieces(row, u64::from(PAGE_TOKENS) * TOKEN_BYTES, &mut pages);
-        Job { id: request as u64, pages, prompt_tokens: row.input_tokens, max_tokens: row.output_tokens }
+        SimulatedRequest { id: request as u64, pages, prompt_tokens: row.input_tokens, max_tokens: row.output_tokens }
     }
 
     /// Appends the hashes of a prompt's full pieces of `piece_bytes`.
@@ -129,7 +129,7 @@ const fn link(chain: u64, id: u64) -> u64 {
     mix(chain.rotate_left(17) ^ id)
 }
 
-/// Computes [`Workload::reusable_tokens`] for all rows.
+/// Computes [`SimulatedWorkload::reusable_tokens`] for all rows.
 fn reusable(rows: &[TraceRow], block_tokens: u32) -> Vec<u32> {
     // Chain up to a block → largest number of tokens of that block in any row so far.
     let mut seen: HashMap<u64, u32, BuildHasherDefault<PageHasher>> = HashMap::default();
@@ -164,13 +164,13 @@ mod tests {
 
     use super::*;
     use crate::trace::{PromptText, ShapeCounts};
-    use gorgo_routing::feature::prefix::Chainer;
+    use gorgo_routing::feature::prefix::ChainHasher;
     use gorgo_routing::model::arbitrary::fixed;
 
-    fn workload(block_tokens: u32, rows: Vec<(u32, Vec<u64>)>) -> Workload {
+    fn workload(block_tokens: u32, rows: Vec<(u32, Vec<u64>)>) -> SimulatedWorkload {
         let row = |(input_tokens, blocks)| TraceRow { input_tokens, output_tokens: 1, blocks, ..TraceRow::default() };
         let rows = rows.into_iter().map(row).collect();
-        Workload::new(Shaped { rows, block_tokens, counts: ShapeCounts::default() })
+        SimulatedWorkload::new(ShapedTrace { rows, block_tokens, counts: ShapeCounts::default() })
     }
 
     fn shared<T: PartialEq>(one: &[T], two: &[T]) -> usize {
@@ -214,7 +214,7 @@ mod tests {
             let hashed = |request: usize, bytes: u64| {
                 let mut text = Vec::new();
                 PromptText::new(block_tokens, 5).append(&workload.rows[request], &mut text);
-                let mut chainer = Chainer::new(usize::try_from(bytes).unwrap(), 9, text.len());
+                let mut chainer = ChainHasher::new(usize::try_from(bytes).unwrap(), 9, text.len());
                 chainer.update(&text);
                 chainer.finish().blocks
             };

@@ -18,7 +18,7 @@ impl<C: Copy + Eq + Hash> BlockIds<C> {
 
     /// Returns the block ids of a prompt of `tokens`: `head_tokens` by `head`, the rest by `rest`. A prompt shorter
     /// than its head is the beginning of the head.
-    pub(super) fn of(&mut self, tokens: u32, head: C, head_tokens: u32, rest: C) -> Vec<u64> {
+    pub(super) fn ids_for_prompt(&mut self, tokens: u32, head: C, head_tokens: u32, rest: C) -> Vec<u64> {
         let size = self.block_tokens;
         let mut blocks = Vec::with_capacity(usize::try_from(tokens.div_ceil(size)).unwrap_or_default());
         for position in 0..tokens.div_ceil(size) {

@@ -10,10 +10,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::blocks::BlockIds;
-use super::draw::{Draw, micros, millis, whole};
+use super::draw::{WorkloadRng, micros, millis, whole};
 use super::parameter::parameters;
 use super::trace;
-use crate::trace::{Trace, TraceRow};
+use crate::trace::{RecordedTrace, TraceRow};
 
 parameters! {
     /// Parameters of a workload of conversations. Counts and numbers of tokens are rounded to whole numbers.
@@ -82,7 +82,7 @@ const FIRST_LENGTHS: &[(f64, f64)] = &[
 
 /// Author of a piece of a prompt; also identifies a user or a conversation that has exactly one author.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum Creator {
+enum TextCreator {
     Probe,
     Micro(u32),
     Global(u32),
@@ -92,25 +92,25 @@ enum Creator {
 
 /// Beginning of a user's prompts.
 #[derive(Debug, Clone, Copy)]
-struct Head {
-    creator: Creator,
+struct PromptHead {
+    creator: TextCreator,
     tokens: u32,
 }
 
 /// A request before rows are sorted and numbered.
 #[derive(Debug, Clone, Copy)]
-struct Draft {
+struct RequestDraft {
     at_us: u64,
-    user: Creator,
-    conversation: Creator,
-    head: Head,
+    user: TextCreator,
+    conversation: TextCreator,
+    head: PromptHead,
     tokens: u32,
     output: u32,
 }
 
-pub(super) fn generate(numbers: &Conversations, seed: u64, minutes: f64) -> Trace {
+pub(super) fn generate(numbers: &Conversations, seed: u64, minutes: f64) -> RecordedTrace {
     let window_secs = minutes * 60.0;
-    let mut draw = Draw::new(seed);
+    let mut draw = WorkloadRng::new(seed);
     let mut drafts = Vec::new();
     probe(numbers, window_secs, &mut draw, &mut drafts);
     micro(numbers, window_secs, &mut draw, &mut drafts);
@@ -119,8 +119,8 @@ pub(super) fn generate(numbers: &Conversations, seed: u64, minutes: f64) -> Trac
     drafts.sort_by_key(|draft| (draft.at_us, draft.conversation));
 
     let mut ids = BlockIds::new(whole(numbers.block_tokens));
-    let (mut users, mut names) = (Numbers::default(), Numbers::default());
-    let mut turns: HashMap<Creator, u32> = HashMap::new();
+    let (mut users, mut names) = (CreatorNames::default(), CreatorNames::default());
+    let mut turns: HashMap<TextCreator, u32> = HashMap::new();
     let rows = drafts.into_iter().map(|draft| {
         // Numbered after sorting, so turns count the requests within the window only.
         let turn = turns.entry(draft.conversation).or_default();
@@ -129,9 +129,9 @@ pub(super) fn generate(numbers: &Conversations, seed: u64, minutes: f64) -> Trac
             at_ms: millis(draft.at_us),
             input_tokens: draft.tokens,
             output_tokens: draft.output,
-            blocks: ids.of(draft.tokens, draft.head.creator, draft.head.tokens, draft.conversation),
-            user: Some(users.of(draft.user)),
-            conversation: Some(names.of(draft.conversation)),
+            blocks: ids.ids_for_prompt(draft.tokens, draft.head.creator, draft.head.tokens, draft.conversation),
+            user: Some(users.name(draft.user)),
+            conversation: Some(names.name(draft.conversation)),
             turn: Some(*turn),
             ..TraceRow::default()
         }
@@ -141,20 +141,20 @@ pub(super) fn generate(numbers: &Conversations, seed: u64, minutes: f64) -> Trac
 
 /// Names of users or conversations: numbers in order of first appearance.
 #[derive(Default)]
-struct Numbers(HashMap<Creator, Arc<str>>);
+struct CreatorNames(HashMap<TextCreator, Arc<str>>);
 
-impl Numbers {
-    fn of(&mut self, creator: Creator) -> Arc<str> {
+impl CreatorNames {
+    fn name(&mut self, creator: TextCreator) -> Arc<str> {
         let next = self.0.len();
         Arc::clone(self.0.entry(creator).or_insert_with(|| next.to_string().into()))
     }
 }
 
-fn output(numbers: &Conversations, draw: &mut Draw) -> u32 {
+fn output(numbers: &Conversations, draw: &mut WorkloadRng) -> u32 {
     draw.between(whole(numbers.output_least), whole(numbers.output_most))
 }
 
-fn probe(numbers: &Conversations, window_secs: f64, draw: &mut Draw, drafts: &mut Vec<Draft>) {
+fn probe(numbers: &Conversations, window_secs: f64, draw: &mut WorkloadRng, drafts: &mut Vec<RequestDraft>) {
     if numbers.probe_rate <= 0.0 {
         return;
     }
@@ -166,13 +166,13 @@ fn probe(numbers: &Conversations, window_secs: f64, draw: &mut Draw, drafts: &mu
             return;
         }
         // The probe is user, conversation and author of its prompt all in one.
-        let (user, head) = (Creator::Probe, Head { creator: Creator::Probe, tokens });
+        let (user, head) = (TextCreator::Probe, PromptHead { creator: TextCreator::Probe, tokens });
         let output = output(numbers, draw);
-        drafts.push(Draft { at_us: micros(at), user, conversation: user, head, tokens, output });
+        drafts.push(RequestDraft { at_us: micros(at), user, conversation: user, head, tokens, output });
     }
 }
 
-fn micro(numbers: &Conversations, window_secs: f64, draw: &mut Draw, drafts: &mut Vec<Draft>) {
+fn micro(numbers: &Conversations, window_secs: f64, draw: &mut WorkloadRng, drafts: &mut Vec<RequestDraft>) {
     if numbers.micro_rate <= 0.0 {
         return;
     }
@@ -183,19 +183,19 @@ fn micro(numbers: &Conversations, window_secs: f64, draw: &mut Draw, drafts: &mu
         if at >= window_secs {
             return;
         }
-        let user = Creator::Micro(draw.between(1, whole(numbers.micro_users)));
-        let head = Head { creator: user, tokens };
+        let user = TextCreator::Micro(draw.between(1, whole(numbers.micro_users)));
+        let head = PromptHead { creator: user, tokens };
         let output = output(numbers, draw);
-        drafts.push(Draft { at_us: micros(at), user, conversation: user, head, tokens, output });
+        drafts.push(RequestDraft { at_us: micros(at), user, conversation: user, head, tokens, output });
     }
 }
 
-fn conversations(numbers: &Conversations, window_secs: f64, draw: &mut Draw, drafts: &mut Vec<Draft>) {
+fn conversations(numbers: &Conversations, window_secs: f64, draw: &mut WorkloadRng, drafts: &mut Vec<RequestDraft>) {
     if numbers.conversation_rate <= 0.0 {
         return;
     }
     // Drawn before any conversation: the rate of conversations does not change who the users are.
-    let users = Users::draw(numbers, draw);
+    let users = UserPopulation::draw(numbers, draw);
     let mut count = 0;
     let mut period = -numbers.lead_secs;
     while period < window_secs {
@@ -219,9 +219,9 @@ fn conversations(numbers: &Conversations, window_secs: f64, draw: &mut Draw, dra
 fn conversation(
     numbers: &Conversations,
     (begun, window_secs): (f64, f64),
-    (name, users): (u32, &Users),
-    draw: &mut Draw,
-    drafts: &mut Vec<Draft>,
+    (name, users): (u32, &UserPopulation),
+    draw: &mut WorkloadRng,
+    drafts: &mut Vec<RequestDraft>,
 ) {
     let (user, head) = users.one(draw);
     let quantile = draw.uniform().powf(numbers.root_skew);
@@ -245,8 +245,8 @@ fn conversation(
         }
         // Before 0 a conversation grows without being recorded, so that some are under way when the window begins.
         if at >= 0.0 {
-            let conversation = Creator::Conversation(name);
-            drafts.push(Draft { at_us: micros(at), user, conversation, head, tokens, output });
+            let conversation = TextCreator::Conversation(name);
+            drafts.push(RequestDraft { at_us: micros(at), user, conversation, head, tokens, output });
         }
     }
 }
@@ -260,14 +260,14 @@ fn first_length(quantile: f64) -> f64 {
 }
 
 /// Users of conversations, with the beginning of their prompts and their activity.
-struct Users {
-    heads: Vec<Head>,
+struct UserPopulation {
+    heads: Vec<PromptHead>,
     /// Sum of the weights up to and including each user.
     cumulated: Vec<f64>,
 }
 
-impl Users {
-    fn draw(numbers: &Conversations, draw: &mut Draw) -> Self {
+impl UserPopulation {
+    fn draw(numbers: &Conversations, draw: &mut WorkloadRng) -> Self {
         let mut heads = Vec::new();
         let mut cumulated = Vec::new();
         let mut sum = 0.0;
@@ -276,22 +276,22 @@ impl Users {
             cumulated.push(sum);
             heads.push(if draw.chance(numbers.global_prompt_p) {
                 let prompt = draw.between(1, whole(numbers.global_prompts));
-                Head { creator: Creator::Global(prompt), tokens: whole(numbers.global_prompt_tokens) }
+                PromptHead { creator: TextCreator::Global(prompt), tokens: whole(numbers.global_prompt_tokens) }
             } else {
                 let own = draw.lognormal(numbers.own_prompt_mu, numbers.own_prompt_sigma);
-                Head { creator: Creator::User(user), tokens: whole(own.min(numbers.own_prompt_most)).max(1) }
+                PromptHead { creator: TextCreator::User(user), tokens: whole(own.min(numbers.own_prompt_most)).max(1) }
             });
         }
         Self { heads, cumulated }
     }
 
-    fn one(&self, draw: &mut Draw) -> (Creator, Head) {
+    fn one(&self, draw: &mut WorkloadRng) -> (TextCreator, PromptHead) {
         let total = self.cumulated.last().copied().unwrap_or_default();
         // Inverse of the cumulative weights: a user is drawn with a probability proportional to its weight.
         let point = draw.uniform() * total;
         let user = self.cumulated.partition_point(|sum| *sum <= point).min(self.heads.len().saturating_sub(1));
-        let name = Creator::User(u32::try_from(user).unwrap_or(u32::MAX));
-        let head = self.heads.get(user).copied().unwrap_or(Head { creator: name, tokens: 0 });
+        let name = TextCreator::User(u32::try_from(user).unwrap_or(u32::MAX));
+        let head = self.heads.get(user).copied().unwrap_or(PromptHead { creator: name, tokens: 0 });
         (name, head)
     }
 }

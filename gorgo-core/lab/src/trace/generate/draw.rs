@@ -5,9 +5,9 @@ use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Exp1, Gamma, StandardNormal, Zipf};
 
 /// Seeded generator of a workload's random numbers.
-pub(super) struct Draw(ChaCha8Rng);
+pub(super) struct WorkloadRng(ChaCha8Rng);
 
-impl Draw {
+impl WorkloadRng {
     pub(super) fn new(seed: u64) -> Self {
         Self(ChaCha8Rng::seed_from_u64(seed))
     }

@@ -2,10 +2,10 @@
 //! and LMSYS windows that GORGO's authors replayed, which have no usable arrival times and almost no reuse.
 
 use super::blocks::BlockIds;
-use super::draw::{Draw, micros, millis, whole};
+use super::draw::{WorkloadRng, micros, millis, whole};
 use super::parameter::parameters;
 use super::trace;
-use crate::trace::{Trace, TraceRow};
+use crate::trace::{RecordedTrace, TraceRow};
 
 parameters! {
     /// Parameters of a workload of independent requests. Counts and numbers of tokens are rounded to whole numbers.
@@ -28,14 +28,14 @@ parameters! {
 
 /// Origin of a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Creator {
+enum PromptOrigin {
     Pool(u32),
     Fresh(usize),
 }
 
-pub(super) fn generate(numbers: &Independent, seed: u64, minutes: f64) -> Trace {
-    let mut draw = Draw::new(seed);
-    let length = |draw: &mut Draw, mu, sigma| whole(draw.lognormal(mu, sigma).min(numbers.input_most)).max(1);
+pub(super) fn generate(numbers: &Independent, seed: u64, minutes: f64) -> RecordedTrace {
+    let mut draw = WorkloadRng::new(seed);
+    let length = |draw: &mut WorkloadRng, mu, sigma| whole(draw.lognormal(mu, sigma).min(numbers.input_most)).max(1);
     // Drawn before any arrival: the pool does not depend on the duration.
     let pool: Vec<u32> =
         (0..whole(numbers.pool)).map(|_| length(&mut draw, numbers.pool_mu, numbers.pool_sigma)).collect();
@@ -53,16 +53,16 @@ pub(super) fn generate(numbers: &Independent, seed: u64, minutes: f64) -> Trace 
         let (creator, input_tokens) = if draw.chance(numbers.pool_p) {
             let prompt = draw.zipf(prompts, numbers.pool_exponent);
             let tokens = usize::try_from(prompt).ok().and_then(|prompt| pool.get(prompt)).copied();
-            (Creator::Pool(prompt), tokens.unwrap_or(1))
+            (PromptOrigin::Pool(prompt), tokens.unwrap_or(1))
         } else {
-            (Creator::Fresh(rows.len()), length(&mut draw, numbers.input_mu, numbers.input_sigma))
+            (PromptOrigin::Fresh(rows.len()), length(&mut draw, numbers.input_mu, numbers.input_sigma))
         };
         let output = draw.lognormal(output_mu, numbers.output_sigma).min(numbers.output_most);
         rows.push(TraceRow {
             at_ms: millis(micros(at)),
             input_tokens,
             output_tokens: whole(output),
-            blocks: ids.of(input_tokens, creator, input_tokens, creator),
+            blocks: ids.ids_for_prompt(input_tokens, creator, input_tokens, creator),
             // Nearly every conversation of these corpora has a single request, so each row gets its own.
             conversation: Some(rows.len().to_string().into()),
             turn: Some(1),

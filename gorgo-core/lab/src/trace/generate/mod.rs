@@ -17,31 +17,31 @@ mod servegen;
 
 pub use conversations::Conversations;
 pub use independent::Independent;
-pub use parameter::{Parameter, ParameterError, Stated};
+pub use parameter::{ParameterError, ParameterValue, WorkloadParameter};
 pub use profile::{GENERATED, GeneratedProfile};
-pub use servegen::{Client, ServeGen, ServeGenError, Window};
+pub use servegen::{ServeGen, ServeGenError, TrafficClient, TrafficWindow};
 
-use super::{Trace, TraceFormat, TraceRow};
+use super::{RecordedTrace, TraceFormat, TraceRow};
 
 /// Length of a window in the sources of the profiles, minutes.
 pub const MINUTES: f64 = 30.0;
 
 /// Model of a generated workload with all its parameters.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Workload {
+pub enum WorkloadModel {
     /// Users with conversations whose requests share a prefix, plus a probe and tiny requests: ART-Chat.
     Conversations(Conversations),
     /// Independent requests, except for a pool of repeated prompts: WildChat, LMSYS.
     Independent(Independent),
 }
 
-impl Workload {
+impl WorkloadModel {
     /// Returns all parameters with their current values.
     #[must_use]
-    pub fn stated(&self) -> Vec<Stated> {
+    pub fn parameter_values(&self) -> Vec<ParameterValue> {
         match self {
-            Self::Conversations(numbers) => parameter::stated(numbers, Conversations::PARAMETERS),
-            Self::Independent(numbers) => parameter::stated(numbers, Independent::PARAMETERS),
+            Self::Conversations(numbers) => parameter::parameter_values(numbers, Conversations::PARAMETERS),
+            Self::Independent(numbers) => parameter::parameter_values(numbers, Independent::PARAMETERS),
         }
     }
 
@@ -71,19 +71,19 @@ impl Workload {
 
 /// Generates `minutes` of a workload. Rows are in order of arrival; times are whole µs.
 #[must_use]
-pub fn generate(workload: &Workload, seed: u64, minutes: f64) -> Trace {
+pub fn generate(workload: &WorkloadModel, seed: u64, minutes: f64) -> RecordedTrace {
     match workload {
-        Workload::Conversations(numbers) => conversations::generate(numbers, seed, minutes),
-        Workload::Independent(numbers) => independent::generate(numbers, seed, minutes),
+        WorkloadModel::Conversations(numbers) => conversations::generate(numbers, seed, minutes),
+        WorkloadModel::Independent(numbers) => independent::generate(numbers, seed, minutes),
     }
 }
 
 /// Makes a trace of generated rows, which must be in order of arrival, and numbers them.
-fn trace(mut rows: Vec<TraceRow>, block_tokens: u32) -> Trace {
+fn trace(mut rows: Vec<TraceRow>, block_tokens: u32) -> RecordedTrace {
     for (index, row) in rows.iter_mut().enumerate() {
         row.index = index;
     }
-    Trace { format: TraceFormat::Mooncake, block_tokens, rows, rows_without_blocks: 0, rows_refitted: 0 }
+    RecordedTrace { format: TraceFormat::Mooncake, block_tokens, rows, rows_without_blocks: 0, rows_refitted: 0 }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 /// One parameter of a workload `W`.
 #[derive(Debug)]
-pub struct Parameter<W> {
+pub struct WorkloadParameter<W> {
     /// Name on the command line.
     pub name: &'static str,
     /// Unit of the value.
@@ -21,7 +21,7 @@ pub struct Parameter<W> {
 
 /// A parameter with its current value in a workload.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Stated {
+pub struct ParameterValue {
     /// Name on the command line.
     pub name: &'static str,
     /// Current value.
@@ -57,8 +57,8 @@ pub enum ParameterError {
     },
 }
 
-pub(super) fn stated<W>(numbers: &W, parameters: &'static [Parameter<W>]) -> Vec<Stated> {
-    let one = |parameter: &'static Parameter<W>| Stated {
+pub(super) fn parameter_values<W>(numbers: &W, parameters: &'static [WorkloadParameter<W>]) -> Vec<ParameterValue> {
+    let one = |parameter: &'static WorkloadParameter<W>| ParameterValue {
         name: parameter.name,
         value: (parameter.get)(numbers),
         unit: parameter.unit,
@@ -69,7 +69,7 @@ pub(super) fn stated<W>(numbers: &W, parameters: &'static [Parameter<W>]) -> Vec
 
 pub(super) fn set<W>(
     numbers: &mut W,
-    parameters: &'static [Parameter<W>],
+    parameters: &'static [WorkloadParameter<W>],
     name: &str,
     value: f64,
 ) -> Result<(), ParameterError> {
@@ -77,7 +77,7 @@ pub(super) fn set<W>(
         let known = parameters.iter().map(|parameter| parameter.name).collect();
         return Err(ParameterError::Unknown { name: name.to_owned(), known });
     };
-    let Parameter { name, least, most, .. } = *parameter;
+    let WorkloadParameter { name, least, most, .. } = *parameter;
     // `contains` is false for NaN, so "nan" on the command line is refused as well.
     if (least..=most).contains(&value) {
         (parameter.set)(numbers, value);
@@ -98,8 +98,8 @@ macro_rules! parameters {
 
         impl $name {
             /// All parameters, by name.
-            pub const PARAMETERS: &'static [$crate::trace::generate::Parameter<Self>] = &[
-                $($crate::trace::generate::Parameter {
+            pub const PARAMETERS: &'static [$crate::trace::generate::WorkloadParameter<Self>] = &[
+                $($crate::trace::generate::WorkloadParameter {
                     name: stringify!($field),
                     unit: $unit,
                     least: $least,

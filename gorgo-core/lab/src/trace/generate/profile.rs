@@ -5,7 +5,7 @@
 //! first of them, which are public. Over 12 seeds, the means of rows, users, requests per user, mean input and reuse
 //! are within 3 % of the target; the median input is up to 8 % above it; the reuse of Apr 7 is 2 points below.
 
-use super::{Conversations, Independent, MINUTES, Workload};
+use super::{Conversations, Independent, MINUTES, WorkloadModel};
 
 /// A named workload.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,7 +17,7 @@ pub struct GeneratedProfile {
     /// Average number of requests in 30 minutes; a requested rate is reached by scaling from this.
     pub requests: f64,
     /// Parameters of the workload.
-    pub workload: Workload,
+    pub workload: WorkloadModel,
 }
 
 impl GeneratedProfile {
@@ -77,13 +77,13 @@ pub const GENERATED: &[GeneratedProfile] = &[
         name: "art-chat-apr5",
         summary: "ART-Chat, Apr 5 2026 16:15: the GORGO paper's tuning window",
         requests: 7265.0,
-        workload: Workload::Conversations(ART_CHAT),
+        workload: WorkloadModel::Conversations(ART_CHAT),
     },
     GeneratedProfile {
         name: "art-chat-apr6",
         summary: "ART-Chat, Apr 6 2026 15:05",
         requests: 7525.0,
-        workload: Workload::Conversations(Conversations {
+        workload: WorkloadModel::Conversations(Conversations {
             probe_rate: 1.334,
             conversation_rate: 0.63,
             users: 890.0,
@@ -97,7 +97,7 @@ pub const GENERATED: &[GeneratedProfile] = &[
         name: "art-chat-apr7",
         summary: "ART-Chat, Apr 7 2026 19:45: longer conversations, shorter first requests",
         requests: 8526.0,
-        workload: Workload::Conversations(Conversations {
+        workload: WorkloadModel::Conversations(Conversations {
             probe_rate: 1.095,
             conversation_rate: 0.50,
             users: 880.0,
@@ -113,7 +113,7 @@ pub const GENERATED: &[GeneratedProfile] = &[
         name: "wildchat",
         summary: "WildChat-4.8M, the first window that GORGO's authors replayed: almost no reuse",
         requests: 20_520.0, // 11.4/s
-        workload: Workload::Independent(Independent {
+        workload: WorkloadModel::Independent(Independent {
             rate: 11.4,           // published
             input_mu: 5.25,       // 5.20 solved from the published mean and blocks per row; +0.05 for the pool
             input_sigma: 1.78,    // solved
@@ -133,7 +133,7 @@ pub const GENERATED: &[GeneratedProfile] = &[
         name: "lmsys",
         summary: "LMSYS-Chat-1M, the first window that GORGO's authors replayed: many short prompts",
         requests: 108_000.0, // 60/s
-        workload: Workload::Independent(Independent {
+        workload: WorkloadModel::Independent(Independent {
             rate: 60.0,        // published
             input_mu: 4.45,    // 4.40 solved; +0.05 for the pool
             input_sigma: 1.54, // solved
@@ -153,7 +153,7 @@ pub const GENERATED: &[GeneratedProfile] = &[
         name: "hot",
         summary: "art-chat-apr5 with one prompt of 6,000 tokens at the start of every conversation",
         requests: 7265.0,
-        workload: Workload::Conversations(Conversations {
+        workload: WorkloadModel::Conversations(Conversations {
             global_prompt_p: 1.0,
             global_prompts: 1.0,
             global_prompt_tokens: 6000.0,

@@ -16,10 +16,10 @@ use serde::Deserialize;
 use statrs::function::gamma::gamma;
 
 use super::blocks::BlockIds;
-use super::draw::{Draw, micros, millis, whole};
+use super::draw::{WorkloadRng, micros, millis, whole};
 use super::trace;
 use crate::records::records;
-use crate::trace::{Trace, TraceRow};
+use crate::trace::{RecordedTrace, TraceRow};
 
 /// Time that a line of the arrivals covers, s.
 const WINDOW_SECS: f64 = 600.0;
@@ -55,14 +55,14 @@ pub enum ServeGenError {
 
 /// Distribution of a client's gaps, with its shape.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Gaps {
+enum GapDistribution {
     Gamma(f64),
     Weibull(f64),
 }
 
 /// Quantiles of a client's prompt and answer lengths in 6 hours, tokens.
 #[derive(Debug, Clone, PartialEq)]
-struct Lengths {
+struct LengthQuantiles {
     t_s: f64,
     input: Vec<f64>,
     output: Vec<f64>,
@@ -70,25 +70,25 @@ struct Lengths {
 
 /// Traffic of a client in 10 minutes.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Window {
+pub struct TrafficWindow {
     /// Requests per second.
     pub rate: f64,
-    gaps: Gaps,
+    gaps: GapDistribution,
 }
 
 /// A client of the tables.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Client {
+pub struct TrafficClient {
     /// Traffic by the number of the 10-minute window since the start.
-    pub windows: BTreeMap<u64, Window>,
-    lengths: Arc<Vec<Lengths>>,
+    pub windows: BTreeMap<u64, TrafficWindow>,
+    lengths: Arc<Vec<LengthQuantiles>>,
 }
 
 /// Clients of one model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServeGen {
     /// Clients by number.
-    pub clients: BTreeMap<u32, Client>,
+    pub clients: BTreeMap<u32, TrafficClient>,
     /// Number of clients without lengths in the tables; they use those of the next client that has some.
     pub without_lengths: usize,
 }
@@ -100,7 +100,7 @@ impl ServeGen {
     /// The gzip data is damaged, a line is bad, or the tables are empty.
     pub fn read(arrivals: &[u8], lengths: &[u8]) -> Result<Self, ServeGenError> {
         let mut clients = read_arrivals(&text(arrivals)?)?;
-        let mut known: BTreeMap<u32, Arc<Vec<Lengths>>> =
+        let mut known: BTreeMap<u32, Arc<Vec<LengthQuantiles>>> =
             read_lengths(&text(lengths)?)?.into_iter().map(|(client, lengths)| (client, Arc::new(lengths))).collect();
         let mut without_lengths = 0;
         // Taken before the loop, which removes entries: clients after the last one with lengths fall back to these.
@@ -131,8 +131,8 @@ impl ServeGen {
     /// Generates `minutes` of traffic from `from_secs` on, with all rates multiplied by `rate_factor`. Times count from
     /// `from_secs`. Gaps follow the fitted distribution, with a mean of 1 / measured rate.
     #[must_use]
-    pub fn generate(&self, seed: u64, from_secs: f64, minutes: f64, rate_factor: f64) -> Trace {
-        let mut draw = Draw::new(seed);
+    pub fn generate(&self, seed: u64, from_secs: f64, minutes: f64, rate_factor: f64) -> RecordedTrace {
+        let mut draw = WorkloadRng::new(seed);
         let end = from_secs + minutes * 60.0;
         let mut arrivals = Vec::new();
         for (number, client) in &self.clients {
@@ -148,7 +148,7 @@ impl ServeGen {
                 at_ms: millis(at_us),
                 input_tokens,
                 output_tokens,
-                blocks: ids.of(input_tokens, row, input_tokens, row),
+                blocks: ids.ids_for_prompt(input_tokens, row, input_tokens, row),
                 user: Some(client.to_string().into()),
                 ..TraceRow::default()
             });
@@ -156,10 +156,16 @@ impl ServeGen {
     }
 }
 
-impl Client {
+impl TrafficClient {
     /// Calls `arrival` for each arrival from `from` to `end`, s. A gap is drawn in units of its mean and used up at the
     /// rate of each window it passes through, so that a change of rate takes effect at once.
-    fn arrivals(&self, (from, end): (f64, f64), factor: f64, draw: &mut Draw, mut arrival: impl FnMut(f64, &mut Draw)) {
+    fn arrivals(
+        &self,
+        (from, end): (f64, f64),
+        factor: f64,
+        draw: &mut WorkloadRng,
+        mut arrival: impl FnMut(f64, &mut WorkloadRng),
+    ) {
         let mut at = (from - LEAD_SECS).max(0.0);
         let mut left: Option<f64> = None;
         while at < end {
@@ -187,9 +193,9 @@ impl Client {
     }
 
     /// Draws the lengths of a prompt and its answer at a time of the day, tokens.
-    fn length(&self, at: f64, draw: &mut Draw) -> (u32, u32) {
+    fn length(&self, at: f64, draw: &mut WorkloadRng) -> (u32, u32) {
         let time_of_day = at.rem_euclid(DAY_SECS);
-        let within = |lengths: &&Lengths| lengths.t_s.rem_euclid(DAY_SECS) <= time_of_day;
+        let within = |lengths: &&LengthQuantiles| lengths.t_s.rem_euclid(DAY_SECS) <= time_of_day;
         // Lines are sorted by time of day. Before the first one of a day, the last one of the day before applies.
         let lengths = self.lengths.iter().rfind(within).or_else(|| self.lengths.last());
         let (of_input, of_output) = (draw.uniform(), draw.uniform());
@@ -198,9 +204,9 @@ impl Client {
     }
 }
 
-impl Gaps {
+impl GapDistribution {
     /// Draws a gap in units of its mean.
-    fn draw(self, draw: &mut Draw) -> f64 {
+    fn draw(self, draw: &mut WorkloadRng) -> f64 {
         match self {
             Self::Gamma(shape) => draw.unit_gamma(shape),
             // Inverse of the distribution function, divided by the mean of Weibull(shape, 1), which is Γ(1 + 1/shape).
@@ -245,8 +251,8 @@ fn numbered(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.lines().enumerate().map(|(index, line)| (index + 1, line)).filter(|(_, line)| !line.trim().is_empty())
 }
 
-fn read_arrivals(text: &str) -> Result<BTreeMap<u32, Client>, ServeGenError> {
-    let mut clients: BTreeMap<u32, Client> = BTreeMap::new();
+fn read_arrivals(text: &str) -> Result<BTreeMap<u32, TrafficClient>, ServeGenError> {
+    let mut clients: BTreeMap<u32, TrafficClient> = BTreeMap::new();
     for (line, record) in records(text.as_bytes()).skip(1) {
         let (client, number, window) = record
             .and_then(|record| arrival(&record))
@@ -256,7 +262,7 @@ fn read_arrivals(text: &str) -> Result<BTreeMap<u32, Client>, ServeGenError> {
     Ok(clients)
 }
 
-fn arrival(record: &StringRecord) -> Result<(u32, u64, Window), String> {
+fn arrival(record: &StringRecord) -> Result<(u32, u64, TrafficWindow), String> {
     let fields: Vec<&str> = record.iter().collect();
     let &[client, t_s, rate, _, pattern, shape, _] = fields.as_slice() else {
         return Err(format!("{} fields instead of 7: client,t_s,rate_rps,cv,pattern,arg1,arg2", fields.len()));
@@ -272,30 +278,30 @@ fn arrival(record: &StringRecord) -> Result<(u32, u64, Window), String> {
         .ok_or_else(|| format!("t_s is {t_s:?}; must be 0 or more seconds"))?;
     let shape = positive("arg1", shape)?;
     let gaps = match pattern {
-        "Gamma" => Gaps::Gamma(shape),
-        "Weibull" => Gaps::Weibull(shape),
+        "Gamma" => GapDistribution::Gamma(shape),
+        "Weibull" => GapDistribution::Weibull(shape),
         other => return Err(format!("pattern is {other:?}; must be Gamma or Weibull")),
     };
     let client = client.parse().map_err(|_| format!("client is {client:?}; must be a whole number"))?;
-    Ok((client, window_at(t_s), Window { rate: positive("rate_rps", rate)?, gaps }))
+    Ok((client, window_at(t_s), TrafficWindow { rate: positive("rate_rps", rate)?, gaps }))
 }
 
-fn read_lengths(text: &str) -> Result<BTreeMap<u32, Vec<Lengths>>, ServeGenError> {
+fn read_lengths(text: &str) -> Result<BTreeMap<u32, Vec<LengthQuantiles>>, ServeGenError> {
     #[derive(Deserialize)]
-    struct Line {
+    struct LengthsLine {
         client: u32,
         t_s: f64,
         input_tokens: Vec<f64>,
         output_tokens: Vec<f64>,
     }
-    let mut all: BTreeMap<u32, Vec<Lengths>> = BTreeMap::new();
+    let mut all: BTreeMap<u32, Vec<LengthQuantiles>> = BTreeMap::new();
     for (line, row) in numbered(text) {
         let bad = |message: String| ServeGenError::Line { table: "lengths", line, message };
-        let row: Line = serde_json::from_str(row).map_err(|error| bad(error.to_string()))?;
+        let row: LengthsLine = serde_json::from_str(row).map_err(|error| bad(error.to_string()))?;
         if row.input_tokens.is_empty() || row.output_tokens.is_empty() {
             return Err(bad("input_tokens and output_tokens must not be empty".to_owned()));
         }
-        let lengths = Lengths { t_s: row.t_s, input: row.input_tokens, output: row.output_tokens };
+        let lengths = LengthQuantiles { t_s: row.t_s, input: row.input_tokens, output: row.output_tokens };
         all.entry(row.client).or_default().push(lengths);
     }
     // `length` searches by time of day, and the table need not start at midnight.

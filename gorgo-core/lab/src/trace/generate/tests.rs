@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};
 
-use super::super::{Packing, TraceStats, read, write};
+use super::super::{TraceCompression, TraceStats, read, write};
 use super::*;
 
-fn profile(name: &str) -> Workload {
+fn profile(name: &str) -> WorkloadModel {
     GeneratedProfile::find(name).unwrap().workload.clone()
 }
 
@@ -17,15 +17,15 @@ const SEEDS: [u64; 3] = [101, 102, 103];
 
 /// Published numbers of a window, and the tolerance for a mean over the three seeds. The standard deviation of one seed
 /// is about 4 % for the rows and 7 % for the median.
-struct Target {
+struct PublishedTarget {
     profile: &'static str,
     numbers: &'static [(&'static str, f64, f64)],
 }
 
 /// The windows as published (GORGO paper, tables 2 and 4; the largest user from the public history). Tolerances are
 /// relative; shares are in percent.
-const TARGETS: &[Target] = &[
-    Target {
+const TARGETS: &[PublishedTarget] = &[
+    PublishedTarget {
         profile: "art-chat-apr5",
         numbers: &[
             ("rows", 7195.0, 0.06),
@@ -42,7 +42,7 @@ const TARGETS: &[Target] = &[
             ("Fano 10 s", 1.95, 0.25),
         ],
     },
-    Target {
+    PublishedTarget {
         profile: "art-chat-apr6",
         numbers: &[
             ("rows", 7630.0, 0.06),
@@ -55,7 +55,7 @@ const TARGETS: &[Target] = &[
             ("own reuse %", 77.1, 0.03),
         ],
     },
-    Target {
+    PublishedTarget {
         profile: "art-chat-apr7",
         numbers: &[
             ("rows", 8663.0, 0.07),
@@ -68,7 +68,7 @@ const TARGETS: &[Target] = &[
             ("own reuse %", 87.4, 0.04),
         ],
     },
-    Target {
+    PublishedTarget {
         profile: "wildchat",
         numbers: &[
             ("rows", 20_520.0, 0.02),
@@ -80,7 +80,7 @@ const TARGETS: &[Target] = &[
             ("gap CV", 1.0, 0.02),
         ],
     },
-    Target {
+    PublishedTarget {
         profile: "lmsys",
         numbers: &[
             ("rows", 108_000.0, 0.02),
@@ -92,8 +92,8 @@ const TARGETS: &[Target] = &[
     },
 ];
 
-fn numbers(trace: &Trace) -> HashMap<&'static str, f64> {
-    let stats = TraceStats::of(trace);
+fn numbers(trace: &RecordedTrace) -> HashMap<&'static str, f64> {
+    let stats = TraceStats::from_trace(trace);
     let reuse = stats.reuse.unwrap();
     let count = |count: usize| count as f64;
     let blocks: usize = trace.rows.iter().map(|row| row.blocks.len()).sum();
@@ -108,7 +108,7 @@ fn numbers(trace: &Trace) -> HashMap<&'static str, f64> {
         ("input p95", stats.input.p95.unwrap()),
         ("output mean", stats.output.mean.unwrap()),
         ("reuse %", reuse.tokens * 100.0),
-        ("own reuse %", reuse.own_tokens.unwrap_or(f64::NAN) * 100.0),
+        ("own reuse %", reuse.same_user_tokens.unwrap_or(f64::NAN) * 100.0),
         ("block reuse %", reuse.blocks * 100.0),
         ("blocks/row", count(blocks) / count(stats.rows)),
         ("gap CV", stats.gap_cv.unwrap()),
@@ -166,7 +166,7 @@ fn a_rate_asked_for_is_had() {
 fn numbers_are_set_by_name_within_their_range() {
     let mut workload = profile("art-chat-apr5");
     workload.set("global_prompt_p", 1.0).unwrap();
-    assert!(workload.stated().iter().any(|stated| stated.name == "global_prompt_p" && stated.value == 1.0));
+    assert!(workload.parameter_values().iter().any(|stated| stated.name == "global_prompt_p" && stated.value == 1.0));
     let error = workload.set("global_prompt_p", 1.5).unwrap_err();
     assert_eq!(error.to_string(), "global_prompt_p is 1.5; must be from 0 to 1");
     assert!(workload.set("global_prompt_p", f64::NAN).is_err());
@@ -178,7 +178,7 @@ fn numbers_are_set_by_name_within_their_range() {
 fn every_profile_is_within_its_ranges() {
     for profile in GENERATED {
         let mut workload = profile.workload.clone();
-        for stated in profile.workload.stated() {
+        for stated in profile.workload.parameter_values() {
             workload.set(stated.name, stated.value).unwrap();
         }
         assert_eq!(workload, profile.workload);
@@ -195,7 +195,7 @@ fn servegen_clients_keep_their_rates_and_lengths() {
     let tables = ServeGen::read(ARRIVALS.as_bytes(), LENGTHS.as_bytes()).unwrap();
     assert_eq!((tables.clients.len(), tables.without_lengths), (2, 1));
     assert!((tables.rate(0.0, 20.0) - 3.5).abs() < 1e-9);
-    let runs: Vec<Trace> = (0..20).map(|seed| tables.generate(seed, 0.0, 20.0, 1.0)).collect();
+    let runs: Vec<RecordedTrace> = (0..20).map(|seed| tables.generate(seed, 0.0, 20.0, 1.0)).collect();
     let rows = runs.iter().map(|run| run.rows.len()).sum::<usize>() as f64 / 20.0;
     assert!((rows / 4200.0 - 1.0).abs() < 0.03, "{rows}");
     let before = runs[0].rows.iter().filter(|row| row.at_ms < 600e3).count() as f64;
@@ -222,7 +222,7 @@ fn bad_servegen_lines_are_named() {
 
 /// An id identifies its block and everything before it: wherever it occurs, it follows the same id and covers the same
 /// number of tokens.
-fn assert_prefix_closed(trace: &Trace) {
+fn assert_prefix_closed(trace: &RecordedTrace) {
     let mut before: HashMap<u64, (Option<u64>, u32)> = HashMap::new();
     for row in &trace.rows {
         let wanted = row.input_tokens.div_ceil(trace.block_tokens);
@@ -249,7 +249,7 @@ proptest! {
     ) {
         let mut workload = GENERATED[which].workload.clone();
         workload.set("block_tokens", f64::from(block)).unwrap();
-        if let Workload::Conversations(_) = workload {
+        if let WorkloadModel::Conversations(_) = workload {
             workload.set("global_prompt_p", global).unwrap();
         }
         let trace = generate(&workload, seed, minutes);
@@ -259,7 +259,7 @@ proptest! {
         prop_assert!(trace.rows.windows(2).all(|pair| pair[0].at_ms <= pair[1].at_ms));
         prop_assert!(trace.rows.iter().all(|row| (0.0..minutes * 6e4).contains(&row.at_ms)));
         let mut file = Vec::new();
-        write(&trace.rows, Packing::Plain, &mut file).unwrap();
+        write(&trace.rows, TraceCompression::Plain, &mut file).unwrap();
         prop_assert_eq!(read(&file, Some(block)).unwrap().rows, trace.rows);
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::super::read;
 use super::*;
 
-fn trace(text: &str) -> Trace {
+fn trace(text: &str) -> RecordedTrace {
     read(text.as_bytes(), Some(10)).unwrap()
 }
 
@@ -18,12 +18,12 @@ fn reuse_counts_the_tokens_of_blocks_and_knows_whose_they_were() {
     let text = r#"{"timestamp":0,"input_length":25,"output_length":1,"hash_ids":[1,2,3],"user":"a"}
 {"timestamp":1,"input_length":12,"output_length":1,"hash_ids":[1,4],"user":"b"}
 {"timestamp":2,"input_length":25,"output_length":1,"hash_ids":[1,2,3],"user":"b"}"#;
-    let stats = TraceStats::of(&trace(text));
+    let stats = TraceStats::from_trace(&trace(text));
     let reuse = stats.reuse.unwrap();
     // Seen before: the second row's first block, all of the third; of the same user only the third's first.
     assert!((reuse.tokens - 35.0 / 62.0).abs() < 1e-12, "{reuse:?}");
     assert!((reuse.blocks - 4.0 / 8.0).abs() < 1e-12, "{reuse:?}");
-    assert!(near(reuse.own_tokens, 10.0 / 62.0, 1e-12), "{reuse:?}");
+    assert!(near(reuse.same_user_tokens, 10.0 / 62.0, 1e-12), "{reuse:?}");
     assert_eq!((stats.users, stats.sessions.unwrap().source), (Some(2), SessionSource::Named));
     assert!(near(stats.largest_user, 2.0 / 3.0, 1e-12));
 }
@@ -32,7 +32,7 @@ fn reuse_counts_the_tokens_of_blocks_and_knows_whose_they_were() {
 fn a_clock_is_even_and_a_burst_is_not() {
     let rows = |times: &[u32]| {
         let line = |at: &u32| format!("{{\"timestamp\":{at},\"input_length\":1,\"output_length\":1}}\n");
-        TraceStats::of(&trace(&times.iter().map(line).collect::<String>()))
+        TraceStats::from_trace(&trace(&times.iter().map(line).collect::<String>()))
     };
     let clock = rows(&(0..100).map(|tick| tick * 500).collect::<Vec<_>>());
     assert!(near(clock.gap_cv, 0.0, 1e-12) && near(clock.fano[0], 0.0, 1e-12) && near(clock.rate, 100.0 / 49.5, 1e-9));
@@ -49,7 +49,7 @@ fn sessions_are_found_by_the_deepest_block_below_what_all_share() {
 {"timestamp":1,"input_length":30,"output_length":1,"hash_ids":[0,5,6]}
 {"timestamp":2,"input_length":40,"output_length":1,"hash_ids":[0,1,2,3]}
 {"timestamp":3,"input_length":10,"output_length":1,"hash_ids":[0]}"#;
-    let sessions = TraceStats::of(&trace(text)).sessions.unwrap();
+    let sessions = TraceStats::from_trace(&trace(text)).sessions.unwrap();
     assert_eq!((sessions.source, sessions.count, sessions.turns.max), (SessionSource::Inferred, 3, Some(2.0)));
 }
 
@@ -146,7 +146,7 @@ fn the_table_of_the_shared_folder_comes_out() {
             println!("not run: {} is not in the shared data folder", published.file);
             continue;
         };
-        let stats = TraceStats::of(&read(&bytes, None).unwrap());
+        let stats = TraceStats::from_trace(&read(&bytes, None).unwrap());
         let told = format!("{}: {stats:?}", published.file);
         assert_eq!(stats.rows, published.rows, "{told}");
         assert!((stats.duration_secs - published.duration_secs).abs() <= 0.7, "{told}");
@@ -155,7 +155,7 @@ fn the_table_of_the_shared_folder_comes_out() {
         for (found, expected) in stats.fano.iter().zip(published.fano) {
             assert!(near(*found, expected, (0.03 * expected).max(0.05)), "{told}");
         }
-        let lengths = |spread: &Spread, expected: [f64; 3]| {
+        let lengths = |spread: &DistributionStats, expected: [f64; 3]| {
             near(spread.mean, expected[0], 0.6)
                 && near(spread.p50, expected[1], 0.6)
                 && near(spread.p95, expected[2], 15.0)
@@ -182,8 +182,11 @@ fn sessions_of_the_mooncake_conversations_are_those_published() {
         println!("not run: mooncake/conversation_trace.jsonl.gz is not in the shared data folder");
         return;
     };
-    let sessions = TraceStats::of(&read(&bytes, None).unwrap()).sessions.unwrap();
+    let sessions = TraceStats::from_trace(&read(&bytes, None).unwrap()).sessions.unwrap();
     assert_eq!((sessions.count, sessions.turns.p50, sessions.turns.p90), (7373, Some(1.0), Some(3.0)));
     assert_eq!((sessions.turns.p99, sessions.turns.max), (Some(8.0), Some(43.0)));
-    assert!(near(sessions.turns.mean, 1.63, 0.005) && (sessions.single - 0.69).abs() < 0.005, "{sessions:?}");
+    assert!(
+        near(sessions.turns.mean, 1.63, 0.005) && (sessions.single_request_share - 0.69).abs() < 0.005,
+        "{sessions:?}"
+    );
 }

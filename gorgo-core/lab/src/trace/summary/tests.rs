@@ -1,10 +1,10 @@
 //! Quantiles, shares, failures and slip on samples small enough to compute by hand.
 
 use super::*;
-use gorgo_routing::model::Usage;
+use gorgo_routing::model::TokenUsage;
 
-fn sample(row: u32, replica: &str) -> Sample {
-    Sample {
+fn sample(row: u32, replica: &str) -> RequestSample {
+    RequestSample {
         row: row as usize,
         input_tokens: 1000,
         scheduled_ms: f64::from(row) * 10.0,
@@ -12,10 +12,10 @@ fn sample(row: u32, replica: &str) -> Sample {
         ttft_ms: Some(f64::from(row) + 1.0),
         e2e_ms: 100.0,
         itl_ms: Some(5.0),
-        usage: Usage { prompt_tokens: Some(1000), cached_tokens: Some(250), completion_tokens: Some(10) },
+        usage: TokenUsage { prompt_tokens: Some(1000), cached_tokens: Some(250), completion_tokens: Some(10) },
         replica: Some(replica.into()),
         status: Some(200),
-        ..Sample::default()
+        ..RequestSample::default()
     }
 }
 
@@ -34,18 +34,18 @@ fn quantile_is_the_nearest_rank() {
 
 #[test]
 fn nothing_measured_is_none_never_zero() {
-    let summary = Summary::of(&[]);
+    let summary = RunSummary::from_samples(&[]);
     assert_eq!((summary.requests, summary.duration_ms), (0, 0.0));
     assert_eq!((summary.all.ttft.p95, summary.hit_rate, summary.hhi, summary.busiest_share), (None, None, None, None));
-    assert!(summary.slip.is_good());
+    assert!(summary.slip.is_within_limit());
 }
 
 #[test]
 fn shares_hit_rate_and_concentration() {
-    let mut samples: Vec<Sample> = (0..4).map(|row| sample(row, if row == 0 { "b" } else { "a" })).collect();
+    let mut samples: Vec<RequestSample> = (0..4).map(|row| sample(row, if row == 0 { "b" } else { "a" })).collect();
     samples[3].usage.cached_tokens = None; // an engine that does not report it is left out of the rate
-    samples.push(Sample { replica: None, usage: Usage::default(), ..sample(4, "") });
-    let summary = Summary::of(&samples);
+    samples.push(RequestSample { replica: None, usage: TokenUsage::default(), ..sample(4, "") });
+    let summary = RunSummary::from_samples(&samples);
     assert_eq!(summary.hit_rate, Some(0.25));
     assert_eq!((summary.prompt_tokens, summary.completion_tokens), (4000, 40));
     let shares: Vec<(&str, usize, f64)> =
@@ -58,7 +58,7 @@ fn shares_hit_rate_and_concentration() {
 
 #[test]
 fn failures_have_no_latency_and_are_counted_by_class_and_status() {
-    let failed = |row, status, class| Sample {
+    let failed = |row, status, class| RequestSample {
         status,
         error: Some(class),
         detail: Some(format!("row {row}").into()),
@@ -70,9 +70,9 @@ fn failures_have_no_latency_and_are_counted_by_class_and_status() {
         sample(2, "a"),
         failed(3, Some(503), ErrorClass::UpstreamStatus),
         failed(4, Some(500), ErrorClass::UpstreamStatus),
-        Sample { ttft_ms: None, itl_ms: None, ..sample(5, "a") },
+        RequestSample { ttft_ms: None, itl_ms: None, ..sample(5, "a") },
     ];
-    let summary = Summary::of(&samples);
+    let summary = RunSummary::from_samples(&samples);
     assert_eq!((summary.requests, summary.errors, summary.without_content), (6, 4, 1));
     let failures: Vec<(ErrorClass, Option<u16>, usize, Option<&str>)> = summary
         .failures
@@ -91,25 +91,25 @@ fn failures_have_no_latency_and_are_counted_by_class_and_status() {
 
 #[test]
 fn short_prompts_are_left_out_of_the_second_row() {
-    let short = Sample { input_tokens: SHORT_INPUT_TOKENS - 1, ttft_ms: Some(1000.0), ..sample(0, "a") };
-    let exact = Sample { input_tokens: SHORT_INPUT_TOKENS, ..sample(1, "a") };
-    let summary = Summary::of(&[short, exact]);
+    let short = RequestSample { input_tokens: SHORT_INPUT_TOKENS - 1, ttft_ms: Some(1000.0), ..sample(0, "a") };
+    let exact = RequestSample { input_tokens: SHORT_INPUT_TOKENS, ..sample(1, "a") };
+    let summary = RunSummary::from_samples(&[short, exact]);
     assert_eq!((summary.all.ttft.max, summary.long.ttft.max), (Some(1000.0), Some(2.0)));
     assert_eq!((summary.all.requests, summary.long.requests), (2, 1));
 }
 
 #[test]
 fn slip_is_good_while_99_of_100_left_in_time() {
-    let late = |count: u32| -> Vec<Sample> {
+    let late = |count: u32| -> Vec<RequestSample> {
         let row = |row| sample(row, "a");
         (0..100)
-            .map(|at| Sample { sent_ms: row(at).scheduled_ms + if at < count { 51.0 } else { 0.0 }, ..row(at) })
+            .map(|at| RequestSample { sent_ms: row(at).scheduled_ms + if at < count { 51.0 } else { 0.0 }, ..row(at) })
             .collect()
     };
-    assert!(Summary::of(&late(1)).slip.is_good());
-    let two = Summary::of(&late(2)).slip;
-    assert!(!two.is_good());
+    assert!(RunSummary::from_samples(&late(1)).slip.is_within_limit());
+    let two = RunSummary::from_samples(&late(2)).slip;
+    assert!(!two.is_within_limit());
     assert_eq!((two.late.p50, two.late.p99, two.waited_for_slot), (Some(0.0), Some(51.0), 0));
-    let waited = Sample { slot_wait_ms: 30.0, sent_ms: 30.0, ..sample(0, "a") };
-    assert_eq!(Summary::of(&[waited]).slip.waited_for_slot, 1);
+    let waited = RequestSample { slot_wait_ms: 30.0, sent_ms: 30.0, ..sample(0, "a") };
+    assert_eq!(RunSummary::from_samples(&[waited]).slip.waited_for_slot, 1);
 }

@@ -8,7 +8,7 @@ use proptest::test_runner::{Config, RngSeed};
 use super::super::{TraceRow, read};
 use super::*;
 
-fn written(rows: &[TraceRow], packing: Packing) -> Vec<u8> {
+fn written(rows: &[TraceRow], packing: TraceCompression) -> Vec<u8> {
     let mut out = Vec::new();
     write(rows, packing, &mut out).unwrap();
     out
@@ -33,7 +33,7 @@ fn a_line_reads_like_this() {
             turn: Some(2),
         },
     ];
-    insta::assert_snapshot!(String::from_utf8(written(&rows, Packing::Plain)).unwrap(), @r#"
+    insta::assert_snapshot!(String::from_utf8(written(&rows, TraceCompression::Plain)).unwrap(), @r#"
     {"timestamp":12,"input_length":20,"output_length":3,"hash_ids":[7,8]}
     {"timestamp":13.063,"input_length":16,"output_length":0,"hash_ids":[7],"id":4,"parent":"07","shared_tokens":16,"engine_prompt_tokens":30,"user":"u\"1","conversation":"-1","turn":2}
     "#);
@@ -42,8 +42,11 @@ fn a_line_reads_like_this() {
 #[test]
 fn equal_rows_give_equal_bytes_also_when_packed() {
     let rows = [TraceRow { input_tokens: 1, blocks: vec![0], ..TraceRow::default() }];
-    assert_eq!(written(&rows, Packing::Gzip), written(&rows, Packing::Gzip));
-    assert_eq!((Packing::of_name("a.jsonl.gz"), Packing::of_name("a.jsonl")), (Packing::Gzip, Packing::Plain));
+    assert_eq!(written(&rows, TraceCompression::Gzip), written(&rows, TraceCompression::Gzip));
+    assert_eq!(
+        (TraceCompression::from_file_name("a.jsonl.gz"), TraceCompression::from_file_name("a.jsonl")),
+        (TraceCompression::Gzip, TraceCompression::Plain)
+    );
 }
 
 const BLOCK: u32 = 16;
@@ -82,7 +85,7 @@ proptest! {
         for (index, row) in rows.iter_mut().enumerate() {
             row.index = index;
         }
-        let packing = if packed { Packing::Gzip } else { Packing::Plain };
+        let packing = if packed { TraceCompression::Gzip } else { TraceCompression::Plain };
         let trace = read(&written(&rows, packing), Some(BLOCK)).unwrap();
         prop_assert_eq!(trace.rows_refitted, 0);
         prop_assert_eq!(trace.rows, rows);

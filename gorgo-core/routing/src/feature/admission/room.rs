@@ -10,8 +10,8 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use super::{Admission, Ahead, BATCH_MS, Pass, Wish};
-use crate::model::{AdmissionRule, At, EngineReport, ReplicaId};
+use super::{AdmissionPermit, AdmissionRequest, AdmissionResult, BATCH_MS, WorkAhead};
+use crate::model::{AdmissionRule, EngineReport, ReplicaId, UnixMicros};
 
 /// Number of metrics pages that must agree.
 const PAGES: usize = 3;
@@ -30,19 +30,19 @@ const BELOW_BATCH: u32 = 2;
 
 /// Position of a request in the queue: larger ranks first, then smaller numbers.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Order {
+pub(super) struct QueueRank {
     pub(super) rank: f64,
     pub(super) number: u64,
 }
 
-impl Order {
+impl QueueRank {
     fn compare(&self, other: &Self) -> Ordering {
         other.rank.total_cmp(&self.rank).then(self.number.cmp(&other.number))
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Call {
+enum QueueEntryState {
     Waits,
     /// Called to be decided again, without a slot.
     Asked,
@@ -51,40 +51,40 @@ enum Call {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Held {
-    order: Order,
-    entered: At,
-    call: Call,
+struct QueuedRequest {
+    order: QueueRank,
+    entered: UnixMicros,
+    call: QueueEntryState,
     prompt_tokens: u32,
     uncached_tokens: u32,
     work_ms: f64,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Page {
-    at: At,
+struct ReportedLoad {
+    at: UnixMicros,
     has: f64,
     beyond: f64,
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Room {
+pub(super) struct ReplicaAdmission {
     configured_batch: Option<u32>,
     learned_batch: Option<u32>,
     max_running: Option<u32>,
     /// Requests in flight by number, with the time of their dispatch. Numbers rise with time except for those that
     /// waited.
-    inside: BTreeMap<u64, At>,
+    inside: BTreeMap<u64, UnixMicros>,
     promised: u32,
     /// Waiting requests in queue order.
-    held: Vec<Held>,
-    pages: VecDeque<Page>,
+    held: Vec<QueuedRequest>,
+    pages: VecDeque<ReportedLoad>,
     foreign: u32,
     /// Start of the queue, or the oldest remembered departure, followed by the time of each departure since.
-    went: VecDeque<At>,
+    went: VecDeque<UnixMicros>,
 }
 
-impl Room {
+impl ReplicaAdmission {
     pub(super) const fn new(configured_batch: Option<u32>) -> Self {
         Self {
             configured_batch,
@@ -134,13 +134,13 @@ impl Room {
     }
 
     /// Waiting requests without a slot that are ahead of `order`.
-    pub(super) fn waiting_ahead(&self, order: Order) -> u32 {
+    pub(super) fn waiting_ahead(&self, order: QueueRank) -> u32 {
         let ahead = self.held.iter().take_while(|held| held.order.compare(&order).is_lt());
-        u32::try_from(ahead.filter(|held| held.call != Call::Promised).count()).unwrap_or(u32::MAX)
+        u32::try_from(ahead.filter(|held| held.call != QueueEntryState::Promised).count()).unwrap_or(u32::MAX)
     }
 
-    pub(super) fn ahead(&self, before: Option<Order>) -> Ahead {
-        let mut sum = Ahead::default();
+    pub(super) fn ahead(&self, before: Option<QueueRank>) -> WorkAhead {
+        let mut sum = WorkAhead::default();
         for held in &self.held {
             if before.is_some_and(|before| held.order.compare(&before).is_ge()) {
                 break;
@@ -154,13 +154,13 @@ impl Room {
         sum
     }
 
-    pub(super) fn enter(&mut self, at: At, replica: ReplicaId, number: u64) -> Admission {
+    pub(super) fn enter(&mut self, at: UnixMicros, replica: ReplicaId, number: u64) -> AdmissionResult {
         self.inside.insert(number, at);
-        Admission::Pass(Pass { replica, number })
+        AdmissionResult::Pass(AdmissionPermit { replica, number })
     }
 
     /// Starts the drain clock if the queue is empty when a request begins to wait.
-    pub(super) fn begin_to_wait(&mut self, at: At) {
+    pub(super) fn begin_to_wait(&mut self, at: UnixMicros) {
         if self.held.is_empty() {
             self.went.clear();
             self.went.push_back(at);
@@ -168,7 +168,7 @@ impl Room {
     }
 
     /// Notes that a request was sent on. `waited`: it came out of the queue; others show nothing about its speed.
-    pub(super) fn went(&mut self, at: At, waited: bool) {
+    pub(super) fn went(&mut self, at: UnixMicros, waited: bool) {
         if waited && !self.went.is_empty() {
             self.went.push_back(at);
             if self.went.len() > WENT {
@@ -179,30 +179,33 @@ impl Room {
 
     /// Time until those who wait now are gone at the speed of past departures, s. Before any, as if one departed now.
     #[expect(clippy::cast_precision_loss, reason = "at most some dozens")]
-    pub(super) fn drain_secs(&self, at: At) -> f64 {
+    pub(super) fn drain_secs(&self, at: UnixMicros) -> f64 {
         let Some(first) = self.went.front() else { return 0.0 };
         let went = self.went.len().saturating_sub(1).max(1) as f64;
-        f64::from(self.queued()) * at.since(*first).as_secs_f64() / went
+        f64::from(self.queued()) * at.elapsed_since(*first).as_secs_f64() / went
     }
 
     pub(super) fn leave(&mut self, number: u64) {
         self.inside.remove(&number);
     }
 
-    pub(super) fn queue(&mut self, order: Order, entered: At, wish: &Wish) {
+    pub(super) fn queue(&mut self, order: QueueRank, entered: UnixMicros, wish: &AdmissionRequest) {
         let place = self.held.partition_point(|held| held.order.compare(&order).is_lt());
-        let Wish { prompt_tokens, uncached_tokens, work_ms, .. } = *wish;
-        self.held.insert(place, Held { order, entered, call: Call::Waits, prompt_tokens, uncached_tokens, work_ms });
+        let AdmissionRequest { prompt_tokens, uncached_tokens, work_ms, .. } = *wish;
+        self.held.insert(
+            place,
+            QueuedRequest { order, entered, call: QueueEntryState::Waits, prompt_tokens, uncached_tokens, work_ms },
+        );
     }
 
     /// Time of entry, position, and true when a slot was reserved for it.
-    pub(super) fn remove(&mut self, number: u64) -> (At, Order, bool) {
+    pub(super) fn remove(&mut self, number: u64) -> (UnixMicros, QueueRank, bool) {
         let Some(place) = self.held.iter().position(|held| held.order.number == number) else {
             // Tickets cannot be copied, so this never happens; a gate that stays open is the harmless outcome.
-            return (At(0), Order { rank: f64::INFINITY, number }, false);
+            return (UnixMicros(0), QueueRank { rank: f64::INFINITY, number }, false);
         };
         let held = self.held.remove(place);
-        let promised = held.call == Call::Promised;
+        let promised = held.call == QueueEntryState::Promised;
         // The reserved slot is free again; the next `call` gives it to somebody else.
         self.promised -= u32::from(promised);
         (held.entered, held.order, promised)
@@ -214,7 +217,7 @@ impl Room {
         let limit = self.limit(rule).unwrap_or(u32::MAX);
         let mut claims = self.inside().saturating_add(self.promised);
         for held in &mut self.held {
-            if held.call != Call::Promised {
+            if held.call != QueueEntryState::Promised {
                 if claims >= limit {
                     break;
                 }
@@ -223,10 +226,10 @@ impl Room {
                 let cold = rule.hold_cold && held.work_ms > rule.cold_ms && much;
                 if !cold {
                     // One that was asked already is on its way to be decided; a second call would decide it twice.
-                    if held.call == Call::Waits {
+                    if held.call == QueueEntryState::Waits {
                         called.push(held.order.number);
                     }
-                    held.call = Call::Promised;
+                    held.call = QueueEntryState::Promised;
                     self.promised += 1;
                 }
             }
@@ -237,8 +240,8 @@ impl Room {
 
     /// Calls all waiting requests to be decided again, because the replica is gone.
     pub(super) fn call_all(&mut self, called: &mut Vec<u64>) {
-        for held in self.held.iter_mut().filter(|held| held.call == Call::Waits) {
-            held.call = Call::Asked;
+        for held in self.held.iter_mut().filter(|held| held.call == QueueEntryState::Waits) {
+            held.call = QueueEntryState::Asked;
             called.push(held.order.number);
         }
     }
@@ -249,21 +252,21 @@ impl Room {
     }
 
     /// Applies a metrics page. Returns the number of requests written off, and the number that the engine reports.
-    pub(super) fn report(&mut self, at: At, report: &EngineReport) -> Option<(u32, f64)> {
+    pub(super) fn report(&mut self, at: UnixMicros, report: &EngineReport) -> Option<(u32, f64)> {
         // A page with either value replaces both; a page with neither keeps what is known.
         if report.max_running.is_some() || report.decode_batch.is_some() {
             (self.learned_batch, self.max_running) = (report.decode_batch, report.max_running);
         }
         let (Some(running), Some(waiting)) = (report.running, report.waiting) else { return None };
         // Pages in quick succession are no independent evidence: one snapshot that is late would count three times.
-        if self.pages.back().is_some_and(|last| at.since(last.at) < PAGE_APART) {
+        if self.pages.back().is_some_and(|last| at.elapsed_since(last.at) < PAGE_APART) {
             return None;
         }
         let has = running + waiting;
         if !has.is_finite() {
             return None;
         }
-        self.pages.push_back(Page { at, has, beyond: has - f64::from(self.inside()) });
+        self.pages.push_back(ReportedLoad { at, has, beyond: has - f64::from(self.inside()) });
         if self.pages.len() > PAGES {
             self.pages.pop_front();
         }
@@ -275,7 +278,7 @@ impl Room {
         let sure: Vec<u64> = self
             .inside
             .iter()
-            .filter(|(_, since)| first.since(**since) >= SURELY_THERE)
+            .filter(|(_, since)| first.elapsed_since(**since) >= SURELY_THERE)
             .map(|(number, _)| *number)
             .collect();
         let written_off =

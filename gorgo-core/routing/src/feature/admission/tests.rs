@@ -10,8 +10,8 @@ use crate::model::arbitrary::{fixed, fleet};
 
 const R: ReplicaId = ReplicaId(0);
 
-fn at(ms: u64) -> At {
-    At(1_000_000_000 + ms * 1_000)
+fn at(ms: u64) -> UnixMicros {
+    UnixMicros(1_000_000_000 + ms * 1_000)
 }
 
 fn rule(max_in_flight: u32, max_queued: u32) -> AdmissionRule {
@@ -25,24 +25,24 @@ fn rule(max_in_flight: u32, max_queued: u32) -> AdmissionRule {
     }
 }
 
-fn wish(work_ms: f64, gap_ms: f64) -> Wish {
-    Wish { prompt_tokens: 100, uncached_tokens: 60, work_ms, backlog_ms: 0.0, gap_ms }
+fn wish(work_ms: f64, gap_ms: f64) -> AdmissionRequest {
+    AdmissionRequest { prompt_tokens: 100, uncached_tokens: 60, work_ms, backlog_ms: 0.0, gap_ms }
 }
 
 /// Somebody who drives a gate: sends requests, answers calls, and keeps book.
-struct Driver {
+struct GateDriver {
     gate: AdmissionGate,
     rule: AdmissionRule,
     now: u64,
-    waiting: BTreeMap<u64, (Ticket, Wish)>,
-    passes: Vec<Pass>,
+    waiting: BTreeMap<u64, (QueueTicket, AdmissionRequest)>,
+    passes: Vec<AdmissionPermit>,
     /// In order.
     sent: Vec<(ReplicaId, u64)>,
     left: BTreeSet<u64>,
     shed: u32,
 }
 
-impl Driver {
+impl GateDriver {
     fn new(replicas: u16, rule: AdmissionRule) -> Self {
         Self {
             gate: AdmissionGate::new(&fleet(replicas)),
@@ -56,21 +56,21 @@ impl Driver {
         }
     }
 
-    fn admit(&mut self, replica: ReplicaId, wish: Wish, again: Option<Withdrawn>) {
+    fn admit(&mut self, replica: ReplicaId, wish: AdmissionRequest, again: Option<WithdrawnTicket>) {
         let again = again.map(|before| (before, true));
         match self.gate.admit(&self.rule, at(self.now), replica, &wish, again) {
-            Admission::Pass(pass) => {
+            AdmissionResult::Pass(pass) => {
                 self.sent.push((pass.replica, pass.number));
                 self.passes.push(pass);
             }
-            Admission::Wait(ticket) => {
+            AdmissionResult::Wait(ticket) => {
                 assert!(self.waiting.insert(ticket.number(), (ticket, wish)).is_none(), "it waits twice");
             }
-            Admission::Full => self.shed += 1,
+            AdmissionResult::Full => self.shed += 1,
         }
     }
 
-    fn arrive(&mut self, replica: ReplicaId, wish: Wish) {
+    fn arrive(&mut self, replica: ReplicaId, wish: AdmissionRequest) {
         self.now += 1;
         self.admit(replica, wish, None);
     }
@@ -116,7 +116,7 @@ fn stays(_: u64, replica: ReplicaId) -> ReplicaId {
 
 #[test]
 fn who_is_shed_is_told_how_long_those_who_wait_will_take() {
-    let mut driver = Driver::new(1, rule(2, 6));
+    let mut driver = GateDriver::new(1, rule(2, 6));
     for _ in 0..2 {
         driver.arrive(R, wish(10.0, 0.0));
     }
@@ -145,7 +145,7 @@ fn who_is_shed_is_told_how_long_those_who_wait_will_take() {
 
 #[test]
 fn beyond_its_room_a_replica_makes_wait_then_shed() {
-    let mut driver = Driver::new(1, rule(2, 3));
+    let mut driver = GateDriver::new(1, rule(2, 3));
     for _ in 0..8 {
         driver.arrive(R, wish(10.0, 0.0));
     }
@@ -161,7 +161,7 @@ fn beyond_its_room_a_replica_makes_wait_then_shed() {
 
 #[test]
 fn a_place_that_was_set_aside_is_nobody_elses() {
-    let mut driver = Driver::new(1, rule(1, 9));
+    let mut driver = GateDriver::new(1, rule(1, 9));
     for _ in 0..2 {
         driver.arrive(R, wish(10.0, 0.0));
     }
@@ -178,7 +178,7 @@ fn a_place_that_was_set_aside_is_nobody_elses() {
 #[test]
 fn the_largest_gap_goes_first_and_age_catches_up() {
     let order = |gaps: &[(u64, f64)]| {
-        let mut driver = Driver::new(1, rule(1, 99));
+        let mut driver = GateDriver::new(1, rule(1, 99));
         driver.arrive(R, wish(10.0, 0.0));
         for (now, gap_ms) in gaps {
             driver.now = *now;
@@ -202,24 +202,26 @@ fn the_largest_gap_goes_first_and_age_catches_up() {
 fn a_cold_prompt_waits_for_the_prefill_before_it_and_the_small_ones_pass() {
     let mut gate = AdmissionGate::new(&fleet(1));
     let rule = rule(3, 9);
-    let cold = |backlog_ms| Wish { backlog_ms, ..wish(500.0, 0.0) };
-    let Admission::Wait(held) = gate.admit(&rule, at(0), R, &cold(650.0), None) else { panic!("sent") };
+    let cold = |backlog_ms| AdmissionRequest { backlog_ms, ..wish(500.0, 0.0) };
+    let AdmissionResult::Wait(held) = gate.admit(&rule, at(0), R, &cold(650.0), None) else { panic!("sent") };
     assert_eq!(held.look(), at(250), "when 400 ms are left");
-    let Admission::Pass(_first) = gate.admit(&rule, at(1), R, &wish(20.0, 0.0), None) else { panic!("held") };
+    let AdmissionResult::Pass(_first) = gate.admit(&rule, at(1), R, &wish(20.0, 0.0), None) else { panic!("held") };
     // It keeps its claim: one of the three places is its own, so the third small one waits.
-    let Admission::Pass(_second) = gate.admit(&rule, at(2), R, &wish(20.0, 0.0), None) else { panic!("held") };
-    let Admission::Wait(third) = gate.admit(&rule, at(3), R, &wish(20.0, 0.0), None) else { panic!("sent") };
+    let AdmissionResult::Pass(_second) = gate.admit(&rule, at(2), R, &wish(20.0, 0.0), None) else { panic!("held") };
+    let AdmissionResult::Wait(third) = gate.admit(&rule, at(3), R, &wish(20.0, 0.0), None) else { panic!("sent") };
     gate.call(R, 500.0);
     assert_eq!(gate.take_called(), [0_u64; 0], "there is still much before it");
     gate.call(R, 300.0);
     assert_eq!(gate.take_called(), [held.number()]);
     let before = gate.withdraw(held);
-    let Admission::Pass(_) = gate.admit(&rule, at(260), R, &cold(300.0), Some((before, true))) else { panic!("held") };
+    let AdmissionResult::Pass(_) = gate.admit(&rule, at(260), R, &cold(300.0), Some((before, true))) else {
+        panic!("held")
+    };
     assert_eq!((gate.counts(R), third.replica()), ((3, 1), R));
     // Where prompts are not held for that, only the room counts.
     let mut gate = AdmissionGate::new(&fleet(1));
     let plain = AdmissionRule { hold_cold: false, ..rule };
-    assert!(matches!(gate.admit(&plain, at(0), R, &cold(5_000.0), None), Admission::Pass(_)));
+    assert!(matches!(gate.admit(&plain, at(0), R, &cold(5_000.0), None), AdmissionResult::Pass(_)));
 }
 
 #[test]
@@ -229,7 +231,7 @@ fn where_the_batch_is_unknown_or_never_exceeded_there_is_no_gate() {
     assert_eq!(gate.limit(&auto, R), None);
     let say = |gate: &mut AdmissionGate, decode_batch, max_running| {
         let report = EngineReport { decode_batch, max_running, ..EngineReport::default() };
-        assert_eq!(gate.apply(&Event::Report { replica: R, at: at(0), report }), None);
+        assert_eq!(gate.apply(&FleetEvent::Report { replica: R, at: at(0), report }), None);
     };
     say(&mut gate, Some(20), Some(64));
     assert_eq!((gate.limit(&auto, R), gate.limit(&auto, ReplicaId(1))), (Some(18), None));
@@ -245,14 +247,14 @@ fn where_the_batch_is_unknown_or_never_exceeded_there_is_no_gate() {
     assert_eq!(AdmissionGate::new(&configured).limit(&auto, R), Some(32));
 }
 
-fn page(gate: &mut AdmissionGate, ms: u64, running: f64, waiting: f64) -> Option<Resync> {
+fn page(gate: &mut AdmissionGate, ms: u64, running: f64, waiting: f64) -> Option<CountCorrection> {
     let report = EngineReport { running: Some(running), waiting: Some(waiting), ..EngineReport::default() };
-    gate.apply(&Event::Report { replica: R, at: at(ms), report })
+    gate.apply(&FleetEvent::Report { replica: R, at: at(ms), report })
 }
 
 #[test]
 fn a_count_that_leaked_is_set_right_by_the_engines_and_the_gate_opens() {
-    let mut driver = Driver::new(1, rule(4, 9));
+    let mut driver = GateDriver::new(1, rule(4, 9));
     for _ in 0..5 {
         driver.arrive(R, wish(10.0, 0.0));
     }
@@ -279,7 +281,7 @@ fn a_count_that_leaked_is_set_right_by_the_engines_and_the_gate_opens() {
 
 #[test]
 fn an_engine_that_has_what_is_counted_is_believed() {
-    let mut driver = Driver::new(1, rule(4, 9));
+    let mut driver = GateDriver::new(1, rule(4, 9));
     for _ in 0..4 {
         driver.arrive(R, wish(10.0, 0.0));
     }
@@ -293,7 +295,7 @@ fn an_engine_that_has_what_is_counted_is_believed() {
 
 #[test]
 fn what_others_send_narrows_the_gate_but_never_closes_it() {
-    let mut driver = Driver::new(1, rule(6, 9));
+    let mut driver = GateDriver::new(1, rule(6, 9));
     for (ms, running) in [(0, 5.0), (2_000, 4.0), (4_000, 9.0)] {
         assert_eq!(page(&mut driver.gate, ms, running, 0.0), None);
     }
@@ -302,17 +304,17 @@ fn what_others_send_narrows_the_gate_but_never_closes_it() {
         page(&mut driver.gate, ms, 50.0, 10.0);
     }
     assert_eq!(driver.gate.limit(&driver.rule, R), Some(1));
-    driver.gate.apply(&Event::Restarted { replica: R });
+    driver.gate.apply(&FleetEvent::Restarted { replica: R });
     assert_eq!(driver.gate.limit(&driver.rule, R), Some(6));
 }
 
 #[test]
 fn a_replica_that_goes_down_sends_away_all_who_wait_for_it() {
-    let mut driver = Driver::new(2, rule(1, 9));
+    let mut driver = GateDriver::new(2, rule(1, 9));
     for _ in 0..4 {
         driver.arrive(R, wish(10.0, 0.0));
     }
-    driver.gate.apply(&Event::Down { replica: R });
+    driver.gate.apply(&FleetEvent::Down { replica: R });
     driver.answer(|_, _| ReplicaId(1));
     assert_eq!((driver.gate.counts(R), driver.gate.counts(ReplicaId(1))), ((1, 0), (1, 2)));
     assert_eq!(driver.sent, [(R, 0), (ReplicaId(1), 1)]);
@@ -320,7 +322,7 @@ fn a_replica_that_goes_down_sends_away_all_who_wait_for_it() {
 
 #[test]
 fn who_wandered_enough_takes_the_place_it_is_called_to() {
-    let mut driver = Driver::new(2, rule(1, 9));
+    let mut driver = GateDriver::new(2, rule(1, 9));
     let other = |replica: ReplicaId| ReplicaId(1 - replica.0);
     for replica in [R, ReplicaId(1), R] {
         driver.arrive(replica, wish(10.0, 0.0));
@@ -352,7 +354,7 @@ proptest! {
         steps in prop::collection::vec((0_u8..10, 0_u16..3, 0.0_f64..600.0, 0.0_f64..900.0, any::<prop::sample::Index>()), 0..150),
     ) {
         let rule = AdmissionRule { hold_cold, ..rule(room, queue) };
-        let mut driver = Driver::new(3, rule);
+        let mut driver = GateDriver::new(3, rule);
         let mut came = 0_u32;
         let mut moves = false;
         for (step, replica, work_ms, gap_ms, which) in steps {
@@ -397,7 +399,7 @@ proptest! {
         prop_assert!(driver.left.is_disjoint(&numbers));
         for replica in (0..3).map(ReplicaId) {
             prop_assert_eq!(driver.gate.counts(replica), (0, 0));
-            prop_assert_eq!(driver.gate.ahead(replica, None), Ahead::default());
+            prop_assert_eq!(driver.gate.ahead(replica, None), WorkAhead::default());
             // Without gaps and moves it is first come, first served.
             let order: Vec<u64> = driver.sent.iter().filter(|(of, _)| *of == replica).map(|(_, number)| *number).collect();
             if !hold_cold && !moves {

@@ -13,7 +13,7 @@ use crate::model::CanonicalSink;
 pub const HEAD_BYTES: usize = 1024;
 
 /// Mark before a picture's digest in the stream; a byte that never occurs in UTF-8.
-const PICTURE: u8 = 0xf8;
+const MEDIA: u8 = 0xf8;
 
 /// Everything besides the prompt that separates cache entries.
 #[derive(Debug, Clone, Copy, Default)]
@@ -43,13 +43,13 @@ impl ChainKey<'_> {
 
 /// Hashed prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Chain {
+pub struct PromptChain {
     /// Hash per full block; a partial last block has none.
     pub blocks: Vec<u64>,
     /// Number of canonical bytes, with nine bytes per picture.
     pub prompt_bytes: u64,
     /// Number of base64 bytes of pictures.
-    pub picture_bytes: u64,
+    pub media_bytes: u64,
     /// Keyed hash of the first [`HEAD_BYTES`] bytes (of all bytes, if there are fewer).
     pub head_hash: u64,
 }
@@ -57,7 +57,7 @@ pub struct Chain {
 /// Hasher of a prompt that arrives in pieces. A block within one piece is hashed in place; only a block across pieces
 /// is copied.
 #[derive(Debug)]
-pub struct Chainer {
+pub struct ChainHasher {
     seed: u64,
     last: u64,
     block_bytes: usize,
@@ -66,10 +66,10 @@ pub struct Chainer {
     head: Vec<u8>,
     blocks: Vec<u64>,
     prompt_bytes: u64,
-    picture_bytes: u64,
+    media_bytes: u64,
 }
 
-impl Chainer {
+impl ChainHasher {
     /// Starts a chain of blocks of `block_bytes` (at least 16) from `seed`. `expected_bytes`, the size of the body,
     /// saves reallocations.
     #[must_use]
@@ -84,7 +84,7 @@ impl Chainer {
             // Bodies that are mostly pictures have far fewer blocks than bytes.
             blocks: Vec::with_capacity((expected_bytes / block_bytes + 1).min(4096)),
             prompt_bytes: 0,
-            picture_bytes: 0,
+            media_bytes: 0,
         }
     }
 
@@ -119,26 +119,26 @@ impl Chainer {
 
     /// Ends the prompt.
     #[must_use]
-    pub fn finish(self) -> Chain {
-        Chain {
+    pub fn finish(self) -> PromptChain {
+        PromptChain {
             blocks: self.blocks,
             prompt_bytes: self.prompt_bytes,
-            picture_bytes: self.picture_bytes,
+            media_bytes: self.media_bytes,
             head_hash: xxh3_64_with_seed(&self.head, self.seed),
         }
     }
 }
 
-impl CanonicalSink for Chainer {
+impl CanonicalSink for ChainHasher {
     fn bytes(&mut self, piece: &[u8]) {
         self.update(piece);
     }
 
-    fn picture(&mut self, digest: u64, bytes: u64) {
+    fn media(&mut self, digest: u64, bytes: u64) {
         // The digest's bytes may look like text; the mark before them is what no text can contain.
-        self.update(&[PICTURE]);
+        self.update(&[MEDIA]);
         self.update(&digest.to_le_bytes());
-        self.picture_bytes += bytes;
+        self.media_bytes += bytes;
     }
 }
 

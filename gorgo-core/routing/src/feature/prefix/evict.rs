@@ -2,11 +2,11 @@
 
 use hashbrown::HashTable;
 
-use super::shard::{NIL, Shard, Use};
+use super::shard::{IndexShard, NIL, PathUse};
 
-impl Shard {
+impl IndexShard {
     /// Stamp of the replica's least recently used path; drops the stale entries before it.
-    pub(super) fn oldest(&mut self, replica: u16) -> Option<u64> {
+    pub(super) fn oldest_stamp(&mut self, replica: u16) -> Option<u64> {
         while let Some(entry) = self.lanes[usize::from(replica)].uses.front().copied() {
             if self.is_last_use(replica, entry) {
                 return Some(entry.stamp);
@@ -19,16 +19,16 @@ impl Shard {
     /// Evicts blocks of the replica's least recently used path, deepest first, while `wanted` is true. Returns their
     /// number; 0 if the replica holds nothing here.
     pub(super) fn evict_oldest(&mut self, replica: u16, mut wanted: impl FnMut(u32) -> bool) -> u32 {
-        if self.oldest(replica).is_none() {
+        if self.oldest_stamp(replica).is_none() {
             return 0;
         }
         let Some(entry) = self.lanes[usize::from(replica)].uses.pop_front() else { return 0 };
         let (mut at, mut taken) = (entry.node, 0);
         // A block with another stamp was used again since, and belongs to that later use.
-        while at != NIL && self.is_last_use(replica, Use { stamp: entry.stamp, node: at }) {
+        while at != NIL && self.is_last_use(replica, PathUse { stamp: entry.stamp, node: at }) {
             if !wanted(taken) {
                 // Stopped half-way: the remaining path is still the oldest, so its entry goes back to the front.
-                self.lanes[usize::from(replica)].uses.push_front(Use { stamp: entry.stamp, node: at });
+                self.lanes[usize::from(replica)].uses.push_front(PathUse { stamp: entry.stamp, node: at });
                 break;
             }
             let parent = self.node(at).parent;
@@ -40,11 +40,11 @@ impl Shard {
     }
 
     /// Evicts up to `blocks` pairs of any replicas, the shard's oldest first. Returns their number.
-    pub(super) fn shed(&mut self, blocks: u32) -> u32 {
+    pub(super) fn evict_pairs(&mut self, blocks: u32) -> u32 {
         let mut left = blocks;
         while left > 0 {
             let replicas = (0_u16..).take(self.lanes.len());
-            let oldest = replicas.filter_map(|replica| Some((self.oldest(replica)?, replica))).min();
+            let oldest = replicas.filter_map(|replica| Some((self.oldest_stamp(replica)?, replica))).min();
             let Some((_, replica)) = oldest else { break };
             let taken = self.evict_oldest(replica, |taken| taken < left);
             self.evictions += u64::from(taken);
@@ -57,7 +57,7 @@ impl Shard {
     /// oldest is a pass over the replicas. The path that is being stored is safe: it has no entry in a queue yet.
     /// Returns false if nothing else is left to evict.
     pub(super) fn evict_any(&mut self) -> bool {
-        while self.free == NIL && self.shed(64) > 0 {}
+        while self.free == NIL && self.evict_pairs(64) > 0 {}
         self.free != NIL
     }
 
@@ -85,21 +85,21 @@ impl Shard {
             table.insert_unique(node.hash, at, |_| 0); // has room for all: never hashes again
         }
         for lane in &mut self.lanes {
-            self.heap_bytes -= lane.uses.capacity() * size_of::<Use>();
+            self.heap_bytes -= lane.uses.capacity() * size_of::<PathUse>();
             for entry in &mut lane.uses {
                 entry.node = moved(entry.node);
             }
             // Entries without a live block are stale; dropping them keeps `NIL` out of the queue's live entries.
             lane.uses.retain(|entry| entry.node != NIL);
             lane.uses.shrink_to_fit();
-            self.heap_bytes += lane.uses.capacity() * size_of::<Use>();
+            self.heap_bytes += lane.uses.capacity() * size_of::<PathUse>();
         }
         self.nodes = nodes;
         self.table = table;
         self.free = NIL;
     }
 
-    pub(super) fn push_use(&mut self, replica: u16, entry: Use) {
+    pub(super) fn push_use(&mut self, replica: u16, entry: PathUse) {
         let lane = &mut self.lanes[usize::from(replica)];
         let before = lane.uses.capacity();
         lane.uses.push_back(entry);
@@ -111,15 +111,15 @@ impl Shard {
             self.lanes[usize::from(replica)].uses = uses;
         }
         let after = self.lanes[usize::from(replica)].uses.capacity();
-        self.heap_bytes = self.heap_bytes + after * size_of::<Use>() - before * size_of::<Use>();
+        self.heap_bytes = self.heap_bytes + after * size_of::<PathUse>() - before * size_of::<PathUse>();
     }
 
     /// Records a use that is older than all others in the queue.
-    pub(super) fn push_oldest_use(&mut self, replica: u16, entry: Use) {
+    pub(super) fn push_oldest_use(&mut self, replica: u16, entry: PathUse) {
         let uses = &mut self.lanes[usize::from(replica)].uses;
         let before = uses.capacity();
         uses.push_front(entry);
-        self.heap_bytes += (uses.capacity() - before) * size_of::<Use>();
+        self.heap_bytes += (uses.capacity() - before) * size_of::<PathUse>();
     }
 
     /// Makes the use with this stamp end in `node`, or invalidates it.
@@ -131,7 +131,7 @@ impl Shard {
         }
     }
 
-    pub(super) fn is_last_use(&self, replica: u16, entry: Use) -> bool {
+    pub(super) fn is_last_use(&self, replica: u16, entry: PathUse) -> bool {
         let node = self.nodes.get(entry.node as usize);
         node.is_some_and(|node| node.holders.stamp(replica, self.words) == Some(entry.stamp))
     }

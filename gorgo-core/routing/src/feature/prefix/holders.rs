@@ -9,7 +9,7 @@ const STAMP_MASK: u64 = (1 << STAMP_BITS) - 1;
 
 /// Replicas of one block.
 #[derive(Debug)]
-pub(super) enum Holders {
+pub(super) enum BlockHolders {
     /// Packed (replica, stamp) pairs, unordered.
     Few { len: u8, packed: [u64; FEW] },
     /// Bitmap of `words` words, followed by one stamp per set bit, in order of replicas.
@@ -24,7 +24,7 @@ const fn holder(packed: u64) -> usize {
     (packed >> STAMP_BITS) as usize // 16 bits
 }
 
-impl Holders {
+impl BlockHolders {
     pub(super) const NOBODY: Self = Self::Few { len: 0, packed: [0; FEW] };
 
     pub(super) fn is_empty(&self, words: usize) -> bool {

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::shard::{Shard, Touched};
-use crate::model::{At, DecisionId, ReplicaId};
+use super::shard::{IndexShard, TouchResult};
+use crate::model::{DecisionId, ReplicaId, UnixMicros};
 
 /// Number of shards. Prompts with the same first block share one, so more would not help a fleet with one system
 /// prompt.
@@ -26,7 +26,7 @@ const STACK_WORDS: usize = 16;
 
 /// Longest prefix that a prompt shares with an earlier one and that some replica still holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Shared {
+pub struct SharedPrefix {
     /// Last decision that used all of it.
     pub parent: Option<DecisionId>,
     /// Length of the prefix, blocks.
@@ -36,33 +36,33 @@ pub struct Shared {
 /// Reservation by an insert; [`PrefixIndex::confirm`] or [`PrefixIndex::retract`] resolves it at the request's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "without its ticket a reservation can neither be confirmed nor retracted"]
-pub struct Ticket {
+pub struct PrefixTicket {
     replica: ReplicaId,
     decision: DecisionId,
     stamp: u64,
-    held: u32,
-    old: bool,
-    near_tail: bool,
+    held_blocks: u32,
+    long_unused: bool,
+    near_eviction: bool,
 }
 
-impl Ticket {
+impl PrefixTicket {
     /// Leading blocks that the replica was believed to hold when the request was dispatched.
     #[must_use]
-    pub const fn held(&self) -> u32 {
-        self.held
+    pub const fn held_blocks(&self) -> u32 {
+        self.held_blocks
     }
 
     /// True if these had not been used for at least half the time that the replica's part reaches back.
     #[must_use]
-    pub const fn old(&self) -> bool {
-        self.old
+    pub const fn long_unused(&self) -> bool {
+        self.long_unused
     }
 
     /// True if these were about to be evicted: unused for most of the time that the oldest were, at a replica whose
     /// capacity is nearly exhausted.
     #[must_use]
-    pub const fn near_tail(&self) -> bool {
-        self.near_tail
+    pub const fn near_eviction(&self) -> bool {
+        self.near_eviction
     }
 }
 
@@ -81,25 +81,25 @@ pub struct PrefixStats {
 
 /// Statistics of one replica's part at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ReplicaStats {
+pub struct ReplicaIndexStats {
     /// Blocks that it is believed to hold.
     pub blocks: u64,
     /// Blocks that it can hold; `u64::MAX` while unknown.
     pub capacity: u64,
     /// Time of the last use of its least recently used block.
-    pub oldest: Option<At>,
+    pub oldest: Option<UnixMicros>,
 }
 
 /// Prefix index; see the module.
 #[derive(Debug)]
 pub struct PrefixIndex {
-    pub(super) shards: Box<[Mutex<Shard>]>,
+    pub(super) shards: Box<[Mutex<IndexShard>]>,
     /// Per replica: blocks over all shards.
-    pub(super) held: Arc<[AtomicU64]>,
+    pub(super) held_blocks: Arc<[AtomicU64]>,
     /// Per replica: most blocks.
     pub(super) capacity: Box<[AtomicU64]>,
     /// Per replica: uses up to this stamp belong to an engine that is gone.
-    pub(super) purged: Box<[AtomicU64]>,
+    pub(super) purged_through: Box<[AtomicU64]>,
     /// Per replica and shard: lower limit of the stamps there. Written under the shard's lock.
     pub(super) oldest: Box<[AtomicU64]>,
     /// Last stamp: µs since `origin`, but always at least one more than the one before.
@@ -118,12 +118,12 @@ impl PrefixIndex {
         // One atomic per replica, so that capacities and counts need no lock.
         let column = |value: u64| std::iter::repeat_with(|| AtomicU64::new(value)).take(replicas).collect::<Box<[_]>>();
         let held: Arc<[AtomicU64]> = column(0).into();
-        let shards = std::iter::repeat_with(|| Mutex::new(Shard::new(Arc::clone(&held)))).take(SHARDS).collect();
+        let shards = std::iter::repeat_with(|| Mutex::new(IndexShard::new(Arc::clone(&held)))).take(SHARDS).collect();
         let index = Self {
             shards,
-            held,
+            held_blocks: held,
             capacity: column(u64::MAX),
-            purged: column(0),
+            purged_through: column(0),
             oldest: std::iter::repeat_with(|| AtomicU64::new(NEVER)).take(replicas * SHARDS).collect(),
             clock: AtomicU64::new(0),
             origin: AtomicU64::new(NEVER),
@@ -138,9 +138,9 @@ impl PrefixIndex {
 
     /// Writes the number of leading blocks of `chain` that each replica holds to `out` (one entry per replica of the
     /// fleet). A single walk for all replicas, which ends where none matches any more.
-    pub fn lookup(&self, chain: &[u64], out: &mut [u32]) -> Shared {
+    pub fn lookup(&self, chain: &[u64], out: &mut [u32]) -> SharedPrefix {
         out.fill(0);
-        let Some(&first) = chain.first() else { return Shared::default() };
+        let Some(&first) = chain.first() else { return SharedPrefix::default() };
         let shard = self.shards[shard_of(first)].lock();
         // The lookup is on the path of every request: the bitmap of a usual fleet needs no allocation.
         let mut on_stack = [0_u64; STACK_WORDS];
@@ -152,25 +152,39 @@ impl PrefixIndex {
             &mut on_heap[..]
         };
         match shard.lookup(chain, active, out) {
-            Some((parent, blocks)) => Shared { parent: Some(parent), blocks },
-            None => Shared::default(),
+            Some((parent, blocks)) => SharedPrefix { parent: Some(parent), blocks },
+            None => SharedPrefix::default(),
         }
     }
 
     /// Reserves the whole chain at the chosen replica: it will soon hold it, and the next prompt of a burst must see
     /// that now. `None` for an empty chain, or for a replica that the fleet does not have.
-    pub fn insert(&self, chain: &[u64], replica: ReplicaId, decision: DecisionId, at: At) -> Option<Ticket> {
-        self.held.get(replica.index())?;
+    pub fn insert(
+        &self,
+        chain: &[u64],
+        replica: ReplicaId,
+        decision: DecisionId,
+        at: UnixMicros,
+    ) -> Option<PrefixTicket> {
+        self.held_blocks.get(replica.index())?;
         let (stamp, touched) = self.touch(chain, replica, decision, Some(at))?;
         let (old, near_tail) =
-            if touched.held > 0 { self.age(replica, stamp, touched.last_use) } else { (false, false) };
-        Some(Ticket { replica, decision, stamp, held: touched.held, old, near_tail })
+            if touched.held_blocks > 0 { self.use_age(replica, stamp, touched.last_use) } else { (false, false) };
+        Some(PrefixTicket {
+            replica,
+            decision,
+            stamp,
+            held_blocks: touched.held_blocks,
+            long_unused: old,
+            near_eviction: near_tail,
+        })
     }
 
     /// Compares a use at `last_use` with the time that the replica's part reaches back: true if it lies in the older
     /// half; and true if it lies in the oldest fifth while that part is nearly full.
-    fn age(&self, replica: ReplicaId, now: u64, last_use: u64) -> (bool, bool) {
-        let (held, capacity) = (self.held[replica.index()].load(Relaxed), self.capacity[replica.index()].load(Relaxed));
+    fn use_age(&self, replica: ReplicaId, now: u64, last_use: u64) -> (bool, bool) {
+        let (held, capacity) =
+            (self.held_blocks[replica.index()].load(Relaxed), self.capacity[replica.index()].load(Relaxed));
         let full = held >= capacity - capacity / NEAR_FULL;
         let row = &self.oldest[self.slot(replica, 0)..self.slot(replica, SHARDS)];
         let oldest = row.iter().map(|stamp| stamp.load(Relaxed)).min().unwrap_or(NEVER);
@@ -184,7 +198,7 @@ impl PrefixIndex {
         let Some(capacity) = self.capacity.get(replica.index()) else { return };
         let known = match capacity.load(Relaxed) {
             // An unknown capacity can only be shrunk: what is held was too much. There is nothing to enlarge.
-            u64::MAX if step < 1.0 => self.held[replica.index()].load(Relaxed),
+            u64::MAX if step < 1.0 => self.held_blocks[replica.index()].load(Relaxed),
             u64::MAX => return,
             known => known,
         };
@@ -202,14 +216,14 @@ impl PrefixIndex {
     /// If that is clearly less than was believed, the engine had evicted the rest, and with it everything that branches
     /// off later: an engine's cache is a tree as well, and is evicted from its leaves. Those branches are dropped.
     /// Blocks of this chain that the index had evicted in the meantime are restored.
-    pub fn confirm(&self, chain: &[u64], ticket: Ticket, actual_blocks: u32) {
+    pub fn confirm(&self, chain: &[u64], ticket: PrefixTicket, actual_blocks: u32) {
         let replica = ticket.replica;
-        if ticket.stamp <= self.purged[replica.index()].load(Relaxed) {
+        if ticket.stamp <= self.purged_through[replica.index()].load(Relaxed) {
             return; // from an engine that is gone
         }
         let Some(&first) = chain.first() else { return };
         // Tokens per block are an estimate: a sixteenth and one block are within its error.
-        if actual_blocks + ticket.held / 16 + 1 < ticket.held {
+        if actual_blocks + ticket.held_blocks / 16 + 1 < ticket.held_blocks {
             let mut shard = self.shards[shard_of(first)].lock();
             shard.prune(chain, replica.0, ticket.stamp, actual_blocks as usize);
             self.report(&mut shard);
@@ -219,18 +233,18 @@ impl PrefixIndex {
     }
 
     /// Retracts a request that failed before the engine had read its prompt: blocks that only it reserved are dropped.
-    pub fn retract(&self, chain: &[u64], ticket: Ticket) {
+    pub fn retract(&self, chain: &[u64], ticket: PrefixTicket) {
         let replica = ticket.replica;
         let Some(&first) = chain.first() else { return };
         let mut shard = self.shards[shard_of(first)].lock();
-        shard.retract(chain, replica.0, ticket.stamp, ticket.held as usize);
+        shard.retract(chain, replica.0, ticket.stamp, ticket.held_blocks as usize);
         self.report(&mut shard);
     }
 
     /// Forgets everything that a replica holds, because it left or its engine restarted. Requests dispatched before
     /// cannot restore anything.
     pub fn purge(&self, replica: ReplicaId) {
-        let Some(purged) = self.purged.get(replica.index()) else { return };
+        let Some(purged) = self.purged_through.get(replica.index()) else { return };
         // Before the shards are emptied: a request that is confirmed meanwhile must already find itself outdated.
         purged.fetch_max(self.tick(None), Relaxed);
         for (number, shard) in self.shards.iter().enumerate() {
@@ -258,21 +272,21 @@ impl PrefixIndex {
             stats.blocks += shard.live as u64;
             stats.evictions += shard.evictions;
         }
-        stats.held = self.held.iter().map(|held| held.load(Relaxed)).sum();
+        stats.held = self.held_blocks.iter().map(|held| held.load(Relaxed)).sum();
         stats.bytes = self.bytes.load(Relaxed) as u64;
         stats
     }
 
     /// Statistics of one replica at this moment; `None` if the fleet does not have it.
     #[must_use]
-    pub fn replica_stats(&self, replica: ReplicaId) -> Option<ReplicaStats> {
-        let blocks = self.held.get(replica.index())?.load(Relaxed);
-        let stamps = self.shards.iter().filter_map(|shard| shard.lock().oldest(replica.0));
+    pub fn replica_stats(&self, replica: ReplicaId) -> Option<ReplicaIndexStats> {
+        let blocks = self.held_blocks.get(replica.index())?.load(Relaxed);
+        let stamps = self.shards.iter().filter_map(|shard| shard.lock().oldest_stamp(replica.0));
         let origin = self.origin.load(Relaxed);
-        Some(ReplicaStats {
+        Some(ReplicaIndexStats {
             blocks,
             capacity: self.capacity[replica.index()].load(Relaxed),
-            oldest: stamps.min().map(|stamp| At(origin.saturating_add(stamp))),
+            oldest: stamps.min().map(|stamp| UnixMicros(origin.saturating_add(stamp))),
         })
     }
 
@@ -282,13 +296,13 @@ impl PrefixIndex {
         chain: &[u64],
         replica: ReplicaId,
         decision: DecisionId,
-        at: Option<At>,
-    ) -> Option<(u64, Touched)> {
+        at: Option<UnixMicros>,
+    ) -> Option<(u64, TouchResult)> {
         let number = shard_of(*chain.first()?);
         let mut shard = self.shards[number].lock();
         if self.bytes.load(Relaxed) > self.max_bytes {
             // Overhead of a prompt beyond its blocks' own slots (bitmaps, queues) is paid back by the next prompt.
-            shard.shed(u32::try_from(chain.len()).unwrap_or(u32::MAX));
+            shard.evict_pairs(u32::try_from(chain.len()).unwrap_or(u32::MAX));
         }
         let stamp = self.tick(at); // under the lock: the queues of a shard are in order of stamps
         let may_grow = |more: usize| self.bytes.load(Relaxed).saturating_add(more) <= self.max_bytes;
@@ -306,7 +320,7 @@ impl PrefixIndex {
     /// Evicts a replica's least recently used blocks, over all shards, down to its capacity.
     fn evict(&self, replica: ReplicaId) {
         let capacity = &self.capacity[replica.index()];
-        let held = &self.held[replica.index()];
+        let held = &self.held_blocks[replica.index()];
         let above = || held.load(Relaxed) > capacity.load(Relaxed);
         // Another thread may evict at the same time, so the count is read again at every turn.
         while above() {
@@ -327,11 +341,11 @@ impl PrefixIndex {
             }
             // `oldest` is only a lower limit, so the shard's real oldest stamp is read again under its lock.
             let mut shard = self.shards[number].lock();
-            let mut oldest = shard.oldest(replica.0);
+            let mut oldest = shard.oldest_stamp(replica.0);
             while oldest.is_some_and(|stamp| stamp <= second) && above() {
                 let evicted = shard.evict_oldest(replica.0, |_| above());
                 shard.evictions += u64::from(evicted);
-                oldest = shard.oldest(replica.0);
+                oldest = shard.oldest_stamp(replica.0);
             }
             row[number].store(oldest.unwrap_or(NEVER), Relaxed);
             shard.compact();
@@ -340,7 +354,7 @@ impl PrefixIndex {
     }
 
     /// Next stamp.
-    fn tick(&self, at: Option<At>) -> u64 {
+    fn tick(&self, at: Option<UnixMicros>) -> u64 {
         let since = at.map_or(0, |at| {
             let origin =
                 self.origin.compare_exchange(NEVER, at.0, Relaxed, Relaxed).map_or_else(|first| first, |_| at.0);
@@ -353,7 +367,7 @@ impl PrefixIndex {
     }
 
     /// Updates the sum over shards with this shard's memory.
-    pub(super) fn report(&self, shard: &mut MutexGuard<'_, Shard>) {
+    pub(super) fn report(&self, shard: &mut MutexGuard<'_, IndexShard>) {
         let bytes = shard.bytes();
         let before = std::mem::replace(&mut shard.reported_bytes, bytes);
         if bytes >= before {
@@ -369,7 +383,7 @@ impl PrefixIndex {
 
     /// Calls `check` for each shard, for tests of the invariants.
     #[cfg(test)]
-    pub(super) fn each_shard(&self, mut check: impl FnMut(&Shard)) {
+    pub(super) fn each_shard(&self, mut check: impl FnMut(&IndexShard)) {
         for shard in &self.shards {
             check(&shard.lock());
         }

@@ -20,7 +20,7 @@ mod tests;
 mod tree;
 mod warm;
 
-pub use chain::{Chain, ChainKey, Chainer, HEAD_BYTES};
-pub use index::{PrefixIndex, PrefixStats, ReplicaStats, Shared, Ticket};
+pub use chain::{ChainHasher, ChainKey, HEAD_BYTES, PromptChain};
+pub use index::{PrefixIndex, PrefixStats, PrefixTicket, ReplicaIndexStats, SharedPrefix};
 pub use snapshot::{MAX_BLOCKS, SnapshotError, SnapshotKey, decode, encode};
-pub use warm::{Remembered, Restored};
+pub use warm::{RestoreCounts, SnapshotPath};

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use hashbrown::HashTable;
 
-use super::holders::Holders;
+use super::holders::BlockHolders;
 use crate::model::DecisionId;
 
 /// Index that stands for "no block".
@@ -21,11 +21,11 @@ pub(super) const NIL: u32 = u32::MAX;
 
 /// Block of the forest, 64 bytes.
 #[derive(Debug)]
-pub(super) struct Node {
+pub(super) struct BlockNode {
     pub(super) hash: u64,
     /// Last decision that used it.
     pub(super) decision: DecisionId,
-    pub(super) holders: Holders,
+    pub(super) holders: BlockHolders,
     pub(super) parent: u32,
     /// Child used last; the others follow by `next`. Most blocks have one child, which a walk finds without hashing.
     pub(super) child: u32,
@@ -36,23 +36,23 @@ pub(super) struct Node {
 
 /// Use of the path that ends in `node`.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Use {
+pub(super) struct PathUse {
     pub(super) stamp: u64,
     pub(super) node: u32,
 }
 
 /// Part of a replica in this shard.
 #[derive(Debug, Default)]
-pub(super) struct Lane {
-    pub(super) uses: VecDeque<Use>,
+pub(super) struct ReplicaLane {
+    pub(super) uses: VecDeque<PathUse>,
     pub(super) blocks: u32,
 }
 
 /// Result of a touch.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Touched {
+pub(super) struct TouchResult {
     /// Leading blocks that the replica held before.
-    pub(super) held: u32,
+    pub(super) held_blocks: u32,
     /// Stamp of the previous use of the deepest of them.
     pub(super) last_use: u64,
     /// Blocks that it did not hold before.
@@ -61,12 +61,12 @@ pub(super) struct Touched {
 
 /// Shard of the index; see the module.
 #[derive(Debug)]
-pub(super) struct Shard {
-    pub(super) nodes: Vec<Node>,
+pub(super) struct IndexShard {
+    pub(super) nodes: Vec<BlockNode>,
     pub(super) free: u32,
     pub(super) live: usize,
     pub(super) table: HashTable<u32>,
-    pub(super) lanes: Vec<Lane>,
+    pub(super) lanes: Vec<ReplicaLane>,
     /// Number of 64-bit words in a bitmap of replicas.
     pub(super) words: usize,
     /// Heap bytes of holders and queues.
@@ -79,7 +79,7 @@ pub(super) struct Shard {
     pub(super) held: Arc<[AtomicU64]>,
 }
 
-impl Shard {
+impl IndexShard {
     pub(super) fn new(held: Arc<[AtomicU64]>) -> Self {
         let replicas = held.len();
         Self {
@@ -87,7 +87,7 @@ impl Shard {
             free: NIL,
             live: 0,
             table: HashTable::new(),
-            lanes: std::iter::repeat_with(Lane::default).take(replicas).collect(),
+            lanes: std::iter::repeat_with(ReplicaLane::default).take(replicas).collect(),
             words: replicas.div_ceil(64),
             heap_bytes: 0,
             evictions: 0,
@@ -98,17 +98,17 @@ impl Shard {
 
     /// Memory of the shard, bytes: capacities, not contents.
     pub(super) fn bytes(&self) -> usize {
-        self.nodes.capacity() * size_of::<Node>()
+        self.nodes.capacity() * size_of::<BlockNode>()
             + self.table.allocation_size()
             + self.heap_bytes
-            + self.lanes.capacity() * size_of::<Lane>()
+            + self.lanes.capacity() * size_of::<ReplicaLane>()
     }
 
-    pub(super) fn node(&self, at: u32) -> &Node {
+    pub(super) fn node(&self, at: u32) -> &BlockNode {
         &self.nodes[at as usize]
     }
 
-    pub(super) fn node_mut(&mut self, at: u32) -> &mut Node {
+    pub(super) fn node_mut(&mut self, at: u32) -> &mut BlockNode {
         &mut self.nodes[at as usize]
     }
 
@@ -165,8 +165,8 @@ impl Shard {
         stamp: u64,
         decision: DecisionId,
         may_grow: impl Fn(usize) -> bool,
-    ) -> Touched {
-        let mut touched = Touched::default();
+    ) -> TouchResult {
+        let mut touched = TouchResult::default();
         let mut at = NIL;
         for &hash in chain {
             let found = match self.find(at, hash) {
@@ -190,7 +190,7 @@ impl Shard {
                 }
                 // After the first block that was not held, later ones cannot count as a held prefix.
                 Some(last_use) if touched.added == 0 => {
-                    touched.held += 1;
+                    touched.held_blocks += 1;
                     touched.last_use = last_use;
                 }
                 Some(_) => {}
@@ -201,7 +201,7 @@ impl Shard {
         self.held[usize::from(replica)].fetch_add(u64::from(touched.added), Relaxed);
         // The queue entry comes last: `evict_any` within the loop must not find this path.
         if at != NIL {
-            self.push_use(replica, Use { stamp, node: at });
+            self.push_use(replica, PathUse { stamp, node: at });
         }
         touched
     }
@@ -246,7 +246,7 @@ impl Shard {
 
     /// Bytes of the next allocation.
     fn growth(&self) -> usize {
-        self.more_nodes() * size_of::<Node>() + self.table_growth()
+        self.more_nodes() * size_of::<BlockNode>() + self.table_growth()
     }
 
     /// Number of blocks in the next allocation.
@@ -263,7 +263,8 @@ impl Shard {
         decision: DecisionId,
         may_grow: impl Fn(usize) -> bool,
     ) -> Option<u32> {
-        let node = Node { hash, decision, holders: Holders::NOBODY, parent, child: NIL, next: NIL, prev: NIL };
+        let node =
+            BlockNode { hash, decision, holders: BlockHolders::NOBODY, parent, child: NIL, next: NIL, prev: NIL };
         // Grow before evicting, and evict before giving up.
         if self.free == NIL && self.nodes.len() == self.nodes.capacity() {
             if may_grow(self.growth()) {

@@ -12,8 +12,8 @@
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use super::warm::Remembered;
-use crate::model::{At, DecisionId};
+use super::warm::SnapshotPath;
+use crate::model::{DecisionId, UnixMicros};
 
 /// Most blocks of one replica that are kept, newest first: 2 MiB, 16 million tokens at 64 to a block.
 pub const MAX_BLOCKS: usize = 262_144;
@@ -69,7 +69,7 @@ pub enum SnapshotError {
 
 /// Encodes uses, newest first.
 #[must_use]
-pub fn encode(fits: u64, taken: At, uses: &[Remembered]) -> Vec<u8> {
+pub fn encode(fits: u64, taken: UnixMicros, uses: &[SnapshotPath]) -> Vec<u8> {
     let blocks: usize = uses.iter().map(|used| used.blocks.len()).sum();
     let mut bytes = Vec::with_capacity(HEAD + 12 + uses.len() * 29 + blocks * 8);
     bytes.extend_from_slice(MAGIC);
@@ -98,8 +98,13 @@ pub fn encode(fits: u64, taken: At, uses: &[Remembered]) -> Vec<u8> {
 ///
 /// # Errors
 /// The reason for refusing them.
-pub fn decode(bytes: &[u8], fits: u64, now: At, most_age_secs: u64) -> Result<Vec<Remembered>, SnapshotError> {
-    let mut rest = Rest(bytes);
+pub fn decode(
+    bytes: &[u8],
+    fits: u64,
+    now: UnixMicros,
+    most_age_secs: u64,
+) -> Result<Vec<SnapshotPath>, SnapshotError> {
+    let mut rest = SnapshotReader(bytes);
     if rest.take::<8>()? != *MAGIC {
         return Err(SnapshotError::Damaged("wrong magic bytes"));
     }
@@ -115,11 +120,11 @@ pub fn decode(bytes: &[u8], fits: u64, now: At, most_age_secs: u64) -> Result<Ve
     if found != fits {
         return Err(SnapshotError::Foreign);
     }
-    let taken = At(rest.number()?);
+    let taken = UnixMicros(rest.number()?);
     if taken > now {
         return Err(SnapshotError::Future);
     }
-    let age_secs = now.since(taken).as_secs();
+    let age_secs = now.elapsed_since(taken).as_secs();
     if age_secs > most_age_secs {
         return Err(SnapshotError::TooOld(age_secs));
     }
@@ -131,9 +136,9 @@ fn count(length: usize) -> [u8; 4] {
 }
 
 /// Bytes that are not read yet.
-struct Rest<'a>(&'a [u8]);
+struct SnapshotReader<'a>(&'a [u8]);
 
-impl Rest<'_> {
+impl SnapshotReader<'_> {
     fn take<const N: usize>(&mut self) -> Result<[u8; N], SnapshotError> {
         let (head, rest) = self.0.split_first_chunk().ok_or(SnapshotError::Damaged("unexpected end"))?;
         self.0 = rest;
@@ -144,7 +149,7 @@ impl Rest<'_> {
         Ok(u64::from_le_bytes(self.take()?))
     }
 
-    fn uses(&mut self, taken: At) -> Result<Vec<Remembered>, SnapshotError> {
+    fn uses(&mut self, taken: UnixMicros) -> Result<Vec<SnapshotPath>, SnapshotError> {
         let uses = u32::from_le_bytes(self.take()?);
         let (mut all, mut left, mut last_age) = (Vec::new(), MAX_BLOCKS, 0);
         for _ in 0..uses {
@@ -171,7 +176,7 @@ impl Rest<'_> {
             // One limit for the whole snapshot, not one per use.
             left -= blocks;
             let blocks = (0..blocks).map(|_| self.number()).collect::<Result<_, _>>()?;
-            all.push(Remembered { at: At(taken.0.saturating_sub(age)), decision, parent, blocks });
+            all.push(SnapshotPath { at: UnixMicros(taken.0.saturating_sub(age)), decision, parent, blocks });
         }
         if self.0.is_empty() { Ok(all) } else { Err(SnapshotError::Damaged("trailing bytes")) }
     }

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-use super::shard::{NIL, Shard};
+use super::shard::{IndexShard, NIL};
 use super::*;
-use crate::model::{At, CanonicalSink, DecisionId, ReplicaId};
+use crate::model::{CanonicalSink, DecisionId, ReplicaId, UnixMicros};
 
 fn config(cases: u32, seed: u64) -> ProptestConfig {
     ProptestConfig { cases, rng_seed: RngSeed::Fixed(seed), failure_persistence: None, ..ProptestConfig::default() }
@@ -19,8 +19,8 @@ fn config(cases: u32, seed: u64) -> ProptestConfig {
 
 const ROOM: u64 = 64 << 20;
 
-fn chain(seed: u64, bytes: &[u8]) -> Chain {
-    let mut chainer = Chainer::new(16, seed, bytes.len());
+fn chain(seed: u64, bytes: &[u8]) -> PromptChain {
+    let mut chainer = ChainHasher::new(16, seed, bytes.len());
     chainer.update(bytes);
     chainer.finish()
 }
@@ -31,9 +31,9 @@ fn links(path: &[u8]) -> Vec<u64> {
     chain(1, &blocks).blocks
 }
 
-fn put(index: &PrefixIndex, path: &[u8], replica: u16, at: u64) -> Ticket {
+fn put(index: &PrefixIndex, path: &[u8], replica: u16, at: u64) -> PrefixTicket {
     let decision = DecisionId(i64::try_from(at).unwrap());
-    index.insert(&links(path), ReplicaId(replica), decision, At(at)).unwrap()
+    index.insert(&links(path), ReplicaId(replica), decision, UnixMicros(at)).unwrap()
 }
 
 fn matches(index: &PrefixIndex, path: &[u8], replicas: usize) -> Vec<u32> {
@@ -89,7 +89,7 @@ fn check_invariants(index: &PrefixIndex, replicas: u16) {
     }
 }
 
-fn check_links(shard: &Shard, live: &[u32]) {
+fn check_links(shard: &IndexShard, live: &[u32]) {
     for &at in live {
         assert_eq!(shard.find(NIL, shard.node(at).hash), Some(at));
         let mut child = shard.node(at).child;
@@ -125,7 +125,7 @@ proptest! {
     fn how_a_prompt_is_cut_into_pieces_does_not_matter(
         pieces in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..60), 0..40),
     ) {
-        let mut chainer = Chainer::new(16, 5, 0);
+        let mut chainer = ChainHasher::new(16, 5, 0);
         pieces.iter().for_each(|piece| chainer.bytes(piece));
         let whole = pieces.concat();
         let built = chainer.finish();
@@ -169,14 +169,14 @@ fn the_head_hash_is_of_the_first_kilobyte() {
 #[test]
 fn pictures_are_counted_apart_and_change_the_chain() {
     let with = |digest: u64| {
-        let mut chainer = Chainer::new(16, 1, 0);
+        let mut chainer = ChainHasher::new(16, 1, 0);
         chainer.bytes(&[1; 16]);
-        chainer.picture(digest, 40_000);
+        chainer.media(digest, 40_000);
         chainer.bytes(&[2; 16]);
         chainer.finish()
     };
     let (a, b) = (with(1), with(2));
-    assert_eq!((a.picture_bytes, a.prompt_bytes), (40_000, 41));
+    assert_eq!((a.media_bytes, a.prompt_bytes), (40_000, 41));
     assert_eq!(a.blocks[0], b.blocks[0]);
     assert_ne!(a.blocks[1], b.blocks[1]);
 }
@@ -191,11 +191,11 @@ fn one_walk_tells_the_match_of_every_replica() {
     let mut out = [7; 3];
     let shared = index.lookup(&links(&[1, 2, 3, 5]), &mut out);
     assert_eq!(out, [3, 2, 0]);
-    assert_eq!(shared, Shared { parent: Some(DecisionId(10)), blocks: 3 });
+    assert_eq!(shared, SharedPrefix { parent: Some(DecisionId(10)), blocks: 3 });
     let shared = index.lookup(&links(&[1, 2]), &mut out);
     assert_eq!((out, shared.parent), ([2, 2, 0], Some(DecisionId(20))));
-    assert_eq!(index.lookup(&links(&[8]), &mut out), Shared::default());
-    assert_eq!(index.lookup(&[], &mut out), Shared::default());
+    assert_eq!(index.lookup(&links(&[8]), &mut out), SharedPrefix::default());
+    assert_eq!(index.lookup(&[], &mut out), SharedPrefix::default());
     assert_eq!(out, [0; 3]);
     check_invariants(&index, 3);
 }
@@ -258,7 +258,7 @@ fn a_purged_replica_holds_nothing_and_gives_its_memory_back() {
     let mut tickets = Vec::new();
     for prompt in 0..5000_u64 {
         let chain = chain(prompt, &[3; 160]).blocks;
-        tickets.push((chain.clone(), index.insert(&chain, ReplicaId(1), DecisionId(1), At(prompt)).unwrap()));
+        tickets.push((chain.clone(), index.insert(&chain, ReplicaId(1), DecisionId(1), UnixMicros(prompt)).unwrap()));
     }
     assert_eq!(index.stats().blocks, 50_000);
     index.purge(ReplicaId(1));
@@ -281,7 +281,7 @@ fn a_failed_request_takes_back_only_what_it_reserved() {
     let index = PrefixIndex::new(2, ROOM);
     let _ = put(&index, &[1, 2], 0, 1);
     let failed = put(&index, &[1, 2, 3, 4], 0, 2);
-    assert_eq!(failed.held(), 2);
+    assert_eq!(failed.held_blocks(), 2);
     index.retract(&links(&[1, 2, 3, 4]), failed);
     assert_eq!(matches(&index, &[1, 2, 3, 4], 2), [2, 0]);
     check_invariants(&index, 2);
@@ -333,8 +333,8 @@ fn a_confirmed_chain_comes_back_though_it_was_evicted_meanwhile() {
 #[test]
 fn unknown_replicas_and_empty_chains_are_nothing() {
     let index = PrefixIndex::new(1, ROOM);
-    assert_eq!(index.insert(&[], ReplicaId(0), DecisionId(1), At(1)), None);
-    assert_eq!(index.insert(&[1], ReplicaId(9), DecisionId(1), At(1)), None);
+    assert_eq!(index.insert(&[], ReplicaId(0), DecisionId(1), UnixMicros(1)), None);
+    assert_eq!(index.insert(&[1], ReplicaId(9), DecisionId(1), UnixMicros(1)), None);
     index.purge(ReplicaId(9));
     index.set_capacity(ReplicaId(9), 1);
     assert_eq!(index.replica_stats(ReplicaId(9)), None);
@@ -345,9 +345,9 @@ fn a_replicas_oldest_use_has_its_time() {
     let index = PrefixIndex::new(1, ROOM);
     let _ = put(&index, &[1], 0, 1_000_000);
     let _ = put(&index, &[2], 0, 3_000_000);
-    assert_eq!(index.replica_stats(ReplicaId(0)).unwrap().oldest, Some(At(1_000_001)));
+    assert_eq!(index.replica_stats(ReplicaId(0)).unwrap().oldest, Some(UnixMicros(1_000_001)));
     let _ = put(&index, &[1], 0, 5_000_000);
-    assert_eq!(index.replica_stats(ReplicaId(0)).unwrap().oldest, Some(At(3_000_000)));
+    assert_eq!(index.replica_stats(ReplicaId(0)).unwrap().oldest, Some(UnixMicros(3_000_000)));
 }
 
 #[test]
@@ -357,7 +357,7 @@ fn memory_stays_below_its_limit_and_the_newest_prompts_stay() {
     let newest = (0..20_000_u64).map(|prompt| {
         let chain = chain(prompt, &[1; 320]).blocks;
         let replica = ReplicaId(u16::try_from(prompt % 8).unwrap());
-        let _ = index.insert(&chain, replica, DecisionId(1), At(prompt));
+        let _ = index.insert(&chain, replica, DecisionId(1), UnixMicros(prompt));
         assert!(index.stats().bytes <= limit + 4096, "{:?} after {prompt}", index.stats());
         (chain, replica)
     });
@@ -394,7 +394,7 @@ fn a_block_costs_about_eighty_bytes() {
         for prompt in 0..2000_u64 {
             let chain = chain(prompt, &[1; 1600]).blocks;
             for copy in 0..copies {
-                let _ = index.insert(&chain, ReplicaId(copy), DecisionId(1), At(prompt));
+                let _ = index.insert(&chain, ReplicaId(copy), DecisionId(1), UnixMicros(prompt));
             }
         }
         let stats = index.stats();
@@ -408,13 +408,13 @@ fn a_block_costs_about_eighty_bytes() {
 // Against a model that is too simple to be wrong: per replica a map from path to last use, searched in full.
 
 #[derive(Debug, Default)]
-struct Naive {
+struct NaiveIndex {
     replicas: HashMap<u16, HashMap<Vec<u8>, u64>>,
     capacity: HashMap<u16, usize>,
     clock: u64,
 }
 
-impl Naive {
+impl NaiveIndex {
     fn touch(&mut self, path: &[u8], replica: u16) -> (u64, usize) {
         self.clock += 1;
         let map = self.replicas.entry(replica).or_default();
@@ -467,7 +467,7 @@ impl Naive {
 }
 
 #[derive(Debug, Clone)]
-enum Step {
+enum IndexStep {
     Insert(Vec<u8>, usize),
     Confirm(usize, u32),
     Retract(usize),
@@ -479,14 +479,14 @@ enum Step {
 const FLEET: usize = 70;
 const USED: [u16; 5] = [0, 1, 63, 64, 69];
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = IndexStep> {
     let path = proptest::collection::vec(0_u8..3, 1..12);
     prop_oneof![
-        8 => (path, 0..USED.len()).prop_map(|(path, replica)| Step::Insert(path, replica)),
-        4 => (any::<usize>(), 0_u32..12).prop_map(|(which, actual)| Step::Confirm(which, actual)),
-        2 => any::<usize>().prop_map(Step::Retract),
-        1 => (0..USED.len()).prop_map(Step::Purge),
-        1 => (0..USED.len(), 1_u8..30).prop_map(|(replica, blocks)| Step::Capacity(replica, blocks)),
+        8 => (path, 0..USED.len()).prop_map(|(path, replica)| IndexStep::Insert(path, replica)),
+        4 => (any::<usize>(), 0_u32..12).prop_map(|(which, actual)| IndexStep::Confirm(which, actual)),
+        2 => any::<usize>().prop_map(IndexStep::Retract),
+        1 => (0..USED.len()).prop_map(IndexStep::Purge),
+        1 => (0..USED.len(), 1_u8..30).prop_map(|(replica, blocks)| IndexStep::Capacity(replica, blocks)),
     ]
 }
 
@@ -496,21 +496,21 @@ proptest! {
     #[test]
     fn the_index_does_what_the_naive_model_does(steps in proptest::collection::vec(step(), 1..80)) {
         let index = PrefixIndex::new(FLEET, ROOM);
-        let mut naive = Naive::default();
-        let mut open: Vec<(Vec<u8>, u16, Ticket, u64, usize)> = Vec::new();
+        let mut naive = NaiveIndex::default();
+        let mut open: Vec<(Vec<u8>, u16, PrefixTicket, u64, usize)> = Vec::new();
         let mut purged: HashMap<u16, u64> = HashMap::new();
         let mut seen: Vec<Vec<u8>> = Vec::new();
         for step in steps {
             match step {
-                Step::Insert(path, replica) => {
+                IndexStep::Insert(path, replica) => {
                     let replica = USED[replica];
                     let (stamp, held) = naive.touch(&path, replica);
-                    let ticket = index.insert(&links(&path), ReplicaId(replica), DecisionId(1), At(0)).unwrap();
-                    prop_assert_eq!(ticket.held() as usize, held);
+                    let ticket = index.insert(&links(&path), ReplicaId(replica), DecisionId(1), UnixMicros(0)).unwrap();
+                    prop_assert_eq!(ticket.held_blocks() as usize, held);
                     open.push((path.clone(), replica, ticket, stamp, held));
                     seen.push(path);
                 }
-                Step::Confirm(which, actual) if !open.is_empty() => {
+                IndexStep::Confirm(which, actual) if !open.is_empty() => {
                     let (path, replica, ticket, stamp, held) = open.swap_remove(which % open.len());
                     index.confirm(&links(&path), ticket, actual);
                     if purged.get(&replica).is_none_or(|purged| stamp > *purged) {
@@ -520,22 +520,22 @@ proptest! {
                         naive.touch(&path, replica);
                     }
                 }
-                Step::Retract(which) if !open.is_empty() => {
+                IndexStep::Retract(which) if !open.is_empty() => {
                     let (path, replica, ticket, stamp, held) = open.swap_remove(which % open.len());
                     index.retract(&links(&path), ticket);
                     naive.retract(&path, replica, stamp, held);
                 }
-                Step::Purge(replica) => {
+                IndexStep::Purge(replica) => {
                     index.purge(ReplicaId(USED[replica]));
                     naive.replicas.remove(&USED[replica]);
                     purged.insert(USED[replica], naive.clock);
                 }
-                Step::Capacity(replica, blocks) => {
+                IndexStep::Capacity(replica, blocks) => {
                     index.set_capacity(ReplicaId(USED[replica]), u64::from(blocks));
                     naive.capacity.insert(USED[replica], usize::from(blocks));
                     naive.evict(USED[replica]);
                 }
-                Step::Confirm(..) | Step::Retract(_) => {}
+                IndexStep::Confirm(..) | IndexStep::Retract(_) => {}
             }
             check_invariants(&index, u16::try_from(FLEET).unwrap());
             for path in &seen {
@@ -576,7 +576,7 @@ fn many_threads_leave_the_counts_right() {
                     let shared = index.lookup(&chain, &mut out);
                     assert_eq!(out.iter().max(), Some(&shared.blocks));
                     let id = DecisionId(decision.fetch_add(1, Ordering::Relaxed));
-                    let Some(ticket) = index.insert(&chain, replica, id, At(0)) else { continue };
+                    let Some(ticket) = index.insert(&chain, replica, id, UnixMicros(0)) else { continue };
                     match random(20) {
                         0 => index.purge(replica),
                         1..=4 => index.retract(&chain, ticket),

@@ -1,8 +1,8 @@
 //! Links of a shard's forest (parents, children, siblings), and operations that cut branches off it.
 
-use super::shard::{NIL, Shard};
+use super::shard::{IndexShard, NIL};
 
-impl Shard {
+impl IndexShard {
     /// Inserts a block as the first of its siblings.
     pub(super) fn link(&mut self, at: u32) {
         let parent = self.node(at).parent;

@@ -10,17 +10,17 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::index::{NEVER, PrefixIndex, shard_of};
-use super::shard::{NIL, Shard, Use};
-use crate::model::{At, DecisionId, ReplicaId};
+use super::shard::{IndexShard, NIL, PathUse};
+use crate::model::{DecisionId, ReplicaId, UnixMicros};
 
 /// Blocks and queue entries visited under one lock: about 0.1 ms.
 const STEP: usize = 1_024;
 
 /// Blocks that a replica was believed to hold, used together at one moment and not since.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Remembered {
+pub struct SnapshotPath {
     /// Time of that use.
-    pub at: At,
+    pub at: UnixMicros,
     /// Last decision that used all of them.
     pub decision: DecisionId,
     /// Block before them, which belongs to a newer use of the list; `None`: they begin the prompt.
@@ -31,7 +31,7 @@ pub struct Remembered {
 
 /// Result of restoring a list of uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Restored {
+pub struct RestoreCounts {
     /// Number of blocks that the replica is believed to hold again.
     pub blocks: u64,
     /// Number of blocks that were not restored: beyond capacity or memory, without their predecessor, or used since.
@@ -41,9 +41,9 @@ pub struct Restored {
 impl PrefixIndex {
     /// Uses that a replica is believed to hold, newest first, with at most `most_blocks` blocks.
     #[must_use]
-    pub fn remember(&self, replica: ReplicaId, most_blocks: usize) -> Vec<Remembered> {
+    pub fn export_paths(&self, replica: ReplicaId, most_blocks: usize) -> Vec<SnapshotPath> {
         let mut uses = Vec::new();
-        if self.held.get(replica.index()).is_none() {
+        if self.held_blocks.get(replica.index()).is_none() {
             return uses;
         }
         for shard in &self.shards {
@@ -51,12 +51,12 @@ impl PrefixIndex {
             // In steps, with the lock released in between, so that requests do not wait for a snapshot.
             let mut below = Some(NEVER);
             while let Some(limit) = below.filter(|_| seen.len() < most_blocks) {
-                below = shard.lock().remember(replica.0, limit, &mut seen, &mut uses);
+                below = shard.lock().export_paths(replica.0, limit, &mut seen, &mut uses);
             }
         }
         // Until here `at` holds stamps; the origin makes times of them.
         let origin = self.origin.load(Relaxed);
-        uses.iter_mut().for_each(|used| used.at = At(origin.saturating_add(used.at.0)));
+        uses.iter_mut().for_each(|used| used.at = UnixMicros(origin.saturating_add(used.at.0)));
         uses.sort_by_key(|used| Reverse(used.at));
         let mut left = most_blocks;
         // The first use that does not fit ends the list: later ones may continue it.
@@ -72,19 +72,19 @@ impl PrefixIndex {
 
     /// Announces that uses from `oldest` on will be restored. Must be called before the first insert, because stamps
     /// count from the first moment known.
-    pub fn begin_at(&self, oldest: At) {
+    pub fn set_clock_origin(&self, oldest: UnixMicros) {
         let _ = self.origin.compare_exchange(NEVER, oldest.0.saturating_sub(1), Relaxed, Relaxed);
     }
 
-    /// Restores what a replica held, newest use first as [`PrefixIndex::remember`] returns it, into its present
+    /// Restores what a replica held, newest use first as [`PrefixIndex::export_paths`] returns it, into its present
     /// contents. Blocks used since are newer and stay so. Uses that do not fit are left out.
-    pub fn restore(&self, replica: ReplicaId, uses: &[Remembered]) -> Restored {
-        let mut done = Restored::default();
-        let (Some(held), Some(newest)) = (self.held.get(replica.index()), uses.first()) else { return done };
-        let (purged, capacity) = (&self.purged[replica.index()], &self.capacity[replica.index()]);
+    pub fn restore(&self, replica: ReplicaId, uses: &[SnapshotPath]) -> RestoreCounts {
+        let mut done = RestoreCounts::default();
+        let (Some(held), Some(newest)) = (self.held_blocks.get(replica.index()), uses.first()) else { return done };
+        let (purged, capacity) = (&self.purged_through[replica.index()], &self.capacity[replica.index()]);
         let before = purged.load(Relaxed);
         if let Some(oldest) = uses.last() {
-            self.begin_at(oldest.at);
+            self.set_clock_origin(oldest.at);
         }
         let origin = self.origin.load(Relaxed);
         // Inserts from now on are newer than all of these.
@@ -122,10 +122,16 @@ impl PrefixIndex {
     }
 }
 
-impl Shard {
-    /// One step of [`PrefixIndex::remember`]: uses below the stamp `below`, newest first, with stamps instead of times.
+impl IndexShard {
+    /// One step of [`PrefixIndex::export_paths`]: uses below the stamp `below`, newest first, with stamps instead of times.
     /// Returns the stamp below which to go on, or `None` at the end.
-    fn remember(&self, replica: u16, below: u64, seen: &mut HashSet<u64>, out: &mut Vec<Remembered>) -> Option<u64> {
+    fn export_paths(
+        &self,
+        replica: u16,
+        below: u64,
+        seen: &mut HashSet<u64>,
+        out: &mut Vec<SnapshotPath>,
+    ) -> Option<u64> {
         let uses = &self.lanes[usize::from(replica)].uses;
         let end = uses.partition_point(|entry| entry.stamp < below);
         let mut looked_at = 0;
@@ -151,7 +157,7 @@ impl Shard {
             if !blocks.is_empty() {
                 let parent = (at != NIL).then(|| self.node(at).hash);
                 let decision = self.node(entry.node).decision;
-                out.push(Remembered { at: At(entry.stamp), decision, parent, blocks });
+                out.push(SnapshotPath { at: UnixMicros(entry.stamp), decision, parent, blocks });
             }
         }
         None
@@ -161,7 +167,7 @@ impl Shard {
     /// many of them the replica holds now, and how many of those it did not hold before.
     fn graft(
         &mut self,
-        used: &Remembered,
+        used: &SnapshotPath,
         fitting: usize,
         replica: u16,
         stamp: u64,
@@ -203,7 +209,7 @@ impl Shard {
         if added > 0 {
             self.lanes[usize::from(replica)].blocks += added;
             self.held[usize::from(replica)].fetch_add(u64::from(added), Relaxed);
-            self.push_oldest_use(replica, Use { stamp, node: at });
+            self.push_oldest_use(replica, PathUse { stamp, node: at });
         }
         (walked, added as usize)
     }

@@ -23,7 +23,7 @@ struct Planted {
 const L40S: Planted = Planted { intercept: 110.0, prefill: 0.062, queue: 0.02, decode: 0.8, noise_ms: 20.0 };
 
 impl Planted {
-    fn sample(&self, rng: &mut ChaCha8Rng) -> Sample {
+    fn sample(&self, rng: &mut ChaCha8Rng) -> RateSample {
         let facts = RateFacts {
             rtt_ms: RTT_MS,
             uncached_tokens: rng.random_range(0..12_000),
@@ -31,7 +31,7 @@ impl Planted {
             decoding: rng.random_range(0..40),
         };
         let noise = (0..4).map(|_| rng.random_range(-1.0..1.0)).sum::<f64>() * 0.866 * self.noise_ms;
-        Sample { facts, ttft_ms: self.truth(&facts) + noise }
+        RateSample { facts, ttft_ms: self.truth(&facts) + noise }
     }
 
     #[expect(clippy::cast_precision_loss, reason = "small numbers")]
@@ -43,8 +43,8 @@ impl Planted {
             + self.decode * f64::from(facts.decoding)
     }
 
-    fn taught(&self, samples: usize, seed: u64) -> Rates {
-        let mut rates = Rates::new(1);
+    fn taught(&self, samples: usize, seed: u64) -> FleetRates {
+        let mut rates = FleetRates::new(1);
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         for _ in 0..samples {
             rates.learn(R, &self.sample(&mut rng));
@@ -53,11 +53,11 @@ impl Planted {
     }
 }
 
-fn read(rates: &Rates, replica: ReplicaId) -> [f64; 4] {
+fn read(rates: &FleetRates, replica: ReplicaId) -> [f64; 4] {
     let mut candidates = Candidates::default();
     candidates.reset(1, 0);
     candidates.replica[0] = replica;
-    rates.read(&mut candidates);
+    rates.fill(&mut candidates);
     [
         candidates.intercept_ms[0].unwrap(),
         candidates.prefill_ms_per_token[0].unwrap(),
@@ -68,9 +68,9 @@ fn read(rates: &Rates, replica: ReplicaId) -> [f64; 4] {
 
 #[test]
 fn before_the_first_sample_it_is_the_prior_and_predicts_nothing() {
-    let rates = Rates::new(1);
+    let rates = FleetRates::new(1);
     assert_eq!(read(&rates, R), [50.0, 0.08, 0.005, 1.0]);
-    assert!(rates.snapshot(At(1)).is_empty());
+    assert!(rates.snapshot(UnixMicros(1)).is_empty());
     let facts = RateFacts { rtt_ms: 1.0, uncached_tokens: 1, queued_uncached_tokens: 0, decoding: 0 };
     assert_eq!(rates.predict_ms(R, &facts), None);
     assert_eq!(L40S.taught(29, 1).predict_ms(R, &facts), None);
@@ -82,7 +82,7 @@ fn a_straggler_teaches_little() {
     let mut rates = L40S.taught(300, 5);
     let before = read(&rates, R);
     let facts = RateFacts { rtt_ms: RTT_MS, uncached_tokens: 4_000, queued_uncached_tokens: 0, decoding: 4 };
-    rates.learn(R, &Sample { facts, ttft_ms: 60_000.0 });
+    rates.learn(R, &RateSample { facts, ttft_ms: 60_000.0 });
     let after = read(&rates, R);
     assert!((after[1] - before[1]).abs() < 0.02 * before[1], "{before:?} {after:?}");
     assert!((after[0] - before[0]).abs() < 5.0, "{before:?} {after:?}");
@@ -110,10 +110,10 @@ fn signs_stay_physical_and_prefill_is_never_free() {
 
 #[test]
 fn what_no_sample_speaks_of_stays_as_uncertain_as_it_was() {
-    let mut rates = Rates::new(1);
+    let mut rates = FleetRates::new(1);
     let idle = RateFacts { rtt_ms: RTT_MS, uncached_tokens: 1_000, queued_uncached_tokens: 0, decoding: 0 };
     for _ in 0..20_000 {
-        rates.learn(R, &Sample { facts: idle, ttft_ms: 200.0 });
+        rates.learn(R, &RateSample { facts: idle, ttft_ms: 200.0 });
     }
     let inverse = rates.replicas[0].inverse;
     for (k, row) in inverse.iter().enumerate() {
@@ -125,7 +125,7 @@ fn what_no_sample_speaks_of_stays_as_uncertain_as_it_was() {
 
 #[test]
 fn a_newcomer_reads_the_median_of_the_fleet() {
-    let mut rates = Rates::new(4);
+    let mut rates = FleetRates::new(4);
     let mut rng = ChaCha8Rng::seed_from_u64(9);
     for (place, prefill) in [(0, 0.2), (1, 0.3), (2, 0.9)] {
         let planted = Planted { prefill, ..L40S };
@@ -145,14 +145,14 @@ fn numbers_that_are_none_teach_nothing() {
     let mut rates = L40S.taught(50, 10);
     let before = read(&rates, R);
     let facts = RateFacts { rtt_ms: RTT_MS, uncached_tokens: 1, queued_uncached_tokens: 0, decoding: 0 };
-    rates.learn(R, &Sample { facts, ttft_ms: f64::NAN });
-    rates.learn(R, &Sample { facts: RateFacts { rtt_ms: f64::INFINITY, ..facts }, ttft_ms: 1.0 });
+    rates.learn(R, &RateSample { facts, ttft_ms: f64::NAN });
+    rates.learn(R, &RateSample { facts: RateFacts { rtt_ms: f64::INFINITY, ..facts }, ttft_ms: 1.0 });
     assert_eq!(read(&rates, R), before);
 }
 
 #[test]
 fn snapshot_rows_bracket_the_truth() {
-    let rows = L40S.taught(600, 11).snapshot(At(42));
+    let rows = L40S.taught(600, 11).snapshot(UnixMicros(42));
     assert_eq!(rows.len(), 4);
     for row in rows {
         let truth = match row.kind {
@@ -161,7 +161,7 @@ fn snapshot_rows_bracket_the_truth() {
             RateKind::Queue => L40S.queue,
             RateKind::Decode => L40S.decode,
         };
-        assert_eq!((row.at, row.samples, row.replica), (At(42), 600, R));
+        assert_eq!((row.at, row.samples, row.replica), (UnixMicros(42), 600, R));
         // one and a half times the 95 % interval: one seed of four estimates must not fail by chance
         let slack = 0.25 * (row.high - row.low);
         assert!(row.low - slack <= truth && truth <= row.high + slack, "{row:?} {truth}");
@@ -201,9 +201,9 @@ proptest! {
     fn no_sample_breaks_it(
         samples in prop::collection::vec((any::<u32>(), any::<u64>(), any::<u32>(), any::<f64>()), 0..100),
     ) {
-        let mut rates = Rates::new(1);
+        let mut rates = FleetRates::new(1);
         for (uncached_tokens, queued_uncached_tokens, decoding, ttft_ms) in samples {
-            rates.learn(R, &Sample { facts: RateFacts { rtt_ms: 1.0, uncached_tokens, queued_uncached_tokens, decoding }, ttft_ms });
+            rates.learn(R, &RateSample { facts: RateFacts { rtt_ms: 1.0, uncached_tokens, queued_uncached_tokens, decoding }, ttft_ms });
             prop_assert!(read(&rates, R).iter().all(|value| value.is_finite() && *value >= 0.0));
         }
     }

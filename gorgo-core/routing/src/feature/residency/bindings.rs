@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use super::{Lesson, names};
+use super::{TokenizedPrompt, names};
 use crate::model::DecisionId;
 
 /// Most blocks of text that are mapped; the least recently used go first. 16 million tokens at 64 to a block, 60 MiB.
@@ -16,7 +16,7 @@ const MOST_PROMPTS: usize = 1 << 16;
 
 /// Block of text.
 #[derive(Debug, Clone, Copy)]
-struct Text {
+struct TextBlock {
     parent: Option<u64>,
     root: u64,
     /// Name of the token block it ends in.
@@ -29,8 +29,8 @@ struct Text {
 
 /// Text blocks and token blocks of one block size; see the module.
 #[derive(Debug, Default)]
-pub(super) struct Bindings {
-    texts: HashMap<u64, Text>,
+pub(super) struct BlockBindings {
+    texts: HashMap<u64, TextBlock>,
     ending: HashMap<u64, Vec<u64>>,
     /// Last block and number of bytes of each prompt that is mapped whole.
     whole: HashSet<(u64, u64)>,
@@ -39,15 +39,15 @@ pub(super) struct Bindings {
     clock: u64,
 }
 
-impl Bindings {
+impl BlockBindings {
     /// Number of leading blocks of the chain that are mapped.
-    pub(super) fn bound(&self, chain: &[u64]) -> usize {
+    pub(super) fn mapped_blocks(&self, chain: &[u64]) -> usize {
         chain.iter().take_while(|text| self.texts.contains_key(text)).count()
     }
 
     /// Returns true when everything that can be mapped of a prompt of `prompt_bytes` is mapped.
     pub(super) fn is_whole(&self, chain: &[u64], prompt_bytes: u64) -> bool {
-        chain.last().is_some_and(|last| self.whole.contains(&(*last, prompt_bytes))) && self.bound(chain) > 0
+        chain.last().is_some_and(|last| self.whole.contains(&(*last, prompt_bytes))) && self.mapped_blocks(chain) > 0
     }
 
     /// Number of leading blocks of the chain that end in a token block for which `has` is true.
@@ -86,8 +86,8 @@ impl Bindings {
     }
 
     /// Maps the blocks of a prompt to its tokens.
-    pub(super) fn learn(&mut self, lesson: &Lesson<'_>, block_tokens: u32, secret: u64) {
-        let Lesson { chain, prompt_bytes, block_bytes, tokens, decision } = *lesson;
+    pub(super) fn learn(&mut self, lesson: &TokenizedPrompt<'_>, block_tokens: u32, secret: u64) {
+        let TokenizedPrompt { chain, prompt_bytes, block_bytes, tokens, decision } = *lesson;
         let (Some(&root), size) = (chain.first(), u64::from(block_tokens.max(1))) else { return };
         let names = names(tokens, block_tokens, secret);
         let name_at = |end: u64| names.get(usize::try_from(end.div_ceil(size).checked_sub(1)?).ok()?).copied();
@@ -115,7 +115,7 @@ impl Bindings {
         for (offset, (name, end)) in placed.into_iter().enumerate().rev() {
             let place = kept + offset;
             let parent = place.checked_sub(1).map(|before| chain[before]);
-            self.bind(chain[place], Text { parent, root, name, end, decision, used: 0 });
+            self.bind(chain[place], TextBlock { parent, root, name, end, decision, used: 0 });
         }
         // The kept beginning was used as well, and must not be evicted before what follows on it.
         for text in chain[..kept].iter().rev() {
@@ -132,7 +132,7 @@ impl Bindings {
         self.forget();
     }
 
-    fn bind(&mut self, text: u64, mut bound: Text) {
+    fn bind(&mut self, text: u64, mut bound: TextBlock) {
         self.clock += 1;
         bound.used = self.clock;
         self.uses.push_back((text, self.clock));

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::name;
-use crate::model::KvStored;
+use crate::model::StoredBlocks;
 
 /// Most blocks of one engine that are tracked: 16 million tokens at 16 to a block, 50 MiB. Blocks stored beyond are
 /// ignored, and the replica is no longer exact.
@@ -21,12 +21,19 @@ pub(super) struct EngineCache {
     exact: bool,
     /// True when it holds, or has held since it was last emptied, blocks that an adapter, a salt or a picture
     /// distinguishes.
-    apart: bool,
+    has_extra_keys: bool,
 }
 
 impl EngineCache {
     pub(super) fn new(secret: u64) -> Self {
-        Self { secret, block_tokens: None, names: HashMap::new(), held: HashMap::new(), exact: false, apart: false }
+        Self {
+            secret,
+            block_tokens: None,
+            names: HashMap::new(),
+            held: HashMap::new(),
+            exact: false,
+            has_extra_keys: false,
+        }
     }
 
     /// Tokens in a block, once an event has shown it.
@@ -38,8 +45,8 @@ impl EngineCache {
         self.exact
     }
 
-    pub(super) const fn tells_apart(&self) -> bool {
-        self.apart
+    pub(super) const fn has_extra_keys(&self) -> bool {
+        self.has_extra_keys
     }
 
     pub(super) fn len(&self) -> usize {
@@ -51,17 +58,17 @@ impl EngineCache {
     }
 
     /// Forgets everything. `exact`: the engine is known to hold nothing.
-    pub(super) fn empty(&mut self, exact: bool) {
+    pub(super) fn clear(&mut self, exact: bool) {
         self.names = HashMap::new();
         self.held = HashMap::new();
         self.exact = exact;
-        self.apart = false;
+        self.has_extra_keys = false;
     }
 
     /// Applies stored blocks. Returns our names of those that were not held before. Blocks after an unknown one get no
     /// name, and the contents are no longer exact. Blocks of another size than the first belong to a second pool (a
     /// hybrid model's state) and are ignored.
-    pub(super) fn stored(&mut self, stored: &KvStored) -> Vec<u64> {
+    pub(super) fn stored(&mut self, stored: &StoredBlocks) -> Vec<u64> {
         let size = usize::try_from(stored.block_tokens).unwrap_or(usize::MAX);
         // A malformed event: the tokens do not fill the blocks, so no block can be named.
         if size == 0 || stored.blocks.len().checked_mul(size) != Some(stored.tokens.len()) {
@@ -84,10 +91,10 @@ impl EngineCache {
             return Vec::new();
         };
         // Only `empty` clears it: removals name blocks by id, which does not show what distinguished them.
-        self.apart |= stored.apart.iter().any(|apart| *apart != 0);
+        self.has_extra_keys |= stored.extra_key_digests.iter().any(|apart| *apart != 0);
         let (mut fresh, mut scratch) = (Vec::new(), Vec::new());
         for (place, (block, tokens)) in stored.blocks.iter().zip(stored.tokens.chunks_exact(size)).enumerate() {
-            let apart = stored.apart.get(place).copied().unwrap_or(0);
+            let apart = stored.extra_key_digests.get(place).copied().unwrap_or(0);
             before = name(before, tokens, apart, &mut scratch);
             // Stops here, because a block that is not tracked cannot be the parent of tracked ones.
             if self.held.len() >= MOST_BLOCKS && !self.held.contains_key(&before) {

@@ -24,7 +24,7 @@ use std::collections::HashSet;
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use self::bindings::Bindings;
+use self::bindings::BlockBindings;
 use self::cache::EngineCache;
 use crate::model::{DecisionId, KvChange, ReplicaId};
 
@@ -33,16 +33,16 @@ const MOST_SIZES: usize = 4;
 
 /// Change that the index must make.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Edit {
+pub enum IndexEdit {
     /// The replica holds all of this chain.
-    Hold {
+    MarkCached {
         /// Chain of blocks from the prompt's first one on.
         chain: Vec<u64>,
         /// Last decision known to have used it.
         decision: DecisionId,
     },
     /// The replica no longer holds this block, nor any that follows on it.
-    Drop {
+    Unmark {
         /// First block of its chain.
         root: u64,
         /// The block.
@@ -54,7 +54,7 @@ pub enum Edit {
 
 /// Prompt with the tokens that its engine makes of it.
 #[derive(Debug, Clone, Copy)]
-pub struct Lesson<'a> {
+pub struct TokenizedPrompt<'a> {
     /// Blocks of its text.
     pub chain: &'a [u64],
     /// Length of the prompt, bytes.
@@ -69,7 +69,7 @@ pub struct Lesson<'a> {
 
 /// Part of a prompt that a replica holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Settled {
+pub struct ConfirmedPrefix {
     /// Replica that holds it.
     pub replica: ReplicaId,
     /// Leading blocks of text that it certainly holds.
@@ -80,14 +80,14 @@ pub struct Settled {
 
 /// Caches and bindings of a fleet; see the module.
 #[derive(Debug)]
-pub struct Residency {
+pub struct CacheResidency {
     secret: u64,
     caches: Vec<EngineCache>,
     /// Bindings with the number of tokens in a block.
-    bindings: Vec<(u32, Bindings)>,
+    bindings: Vec<(u32, BlockBindings)>,
 }
 
-impl Residency {
+impl CacheResidency {
     /// Creates the state of a fleet of `replicas` without any event. Names are keyed with `secret`.
     #[must_use]
     pub fn new(replicas: usize, secret: u64) -> Self {
@@ -95,30 +95,30 @@ impl Residency {
     }
 
     /// Applies a change of a replica's cache. Returns the changes that the index must make.
-    pub fn apply(&mut self, replica: ReplicaId, change: &KvChange) -> Vec<Edit> {
+    pub fn apply(&mut self, replica: ReplicaId, change: &KvChange) -> Vec<IndexEdit> {
         let Some(cache) = self.caches.get_mut(replica.index()) else { return Vec::new() };
         match change {
             KvChange::Stored(stored) => {
                 let fresh = cache.stored(stored);
-                self.held(replica, &fresh)
+                self.edits_for_stored(replica, &fresh)
             }
             KvChange::Removed(blocks) => {
                 let gone = cache.removed(blocks);
-                self.gone(replica, &gone)
+                self.edits_for_removed(replica, &gone)
             }
             KvChange::Cleared | KvChange::Restarted => {
                 // The cache is known to be empty, and so must be the replica's part of the index.
-                cache.empty(true);
-                vec![Edit::Purge]
+                cache.clear(true);
+                vec![IndexEdit::Purge]
             }
-            KvChange::Whole => {
+            KvChange::CompleteFromStart => {
                 // The event stream is complete from here on, but what the index believes was not contradicted.
-                cache.empty(true);
+                cache.clear(true);
                 Vec::new()
             }
-            KvChange::Unsure => {
+            KvChange::EventsLost => {
                 // Events were missed: what is held is unknown, which is no reason to purge the index.
-                cache.empty(false);
+                cache.clear(false);
                 Vec::new()
             }
         }
@@ -131,11 +131,11 @@ impl Residency {
     }
 
     /// Learns the tokens of a prompt, for every block size that engines have reported.
-    pub fn learn(&mut self, lesson: &Lesson<'_>) {
+    pub fn learn(&mut self, lesson: &TokenizedPrompt<'_>) {
         for size in self.caches.iter().filter_map(EngineCache::block_tokens) {
             // The number of sizes is limited: each costs a complete map of the prompts.
             if self.bindings.iter().all(|(known, _)| *known != size) && self.bindings.len() < MOST_SIZES {
-                self.bindings.push((size, Bindings::default()));
+                self.bindings.push((size, BlockBindings::default()));
             }
         }
         for (size, bindings) in &mut self.bindings {
@@ -145,16 +145,16 @@ impl Residency {
 
     /// Part of a chain that each replica with cache events holds.
     #[must_use]
-    pub fn settle(&self, chain: &[u64]) -> Vec<Settled> {
+    pub fn confirmed_prefixes(&self, chain: &[u64]) -> Vec<ConfirmedPrefix> {
         let told = self.caches.iter().zip(0_u16..).filter(|(cache, _)| cache.block_tokens().is_some());
         told.filter_map(|(cache, id)| {
             let replica = ReplicaId(id);
             let bindings = self.bindings_of(replica)?;
-            let (bound, blocks) = (bindings.bound(chain), bindings.leading(chain, |name| cache.has(name)));
+            let (bound, blocks) = (bindings.mapped_blocks(chain), bindings.leading(chain, |name| cache.has(name)));
             // Only a block that is mapped can be known to be absent; and none can where the engine holds blocks that
             // something other than their tokens distinguishes, since the prompt's block may be one of them.
-            let exact = cache.is_exact() && !cache.tells_apart() && blocks < bound;
-            (bound > 0).then_some(Settled { replica, blocks, exact })
+            let exact = cache.is_exact() && !cache.has_extra_keys() && blocks < bound;
+            (bound > 0).then_some(ConfirmedPrefix { replica, blocks, exact })
         })
         .collect()
     }
@@ -171,13 +171,13 @@ impl Residency {
         self.caches.get(replica.index()).map_or(0, EngineCache::len)
     }
 
-    fn bindings_of(&self, replica: ReplicaId) -> Option<&Bindings> {
+    fn bindings_of(&self, replica: ReplicaId) -> Option<&BlockBindings> {
         let size = self.caches.get(replica.index())?.block_tokens()?;
         self.bindings.iter().find(|(known, _)| *known == size).map(|(_, bindings)| bindings)
     }
 
     /// Edits for newly held token blocks: one per longest chain of text blocks that end in them.
-    fn held(&self, replica: ReplicaId, names: &[u64]) -> Vec<Edit> {
+    fn edits_for_stored(&self, replica: ReplicaId, names: &[u64]) -> Vec<IndexEdit> {
         let (Some(bindings), Some(cache)) = (self.bindings_of(replica), self.caches.get(replica.index())) else {
             return Vec::new();
         };
@@ -187,13 +187,15 @@ impl Residency {
         // A chain covers its inner blocks, so only its last block needs an edit.
         let inner: HashSet<u64> = texts.iter().filter_map(|text| bindings.parent(*text)).collect();
         let ends = texts.into_iter().filter(|text| !inner.contains(text));
-        ends.filter_map(|text| bindings.path(text)).map(|(chain, decision)| Edit::Hold { chain, decision }).collect()
+        ends.filter_map(|text| bindings.path(text))
+            .map(|(chain, decision)| IndexEdit::MarkCached { chain, decision })
+            .collect()
     }
 
-    fn gone(&self, replica: ReplicaId, names: &[u64]) -> Vec<Edit> {
+    fn edits_for_removed(&self, replica: ReplicaId, names: &[u64]) -> Vec<IndexEdit> {
         let Some(bindings) = self.bindings_of(replica) else { return Vec::new() };
         let texts = names.iter().flat_map(|name| bindings.ending_in(*name));
-        texts.filter_map(|text| Some(Edit::Drop { root: bindings.root(*text)?, block: *text })).collect()
+        texts.filter_map(|text| Some(IndexEdit::Unmark { root: bindings.root(*text)?, block: *text })).collect()
     }
 }
 

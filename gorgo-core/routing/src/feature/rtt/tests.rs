@@ -7,27 +7,27 @@ use super::*;
 
 const R: ReplicaId = ReplicaId(0);
 
-fn at(ms: u64) -> At {
-    At(1_000_000_000 + ms * 1_000)
+fn at(ms: u64) -> UnixMicros {
+    UnixMicros(1_000_000_000 + ms * 1_000)
 }
 
-fn probe(ms: u64, rtt_ms: Option<f64>) -> Event {
-    Event::Probe { replica: R, at: at(ms), rtt_ms }
+fn probe(ms: u64, rtt_ms: Option<f64>) -> FleetEvent {
+    FleetEvent::Probe { replica: R, at: at(ms), rtt_ms }
 }
 
-fn kernel(ms: u64, smoothed_ms: f64, min_ms: f64) -> Event {
-    Event::KernelRtt { replica: R, at: at(ms), smoothed_ms, min_ms }
+fn kernel(ms: u64, smoothed_ms: f64, min_ms: f64) -> FleetEvent {
+    FleetEvent::KernelRtt { replica: R, at: at(ms), smoothed_ms, min_ms }
 }
 
-fn read(rtt: &Rtt, ms: u64) -> (Option<f64>, Option<f64>, RttSource) {
+fn read(rtt: &RoundTrips, ms: u64) -> (Option<f64>, Option<f64>, RttSource) {
     let mut candidates = Candidates::default();
     candidates.reset(1, 0);
-    rtt.read(at(ms), &mut candidates);
+    rtt.fill(at(ms), &mut candidates);
     (candidates.rtt_ms[0], candidates.rtt_p95_ms[0], candidates.rtt_source[0])
 }
 
-fn fed(events: &[Event]) -> Rtt {
-    let mut rtt = Rtt::new(1, 4_000.0, 2_000.0);
+fn fed(events: &[FleetEvent]) -> RoundTrips {
+    let mut rtt = RoundTrips::new(1, 4_000.0, 2_000.0);
     events.iter().for_each(|event| rtt.apply(event));
     rtt
 }
@@ -50,7 +50,7 @@ fn a_probe_counts_half_after_a_half_life() {
 fn a_replica_that_is_back_is_as_far_as_it_was_at_once() {
     let mut rtt = fed(&[probe(0, Some(37.0)), probe(2_000, None), probe(4_000, None), probe(6_000, None)]);
     assert!(read(&rtt, 6_000).0.unwrap() > 1_000.0);
-    rtt.apply(&Event::Up { replica: R });
+    rtt.apply(&FleetEvent::Up { replica: R });
     rtt.apply(&probe(8_000, Some(38.0)));
     assert_eq!(read(&rtt, 8_000), (Some(38.0), Some(38.0), RttSource::Probe));
 }
@@ -117,7 +117,7 @@ proptest! {
     fn figures_lie_within_the_samples(
         samples in prop::collection::vec((0_u64..100_000, prop::option::of(0.0_f64..1_999.0)), 1..80),
     ) {
-        let events: Vec<Event> = samples.iter().map(|&(ms, rtt_ms)| probe(ms, rtt_ms)).collect();
+        let events: Vec<FleetEvent> = samples.iter().map(|&(ms, rtt_ms)| probe(ms, rtt_ms)).collect();
         let (smoothed, p95, _) = read(&fed(&events), 100_000);
         let counted: Vec<f64> = samples.iter().map(|(_, rtt_ms)| rtt_ms.unwrap_or(2_000.0)).collect();
         let least = counted.iter().copied().fold(f64::INFINITY, f64::min);

@@ -1,15 +1,15 @@
 //! `[policy.NAME.admission]` → the rule of the policy's admission gate.
 
-use super::One;
-use crate::model::{AdmissionRule, EngineKind, Value};
+use super::PolicyBuilder;
+use crate::model::{AdmissionRule, ConfigValue, EngineKind};
 use crate::policy::admission::{ADMISSION, rule};
 use crate::policy::params;
 
-impl One<'_> {
+impl PolicyBuilder<'_> {
     /// The gate of a policy; `None` if it has none, or one that cannot be built, which is reported.
-    pub(super) fn admission(&mut self, value: Option<&Value>) -> Option<AdmissionRule> {
+    pub(super) fn admission(&mut self, value: Option<&ConfigValue>) -> Option<AdmissionRule> {
         let value = value?;
-        let Value::Table(members) = value else {
+        let ConfigValue::Table(members) = value else {
             self.fault(".admission", format!("expected a table, found {}", value.type_name()));
             return None;
         };
@@ -25,7 +25,7 @@ impl One<'_> {
                 Some(rule)
             }
             Err(message) => {
-                self.refused(&path, members, &message);
+                self.report_refusal(&path, members, &message);
                 None
             }
         }
@@ -47,7 +47,7 @@ impl One<'_> {
                 "no gate at {names}: {word} not report the largest batch with a CUDA graph; set `decode_batch` there, or \
                  `max_in_flight` here"
             );
-            self.faults.warn(path, message);
+            self.faults.push_warning(path, message);
         }
     }
 }

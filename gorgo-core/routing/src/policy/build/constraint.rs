@@ -3,19 +3,23 @@
 
 use std::sync::Arc;
 
-use super::One;
+use super::PolicyBuilder;
 use crate::constrain::{ConstraintKind, HEALTH};
-use crate::model::{ShareWindow, Value};
+use crate::model::{ConfigValue, ShareWindow};
 use crate::policy::loader::{LoadedConstraint, PLUGIN_CONSTRAINT};
 use crate::policy::suggest::suggestion;
-use crate::policy::{RELAXED, Rule, params};
+use crate::policy::{PolicyConstraint, RELAXED, params};
 
-impl One<'_> {
+impl PolicyBuilder<'_> {
     /// The constraints of a policy, hard ones first; those that cannot be built are left out and reported.
-    pub(super) fn constraints(&mut self, value: Option<&Value>, windows: &mut Vec<ShareWindow>) -> Vec<Rule> {
-        let members: &[(String, Value)] = match value {
+    pub(super) fn constraints(
+        &mut self,
+        value: Option<&ConfigValue>,
+        windows: &mut Vec<ShareWindow>,
+    ) -> Vec<PolicyConstraint> {
+        let members: &[(String, ConfigValue)] = match value {
             None => &[],
-            Some(Value::Table(members)) => members,
+            Some(ConfigValue::Table(members)) => members,
             Some(other) => {
                 self.fault(".constraint", format!("expected a table, found {}", other.type_name()));
                 &[]
@@ -36,31 +40,31 @@ impl One<'_> {
                 Some(Some(kind)) if known(name).is_none_or(|own| own.kind == kind.kind) => Ok(kind),
                 Some(Some(_)) => Err(format!("`{name}` is itself the name of a kind; give the table another name")),
                 Some(None) => {
-                    let near = suggestion(stated.and_then(Value::text).unwrap_or_default(), names());
+                    let near = suggestion(stated.and_then(ConfigValue::text).unwrap_or_default(), names());
                     Err(format!("unknown `kind` of constraint; {near}"))
                 }
             };
             let kind = match kind {
                 Ok(kind) => kind,
                 Err(message) => {
-                    self.faults.fault(path, message);
+                    self.faults.push_fault(path, message);
                     continue;
                 }
             };
-            let Value::Table(members) = table else {
-                self.faults.fault(path, format!("expected a table, found {}", table.type_name()));
+            let ConfigValue::Table(members) = table else {
+                self.faults.push_fault(path, format!("expected a table, found {}", table.type_name()));
                 continue;
             };
             let Some(mut rule) = self.rule(kind, members, &path, windows) else { continue };
             if stated.is_some() {
                 (rule.name, rule.relaxed_name) = (Arc::from(&**name), relaxed(name));
             }
-            if rules.iter().any(|known: &Rule| known.name == rule.name) {
+            if rules.iter().any(|known: &PolicyConstraint| known.name == rule.name) {
                 let message = format!(
                     "a constraint \"{}\" is defined above; give this table another name and set `kind`",
                     rule.name
                 );
-                self.faults.fault(path, message);
+                self.faults.push_fault(path, message);
             }
             rules.push(rule);
         }
@@ -72,10 +76,10 @@ impl One<'_> {
     fn rule(
         &mut self,
         kind: &'static ConstraintKind,
-        members: &[(String, Value)],
+        members: &[(String, ConfigValue)],
         path: &str,
         windows: &mut Vec<ShareWindow>,
-    ) -> Option<Rule> {
+    ) -> Option<PolicyConstraint> {
         let before = self.faults.list.len();
         // `kind` is a key only of tables that state it, so elsewhere it is reported as unknown.
         let shared: &[&str] = if members.iter().any(|(key, _)| key == "kind") { &["kind"] } else { &[] };
@@ -91,13 +95,13 @@ impl One<'_> {
                 name: Arc::from(kind.kind),
                 hard: kind.hard,
                 sha256: None,
-                limit,
+                constraint: limit,
             }),
         };
-        let LoadedConstraint { name, hard, sha256, limit } = match built {
+        let LoadedConstraint { name, hard, sha256, constraint: limit } = match built {
             Ok(loaded) => loaded,
             Err(message) => {
-                self.refused(path, members, &message);
+                self.report_refusal(path, members, &message);
                 return None;
             }
         };
@@ -109,7 +113,14 @@ impl One<'_> {
             })
         });
         let hard = limit.hard().unwrap_or(hard);
-        Some(Rule { relaxed_name: relaxed(&name), name, hard, plugin_sha256: sha256, window, limit })
+        Some(PolicyConstraint {
+            relaxed_name: relaxed(&name),
+            name,
+            hard,
+            plugin_sha256: sha256,
+            window,
+            constraint: limit,
+        })
     }
 }
 

@@ -3,13 +3,13 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::One;
-use crate::model::{Unit, Value};
+use super::PolicyBuilder;
+use crate::model::{ConfigValue, Unit};
 use crate::policy::loader::{LoadedTerm, PLUGIN_TERM};
 use crate::policy::suggest::suggestion;
-use crate::policy::weight::Weight;
-use crate::policy::{PolicyUnit, Rule, Term, Unknown, params};
-use crate::score::Slot;
+use crate::policy::weight::TermWeight;
+use crate::policy::{PolicyConstraint, PolicyTerm, PolicyUnit, UnknownFallback, params};
+use crate::score::TermSlot;
 
 /// Keys that every term has.
 const TERM_KEYS: [&str; 4] = ["kind", "name", "weight", "unknown"];
@@ -18,32 +18,32 @@ const TERM_KEYS: [&str; 4] = ["kind", "name", "weight", "unknown"];
 const TERM_KEYS_WITH_UNIT: [&str; 5] = ["kind", "name", "weight", "unknown", "unit"];
 
 /// A term that was built.
-pub(super) struct Built {
+pub(super) struct PlacedTerm {
     /// Position in the file.
-    place: usize,
+    file_index: usize,
     /// True if the signal rises with the work a replica was given.
     spreads: bool,
-    pub(super) term: Term,
+    pub(super) term: PolicyTerm,
 }
 
-impl Built {
+impl PlacedTerm {
     /// Returns true if the term keeps one replica from getting everything.
     fn spreads(&self) -> bool {
-        self.term.signal.spreads().unwrap_or(self.spreads) && self.term.weight.init > 0.0
+        self.term.cost_term.spreads().unwrap_or(self.spreads) && self.term.weight.init > 0.0
     }
 
     /// The term as its policy's cost sees it.
-    pub(super) fn slot(&self) -> Slot<'_> {
-        Slot { name: &self.term.name, kind: self.term.kind, millis: in_ms(&self.term) }
+    pub(super) fn slot(&self) -> TermSlot<'_> {
+        TermSlot { name: &self.term.name, kind: self.term.kind, millis: in_ms(&self.term) }
     }
 }
 
-impl One<'_> {
+impl PolicyBuilder<'_> {
     /// The terms of a policy; those that cannot be built are left out and reported.
-    pub(super) fn terms(&mut self, value: Option<&Value>) -> Vec<Built> {
+    pub(super) fn terms(&mut self, value: Option<&ConfigValue>) -> Vec<PlacedTerm> {
         let list = match value {
             None => &Vec::new(),
-            Some(Value::List(list)) => list,
+            Some(ConfigValue::List(list)) => list,
             Some(other) => {
                 self.fault(".term", format!("expected [[…term]] tables, found {}", other.type_name()));
                 return Vec::new();
@@ -59,15 +59,15 @@ impl One<'_> {
                 // Without a name the kind is the name, so the kind's key is the one to point at.
                 let key = if entry.get("name").is_some() { "name" } else { "kind" };
                 let message = format!("a term \"{}\" is defined above; give one of them another `name`", term.name);
-                self.faults.fault(format!("{path}.{key}"), message);
+                self.faults.push_fault(format!("{path}.{key}"), message);
             }
-            terms.push(Built { place: index, spreads, term });
+            terms.push(PlacedTerm { file_index: index, spreads, term });
         }
         terms
     }
 
     /// The term, and whether it rises with load.
-    fn term(&mut self, entry: &Value, path: &str) -> Option<(Term, bool)> {
+    fn term(&mut self, entry: &ConfigValue, path: &str) -> Option<(PolicyTerm, bool)> {
         let known = self.registry.terms.clone();
         let (members, kind) = self.kind_of(entry, path, "term", false, known.iter().map(|kind| (kind.kind, *kind)))?;
         // A plugin declares its unit itself; other kinds without a unit need one in the file.
@@ -78,7 +78,7 @@ impl One<'_> {
         let loaded = match loader.map(|loader| loader.term(&params, self.fleet)).transpose() {
             Ok(loaded) => loaded,
             Err(message) => {
-                self.faults.fault(path, message);
+                self.faults.push_fault(path, message);
                 return None;
             }
         };
@@ -88,72 +88,75 @@ impl One<'_> {
         };
         let name = match entry.get("name") {
             None => Some(loaded.as_ref().map_or(kind.kind, |loaded| &*loaded.name)),
-            Some(Value::Text(name)) if !name.is_empty() => Some(&**name),
+            Some(ConfigValue::Text(name)) if !name.is_empty() => Some(&**name),
             Some(_) => {
-                self.faults.fault(format!("{path}.name"), "expected a string that is not empty");
+                self.faults.push_fault(format!("{path}.name"), "expected a string that is not empty");
                 None
             }
         };
         let unknown = match entry.get("unknown") {
-            None => Unknown::Worst,
-            Some(Value::Text(text)) if text == "worst" => Unknown::Worst,
+            None => UnknownFallback::Worst,
+            Some(ConfigValue::Text(text)) if text == "worst" => UnknownFallback::Worst,
             Some(value) => match value.number().filter(|number| number.abs() <= 1e12) {
-                Some(number) => Unknown::Value(number),
+                Some(number) => UnknownFallback::Value(number),
                 None => {
                     let message = "expected \"worst\" or a number in the term's unit, at most 1e12";
-                    self.faults.fault(format!("{path}.unknown"), message);
-                    Unknown::Worst
+                    self.faults.push_fault(format!("{path}.unknown"), message);
+                    UnknownFallback::Worst
                 }
             },
         };
         let weight =
-            Weight::read(entry.get("weight"), unit.unwrap_or(Unit::One), &format!("{path}.weight"), self.faults);
+            TermWeight::read(entry.get("weight"), unit.unwrap_or(Unit::One), &format!("{path}.weight"), self.faults);
         let name = name.map(Arc::from);
         let built = match loaded {
-            Some(LoadedTerm { signal, sha256, spreads, .. }) => Ok((signal, Some(sha256), spreads)),
+            Some(LoadedTerm { term: signal, sha256, spreads, .. }) => Ok((signal, Some(sha256), spreads)),
             None => (kind.build)(&params, self.fleet).map(|signal| (signal, None, kind.spreads)),
         };
         let (signal, plugin_sha256, spreads) = match built {
             Ok(built) => built,
             Err(message) => {
-                self.refused(path, members, &message);
+                self.report_refusal(path, members, &message);
                 return None;
             }
         };
         // Only a stated unit can be wrong: the other units belong to the kind or the plugin.
         if let (None, Some(Err(message))) = (kind.unit, unit.map(|unit| signal.check_unit(unit))) {
-            self.refused(path, members, &message);
+            self.report_refusal(path, members, &message);
         }
         // A rate turns the signal into ms before it is stored.
         let unit = if weight.rate.is_some() { Unit::Millis } else { unit? };
-        Some((Term { name: name?, kind: kind.kind, unit, weight, unknown, plugin_sha256, signal }, spreads))
+        Some((
+            PolicyTerm { name: name?, kind: kind.kind, unit, weight, unknown, plugin_sha256, cost_term: signal },
+            spreads,
+        ))
     }
 
     /// The unit of a term whose kind has no fixed unit.
-    fn stated_unit(&mut self, value: Option<&Value>, path: &str) -> Option<Unit> {
+    fn stated_unit(&mut self, value: Option<&ConfigValue>, path: &str) -> Option<Unit> {
         let names = || Unit::ALL.into_iter().map(Unit::name);
         let Some(value) = value else {
             let known: Vec<_> = names().collect();
-            self.faults.fault(path, format!("`unit` of the signal is missing; known: {}", known.join(", ")));
+            self.faults.push_fault(path, format!("`unit` of the signal is missing; known: {}", known.join(", ")));
             return None;
         };
         let unit = value.text().and_then(Unit::parse);
         if unit.is_none() {
             let near = suggestion(value.text().unwrap_or_default(), names());
-            self.faults.fault(format!("{path}.unit"), format!("unknown unit; {near}"));
+            self.faults.push_fault(format!("{path}.unit"), format!("unknown unit; {near}"));
         }
         unit
     }
 
     /// Checks all terms together: their units, and whether load affects the cost at all.
-    pub(super) fn check_terms(&mut self, unit: PolicyUnit, terms: &[Built], constraints: &[Rule]) {
+    pub(super) fn check_terms(&mut self, unit: PolicyUnit, terms: &[PlacedTerm], constraints: &[PolicyConstraint]) {
         match unit {
             PolicyUnit::Raw => {}
             PolicyUnit::Unstated => self.warn_of_mixed_units(terms),
             PolicyUnit::Millis => self.check_millis(terms),
         }
         // A term that was left out because of a fault may be the one that would be reported missing below.
-        if self.faults.any() {
+        if self.faults.has_faults() {
             return;
         }
         if terms.is_empty() {
@@ -167,18 +170,18 @@ impl One<'_> {
         if let (Some(network), Some(rtt)) = (of_kind("network"), of_kind("rtt")) {
             let message =
                 format!("the round trip is charged twice: by \"{network}\" and by \"{rtt}\"; one of them is enough");
-            self.faults.warn(self.path.clone(), message);
+            self.faults.push_warning(self.path.clone(), message);
         }
-        let spreads = terms.iter().any(Built::spreads);
+        let spreads = terms.iter().any(PlacedTerm::spreads);
         if !spreads && constraints.iter().all(|rule| rule.hard) {
             let message = "no cost here rises with load (the queue term is missing or has weight 0) and no constraint \
                            limits it: one replica may get everything";
-            self.faults.warn(self.path.clone(), message);
+            self.faults.push_warning(self.path.clone(), message);
         }
     }
 
-    fn warn_of_mixed_units(&mut self, terms: &[Built]) {
-        let unit_of = |built: &Built| if in_ms(&built.term) { Unit::Millis } else { built.term.unit };
+    fn warn_of_mixed_units(&mut self, terms: &[PlacedTerm]) {
+        let unit_of = |built: &PlacedTerm| if in_ms(&built.term) { Unit::Millis } else { built.term.unit };
         // A sum of one unit needs no statement, whatever the unit is.
         if terms.windows(2).all(|two| unit_of(&two[0]) == unit_of(&two[1])) {
             return;
@@ -189,11 +192,11 @@ impl One<'_> {
              give the others rates",
             each.join(", ")
         );
-        self.faults.warn(self.path.clone(), message);
+        self.faults.push_warning(self.path.clone(), message);
     }
 
-    fn check_millis(&mut self, terms: &[Built]) {
-        for Built { place, term, .. } in terms.iter().filter(|built| !in_ms(&built.term)) {
+    fn check_millis(&mut self, terms: &[PlacedTerm]) {
+        for PlacedTerm { file_index: place, term, .. } in terms.iter().filter(|built| !in_ms(&built.term)) {
             // Only rates that fit the unit are suggested.
             let rates = match term.unit {
                 Unit::Tokens => "`rate = \"prefill\"` or `rate = \"queue\"`, or ",
@@ -211,6 +214,6 @@ impl One<'_> {
 }
 
 /// Returns true if weight × signal is in ms.
-fn in_ms(term: &Term) -> bool {
-    term.unit == Unit::Millis || term.weight.per_unit
+fn in_ms(term: &PolicyTerm) -> bool {
+    term.unit == Unit::Millis || term.weight.stated_per_unit
 }

@@ -4,17 +4,17 @@ use super::*;
 use crate::config::parse_toml;
 use crate::model::arbitrary::fleet;
 use crate::model::{PolicyBuildId, Unit};
-use crate::policy::Unknown;
+use crate::policy::UnknownFallback;
 
 /// The `[policy.NAME]` tables of a TOML text.
-fn tables(text: &str) -> Vec<(String, Value)> {
+fn tables(text: &str) -> Vec<(String, ConfigValue)> {
     let file = parse_toml(text).unwrap();
-    let Some(Value::Table(policies)) = file.get("policy").cloned() else { panic!("no [policy.NAME]") };
+    let Some(ConfigValue::Table(policies)) = file.get("policy").cloned() else { panic!("no [policy.NAME]") };
     policies
 }
 
-fn check(text: &str, default: &str) -> Checked {
-    build(&Registry::built_in(), &tables(text), default, &fleet(3))
+fn check(text: &str, default: &str) -> CheckedPolicies {
+    build(&KindRegistry::built_in(), &tables(text), default, &fleet(3))
 }
 
 /// One line per finding.
@@ -37,8 +37,8 @@ fn every_preset_is_sound_and_can_be_the_default() {
         // Engines whose batch is known: a gate has nothing to warn of.
         let known_batch = |replica| Replica { decode_batch: Some(20), ..replica };
         let fleet: Vec<Replica> = fleet(3).into_iter().map(known_batch).collect();
-        let checked = build(&Registry::built_in(), &[], known.name, &fleet);
-        assert_eq!(checked.faults, Faults::default(), "{}", known.name);
+        let checked = build(&KindRegistry::built_in(), &[], known.name, &fleet);
+        assert_eq!(checked.faults, ConfigFaults::default(), "{}", known.name);
         let policies = checked.policies.unwrap();
         assert_eq!(&*policies.get(policies.default).unwrap().name, known.name);
         assert!(known.text.starts_with('#'), "{} says what it is", known.name);
@@ -47,7 +47,7 @@ fn every_preset_is_sound_and_can_be_the_default() {
 
 #[test]
 fn the_baselines_of_the_study_are_there() {
-    let checked = build(&Registry::built_in(), &[], "gorgo", &fleet(3));
+    let checked = build(&KindRegistry::built_in(), &[], "gorgo", &fleet(3));
     let policies = checked.policies.unwrap();
     for name in [
         "random",
@@ -64,9 +64,9 @@ fn the_baselines_of_the_study_are_there() {
         "pack-load",
         "gorgo",
     ] {
-        assert!(policies.named(name).is_some(), "{name}");
+        assert!(policies.by_name(name).is_some(), "{name}");
     }
-    let gorgo = policies.named("gorgo").unwrap();
+    let gorgo = policies.by_name("gorgo").unwrap();
     assert_eq!(gorgo.weights().values, [0.276, 1.0, 0.5]);
     let units: Vec<_> = gorgo.terms.iter().map(|term| (&*term.name, term.unit)).collect();
     assert_eq!(units, [("rtt", Unit::Millis), ("prefill", Unit::Tokens), ("queue", Unit::Tokens)]);
@@ -292,7 +292,7 @@ fn shapes_are_checked_too() {
 
 #[test]
 fn an_unknown_default_is_a_fault() {
-    let checked = build(&Registry::built_in(), &[], "grogo", &fleet(3));
+    let checked = build(&KindRegistry::built_in(), &[], "grogo", &fleet(3));
     assert!(checked.policies.is_none());
     assert_eq!(checked.faults.list[0].path, "default_policy");
     assert_eq!(checked.faults.list[0].message, "unknown policy \"grogo\"; did you mean `gorgo`?");
@@ -303,8 +303,8 @@ fn a_table_of_a_presets_name_wins() {
     let checked = check("[policy.random]\n[[policy.random.term]]\nkind = \"turn\"", "random");
     let policies = checked.policies.unwrap();
     assert_eq!(policies.list.iter().filter(|policy| &*policy.name == "random").count(), 1);
-    assert_eq!(policies.named("random").unwrap().terms[0].kind, "turn");
-    assert_eq!(policies.named("random").unwrap().id, PolicyBuildId(0));
+    assert_eq!(policies.by_name("random").unwrap().terms[0].kind, "turn");
+    assert_eq!(policies.by_name("random").unwrap().id, PolicyBuildId(0));
 }
 
 #[test]
@@ -344,11 +344,11 @@ fn a_full_policy_comes_out_as_written() {
         "#,
         "mine",
     );
-    assert_eq!(checked.faults, Faults::default());
+    assert_eq!(checked.faults, ConfigFaults::default());
     let policies = checked.policies.unwrap();
-    let mine = policies.named("mine").unwrap();
+    let mine = policies.by_name("mine").unwrap();
     assert_eq!(mine.unit, PolicyUnit::Millis);
-    assert_eq!(mine.terms[0].unknown, Unknown::Value(500.0));
+    assert_eq!(mine.terms[0].unknown, UnknownFallback::Value(500.0));
     assert!(mine.terms[0].weight.tune && mine.terms[0].weight.max == 2.0);
     assert_eq!(mine.terms[1].unit, Unit::Millis, "a rate makes ms of tokens");
     assert_eq!((&*mine.terms[2].name, mine.terms[2].kind), ("price", "constant"));
@@ -358,10 +358,10 @@ fn a_full_policy_comes_out_as_written() {
     );
     let rules: Vec<_> = mine.constraints.iter().map(|rule| &*rule.name).collect();
     assert_eq!(rules, ["health", "regions", "concentration"], "hard ones first");
-    assert!(mine.needs.contains(Needs::RTT.and(Needs::PREFIX).and(Needs::RATES)));
-    assert!(!mine.needs.contains(Needs::LATENCY));
+    assert!(mine.needs.contains(RequiredFacts::RTT.union(RequiredFacts::PREFIX).union(RequiredFacts::RATES)));
+    assert!(!mine.needs.contains(RequiredFacts::LATENCY));
     assert_eq!(policies.windows.len(), 2, "equal windows are one");
-    let other = policies.named("other").unwrap();
+    let other = policies.by_name("other").unwrap();
     assert_eq!(other.constraints[1].window, mine.constraints[2].window);
     assert_eq!(mine.sha256.len(), 64);
     assert_ne!(mine.sha256, other.sha256);
@@ -369,7 +369,7 @@ fn a_full_policy_comes_out_as_written() {
 
 #[test]
 fn the_digest_is_of_the_content() {
-    let digest_of = |text: &str| check(text, "mine").policies.unwrap().named("mine").unwrap().sha256.clone();
+    let digest_of = |text: &str| check(text, "mine").policies.unwrap().by_name("mine").unwrap().sha256.clone();
     let one = digest_of("[policy.mine]\nexploration = 0\npicker = \"random\"");
     assert_eq!(one, digest_of("[policy.mine]\npicker = \"random\"\nexploration = 0.0"));
     assert_ne!(one, digest_of("[policy.mine]\npicker = \"random\"\nexploration = 0.1"));
@@ -432,10 +432,10 @@ fn only_an_expression_that_may_be_relaxed_is_relaxed() {
              allow = \"rtt_ms < 300\"\n{relax}"
         );
         let checked = check(&text, "mine");
-        assert_eq!(checked.faults, Faults::default());
+        assert_eq!(checked.faults, ConfigFaults::default());
         let policies = checked.policies.unwrap();
-        let mine = policies.named("mine").unwrap();
-        assert!(mine.needs.contains(Needs::RTT));
+        let mine = policies.by_name("mine").unwrap();
+        assert!(mine.needs.contains(RequiredFacts::RTT));
         mine.constraints.iter().find(|rule| &*rule.name == "expression").unwrap().hard
     };
     assert!(!hard(""));
@@ -484,14 +484,14 @@ fn tune_tables_are_checked_like_the_rest() {
 #[test]
 fn tune_plans_come_out_as_written() {
     let plan_of = |name: &str| {
-        check("[policy.other]\npicker = \"random\"", name).policies.unwrap().named(name).unwrap().tune.clone()
+        check("[policy.other]\npicker = \"random\"", name).policies.unwrap().by_name(name).unwrap().tune.clone()
     };
     assert!(plan_of("gorgo").is_none());
     let tuned = plan_of("gorgo-tuned").unwrap();
     assert_eq!((tuned.objective_kind, tuned.optimizer.kind), ("ttft-e2e", "es-1plus1"));
     assert_eq!(tuned.space.dimensions.iter().map(|dimension| dimension.slot).collect::<Vec<_>>(), [0, 2]);
-    assert_eq!(tuned.blocks, crate::tune::Blocks::default());
-    assert_eq!(tuned.guard, crate::tune::Guard::default());
+    assert_eq!(tuned.blocks, crate::tune::BlockSettings::default());
+    assert_eq!(tuned.guard, crate::tune::GuardLimits::default());
     assert_eq!(plan_of("gorgo-es").unwrap().optimizer_params.text("mode"), Some("reference"));
 }
 
@@ -504,7 +504,7 @@ fn a_gate_says_where_it_does_nothing() {
             replica.decode_batch = batch;
         }
         let text = format!("[policy.mine]\n[[policy.mine.term]]\nkind = \"rtt\"\n[policy.mine.admission]\n{table}");
-        let checked = build(&Registry::built_in(), &tables(&text), "mine", &fleet);
+        let checked = build(&KindRegistry::built_in(), &tables(&text), "mine", &fleet);
         assert!(checked.policies.is_some());
         checked.faults.list.iter().map(|fault| fault.message.clone()).collect::<Vec<_>>()
     };

@@ -3,12 +3,15 @@
 use std::sync::Arc;
 
 use super::digest::digest;
-use super::term::Built;
-use super::{One, suggestion};
-use crate::model::{Generation, Param, ParamType, Params, PolicyBuildId, Value, Weights};
+use super::term::PlacedTerm;
+use super::{PolicyBuilder, suggestion};
+use crate::model::{ConfigValue, Generation, ParamSpec, ParamType, ParamValues, PolicyBuildId, PolicyWeights};
 use crate::policy::loader::PLUGIN_OBJECTIVE;
 use crate::policy::params;
-use crate::tune::{Assignment, Blocks, Dimension, Guard, Objective, ObjectiveKind, Plan, Space, Test};
+use crate::tune::{
+    AcceptanceTest, ArmAssignment, BlockSettings, GuardLimits, Objective, ObjectiveKind, SearchSpace, TunedWeight,
+    TuningPlan,
+};
 
 const KEYS: [&str; 7] = ["enabled", "objective", "optimizer", "assignment", "blocks", "guard", "seed"];
 
@@ -18,8 +21,8 @@ const fn whole(
     (min, max): (i64, i64),
     unit: &'static str,
     help: &'static str,
-) -> Param {
-    Param { name, ty: ParamType::Integer { default: Some(default), min, max }, unit, help }
+) -> ParamSpec {
+    ParamSpec { name, ty: ParamType::Integer { default: Some(default), min, max }, unit, help }
 }
 
 const fn number(
@@ -28,12 +31,12 @@ const fn number(
     (min, max): (f64, f64),
     unit: &'static str,
     help: &'static str,
-) -> Param {
-    Param { name, ty: ParamType::Number { default: Some(default), min, max }, unit, help }
+) -> ParamSpec {
+    ParamSpec { name, ty: ParamType::Number { default: Some(default), min, max }, unit, help }
 }
 
 /// Parameters of `blocks`.
-const BLOCKS: &[Param] = &[
+const BLOCKS: &[ParamSpec] = &[
     whole("requests", 40, (4, 100_000), "requests", "length of a block with its shortest wash-out"),
     whole(
         "washout_requests",
@@ -44,7 +47,7 @@ const BLOCKS: &[Param] = &[
     ),
     whole("min_pairs", 4, (2, 1_000), "pairs", "pairs of blocks before a verdict is possible"),
     whole("max_pairs", 16, (2, 1_000), "pairs", "pairs after which an undecided proposal is rejected"),
-    Param {
+    ParamSpec {
         name: "test",
         ty: ParamType::Text { default: Some("group"), choices: &["group", "always-valid"] },
         unit: "",
@@ -62,7 +65,7 @@ const BLOCKS: &[Param] = &[
 ];
 
 /// Parameters of `guard`.
-const GUARD: &[Param] = &[
+const GUARD: &[ParamSpec] = &[
     number("max_e2e_p95_ratio", 1.10, (1.0, 100.0), "× incumbent's", "largest p95 of end-to-end time of a proposal"),
     number(
         "max_error_share",
@@ -74,14 +77,14 @@ const GUARD: &[Param] = &[
 ];
 
 /// An objective, its kind, and the hash of its library if it is a plugin.
-type Chosen = (Arc<dyn Objective>, &'static str, Option<Arc<str>>);
+type ChosenObjective = (Arc<dyn Objective>, &'static str, Option<Arc<str>>);
 
-impl One<'_> {
+impl PolicyBuilder<'_> {
     /// The plan of a policy whose tune table is enabled.
-    pub(super) fn plan(&mut self, id: PolicyBuildId, policy: &Value, terms: &[Built]) -> Option<Plan> {
+    pub(super) fn plan(&mut self, id: PolicyBuildId, policy: &ConfigValue, terms: &[PlacedTerm]) -> Option<TuningPlan> {
         let table = policy.get("tune")?;
         // The same builder with a longer path, so that faults name their key below `tune`.
-        let mut inner = One {
+        let mut inner = PolicyBuilder {
             registry: self.registry,
             fleet: self.fleet,
             path: format!("{}.tune", self.path),
@@ -90,9 +93,15 @@ impl One<'_> {
         inner.tune_table(id, policy, table, terms)
     }
 
-    fn tune_table(&mut self, id: PolicyBuildId, policy: &Value, table: &Value, terms: &[Built]) -> Option<Plan> {
+    fn tune_table(
+        &mut self,
+        id: PolicyBuildId,
+        policy: &ConfigValue,
+        table: &ConfigValue,
+        terms: &[PlacedTerm],
+    ) -> Option<TuningPlan> {
         let before = self.faults.list.len();
-        let Value::Table(members) = table else {
+        let ConfigValue::Table(members) = table else {
             self.fault("", format!("expected a table, found {}", table.type_name()));
             return None;
         };
@@ -101,7 +110,7 @@ impl One<'_> {
         }
         let enabled = match table.get("enabled") {
             None => true,
-            Some(Value::Bool(enabled)) => *enabled,
+            Some(ConfigValue::Bool(enabled)) => *enabled,
             Some(other) => {
                 self.fault(".enabled", format!("expected true or false, found {}", other.type_name()));
                 false
@@ -111,23 +120,23 @@ impl One<'_> {
         let blocks = self.blocks(table.get("blocks"));
         // Everything is read even if tuning is disabled, so that mistakes are found before it is enabled.
         let guard = self.sub_table("guard", table.get("guard"), GUARD);
-        let guard = Guard {
+        let guard = GuardLimits {
             max_e2e_p95_ratio: guard.number("max_e2e_p95_ratio").unwrap_or(1.10),
             max_error_share: guard.number("max_error_share").unwrap_or(0.02),
         };
         // The seed is made from the content of the policy, so that the same table is tuned in the same way again.
         let seed = self.seed(table.get("seed"), policy);
         let objectives = self.registry.objectives.clone();
-        let objective = self.chosen("objective", table.get("objective"), "ttft-e2e", &objectives);
+        let objective = self.choose_kind("objective", table.get("objective"), "ttft-e2e", &objectives);
         let objective = objective.and_then(|(params, kind)| self.objective(&params, kind, table.get("objective")));
         let optimizers = self.registry.optimizers.clone();
-        let optimizer = self.chosen("optimizer", table.get("optimizer"), "es-1plus1", &optimizers);
-        let space = Space {
+        let optimizer = self.choose_kind("optimizer", table.get("optimizer"), "es-1plus1", &optimizers);
+        let space = SearchSpace {
             dimensions: terms
                 .iter()
                 .enumerate()
                 .filter(|(_, built)| built.term.weight.tune)
-                .map(|(slot, built)| Dimension {
+                .map(|(slot, built)| TunedWeight {
                     slot,
                     name: built.term.name.to_string(),
                     init: built.term.weight.init,
@@ -152,10 +161,10 @@ impl One<'_> {
             );
         }
         // A faulty weight is reported where it is set; bounds made from it would be wrong too.
-        if self.faults.list.len() > before || self.faults.any() {
+        if self.faults.list.len() > before || self.faults.has_faults() {
             return None;
         }
-        let plan = Plan {
+        let plan = TuningPlan {
             objective,
             objective_kind,
             objective_sha256,
@@ -170,13 +179,18 @@ impl One<'_> {
         // A trial run of the constructor: a plan that cannot start a tuner is reported now, even if tuning is disabled.
         self.check_samples(&plan);
         let weights = terms.iter().map(|built| built.term.weight.init).collect();
-        let tuner = plan.tuner(id, Weights { generation: Generation(0), values: weights }, Vec::new());
-        self.made("optimizer", tuner)?;
+        let tuner = plan.tuner(id, PolicyWeights { generation: Generation(0), values: weights }, Vec::new());
+        self.built_or_fault("optimizer", tuner)?;
         enabled.then_some(plan)
     }
 
     /// The objective of its table, its kind, and the hash of its library if it is a plugin.
-    fn objective(&mut self, params: &Params, kind: &'static ObjectiveKind, value: Option<&Value>) -> Option<Chosen> {
+    fn objective(
+        &mut self,
+        params: &ParamValues,
+        kind: &'static ObjectiveKind,
+        value: Option<&ConfigValue>,
+    ) -> Option<ChosenObjective> {
         let loader = self.registry.loader.as_ref().filter(|_| kind.kind == PLUGIN_OBJECTIVE.kind);
         let built = match loader {
             Some(loader) => loader.objective(params).map(|loaded| (loaded.objective, Some(loaded.sha256))),
@@ -185,64 +199,67 @@ impl One<'_> {
         match built {
             Ok((objective, sha256)) => Some((Arc::from(objective), kind.kind, sha256)),
             Err(message) => {
-                let members: &[(String, Value)] = match value {
-                    Some(Value::Table(members)) => members,
+                let members: &[(String, ConfigValue)] = match value {
+                    Some(ConfigValue::Table(members)) => members,
                     _ => &[],
                 };
                 let path = format!("{}.objective", self.path);
-                self.refused(&path, members, &message);
+                self.report_refusal(&path, members, &message);
                 None
             }
         }
     }
 
-    fn assignment(&mut self, value: Option<&Value>) -> Assignment {
-        let names = || Assignment::ALL.into_iter().map(Assignment::name);
+    fn assignment(&mut self, value: Option<&ConfigValue>) -> ArmAssignment {
+        let names = || ArmAssignment::ALL.into_iter().map(ArmAssignment::name);
         match value.map(|value| (value, value.text())) {
-            None => Assignment::Switchback,
-            Some((_, Some(text))) => match Assignment::ALL.into_iter().find(|known| known.name() == text) {
-                Some(Assignment::Request) => {
+            None => ArmAssignment::Switchback,
+            Some((_, Some(text))) => match ArmAssignment::ALL.into_iter().find(|known| known.name() == text) {
+                Some(ArmAssignment::Request) => {
                     let message = "if the arms share queues and caches, a comparison by request is biased: the more selfish arm \
                                    looks better than it is; prefer \"switchback\"";
-                    self.faults.warn(format!("{}.assignment", self.path), message);
-                    Assignment::Request
+                    self.faults.push_warning(format!("{}.assignment", self.path), message);
+                    ArmAssignment::Request
                 }
                 Some(known) => known,
                 None => {
                     self.fault(".assignment", format!("unknown assignment \"{text}\"; {}", suggestion(text, names())));
-                    Assignment::Switchback
+                    ArmAssignment::Switchback
                 }
             },
             Some((other, None)) => {
                 self.fault(".assignment", format!("expected a string, found {}", other.type_name()));
-                Assignment::Switchback
+                ArmAssignment::Switchback
             }
         }
     }
 
-    fn sub_table(&mut self, key: &str, value: Option<&Value>, declared: &[Param]) -> Params {
+    fn sub_table(&mut self, key: &str, value: Option<&ConfigValue>, declared: &[ParamSpec]) -> ParamValues {
         let path = format!("{}.{key}", self.path);
         match value {
             None => params::read(&[], declared, &[], &path, self.faults),
-            Some(Value::Table(members)) => params::read(members, declared, &[], &path, self.faults),
+            Some(ConfigValue::Table(members)) => params::read(members, declared, &[], &path, self.faults),
             Some(other) => {
-                self.faults.fault(path, format!("expected a table, found {}", other.type_name()));
-                Params::default()
+                self.faults.push_fault(path, format!("expected a table, found {}", other.type_name()));
+                ParamValues::default()
             }
         }
     }
 
-    fn blocks(&mut self, value: Option<&Value>) -> Blocks {
+    fn blocks(&mut self, value: Option<&ConfigValue>) -> BlockSettings {
         let read = self.sub_table("blocks", value, BLOCKS);
         // A value that was refused is replaced by its default, so that the checks below still find other faults.
-        let usual = Blocks::default();
+        let usual = BlockSettings::default();
         let whole = |name, usual| read.integer(name).and_then(|whole| u32::try_from(whole).ok()).unwrap_or(usual);
-        let blocks = Blocks {
+        let blocks = BlockSettings {
             requests: whole("requests", usual.requests),
             washout_requests: whole("washout_requests", usual.washout_requests),
             min_pairs: whole("min_pairs", usual.min_pairs),
             max_pairs: whole("max_pairs", usual.max_pairs),
-            test: Test::ALL.into_iter().find(|test| read.text("test") == Some(test.name())).unwrap_or(usual.test),
+            test: AcceptanceTest::ALL
+                .into_iter()
+                .find(|test| read.text("test") == Some(test.name()))
+                .unwrap_or(usual.test),
             alpha: read.number("alpha").unwrap_or(usual.alpha),
             accept_se: read.number("accept_se").unwrap_or(usual.accept_se),
             reject_se: read.number("reject_se").unwrap_or(usual.reject_se),
@@ -261,12 +278,12 @@ impl One<'_> {
 
     /// The configured seed, else one made from the policy's content: the same table tries the same proposals in the
     /// same order.
-    fn seed(&mut self, value: Option<&Value>, policy: &Value) -> u64 {
+    fn seed(&mut self, value: Option<&ConfigValue>, policy: &ConfigValue) -> u64 {
         match value {
             None => u64::from_str_radix(&digest(policy)[..13], 16).unwrap_or(0),
             // 13 hexadecimal digits are 52 bits, which every JSON reader shows exactly.
-            Some(Value::Integer(seed)) if *seed >= 0 => seed.cast_unsigned(),
-            Some(Value::Integer(seed)) => {
+            Some(ConfigValue::Integer(seed)) if *seed >= 0 => seed.cast_unsigned(),
+            Some(ConfigValue::Integer(seed)) => {
                 self.fault(".seed", format!("{seed} is below 0"));
                 0
             }
@@ -278,7 +295,7 @@ impl One<'_> {
     }
 
     /// Reports a statistic that no trial has enough samples for: it would never lead to a verdict.
-    fn check_samples(&mut self, plan: &Plan) {
+    fn check_samples(&mut self, plan: &TuningPlan) {
         // Counted requests of one arm in the longest possible trial.
         let most = u64::from(plan.blocks.counted()) * u64::from(plan.blocks.max_pairs);
         let least = plan.least_samples();

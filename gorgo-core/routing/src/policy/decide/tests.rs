@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::config::parse_toml;
 use crate::model::arbitrary::{candidates, fixed, fleet, permuted, request, with_order};
-use crate::model::{RttSource, Value};
-use crate::policy::{Policies, Registry, build};
+use crate::model::{ConfigValue, RttSource};
+use crate::policy::{KindRegistry, PolicySet, build};
 
 /// A policy with everything: rates, negative weights, unknown rules, constraints of both sorts, exploration.
 const RICH: &str = r#"
@@ -40,10 +40,10 @@ const RICH: &str = r#"
     allow = ["east", "west"]
 "#;
 
-fn policies() -> Policies {
+fn policies() -> PolicySet {
     let file = parse_toml(RICH).unwrap();
-    let Some(Value::Table(tables)) = file.get("policy").cloned() else { panic!() };
-    build(&Registry::built_in(), &tables, "rich", &fleet(8)).policies.unwrap()
+    let Some(ConfigValue::Table(tables)) = file.get("policy").cloned() else { panic!() };
+    build(&KindRegistry::built_in(), &tables, "rich", &fleet(8)).policies.unwrap()
 }
 
 /// The rows as the store would hold them.
@@ -59,12 +59,12 @@ proptest! {
         request in request(), facts in candidates(), seed in 0..1_u64 << 53,
     ) {
         let policies = policies();
-        let (mut scratch, mut other) = (Scratch::default(), Scratch::default());
+        let (mut scratch, mut other) = (DecisionScratch::default(), DecisionScratch::default());
         for policy in &policies.list {
             let weights = policy.weights();
             let Some(decision) = decide(policy, &weights, &request, &facts, seed, &mut scratch) else { continue };
             let rows = stored(policy, &facts, &decision);
-            let repeated = again(policy, &weights.values, &rows, seed, &mut other).unwrap();
+            let repeated = repeat_decision(policy, &weights.values, &rows, seed, &mut other).unwrap();
             prop_assert_eq!(repeated.replica, decision.replica, "{}", policy.name);
             prop_assert_eq!(repeated.propensity.to_bits(), decision.propensity.to_bits(), "{}", policy.name);
             prop_assert_eq!(repeated.ties, decision.ties, "{}", policy.name);
@@ -79,7 +79,7 @@ proptest! {
         request in request(), facts in candidates(), seed in 0..1_u64 << 53,
     ) {
         let policies = policies();
-        let mut scratch = Scratch::default();
+        let mut scratch = DecisionScratch::default();
         for policy in &policies.list {
             let weights = policy.weights();
             let allowed_by_health = facts.available.iter().any(|available| *available);
@@ -104,7 +104,7 @@ proptest! {
     #[test]
     fn the_order_of_rows_means_nothing(request in request(), (facts, order) in with_order()) {
         let policies = policies();
-        let (mut straight, mut moved) = (Scratch::default(), Scratch::default());
+        let (mut straight, mut moved) = (DecisionScratch::default(), DecisionScratch::default());
         for policy in &policies.list {
             let weights = policy.weights();
             let a = evaluate(policy, &weights, &request, &facts, 1, &mut straight);
@@ -143,19 +143,19 @@ fn request_of(prompt_tokens: u32) -> RequestView {
         session_hash: 0,
         head_hash: 0,
         slo_ttft_ms: None,
-        turn: 0,
+        decision_number: 0,
     }
 }
 
 #[test]
 fn what_is_chosen_is_as_frequent_as_its_propensity() {
     let policies = policies();
-    let rich = policies.named("rich").unwrap();
+    let rich = policies.by_name("rich").unwrap();
     let mut facts = plain(5);
     facts.rtt_ms = vec![Some(10.0), Some(40.0), Some(20.0), Some(90.0), Some(15.0)];
     let mut chosen = [0.0; 5];
     let mut propensity = [0.0; 5];
-    let mut scratch = Scratch::default();
+    let mut scratch = DecisionScratch::default();
     for seed in 0..20_000 {
         let decision = decide(rich, &rich.weights(), &request_of(100), &facts, seed, &mut scratch).unwrap();
         chosen[decision.row] += 1.0 / 20_000.0;
@@ -172,8 +172,8 @@ fn what_is_chosen_is_as_frequent_as_its_propensity() {
 #[test]
 fn ties_are_shared_evenly_and_by_no_pattern() {
     let policies = policies();
-    let gorgo = policies.named("gorgo").unwrap();
-    let mut scratch = Scratch::default();
+    let gorgo = policies.by_name("gorgo").unwrap();
+    let mut scratch = DecisionScratch::default();
     let mut chosen = [0_u32; 4];
     for seed in 0..400 {
         let decision = decide(gorgo, &gorgo.weights(), &request_of(50), &plain(4), seed, &mut scratch).unwrap();
@@ -186,18 +186,18 @@ fn ties_are_shared_evenly_and_by_no_pattern() {
 #[test]
 fn an_unknown_signal_is_the_worst_of_the_available() {
     let policies = policies();
-    let gorgo = policies.named("gorgo").unwrap();
+    let gorgo = policies.by_name("gorgo").unwrap();
     let mut facts = plain(4);
     facts.rtt_ms = vec![Some(10.0), None, Some(40.0), Some(2_000.0)];
     facts.available[3] = false;
-    let mut scratch = Scratch::default();
+    let mut scratch = DecisionScratch::default();
     let decision = decide(gorgo, &gorgo.weights(), &request_of(0), &facts, 1, &mut scratch).unwrap();
     assert_eq!(decision.signals.chunks(3).map(|row| row[0]).collect::<Vec<_>>(), [10.0, 40.0, 40.0, 2_000.0]);
     facts.rtt_ms = vec![None, Some(f64::NAN), Some(f64::INFINITY), None];
     let decision = decide(gorgo, &gorgo.weights(), &request_of(0), &facts, 1, &mut scratch).unwrap();
     assert_eq!(decision.signals.chunks(3).map(|row| row[0]).collect::<Vec<_>>(), [0.0; 4], "void, like unknown");
     // Under a negative weight the smallest is the worst.
-    let throughput = policies.named("throughput").unwrap();
+    let throughput = policies.by_name("throughput").unwrap();
     facts.engine_throughput = vec![Some(100.0), None, Some(300.0), None];
     let decision = decide(throughput, &throughput.weights(), &request_of(0), &facts, 1, &mut scratch).unwrap();
     assert_eq!(decision.signals, [100.0, 100.0, 300.0, 100.0]);
@@ -207,11 +207,11 @@ fn an_unknown_signal_is_the_worst_of_the_available() {
 #[test]
 fn when_nobody_is_left_the_least_violating_come_back_and_exclusions_stay() {
     let policies = policies();
-    let rich = policies.named("rich").unwrap();
+    let rich = policies.by_name("rich").unwrap();
     let mut facts = plain(5);
     facts.available[4] = false;
     facts.inflight = vec![80, 60, 0, 70, 0];
-    let mut scratch = Scratch::default();
+    let mut scratch = DecisionScratch::default();
     let decision = decide(rich, &rich.weights(), &request_of(100), &facts, 1, &mut scratch).unwrap();
     assert_eq!((decision.row, decision.propensity), (1, 1.0));
     let rows = stored(rich, &facts, &decision);
@@ -227,13 +227,13 @@ fn when_nobody_is_left_the_least_violating_come_back_and_exclusions_stay() {
 #[test]
 fn rows_of_another_policy_are_not_repeated() {
     let policies = policies();
-    let (gorgo, rich) = (policies.named("gorgo").unwrap(), policies.named("rich").unwrap());
-    let mut scratch = Scratch::default();
+    let (gorgo, rich) = (policies.by_name("gorgo").unwrap(), policies.by_name("rich").unwrap());
+    let mut scratch = DecisionScratch::default();
     let facts = plain(3);
     let decision = decide(gorgo, &gorgo.weights(), &request_of(1), &facts, 1, &mut scratch).unwrap();
     let rows = stored(gorgo, &facts, &decision);
-    assert_eq!(again(rich, &rich.weights().values, &rows, 1, &mut scratch), None);
-    assert_eq!(again(gorgo, &[1.0], &rows, 1, &mut scratch), None);
+    assert_eq!(repeat_decision(rich, &rich.weights().values, &rows, 1, &mut scratch), None);
+    assert_eq!(repeat_decision(gorgo, &[1.0], &rows, 1, &mut scratch), None);
 }
 
 #[test]
@@ -304,16 +304,16 @@ proptest! {
         request in request(), facts in candidates(), seed in 0..1_u64 << 53,
     ) {
         let file = parse_toml(TWICE).unwrap();
-        let Some(Value::Table(tables)) = file.get("policy").cloned() else { panic!() };
-        let policies = build(&Registry::built_in(), &tables, "built", &fleet(8)).policies.unwrap();
+        let Some(ConfigValue::Table(tables)) = file.get("policy").cloned() else { panic!() };
+        let policies = build(&KindRegistry::built_in(), &tables, "built", &fleet(8)).policies.unwrap();
         let mut facts = facts;
         // The constraint that is built in counts the engine's own figure too, which has no name of its own here.
         for (running, sent) in facts.engine_running.iter_mut().zip(&mut facts.inflight_since_report) {
             (*running, *sent) = (None, 0);
         }
-        let mut scratch = Scratch::default();
+        let mut scratch = DecisionScratch::default();
         let mut decided = |name| {
-            let policy = policies.named(name).unwrap();
+            let policy = policies.by_name(name).unwrap();
             decide(policy, &policy.weights(), &request, &facts, seed, &mut scratch)
         };
         match (decided("built"), decided("spelled")) {

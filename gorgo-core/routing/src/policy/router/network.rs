@@ -3,28 +3,28 @@
 use std::sync::Arc;
 
 use super::Router;
-use super::ruling::Ruling;
-use crate::model::{At, Connections, Needs, RequestView};
+use super::ruling::ActivePolicies;
+use crate::model::{RequestView, RequiredFacts, RoundTripEstimator, UnixMicros};
 use crate::policy::Policy;
 
 impl Router {
     /// Lets decisions query the connections to the fleet; only the first call has an effect.
-    pub fn ask_connections(&self, connections: Arc<dyn Connections>) {
+    pub fn set_round_trip_estimator(&self, connections: Arc<dyn RoundTripEstimator>) {
         self.connections.get_or_init(|| connections);
     }
 
     /// The round trips that the request needs to each replica, if this decision reads them.
-    pub(super) fn trips(
+    pub(super) fn needed_round_trips(
         &self,
-        ruling: &Ruling,
+        ruling: &ActivePolicies,
         policy: &Policy,
         request: &RequestView,
-        at: At,
+        at: UnixMicros,
         trips: &mut [Option<f64>],
     ) {
         // Shadows are evaluated on the same facts, so their needs count too.
         let shadows = policy.shadows.iter().filter_map(|id| ruling.policies.get(*id)).map(|shadow| shadow.needs);
-        let read = shadows.fold(policy.needs, Needs::and).contains(Needs::NETWORK);
+        let read = shadows.fold(policy.needs, RequiredFacts::union).contains(RequiredFacts::NETWORK);
         match self.connections.get().filter(|_| read) {
             None => trips.fill(None),
             Some(connections) => {

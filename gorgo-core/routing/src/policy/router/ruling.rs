@@ -10,18 +10,20 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
-use super::workspace::Workspace;
-use super::{Choice, Router, evaluate};
-use crate::model::{At, Generation, PolicyBuildId, Record, Replica, RequestView, ShadowRecord, Weights, to_milli};
-use crate::policy::{Policies, Policy};
+use super::workspace::DecisionWorkspace;
+use super::{PickedRow, Router, evaluate};
+use crate::model::{
+    Generation, PolicyBuildId, PolicyWeights, Replica, RequestView, ShadowRecord, StoreRecord, UnixMicros, to_milli,
+};
+use crate::policy::{Policy, PolicySet};
 use crate::tune::Tuner;
 
 /// The policies with their weights and tuners.
 #[derive(Debug)]
-pub(super) struct Ruling {
-    pub(super) policies: Arc<Policies>,
+pub(super) struct ActivePolicies {
+    pub(super) policies: Arc<PolicySet>,
     /// By position.
-    pub(super) weights: Vec<Arc<ArcSwap<Weights>>>,
+    pub(super) weights: Vec<Arc<ArcSwap<PolicyWeights>>>,
     /// By position; `None` if the policy is not tuned.
     pub(super) tuners: Vec<Option<Arc<Mutex<Tuner>>>>,
     /// The number of the next new policy build.
@@ -30,22 +32,22 @@ pub(super) struct Ruling {
 
 /// Policies that are ready to take over.
 #[derive(Debug)]
-pub struct Succession {
-    ruling: Ruling,
+pub struct StagedReload {
+    active: ActivePolicies,
     /// Positions whose policy is new.
-    places: Vec<usize>,
+    replaced_slots: Vec<usize>,
 }
 
-impl Succession {
+impl StagedReload {
     /// The policies that are new, in the order of their numbers, with the weights that they begin with.
-    pub fn added(&self) -> impl Iterator<Item = (&Arc<Policy>, Arc<Weights>)> {
-        let of = |place: &usize| (&self.ruling.policies.list[*place], self.ruling.weights[*place].load_full());
-        self.places.iter().map(of)
+    pub fn new_policies(&self) -> impl Iterator<Item = (&Arc<Policy>, Arc<PolicyWeights>)> {
+        let of = |place: &usize| (&self.active.policies.list[*place], self.active.weights[*place].load_full());
+        self.replaced_slots.iter().map(of)
     }
 }
 
-impl Ruling {
-    pub(super) fn new(policies: Policies, fleet: &[Replica]) -> Self {
+impl ActivePolicies {
+    pub(super) fn new(policies: PolicySet, fleet: &[Replica]) -> Self {
         Self {
             weights: policies.list.iter().map(|policy| Arc::new(ArcSwap::from_pointee(policy.weights()))).collect(),
             tuners: policies.list.iter().map(|policy| tuner(policy, policy.weights(), fleet)).collect(),
@@ -61,18 +63,18 @@ impl Ruling {
         policy: &Policy,
         request: &RequestView,
         seed: u64,
-        work: &mut Workspace,
+        work: &mut DecisionWorkspace,
     ) -> Vec<ShadowRecord> {
         let mut shadows = Vec::with_capacity(policy.shadows.len());
         for (place, id) in policy.shadows.iter().enumerate() {
             let Some(shadow) = self.policies.get(*id) else { continue };
             let weights = self.weights[id.index()].load();
-            let request = RequestView { turn: work.shadow_turns[place], ..*request };
+            let request = RequestView { decision_number: work.shadow_turns[place], ..*request };
             // The multiplier is 2^64 divided by the golden ratio: it spreads neighbouring ids over all bits of the
             // seed.
             let own = seed ^ (u64::from(shadow.id.0) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             let choice = evaluate(shadow, &weights, &request, &work.candidates, own, &mut work.scratch);
-            if let Some(Choice { row, .. }) = choice {
+            if let Some(PickedRow { row, .. }) = choice {
                 shadows.push(ShadowRecord {
                     policy: shadow.id,
                     replica: work.candidates.replica[row],
@@ -85,7 +87,7 @@ impl Ruling {
 }
 
 /// A tuner if there is a plan, which was checked by building a tuner from it. It begins with these weights.
-fn tuner(policy: &Policy, weights: Weights, fleet: &[Replica]) -> Option<Arc<Mutex<Tuner>>> {
+fn tuner(policy: &Policy, weights: PolicyWeights, fleet: &[Replica]) -> Option<Arc<Mutex<Tuner>>> {
     let mut plan = policy.tune.clone()?;
     for dimension in &mut plan.space.dimensions {
         dimension.init = weights.values.get(dimension.slot).copied().unwrap_or(dimension.init);
@@ -95,11 +97,11 @@ fn tuner(policy: &Policy, weights: Weights, fleet: &[Replica]) -> Option<Arc<Mut
 }
 
 /// Differences in the names and positions of policies, or in the default, for operators.
-fn difference(old: &Policies, new: &Policies) -> Option<String> {
-    let only_in = |one: &Policies, other: &Policies| {
+fn structure_difference(old: &PolicySet, new: &PolicySet) -> Option<String> {
+    let only_in = |one: &PolicySet, other: &PolicySet| {
         let names: Vec<&str> = one.list.iter().map(|policy| &*policy.name).collect();
         // Rows and options refer to positions, so names cannot come and go while the router runs.
-        let gone = names.into_iter().filter(|name| other.named(name).is_none());
+        let gone = names.into_iter().filter(|name| other.by_name(name).is_none());
         gone.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
     };
     let (came, went) = (only_in(new, old), only_in(old, new));
@@ -110,7 +112,7 @@ fn difference(old: &Policies, new: &Policies) -> Option<String> {
     if !went.is_empty() {
         said.push(format!("removed policies: {went}"));
     }
-    let name = |policies: &Policies| policies.get(policies.default).map(|policy| Arc::clone(&policy.name));
+    let name = |policies: &PolicySet| policies.get(policies.default).map(|policy| Arc::clone(&policy.name));
     if let (Some(was), Some(is)) = (name(old), name(new))
         && was != is
     {
@@ -130,11 +132,11 @@ fn is_same(old: &Policy, new: &Policy) -> bool {
 
 /// Weights that a policy continues with: the tuned ones if its terms and their bounds are unchanged;
 /// else the configured ones.
-fn heritage(old: &Policy, found: &Weights, new: &Policy) -> Weights {
+fn inherited_weights(old: &Policy, found: &PolicyWeights, new: &Policy) -> PolicyWeights {
     // Tuned weights only make sense for the same terms within the same bounds.
     let alike = old.terms.len() == new.terms.len()
         && old.terms.iter().zip(&new.terms).all(|(old, new)| old.name == new.name && old.weight == new.weight);
-    if alike { Weights { generation: Generation(0), values: found.values.clone() } } else { new.weights() }
+    if alike { PolicyWeights { generation: Generation(0), values: found.values.clone() } } else { new.weights() }
 }
 
 impl Router {
@@ -143,16 +145,16 @@ impl Router {
     ///
     /// # Errors
     /// A change that needs a restart.
-    pub fn succession(&self, mut policies: Policies) -> Result<Option<Succession>, String> {
-        let old = self.ruling.load_full();
-        if let Some(difference) = difference(&old.policies, &policies) {
+    pub fn stage_reload(&self, mut policies: PolicySet) -> Result<Option<StagedReload>, String> {
+        let old = self.active.load_full();
+        if let Some(difference) = structure_difference(&old.policies, &policies) {
             return Err(format!("{difference}: restart gorgo to apply that"));
         }
         // Counters of the old windows cannot be converted to the new ones.
         if old.policies.windows != policies.windows {
             return Err("windows of share constraints changed: restart gorgo to apply that".to_owned());
         }
-        let mut ruling = Ruling {
+        let mut ruling = ActivePolicies {
             policies: Arc::clone(&old.policies),
             weights: old.weights.clone(),
             tuners: old.tuners.clone(),
@@ -172,26 +174,26 @@ impl Router {
             };
             new.id = PolicyBuildId(ruling.next);
             ruling.next = ruling.next.checked_add(1).ok_or("too many policy builds in one run: restart gorgo")?;
-            let weights = heritage(before, &old.weights[place].load(), new);
+            let weights = inherited_weights(before, &old.weights[place].load(), new);
             ruling.tuners[place] = tuner(new, weights.clone(), &self.fleet);
             ruling.weights[place] = Arc::new(ArcSwap::from_pointee(weights));
             places.push(place);
         }
         ruling.policies = Arc::new(policies);
-        Ok((!places.is_empty()).then_some(Succession { ruling, places }))
+        Ok((!places.is_empty()).then_some(StagedReload { active: ruling, replaced_slots: places }))
     }
 
     /// Makes these policies decide from the next decision onwards. Returns the last records of the tuners that they
     /// replace.
-    pub fn take_over(&self, succession: Succession, at: At) -> Vec<Record> {
-        let Succession { ruling, places } = succession;
-        let old = self.ruling.swap(Arc::new(ruling));
+    pub fn apply_reload(&self, succession: StagedReload, at: UnixMicros) -> Vec<StoreRecord> {
+        let StagedReload { active: ruling, replaced_slots: places } = succession;
+        let old = self.active.swap(Arc::new(ruling));
         let mut records = Vec::new();
         // After the swap, so that no new decision is assigned to a tuner that has stopped.
         for tuner in places.into_iter().filter_map(|place| old.tuners[place].as_ref()) {
             let mut tuner = tuner.lock();
-            tuner.disturbed("the policy was reloaded", at);
-            records.append(&mut tuner.records());
+            tuner.fleet_changed("the policy was reloaded", at);
+            records.append(&mut tuner.take_records());
         }
         records
     }

@@ -2,22 +2,22 @@
 
 use std::sync::Arc;
 
-use crate::config::{Probe, Scrape};
-use crate::feature::admission::{AdmissionGate, Ahead};
-use crate::feature::answer::Answers;
-use crate::feature::backlog::{self, Backlog};
-use crate::feature::fleet::{Fleet, Serves};
-use crate::feature::hit::Hits;
-use crate::feature::latency::Latency;
-use crate::feature::load::{self, Load};
-use crate::feature::mirror::{Finding, Mirror};
-use crate::feature::rates::{RateFacts, Rates, Sample};
-use crate::feature::report::{Reports, Restarted};
-use crate::feature::rtt::Rtt;
-use crate::feature::share::Shares;
+use crate::config::{ProbeConfig, ScrapeConfig};
+use crate::feature::admission::{AdmissionGate, WorkAhead};
+use crate::feature::answer::AnswerStats;
+use crate::feature::backlog::{self, FleetBacklog};
+use crate::feature::fleet::{FleetState, ModelAvailability};
+use crate::feature::hit::HitCorrection;
+use crate::feature::latency::TtftAverages;
+use crate::feature::load::{self, FleetLoad};
+use crate::feature::mirror::{CapacityCorrection, HitObservation};
+use crate::feature::rates::{FleetRates, RateFacts, RateSample};
+use crate::feature::report::{EngineReports, RestartedEngine};
+use crate::feature::rtt::RoundTrips;
+use crate::feature::share::WorkShares;
 use crate::feature::ttft_quantile::TtftQuantile;
-use crate::model::{At, Candidates, Ending, Event, PolicyIndex, Replica, ReplicaId, RequestView};
-use crate::policy::Policies;
+use crate::model::{Candidates, FleetEvent, PolicyIndex, Replica, ReplicaId, RequestOutcome, RequestView, UnixMicros};
+use crate::policy::PolicySet;
 
 /// Age at which an observed TTFT counts half, ms: long enough for a dozen requests at one a second.
 const LATENCY_HALF_LIFE_MS: f64 = 10_000.0;
@@ -28,31 +28,31 @@ const UNHURRIED_BACKLOG_MS: f64 = 50.0;
 
 /// Facts per replica, and turns per policy.
 #[derive(Debug)]
-pub(super) struct State {
-    pub(super) load: Load,
-    pub(super) fleet: Fleet,
-    pub(super) rates: Rates,
-    pub(super) rtt: Rtt,
-    reports: Reports,
-    shares: Shares,
-    latency: Latency,
-    pub(super) backlog: Backlog,
+pub(super) struct RouterState {
+    pub(super) load: FleetLoad,
+    pub(super) fleet: FleetState,
+    pub(super) rates: FleetRates,
+    pub(super) rtt: RoundTrips,
+    reports: EngineReports,
+    shares: WorkShares,
+    latency: TtftAverages,
+    pub(super) backlog: FleetBacklog,
     /// Service times of requests that met no backlog; its queue is always 0.
-    pub(super) service: Rates,
-    pub(super) answers: Answers,
-    pub(super) hits: Hits,
-    pub(super) mirror: Mirror,
+    pub(super) service: FleetRates,
+    pub(super) answers: AnswerStats,
+    pub(super) hits: HitCorrection,
+    pub(super) mirror: CapacityCorrection,
     tail: TtftQuantile,
     pub(super) gate: AdmissionGate,
     /// Decisions so far, by policy.
-    turns: Vec<u64>,
+    decision_counts: Vec<u64>,
 }
 
-/// Load reserved in the step that chose, and the predictions at that time. [`State::finish`] takes it back.
+/// Load reserved in the step that chose, and the predictions at that time. [`RouterState::finish`] takes it back.
 #[derive(Debug)]
-pub(super) struct Reserved {
-    pub(super) load: load::Ticket,
-    line: backlog::Ticket,
+pub(super) struct ReservedWork {
+    pub(super) load: load::LoadTicket,
+    backlog: backlog::BacklogTicket,
     pub(super) predicted_ttft_ms: Option<f64>,
     /// Input of the rates; `None` if the round trip was unknown.
     facts: Option<RateFacts>,
@@ -61,57 +61,57 @@ pub(super) struct Reserved {
     inflight: u32,
     prompt_tokens: u32,
     cached_tokens: u32,
-    first_token: Option<At>,
+    first_token: Option<UnixMicros>,
 }
 
 /// How a request ended, for the mirror of the engine's cache.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Ended<'a> {
-    pub(super) ending: &'a Ending,
-    pub(super) at: At,
+pub(super) struct EndedRequest<'a> {
+    pub(super) ending: &'a RequestOutcome,
+    pub(super) at: UnixMicros,
     /// True if the blocks believed cached had not been used for long.
-    pub(super) old: bool,
+    pub(super) long_unused: bool,
     /// True if they were among the least recently used.
-    pub(super) near_tail: bool,
+    pub(super) near_eviction: bool,
 }
 
 /// A request that goes to the replica of a row now.
 pub(super) struct Dispatch {
     /// Row of the chosen replica.
     pub(super) row: usize,
-    pub(super) at: At,
+    pub(super) at: UnixMicros,
     /// True if its first token will be seen.
     pub(super) streams: bool,
     /// Work in the facts that only waits at the gate: the request does not meet it in the engine.
-    pub(super) ahead: Ahead,
+    pub(super) ahead: WorkAhead,
 }
 
-impl State {
+impl RouterState {
     #[expect(clippy::cast_precision_loss, reason = "settings in ms stay far below 2^53")]
     pub(super) fn new(
         fleet: &[Replica],
         models: &[Vec<Arc<str>>],
-        policies: &Policies,
-        probe: &Probe,
-        scrape: &Scrape,
+        policies: &PolicySet,
+        probe: &ProbeConfig,
+        scrape: &ScrapeConfig,
     ) -> Self {
         let replicas = fleet.len();
         Self {
-            load: Load::new(replicas),
-            fleet: Fleet::new(fleet, models),
-            rates: Rates::new(replicas),
-            rtt: Rtt::new(replicas, probe.half_life_ms as f64, probe.timeout_ms as f64),
-            reports: Reports::new(fleet, scrape.stale_after_ms as f64),
-            shares: Shares::new(policies.windows.clone(), replicas),
-            latency: Latency::new(replicas, LATENCY_HALF_LIFE_MS),
-            backlog: Backlog::new(replicas),
-            service: Rates::new(replicas),
-            answers: Answers::new(replicas),
-            hits: Hits::new(replicas),
-            mirror: Mirror::new(replicas),
+            load: FleetLoad::new(replicas),
+            fleet: FleetState::new(fleet, models),
+            rates: FleetRates::new(replicas),
+            rtt: RoundTrips::new(replicas, probe.half_life_ms as f64, probe.timeout_ms as f64),
+            reports: EngineReports::new(fleet, scrape.stale_after_ms as f64),
+            shares: WorkShares::new(policies.windows.clone(), replicas),
+            latency: TtftAverages::new(replicas, LATENCY_HALF_LIFE_MS),
+            backlog: FleetBacklog::new(replicas),
+            service: FleetRates::new(replicas),
+            answers: AnswerStats::new(replicas),
+            hits: HitCorrection::new(replicas),
+            mirror: CapacityCorrection::new(replicas),
             tail: TtftQuantile::new(),
             gate: AdmissionGate::new(fleet),
-            turns: vec![0; policies.list.len()],
+            decision_counts: vec![0; policies.list.len()],
         }
     }
 
@@ -122,28 +122,28 @@ impl State {
         &mut self,
         model: Option<&str>,
         request: &RequestView,
-        at: At,
+        at: UnixMicros,
         candidates: &mut Candidates,
-    ) -> Serves {
+    ) -> ModelAvailability {
         let serves = self.fleet.mark_available(model, candidates);
-        if serves == Serves::Somebody {
-            self.load.read(candidates);
-            self.rtt.read(at, candidates);
-            self.reports.read(at, candidates);
-            self.rates.read(candidates);
-            self.latency.read(at, candidates);
-            self.shares.read(at, candidates);
-            self.backlog.read(at, candidates);
-            self.service.read_service(candidates);
-            self.answers.read(candidates);
-            self.hits.read(request, candidates);
-            self.tail.read(candidates);
+        if serves == ModelAvailability::Available {
+            self.load.fill(candidates);
+            self.rtt.fill(at, candidates);
+            self.reports.fill(at, candidates);
+            self.rates.fill(candidates);
+            self.latency.fill(at, candidates);
+            self.shares.fill(at, candidates);
+            self.backlog.fill(at, candidates);
+            self.service.fill_service(candidates);
+            self.answers.fill(candidates);
+            self.hits.fill(request, candidates);
+            self.tail.fill(candidates);
         }
         serves
     }
 
     /// Charges the request to the chosen row.
-    pub(super) fn reserve(&mut self, dispatch: &Dispatch, request: &RequestView, facts: &Candidates) -> Reserved {
+    pub(super) fn reserve(&mut self, dispatch: &Dispatch, request: &RequestView, facts: &Candidates) -> ReservedWork {
         let Dispatch { row, at, streams, ahead } = *dispatch;
         // Rates learn from the load that the engine saw, without the requests that waited at the gate.
         let replica = facts.replica[row];
@@ -158,9 +158,9 @@ impl State {
         let rtt_ms = facts.rtt_ms[row].unwrap_or(0.0);
         let work_ms = facts.service_ms_per_token[row] * facts.likely_uncached_tokens[row];
         self.shares.record(at, replica, request.prompt_tokens, uncached_tokens);
-        Reserved {
+        ReservedWork {
             load: self.load.reserve(replica, request.prompt_tokens, uncached_tokens),
-            line: self.backlog.dispatch(at, replica, rtt_ms, work_ms, streams),
+            backlog: self.backlog.dispatch(at, replica, rtt_ms, work_ms, streams),
             predicted_ttft_ms: rate_facts.and_then(|facts| self.rates.predict_ms(replica, &facts)),
             facts: rate_facts,
             rtt_ms,
@@ -173,21 +173,26 @@ impl State {
     }
 
     /// The prefill of a request is done.
-    pub(super) fn first_token(&mut self, reserved: &mut Reserved, at: At) {
+    pub(super) fn first_token(&mut self, reserved: &mut ReservedWork, at: UnixMicros) {
         self.load.first_token(&mut reserved.load);
         // Only the first content ends the prefill; later calls change nothing.
         if reserved.first_token.is_none() {
             reserved.first_token = Some(at);
-            self.backlog.first_token(at, &reserved.line, reserved.rtt_ms);
+            self.backlog.first_token(at, &reserved.backlog, reserved.rtt_ms);
         }
     }
 
     /// Releases the load, and learns from a request that ended well. Returns the factor by which the mirror of
     /// that replica's cache must grow, if any.
-    pub(super) fn finish(&mut self, replica: ReplicaId, reserved: Reserved, ended: &Ended<'_>) -> Option<f64> {
-        let Ended { ending, at, .. } = *ended;
+    pub(super) fn finish(
+        &mut self,
+        replica: ReplicaId,
+        reserved: ReservedWork,
+        ended: &EndedRequest<'_>,
+    ) -> Option<f64> {
+        let EndedRequest { ending, at, .. } = *ended;
         self.load.release(reserved.load);
-        self.backlog.release(reserved.line, reserved.rtt_ms);
+        self.backlog.release(reserved.backlog, reserved.rtt_ms);
         self.latency.record(at, replica, ending);
         // A failed request teaches nothing about the speed of a replica.
         if !ending.completed {
@@ -204,11 +209,11 @@ impl State {
             if let (Some(prompt), Some(cached)) = (usage.prompt_tokens, usage.cached_tokens) {
                 facts.uncached_tokens = prompt.saturating_sub(cached);
             }
-            self.rates.learn(replica, &Sample { facts, ttft_ms });
+            self.rates.learn(replica, &RateSample { facts, ttft_ms });
             if reserved.backlog_ms < UNHURRIED_BACKLOG_MS {
                 // These rates have no queue: such a request met almost none.
                 facts.queued_uncached_tokens = 0;
-                self.service.learn(replica, &Sample { facts, ttft_ms });
+                self.service.learn(replica, &RateSample { facts, ttft_ms });
             }
         }
         let actual = usage.cached_tokens?;
@@ -217,19 +222,22 @@ impl State {
         let predicted = u64::from(reserved.cached_tokens) * u64::from(counted) / u64::from(estimated.max(1));
         let predicted = u32::try_from(predicted).unwrap_or(u32::MAX);
         self.hits.record(replica, counted, predicted, actual);
-        let Ended { old, near_tail, .. } = *ended;
-        self.mirror.record(replica, Finding { prompt: counted, predicted, actual, old, near_tail })
+        let EndedRequest { long_unused: old, near_eviction: near_tail, .. } = *ended;
+        self.mirror.record(
+            replica,
+            HitObservation { prompt: counted, predicted, actual, long_unused: old, near_eviction: near_tail },
+        )
     }
 
     /// Takes in an event; returns the replica whose engine restarted, if the event shows that.
-    pub(super) fn apply(&mut self, event: &Event) -> Option<ReplicaId> {
+    pub(super) fn apply(&mut self, event: &FleetEvent) -> Option<ReplicaId> {
         self.rtt.apply(event);
         self.load.apply(event);
         self.fleet.apply(event);
-        let restarted = self.reports.apply(event).map(|Restarted(replica)| replica);
+        let restarted = self.reports.apply(event).map(|RestartedEngine(replica)| replica);
         match event {
             // The event itself says so; otherwise the restart is inferred from the engine's report.
-            Event::Restarted { replica } => Some(*replica),
+            FleetEvent::Restarted { replica } => Some(*replica),
             _ => restarted,
         }
     }
@@ -243,12 +251,12 @@ impl State {
     }
 
     /// Number of decisions that a policy has made.
-    pub(super) fn turn(&self, policy: PolicyIndex) -> u64 {
-        self.turns[policy.index()]
+    pub(super) fn decision_count(&self, policy: PolicyIndex) -> u64 {
+        self.decision_counts[policy.index()]
     }
 
     /// Counts one more decision.
-    pub(super) fn next_turn(&mut self, policy: PolicyIndex) {
-        self.turns[policy.index()] += 1;
+    pub(super) fn count_decision(&mut self, policy: PolicyIndex) {
+        self.decision_counts[policy.index()] += 1;
     }
 }

@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Router;
-use crate::feature::prefix::{Remembered, Restored};
-use crate::model::{At, Event, ReplicaId};
+use crate::feature::prefix::{RestoreCounts, SnapshotPath};
+use crate::model::{FleetEvent, ReplicaId, UnixMicros};
 
 /// A part of the stored state that is not used, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refused {
+pub struct RefusedPart {
     /// Name of the part.
     pub part: &'static str,
     /// Reason.
@@ -20,7 +20,7 @@ pub struct Refused {
 
 /// State learned about one replica. Each part is read separately, so that a faulty one costs only itself.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Learned {
+struct LearnedState {
     version: u32,
     /// See `feature::rates`.
     #[serde(default)]
@@ -44,23 +44,23 @@ const VERSION: u32 = 1;
 impl Router {
     /// Blocks that a replica is believed to hold, newest use first, at most `most_blocks` blocks.
     #[must_use]
-    pub fn remember_index(&self, replica: ReplicaId, most_blocks: usize) -> Vec<Remembered> {
-        self.index.remember(replica, most_blocks)
+    pub fn export_index(&self, replica: ReplicaId, most_blocks: usize) -> Vec<SnapshotPath> {
+        self.index.export_paths(replica, most_blocks)
     }
 
     /// Declares that uses from `oldest` onwards will be restored; before the first decision.
-    pub fn index_begins_at(&self, oldest: At) {
-        self.index.begin_at(oldest);
+    pub fn set_index_origin(&self, oldest: UnixMicros) {
+        self.index.set_clock_origin(oldest);
     }
 
     /// Restores the blocks of a replica, newest use first. Only if its engine is certainly still the same process.
-    pub fn restore_index(&self, replica: ReplicaId, uses: &[Remembered]) -> Restored {
+    pub fn restore_index(&self, replica: ReplicaId, uses: &[SnapshotPath]) -> RestoreCounts {
         self.index.restore(replica, uses)
     }
 
     /// State learned about a replica, as JSON for the next run.
     #[must_use]
-    pub fn learned(&self, replica: ReplicaId) -> String {
+    pub fn export_learned(&self, replica: ReplicaId) -> String {
         let state = self.state.lock();
         let (rates, service) = (state.rates.learned(replica), state.service.learned(replica));
         let (hits, mirror) = (state.hits.learned(replica), state.mirror.factor(replica));
@@ -69,7 +69,7 @@ impl Router {
         drop(state);
         // Numbers and lists of them can always be serialized.
         let value = |written: Result<Value, serde_json::Error>| written.unwrap_or_default();
-        let learned = Learned {
+        let learned = LearnedState {
             version: VERSION,
             rates: value(serde_json::to_value(rates)),
             service: value(serde_json::to_value(service)),
@@ -82,28 +82,28 @@ impl Router {
 
     /// Continues from the state that an earlier run learned about a replica. Returns the refused parts, each with its
     /// reason; the others are used.
-    pub fn go_on_from(&self, replica: ReplicaId, text: &str) -> Vec<Refused> {
-        let learned: Learned = match serde_json::from_str(text) {
+    pub fn restore_learned(&self, replica: ReplicaId, text: &str) -> Vec<RefusedPart> {
+        let learned: LearnedState = match serde_json::from_str(text) {
             Ok(learned) => learned,
-            Err(cause) => return vec![Refused { part: "all", cause: cause.to_string() }],
+            Err(cause) => return vec![RefusedPart { part: "all", cause: cause.to_string() }],
         };
         if learned.version != VERSION {
             let cause = format!("it has version {}; this gorgo reads version {VERSION}", learned.version);
-            return vec![Refused { part: "all", cause }];
+            return vec![RefusedPart { part: "all", cause }];
         }
         let mut refused = Vec::new();
         let mut state = self.state.lock();
-        part("rates", learned.rates, &mut refused, |it| state.rates.go_on_from(replica, &it));
-        part("service", learned.service, &mut refused, |it| state.service.go_on_from(replica, &it));
-        part("hits", learned.hits, &mut refused, |it| state.hits.go_on_from(replica, it));
-        part("mirror", learned.mirror, &mut refused, |it| state.mirror.go_on_from(replica, it));
-        part("answers", learned.answers, &mut refused, |it| state.answers.go_on_from(replica, &it));
+        part("rates", learned.rates, &mut refused, |it| state.rates.restore(replica, &it));
+        part("service", learned.service, &mut refused, |it| state.service.restore(replica, &it));
+        part("hits", learned.hits, &mut refused, |it| state.hits.restore(replica, it));
+        part("mirror", learned.mirror, &mut refused, |it| state.mirror.restore(replica, it));
+        part("answers", learned.answers, &mut refused, |it| state.answers.restore(replica, &it));
         refused
     }
 
     /// Takes in a round trip that an earlier run measured. This says nothing about whether the replica is up.
-    pub fn recall_rtt(&self, replica: ReplicaId, at: At, rtt_ms: f64) {
-        self.state.lock().rtt.apply(&Event::Probe { replica, at, rtt_ms: Some(rtt_ms) });
+    pub fn restore_rtt(&self, replica: ReplicaId, at: UnixMicros, rtt_ms: f64) {
+        self.state.lock().rtt.apply(&FleetEvent::Probe { replica, at, rtt_ms: Some(rtt_ms) });
     }
 }
 
@@ -111,7 +111,7 @@ impl Router {
 fn part<T: serde::de::DeserializeOwned>(
     name: &'static str,
     value: Value,
-    refused: &mut Vec<Refused>,
+    refused: &mut Vec<RefusedPart>,
     load: impl FnOnce(T) -> Result<(), &'static str>,
 ) {
     if value.is_null() {
@@ -121,5 +121,5 @@ fn part<T: serde::de::DeserializeOwned>(
         Ok(read) => load(read).err().map(str::to_owned),
         Err(cause) => Some(cause.to_string()),
     };
-    refused.extend(cause.map(|cause| Refused { part: name, cause }));
+    refused.extend(cause.map(|cause| RefusedPart { part: name, cause }));
 }

@@ -3,15 +3,15 @@
 use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::read::Reach;
+use super::read::BlockTokenScale;
 use crate::model::{Candidates, Replica, ReplicaId};
-use crate::policy::Scratch;
+use crate::policy::DecisionScratch;
 
 /// One decision's columns.
 #[derive(Debug, Default)]
-pub(super) struct Workspace {
+pub(super) struct DecisionWorkspace {
     pub(super) candidates: Candidates,
-    pub(super) scratch: Scratch,
+    pub(super) scratch: DecisionScratch,
     /// Leading blocks held, per replica.
     pub(super) blocks: Vec<u32>,
     /// Round trips that the request needs, per replica.
@@ -19,20 +19,20 @@ pub(super) struct Workspace {
     /// Turns of the policy's shadows, in the policy's order.
     pub(super) shadow_turns: Vec<u64>,
     /// Columns that never change: the replica of each row.
-    columns: Columns,
+    columns: ReplicaColumns,
 }
 
 #[derive(Debug, Clone, Default)]
-struct Columns {
+struct ReplicaColumns {
     replica: Vec<ReplicaId>,
     name_hash: Vec<u64>,
     region: Vec<u16>,
     windows: usize,
 }
 
-impl Workspace {
+impl DecisionWorkspace {
     /// Resets all facts except the candidates' identities and the part of the prompt that each has cached (`blocks`).
-    pub(super) fn begin(&mut self, reach: Reach) {
+    pub(super) fn begin(&mut self, reach: BlockTokenScale) {
         let Self { candidates, columns, blocks, .. } = self;
         candidates.reset(columns.replica.len(), columns.windows);
         candidates.replica.copy_from_slice(&columns.replica);
@@ -46,12 +46,12 @@ impl Workspace {
 
 /// As many workspaces as there ever were decisions at once. A decision that fails drops its workspace.
 #[derive(Debug)]
-pub(super) struct Workspaces {
-    free: Mutex<Vec<Workspace>>,
-    columns: Columns,
+pub(super) struct WorkspacePool {
+    free: Mutex<Vec<DecisionWorkspace>>,
+    columns: ReplicaColumns,
 }
 
-impl Workspaces {
+impl WorkspacePool {
     /// Makes the columns for this fleet; row *i* is replica *i*.
     pub(super) fn new(fleet: &[Replica], windows: usize) -> Self {
         let mut regions: Vec<&str> = Vec::new();
@@ -62,7 +62,7 @@ impl Workspaces {
             });
             u16::try_from(place).unwrap_or(u16::MAX)
         };
-        let columns = Columns {
+        let columns = ReplicaColumns {
             replica: fleet.iter().map(|replica| replica.id).collect(),
             name_hash: fleet.iter().map(|replica| name_hash(&replica.name)).collect(),
             region: fleet.iter().map(|replica| region_of(&*replica.region)).collect(),
@@ -72,17 +72,17 @@ impl Workspaces {
     }
 
     /// A workspace of this fleet.
-    pub(super) fn take(&self) -> Workspace {
+    pub(super) fn take(&self) -> DecisionWorkspace {
         let kept = self.free.lock().pop();
         kept.unwrap_or_else(|| {
             let blocks = vec![0; self.columns.replica.len()];
             let trips = vec![None; blocks.len()];
-            Workspace { blocks, trips, columns: self.columns.clone(), ..Workspace::default() }
+            DecisionWorkspace { blocks, trips, columns: self.columns.clone(), ..DecisionWorkspace::default() }
         })
     }
 
     /// Keeps a workspace for the next decision.
-    pub(super) fn put(&self, work: Workspace) {
+    pub(super) fn put(&self, work: DecisionWorkspace) {
         self.free.lock().push(work);
     }
 }

@@ -7,26 +7,26 @@
 //! `answer`, and those listed in `outside`, are the rest: prices that have no tail. Everything is computed from signals
 //! and weights as stored, so that a stored decision can be repeated.
 
-use crate::model::{Param, ParamType, Params};
-use crate::score::{Cost, CostKind, Slot};
+use crate::model::{ParamSpec, ParamType, ParamValues};
+use crate::score::{CostFunction, CostKind, TermSlot};
 
 pub(super) const KIND: CostKind = CostKind {
     kind: "tail-aware",
     summary: "predicted TTFT, bent upwards beyond the signal of `tail-start`, + time taken from other requests",
     params: &[
-        Param {
+        ParamSpec {
             name: "curve",
             ty: ParamType::Number { default: Some(3.0), min: 0.01, max: 1e9 },
             unit: "",
             help: "T² / (curve × tail start) is added; a larger value bends less",
         },
-        Param {
+        ParamSpec {
             name: "outside",
             ty: ParamType::TextList,
             unit: "",
             help: "names of further terms that are not part of TTFT: they are only added",
         },
-        Param {
+        ParamSpec {
             name: "start",
             ty: ParamType::Text { default: None, choices: &[] },
             unit: "",
@@ -43,7 +43,7 @@ const OUTSIDE: [&str; 2] = ["stall", "answer"];
 const LEAST_START_MS: f64 = 1.0;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum CostPart {
     Ttft,
     TailStart,
     Outside,
@@ -53,13 +53,13 @@ enum Part {
 struct TailAware {
     curve: f64,
     /// By slot.
-    parts: Vec<Part>,
+    parts: Vec<CostPart>,
     /// The slot of `tail-start`.
     start: usize,
 }
 
 impl TailAware {
-    fn new(params: &Params, slots: &[Slot<'_>]) -> Result<Self, String> {
+    fn new(params: &ParamValues, slots: &[TermSlot<'_>]) -> Result<Self, String> {
         let outside = params.texts("outside");
         if let Some(name) = outside.iter().find(|name| slots.iter().all(|slot| slot.name != **name)) {
             return Err(format!("`outside`: no term \"{name}\""));
@@ -73,56 +73,56 @@ impl TailAware {
             return Err(format!("the term \"{}\" is not in ms: `tail-aware` needs all terms in ms", slot.name));
         }
         // An explicit name wins over the kind, so that an expression can provide the start.
-        let starts = |slot: &Slot<'_>| start.map_or(slot.kind == "tail-start", |name| slot.name == name);
-        let part = |slot: &Slot<'_>| match slot.kind {
-            _ if starts(slot) => Part::TailStart,
-            kind if OUTSIDE.contains(&kind) || outside.contains(&slot.name) => Part::Outside,
-            _ => Part::Ttft,
+        let starts = |slot: &TermSlot<'_>| start.map_or(slot.kind == "tail-start", |name| slot.name == name);
+        let part = |slot: &TermSlot<'_>| match slot.kind {
+            _ if starts(slot) => CostPart::TailStart,
+            kind if OUTSIDE.contains(&kind) || outside.contains(&slot.name) => CostPart::Outside,
+            _ => CostPart::Ttft,
         };
         // The start comes first: a term of kind `stall` may be named as the start.
-        let parts: Vec<Part> = slots.iter().map(part).collect();
-        let start = parts.iter().position(|part| *part == Part::TailStart);
+        let parts: Vec<CostPart> = slots.iter().map(part).collect();
+        let start = parts.iter().position(|part| *part == CostPart::TailStart);
         // Two starts would make the choice of T0 depend on the order of terms.
-        match (start, parts.iter().filter(|part| **part == Part::TailStart).count()) {
+        match (start, parts.iter().filter(|part| **part == CostPart::TailStart).count()) {
             (Some(start), 1) => Ok(Self { curve: params.number("curve").unwrap_or(f64::INFINITY), parts, start }),
             (_, count) => Err(format!("`tail-aware` needs one term of kind \"tail-start\", found {count}")),
         }
     }
 
-    fn sum(&self, part: Part, weighted: &[f64]) -> f64 {
+    fn sum(&self, part: CostPart, weighted: &[f64]) -> f64 {
         // Added in term order, so that a repeated decision is equal bit for bit.
         let of_part = self.parts.iter().zip(weighted).filter(|(own, _)| **own == part);
         of_part.fold(0.0, |total, (_, cost)| total + cost)
     }
 }
 
-impl Cost for TailAware {
+impl CostFunction for TailAware {
     fn total(&self, signals: &[f64], weights: &[f64], weighted: &[f64]) -> f64 {
-        let ttft = self.sum(Part::Ttft, weighted);
+        let ttft = self.sum(CostPart::Ttft, weighted);
         // The quadratic part divides by the start, so it must not be near 0; a negative T must not raise the cost by its square.
         let start = signals[self.start].max(LEAST_START_MS);
         let bent = ttft.max(0.0);
         ttft + bent * bent / (self.curve * start)
             + weights[self.start] * (ttft - start).max(0.0)
-            + self.sum(Part::Outside, weighted)
+            + self.sum(CostPart::Outside, weighted)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Value;
+    use crate::model::ConfigValue;
 
-    const SLOTS: [Slot<'static>; 4] = [
-        Slot { name: "rtt", kind: "rtt", millis: true },
-        Slot { name: "tail-start", kind: "tail-start", millis: true },
-        Slot { name: "harm", kind: "stall", millis: true },
-        Slot { name: "backlog", kind: "backlog", millis: true },
+    const SLOTS: [TermSlot<'static>; 4] = [
+        TermSlot { name: "rtt", kind: "rtt", millis: true },
+        TermSlot { name: "tail-start", kind: "tail-start", millis: true },
+        TermSlot { name: "harm", kind: "stall", millis: true },
+        TermSlot { name: "backlog", kind: "backlog", millis: true },
     ];
 
-    fn params(outside: &[&str]) -> Params {
-        let list = outside.iter().map(|name| Value::Text((*name).to_owned())).collect();
-        Params { values: vec![("curve", Value::Float(3.0)), ("outside", Value::List(list))] }
+    fn params(outside: &[&str]) -> ParamValues {
+        let list = outside.iter().map(|name| ConfigValue::Text((*name).to_owned())).collect();
+        ParamValues { values: vec![("curve", ConfigValue::Float(3.0)), ("outside", ConfigValue::List(list))] }
     }
 
     fn total(cost: &TailAware, signals: [f64; 4], weights: [f64; 4]) -> f64 {
@@ -154,7 +154,7 @@ mod tests {
         let mut slots = SLOTS;
         (slots[1].kind, slots[2].kind) = ("expression", "expression");
         let mut named = params(&["harm"]);
-        named.values.push(("start", Value::Text("tail-start".to_owned())));
+        named.values.push(("start", ConfigValue::Text("tail-start".to_owned())));
         let cost = TailAware::new(&named, &slots).unwrap();
         let (signals, weights) = ([300.0, 1_000.0, 80.0, 1_700.0], [1.0, 1.5, 0.5, 1.0]);
         let built_in = TailAware::new(&params(&[]), &SLOTS).unwrap();
@@ -171,14 +171,14 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_said() {
-        let error = |slots: &[Slot<'_>], outside: &[&str]| TailAware::new(&params(outside), slots).unwrap_err();
+        let error = |slots: &[TermSlot<'_>], outside: &[&str]| TailAware::new(&params(outside), slots).unwrap_err();
         assert_eq!(error(&SLOTS[..1], &[]), "`tail-aware` needs one term of kind \"tail-start\", found 0");
         assert_eq!(error(&[SLOTS[1], SLOTS[1]], &[]), "`tail-aware` needs one term of kind \"tail-start\", found 2");
         assert_eq!(error(&SLOTS, &["carbon"]), "`outside`: no term \"carbon\"");
         let mut named = params(&[]);
-        named.values.push(("start", Value::Text("carbon".to_owned())));
+        named.values.push(("start", ConfigValue::Text("carbon".to_owned())));
         assert_eq!(TailAware::new(&named, &SLOTS).unwrap_err(), "`start`: no term \"carbon\"");
-        let tokens = Slot { name: "queue", kind: "queue", millis: false };
+        let tokens = TermSlot { name: "queue", kind: "queue", millis: false };
         assert_eq!(
             error(&[SLOTS[1], tokens], &[]),
             "the term \"queue\" is not in ms: `tail-aware` needs all terms in ms"

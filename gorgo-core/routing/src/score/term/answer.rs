@@ -3,7 +3,7 @@
 //! Reads `answer_tokens`, `itl_alone_ms`, `itl_ms_per_request`, `inflight`. For policies that favour end-to-end time:
 //! the term's weight is the price of a ms of the answer relative to a ms of the wait for its first token.
 
-use crate::model::{Candidates, Needs, RequestView, Unit};
+use crate::model::{Candidates, RequestView, RequiredFacts, Unit};
 use crate::score::{CostTerm, TermKind};
 
 pub(super) const KIND: TermKind = TermKind {
@@ -12,15 +12,15 @@ pub(super) const KIND: TermKind = TermKind {
     summary: "predicted time from the first to the last token of an answer of mean length",
     spreads: true,
     params: &[],
-    build: |_, _| Ok(Box::new(Answer)),
+    build: |_, _| Ok(Box::new(AnswerTerm)),
 };
 
 #[derive(Debug)]
-struct Answer;
+struct AnswerTerm;
 
-impl CostTerm for Answer {
-    fn needs(&self) -> Needs {
-        Needs::SERVICE.and(Needs::LOAD)
+impl CostTerm for AnswerTerm {
+    fn needs(&self) -> RequiredFacts {
+        RequiredFacts::SERVICE.union(RequiredFacts::LOAD)
     }
 
     fn signal(&self, _request: &RequestView, candidates: &Candidates, out: &mut [Option<f64>]) {

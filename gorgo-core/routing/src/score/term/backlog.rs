@@ -2,7 +2,7 @@
 //!
 //! Reads `backlog_ms` (`feature::backlog`, a virtual clock corrected by each first token).
 
-use crate::model::{Candidates, Needs, RequestView, Unit};
+use crate::model::{Candidates, RequestView, RequiredFacts, Unit};
 use crate::score::{CostTerm, TermKind};
 
 pub(super) const KIND: TermKind = TermKind {
@@ -11,15 +11,15 @@ pub(super) const KIND: TermKind = TermKind {
     summary: "prefill work ahead of the request at the replica, by a virtual clock",
     spreads: true,
     params: &[],
-    build: |_, _| Ok(Box::new(Backlog)),
+    build: |_, _| Ok(Box::new(BacklogTerm)),
 };
 
 #[derive(Debug)]
-struct Backlog;
+struct BacklogTerm;
 
-impl CostTerm for Backlog {
-    fn needs(&self) -> Needs {
-        Needs::BACKLOG
+impl CostTerm for BacklogTerm {
+    fn needs(&self) -> RequiredFacts {
+        RequiredFacts::BACKLOG
     }
 
     fn signal(&self, _request: &RequestView, candidates: &Candidates, out: &mut [Option<f64>]) {

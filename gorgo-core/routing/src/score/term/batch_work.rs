@@ -4,7 +4,7 @@
 //! `(uncached + queued uncached) × (in flight + 1)`. Reads `cached_tokens`, `queued_uncached_tokens`, `inflight`. A
 //! product needs no weights: a factor on either side makes no difference. Source: LMetric, arXiv 2603.15202.
 
-use crate::model::{Candidates, Needs, RequestView, Unit};
+use crate::model::{Candidates, RequestView, RequiredFacts, Unit};
 use crate::score::{CostTerm, TermKind};
 
 pub(super) const KIND: TermKind = TermKind {
@@ -13,15 +13,15 @@ pub(super) const KIND: TermKind = TermKind {
     summary: "prompt tokens to compute × requests that would be served together",
     spreads: true,
     params: &[],
-    build: |_, _| Ok(Box::new(BatchWork)),
+    build: |_, _| Ok(Box::new(BatchWorkTerm)),
 };
 
 #[derive(Debug)]
-struct BatchWork;
+struct BatchWorkTerm;
 
-impl CostTerm for BatchWork {
-    fn needs(&self) -> Needs {
-        Needs::PREFIX.and(Needs::LOAD)
+impl CostTerm for BatchWorkTerm {
+    fn needs(&self) -> RequiredFacts {
+        RequiredFacts::PREFIX.union(RequiredFacts::LOAD)
     }
 
     #[expect(clippy::cast_precision_loss, reason = "queued tokens stay far below 2^53")]

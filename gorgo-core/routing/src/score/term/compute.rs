@@ -3,7 +3,7 @@
 //! Reads `service_*` (learned per replica from requests that met no backlog), `likely_uncached_tokens` (u) and
 //! `decoding` (d). With the round trip and the backlog it makes the predicted time to first token.
 
-use crate::model::{Candidates, Needs, RequestView, Unit};
+use crate::model::{Candidates, RequestView, RequiredFacts, Unit};
 use crate::score::{CostTerm, TermKind};
 
 pub(super) const KIND: TermKind = TermKind {
@@ -12,15 +12,15 @@ pub(super) const KIND: TermKind = TermKind {
     summary: "predicted time from the start of the request's prefill to its first token",
     spreads: false,
     params: &[],
-    build: |_, _| Ok(Box::new(Compute)),
+    build: |_, _| Ok(Box::new(ComputeTerm)),
 };
 
 #[derive(Debug)]
-struct Compute;
+struct ComputeTerm;
 
-impl CostTerm for Compute {
-    fn needs(&self) -> Needs {
-        Needs::SERVICE.and(Needs::PREFIX).and(Needs::LOAD)
+impl CostTerm for ComputeTerm {
+    fn needs(&self) -> RequiredFacts {
+        RequiredFacts::SERVICE.union(RequiredFacts::PREFIX).union(RequiredFacts::LOAD)
     }
 
     fn signal(&self, _request: &RequestView, candidates: &Candidates, out: &mut [Option<f64>]) {

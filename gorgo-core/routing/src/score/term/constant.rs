@@ -2,7 +2,7 @@
 //!
 //! Reads no facts. Replicas that `values` does not name get `value`.
 
-use crate::model::{Candidates, Needs, Param, ParamType, Replica, RequestView, Value};
+use crate::model::{Candidates, ConfigValue, ParamSpec, ParamType, Replica, RequestView, RequiredFacts};
 use crate::score::{CostTerm, TermKind};
 
 pub(super) const KIND: TermKind = TermKind {
@@ -11,29 +11,29 @@ pub(super) const KIND: TermKind = TermKind {
     summary: "a fixed number per replica",
     spreads: false,
     params: &[
-        Param {
+        ParamSpec {
             name: "value",
             ty: ParamType::Number { default: Some(0.0), min: -1e9, max: 1e9 },
             unit: "the term's",
             help: "number of every replica that `values` does not name",
         },
-        Param { name: "values", ty: ParamType::Table, unit: "the term's", help: "replica name = number" },
+        ParamSpec { name: "values", ty: ParamType::Table, unit: "the term's", help: "replica name = number" },
     ],
-    build: |params, fleet| Ok(Box::new(Constant::new(params, fleet)?)),
+    build: |params, fleet| Ok(Box::new(ConstantTerm::new(params, fleet)?)),
 };
 
 #[derive(Debug)]
-struct Constant {
+struct ConstantTerm {
     other: f64,
     /// By replica id.
     values: Vec<f64>,
 }
 
-impl Constant {
-    fn new(params: &crate::model::Params, fleet: &[Replica]) -> Result<Self, String> {
+impl ConstantTerm {
+    fn new(params: &crate::model::ParamValues, fleet: &[Replica]) -> Result<Self, String> {
         let other = params.number("value").unwrap_or(0.0);
         let mut values = vec![other; fleet.iter().map(|replica| replica.id.index() + 1).max().unwrap_or(0)];
-        let Some(Value::Table(named)) = params.table("values") else {
+        let Some(ConfigValue::Table(named)) = params.table("values") else {
             return Ok(Self { other, values });
         };
         for (name, value) in named {
@@ -50,9 +50,9 @@ impl Constant {
     }
 }
 
-impl CostTerm for Constant {
-    fn needs(&self) -> Needs {
-        Needs::NONE
+impl CostTerm for ConstantTerm {
+    fn needs(&self) -> RequiredFacts {
+        RequiredFacts::NONE
     }
 
     fn signal(&self, _request: &RequestView, candidates: &Candidates, out: &mut [Option<f64>]) {

@@ -5,7 +5,7 @@
 //! engine that reports nothing counts as 2,000 tokens/s. The gauge counts generated tokens while the queue has prompt
 //! tokens, so the time is nominal; the baseline is defined that way.
 
-use crate::model::{Candidates, Needs, Param, ParamType, RequestView, Unit};
+use crate::model::{Candidates, ParamSpec, ParamType, RequestView, RequiredFacts, Unit};
 use crate::score::{CostTerm, TermKind};
 
 pub(super) const KIND: TermKind = TermKind {
@@ -13,23 +13,25 @@ pub(super) const KIND: TermKind = TermKind {
     unit: Some(Unit::Millis),
     summary: "queued uncached tokens ÷ the engine's reported throughput",
     spreads: true,
-    params: &[Param {
+    params: &[ParamSpec {
         name: "nominal_tokens_per_second",
         ty: ParamType::Number { default: Some(2_000.0), min: 1.0, max: 1e9 },
         unit: "tokens/s",
         help: "throughput of an engine that reports none, or 0 because it is idle",
     }],
-    build: |params, _| Ok(Box::new(Drain { nominal: params.number("nominal_tokens_per_second").unwrap_or(2_000.0) })),
+    build: |params, _| {
+        Ok(Box::new(DrainTerm { nominal: params.number("nominal_tokens_per_second").unwrap_or(2_000.0) }))
+    },
 };
 
 #[derive(Debug)]
-struct Drain {
+struct DrainTerm {
     nominal: f64,
 }
 
-impl CostTerm for Drain {
-    fn needs(&self) -> Needs {
-        Needs::LOAD.and(Needs::REPORT)
+impl CostTerm for DrainTerm {
+    fn needs(&self) -> RequiredFacts {
+        RequiredFacts::LOAD.union(RequiredFacts::REPORT)
     }
 
     #[expect(clippy::cast_precision_loss, reason = "queued tokens stay far below 2^53")]

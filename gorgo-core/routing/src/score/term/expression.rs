@@ -5,10 +5,10 @@
 //! so is the signal, and the term's `unknown` rule applies; a result that is not finite is returned as it is, and
 //! voided by `policy::decide` like any other. The language: `expr/README.md`.
 
-use crate::expr::{Expression, Stack};
+use crate::expr::{EvalStack, Expression};
 use crate::model::{
-    Candidates, FACT_NAMES, FACT_UNITS, FactReader, Needs, Param, ParamType, Params, Replica, RequestView,
-    TEXT_FACT_NAMES, Unit,
+    Candidates, FACT_NAMES, FACT_UNITS, FactReader, ParamSpec, ParamType, ParamValues, Replica, RequestView,
+    RequiredFacts, TEXT_FACT_NAMES, Unit,
 };
 use crate::score::{CostTerm, TermKind};
 
@@ -17,24 +17,24 @@ pub(super) const KIND: TermKind = TermKind {
     unit: None,
     summary: "an expression over the facts of request and candidate, such as rtt_ms + 0.1 * uncached_tokens",
     spreads: true,
-    params: &[Param {
+    params: &[ParamSpec {
         name: "signal",
         ty: ParamType::Text { default: None, choices: &[] },
         unit: "",
         help: "the expression, in the term's unit; required",
     }],
-    build: |params, fleet| Ok(Box::new(Signal::new(params, fleet)?)),
+    build: |params, fleet| Ok(Box::new(ExpressionTerm::new(params, fleet)?)),
 };
 
 #[derive(Debug)]
-struct Signal {
+struct ExpressionTerm {
     text: String,
     expression: Expression,
     facts: FactReader,
 }
 
-impl Signal {
-    fn new(params: &Params, fleet: &[Replica]) -> Result<Self, String> {
+impl ExpressionTerm {
+    fn new(params: &ParamValues, fleet: &[Replica]) -> Result<Self, String> {
         let text = params.text("signal").ok_or("`signal` is missing")?;
         let expression = compile(text, None)?;
         let comparisons = expression.comparisons().iter().map(|of| (of.name, &*of.text));
@@ -48,8 +48,8 @@ fn compile(text: &str, unit: Option<&str>) -> Result<Expression, String> {
         .map_err(|error| format!("`signal`: {error}"))
 }
 
-impl CostTerm for Signal {
-    fn needs(&self) -> Needs {
+impl CostTerm for ExpressionTerm {
+    fn needs(&self) -> RequiredFacts {
         self.facts.needs()
     }
 
@@ -64,7 +64,7 @@ impl CostTerm for Signal {
 
     fn signal(&self, request: &RequestView, candidates: &Candidates, out: &mut [Option<f64>]) {
         let facts = self.facts.of(request, candidates);
-        let mut stack = Stack::default();
+        let mut stack = EvalStack::default();
         for (row, signal) in out.iter_mut().enumerate() {
             *signal = self.expression.eval_with(&mut stack, |slot| facts.read(slot, row));
         }

@@ -8,7 +8,7 @@
 
 use std::cmp::Reverse;
 
-use crate::model::{Candidates, Needs, Param, ParamType, RequestView, Unit, mix_bits};
+use crate::model::{Candidates, ParamSpec, ParamType, RequestView, RequiredFacts, Unit, mix_bits};
 use crate::score::{CostTerm, TermKind};
 
 pub(super) const KIND: TermKind = TermKind {
@@ -17,13 +17,13 @@ pub(super) const KIND: TermKind = TermKind {
     summary: "position of the replica in the key's rendezvous order, 0 for its home",
     spreads: true,
     params: &[
-        Param {
+        ParamSpec {
             name: "key",
             ty: ParamType::Text { default: Some("session"), choices: &["session", "head"] },
             unit: "",
             help: "the session, or the first 256 tokens of the prompt",
         },
-        Param {
+        ParamSpec {
             name: "choices",
             ty: ParamType::Integer { default: Some(1), min: 1, max: 65_536 },
             unit: "replicas",
@@ -32,19 +32,19 @@ pub(super) const KIND: TermKind = TermKind {
     ],
     build: |params, _| {
         let choices = params.integer("choices").and_then(|choices| usize::try_from(choices).ok()).unwrap_or(1);
-        Ok(Box::new(Hash { head: params.text("key") == Some("head"), choices }))
+        Ok(Box::new(HashTerm { head: params.text("key") == Some("head"), choices }))
     },
 };
 
 #[derive(Debug)]
-struct Hash {
+struct HashTerm {
     head: bool,
     choices: usize,
 }
 
-impl CostTerm for Hash {
-    fn needs(&self) -> Needs {
-        Needs::NONE
+impl CostTerm for HashTerm {
+    fn needs(&self) -> RequiredFacts {
+        RequiredFacts::NONE
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a place in a fleet of at most 65,536")]

@@ -4,7 +4,7 @@
 //! Reads `inflight` (`feature::load`), `engine_running` (`feature::report`), the latter updated by what this router
 //! sent and saw end since, unless `as_reported`. Always known: without a fresh report, the router's own count is used.
 
-use crate::model::{Candidates, Needs, Param, ParamType, RequestView, Unit};
+use crate::model::{Candidates, ParamSpec, ParamType, RequestView, RequiredFacts, Unit};
 use crate::score::{CostTerm, TermKind};
 
 pub(super) const KIND: TermKind = TermKind {
@@ -13,13 +13,13 @@ pub(super) const KIND: TermKind = TermKind {
     summary: "this router's requests in flight at the replica",
     spreads: true,
     params: &[
-        Param {
+        ParamSpec {
             name: "reported",
             ty: ParamType::Bool { default: false },
             unit: "",
             help: "use the engine's running requests where they are more",
         },
-        Param {
+        ParamSpec {
             name: "as_reported",
             ty: ParamType::Bool { default: false },
             unit: "",
@@ -27,19 +27,19 @@ pub(super) const KIND: TermKind = TermKind {
         },
     ],
     build: |params, _| {
-        Ok(Box::new(Inflight { reported: params.bool("reported"), as_reported: params.bool("as_reported") }))
+        Ok(Box::new(InflightTerm { reported: params.bool("reported"), as_reported: params.bool("as_reported") }))
     },
 };
 
 #[derive(Debug)]
-struct Inflight {
+struct InflightTerm {
     reported: bool,
     as_reported: bool,
 }
 
-impl CostTerm for Inflight {
-    fn needs(&self) -> Needs {
-        if self.reported { Needs::LOAD.and(Needs::REPORT) } else { Needs::LOAD }
+impl CostTerm for InflightTerm {
+    fn needs(&self) -> RequiredFacts {
+        if self.reported { RequiredFacts::LOAD.union(RequiredFacts::REPORT) } else { RequiredFacts::LOAD }
     }
 
     fn signal(&self, _request: &RequestView, candidates: &Candidates, out: &mut [Option<f64>]) {

@@ -2,7 +2,7 @@
 //!
 //! Reads `kv_used_share`; unknown where the engine does not report it. Source: SMG, `least_load`, 0.15 s × k/(1 − k).
 
-use crate::model::{Candidates, Needs, RequestView, Unit};
+use crate::model::{Candidates, RequestView, RequiredFacts, Unit};
 use crate::score::{CostTerm, TermKind};
 
 /// Shares above this count as this: a full cache is expensive, not infinitely so.
@@ -14,15 +14,15 @@ pub(super) const KIND: TermKind = TermKind {
     summary: "KV cache in use ÷ KV cache free, by the engine's last report",
     spreads: true,
     params: &[],
-    build: |_, _| Ok(Box::new(KvPressure)),
+    build: |_, _| Ok(Box::new(KvPressureTerm)),
 };
 
 #[derive(Debug)]
-struct KvPressure;
+struct KvPressureTerm;
 
-impl CostTerm for KvPressure {
-    fn needs(&self) -> Needs {
-        Needs::REPORT
+impl CostTerm for KvPressureTerm {
+    fn needs(&self) -> RequiredFacts {
+        RequiredFacts::REPORT
     }
 
     fn signal(&self, _request: &RequestView, candidates: &Candidates, out: &mut [Option<f64>]) {

@@ -2,7 +2,7 @@
 //!
 //! Reads `kv_used_tokens`. Unknown where the engine does not report it or the last report is too old.
 
-use crate::model::{Candidates, Needs, RequestView, Unit};
+use crate::model::{Candidates, RequestView, RequiredFacts, Unit};
 use crate::score::{CostTerm, TermKind};
 
 pub(super) const KIND: TermKind = TermKind {
@@ -11,15 +11,15 @@ pub(super) const KIND: TermKind = TermKind {
     summary: "KV cache tokens in use by the engine's last report",
     spreads: true,
     params: &[],
-    build: |_, _| Ok(Box::new(KvTokens)),
+    build: |_, _| Ok(Box::new(KvTokensTerm)),
 };
 
 #[derive(Debug)]
-struct KvTokens;
+struct KvTokensTerm;
 
-impl CostTerm for KvTokens {
-    fn needs(&self) -> Needs {
-        Needs::REPORT
+impl CostTerm for KvTokensTerm {
+    fn needs(&self) -> RequiredFacts {
+        RequiredFacts::REPORT
     }
 
     fn signal(&self, _request: &RequestView, candidates: &Candidates, out: &mut [Option<f64>]) {

@@ -2,7 +2,7 @@
 //!
 //! Reads `kv_used_share`. Unknown where the engine does not report it or the last report is too old.
 
-use crate::model::{Candidates, Needs, RequestView, Unit};
+use crate::model::{Candidates, RequestView, RequiredFacts, Unit};
 use crate::score::{CostTerm, TermKind};
 
 pub(super) const KIND: TermKind = TermKind {
@@ -11,15 +11,15 @@ pub(super) const KIND: TermKind = TermKind {
     summary: "share of the KV cache in use by the engine's last report, 0 to 1",
     spreads: true,
     params: &[],
-    build: |_, _| Ok(Box::new(KvUsage)),
+    build: |_, _| Ok(Box::new(KvUsageTerm)),
 };
 
 #[derive(Debug)]
-struct KvUsage;
+struct KvUsageTerm;
 
-impl CostTerm for KvUsage {
-    fn needs(&self) -> Needs {
-        Needs::REPORT
+impl CostTerm for KvUsageTerm {
+    fn needs(&self) -> RequiredFacts {
+        RequiredFacts::REPORT
     }
 
     fn signal(&self, _request: &RequestView, candidates: &Candidates, out: &mut [Option<f64>]) {

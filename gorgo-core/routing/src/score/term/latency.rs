@@ -3,7 +3,7 @@
 //! Reads `latency_ms` (`feature::latency`): measured by this router, not the response time of a metrics page. Unknown
 //! until a request has completed there.
 
-use crate::model::{Candidates, Needs, RequestView, Unit};
+use crate::model::{Candidates, RequestView, RequiredFacts, Unit};
 use crate::score::{CostTerm, TermKind};
 
 pub(super) const KIND: TermKind = TermKind {
@@ -12,15 +12,15 @@ pub(super) const KIND: TermKind = TermKind {
     summary: "smoothed time to first token observed at the replica",
     spreads: true,
     params: &[],
-    build: |_, _| Ok(Box::new(Latency)),
+    build: |_, _| Ok(Box::new(LatencyTerm)),
 };
 
 #[derive(Debug)]
-struct Latency;
+struct LatencyTerm;
 
-impl CostTerm for Latency {
-    fn needs(&self) -> Needs {
-        Needs::LATENCY
+impl CostTerm for LatencyTerm {
+    fn needs(&self) -> RequiredFacts {
+        RequiredFacts::LATENCY
     }
 
     fn signal(&self, _request: &RequestView, candidates: &Candidates, out: &mut [Option<f64>]) {

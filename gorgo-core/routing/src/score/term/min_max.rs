@@ -3,7 +3,7 @@
 //! Reads the fact that `of` names. Normalised scores make unlike loads addable without units, and a difference of one
 //! request counts as much as one of a hundred. Source: llm-d / Gateway API Inference Extension, `queue-scorer`.
 
-use crate::model::{Candidates, Needs, Param, ParamType, RequestView, Unit};
+use crate::model::{Candidates, ParamSpec, ParamType, RequestView, RequiredFacts, Unit};
 use crate::score::{CostTerm, TermKind};
 
 pub(super) const KIND: TermKind = TermKind {
@@ -11,26 +11,26 @@ pub(super) const KIND: TermKind = TermKind {
     unit: Some(Unit::Share),
     summary: "a load relative to the least and the most loaded available replica, 0 to 1",
     spreads: true,
-    params: &[Param {
+    params: &[ParamSpec {
         name: "of",
         ty: ParamType::Text { default: Some("waiting"), choices: &["waiting", "running", "inflight", "kv-tokens"] },
         unit: "",
         help: "the engine's waiting or running requests, this router's in flight, or KV tokens in use",
     }],
     build: |params, _| {
-        Ok(Box::new(MinMax {
-            of: match params.text("of") {
-                Some("running") => Of::Running,
-                Some("inflight") => Of::Inflight,
-                Some("kv-tokens") => Of::KvTokens,
-                _ => Of::Waiting,
+        Ok(Box::new(MinMaxTerm {
+            load: match params.text("of") {
+                Some("running") => MinMaxLoad::Running,
+                Some("inflight") => MinMaxLoad::Inflight,
+                Some("kv-tokens") => MinMaxLoad::KvTokens,
+                _ => MinMaxLoad::Waiting,
             },
         }))
     },
 };
 
 #[derive(Debug, Clone, Copy)]
-enum Of {
+enum MinMaxLoad {
     Waiting,
     Running,
     Inflight,
@@ -38,24 +38,24 @@ enum Of {
 }
 
 #[derive(Debug)]
-struct MinMax {
-    of: Of,
+struct MinMaxTerm {
+    load: MinMaxLoad,
 }
 
-impl MinMax {
+impl MinMaxTerm {
     fn load(&self, candidates: &Candidates, row: usize) -> Option<f64> {
-        match self.of {
-            Of::Waiting => candidates.engine_waiting[row],
-            Of::Running => candidates.engine_running[row],
-            Of::Inflight => Some(f64::from(candidates.inflight[row])),
-            Of::KvTokens => candidates.kv_used_tokens[row],
+        match self.load {
+            MinMaxLoad::Waiting => candidates.engine_waiting[row],
+            MinMaxLoad::Running => candidates.engine_running[row],
+            MinMaxLoad::Inflight => Some(f64::from(candidates.inflight[row])),
+            MinMaxLoad::KvTokens => candidates.kv_used_tokens[row],
         }
     }
 }
 
-impl CostTerm for MinMax {
-    fn needs(&self) -> Needs {
-        if matches!(self.of, Of::Inflight) { Needs::LOAD } else { Needs::REPORT }
+impl CostTerm for MinMaxTerm {
+    fn needs(&self) -> RequiredFacts {
+        if matches!(self.load, MinMaxLoad::Inflight) { RequiredFacts::LOAD } else { RequiredFacts::REPORT }
     }
 
     fn signal(&self, _request: &RequestView, candidates: &Candidates, out: &mut [Option<f64>]) {

@@ -3,7 +3,7 @@
 //! Reads `cached_tokens`. Unlike `prefill` it does not distinguish a long prompt from a short one. Source: llm-d /
 //! Gateway API Inference Extension, `prefix-cache-scorer` (1 − matched blocks ÷ all).
 
-use crate::model::{Candidates, Needs, RequestView, Unit};
+use crate::model::{Candidates, RequestView, RequiredFacts, Unit};
 use crate::score::{CostTerm, TermKind};
 
 pub(super) const KIND: TermKind = TermKind {
@@ -12,15 +12,15 @@ pub(super) const KIND: TermKind = TermKind {
     summary: "share of the prompt that is not in the replica's KV cache, 0 to 1",
     spreads: false,
     params: &[],
-    build: |_, _| Ok(Box::new(MissShare)),
+    build: |_, _| Ok(Box::new(MissShareTerm)),
 };
 
 #[derive(Debug)]
-struct MissShare;
+struct MissShareTerm;
 
-impl CostTerm for MissShare {
-    fn needs(&self) -> Needs {
-        Needs::PREFIX
+impl CostTerm for MissShareTerm {
+    fn needs(&self) -> RequiredFacts {
+        RequiredFacts::PREFIX
     }
 
     fn signal(&self, request: &RequestView, candidates: &Candidates, out: &mut [Option<f64>]) {

@@ -5,7 +5,7 @@
 //! connections; TCP slow start, RFC 5681 section 3.1, and its restart after idle time, section 4.1). Where nothing is
 //! known of the connections, as in `simulate`, whose links have no window, one round trip is assumed.
 
-use crate::model::{Candidates, Needs, RequestView, Unit};
+use crate::model::{Candidates, RequestView, RequiredFacts, Unit};
 use crate::score::{CostTerm, TermKind};
 
 pub(super) const KIND: TermKind = TermKind {
@@ -14,15 +14,15 @@ pub(super) const KIND: TermKind = TermKind {
     summary: "round trip x the round trips that this request's bytes need on the connection that it would get",
     spreads: false,
     params: &[],
-    build: |_, _| Ok(Box::new(Network)),
+    build: |_, _| Ok(Box::new(NetworkTerm)),
 };
 
 #[derive(Debug)]
-struct Network;
+struct NetworkTerm;
 
-impl CostTerm for Network {
-    fn needs(&self) -> Needs {
-        Needs::RTT.and(Needs::NETWORK)
+impl CostTerm for NetworkTerm {
+    fn needs(&self) -> RequiredFacts {
+        RequiredFacts::RTT.union(RequiredFacts::NETWORK)
     }
 
     fn signal(&self, _request: &RequestView, candidates: &Candidates, out: &mut [Option<f64>]) {
@@ -49,10 +49,10 @@ mod tests {
             body_bytes: 4,
             session_hash: 0,
             head_hash: 0,
-            turn: 0,
+            decision_number: 0,
             slo_ttft_ms: None,
         };
-        Network.signal(&request, &candidates, &mut out);
+        NetworkTerm.signal(&request, &candidates, &mut out);
         assert_eq!(out, [Some(37.0), Some(1_116.0), None, Some(456.0)]);
     }
 }

@@ -3,7 +3,7 @@
 //! Reads `cached_tokens` (`feature::prefix`). Source: GORGO paper, prefill term U(r, i). Always known: a prompt that
 //! the index has not seen is uncached.
 
-use crate::model::{Candidates, Needs, RequestView, Unit};
+use crate::model::{Candidates, RequestView, RequiredFacts, Unit};
 use crate::score::{CostTerm, TermKind};
 
 pub(super) const KIND: TermKind = TermKind {
@@ -12,15 +12,15 @@ pub(super) const KIND: TermKind = TermKind {
     summary: "prompt tokens that are not in the replica's KV cache",
     spreads: false,
     params: &[],
-    build: |_, _| Ok(Box::new(Prefill)),
+    build: |_, _| Ok(Box::new(PrefillTerm)),
 };
 
 #[derive(Debug)]
-struct Prefill;
+struct PrefillTerm;
 
-impl CostTerm for Prefill {
-    fn needs(&self) -> Needs {
-        Needs::PREFIX
+impl CostTerm for PrefillTerm {
+    fn needs(&self) -> RequiredFacts {
+        RequiredFacts::PREFIX
     }
 
     fn signal(&self, request: &RequestView, candidates: &Candidates, out: &mut [Option<f64>]) {

@@ -4,7 +4,7 @@
 //! see each other. The paper's queue is `prompt` until `completion`; the default is the work that a new request has to
 //! wait for: the uncached tokens of requests without a first token yet.
 
-use crate::model::{Candidates, Needs, Param, ParamType, RequestView, Unit};
+use crate::model::{Candidates, ParamSpec, ParamType, RequestView, RequiredFacts, Unit};
 use crate::score::{CostTerm, TermKind};
 
 pub(super) const KIND: TermKind = TermKind {
@@ -13,13 +13,13 @@ pub(super) const KIND: TermKind = TermKind {
     summary: "prompt tokens of this router's requests that wait or run at the replica",
     spreads: true,
     params: &[
-        Param {
+        ParamSpec {
             name: "counts",
             ty: ParamType::Text { default: Some("uncached"), choices: &["prompt", "uncached"] },
             unit: "",
             help: "all prompt tokens, or only those that were not cached",
         },
-        Param {
+        ParamSpec {
             name: "release",
             ty: ParamType::Text { default: Some("first-token"), choices: &["completion", "first-token"] },
             unit: "",
@@ -27,7 +27,7 @@ pub(super) const KIND: TermKind = TermKind {
         },
     ],
     build: |params, _| {
-        Ok(Box::new(Queue {
+        Ok(Box::new(QueueTerm {
             uncached: params.text("counts") != Some("prompt"),
             until_first_token: params.text("release") != Some("completion"),
         }))
@@ -35,14 +35,14 @@ pub(super) const KIND: TermKind = TermKind {
 };
 
 #[derive(Debug)]
-struct Queue {
+struct QueueTerm {
     uncached: bool,
     until_first_token: bool,
 }
 
-impl CostTerm for Queue {
-    fn needs(&self) -> Needs {
-        Needs::LOAD
+impl CostTerm for QueueTerm {
+    fn needs(&self) -> RequiredFacts {
+        RequiredFacts::LOAD
     }
 
     #[expect(clippy::cast_precision_loss, reason = "queued tokens stay far below 2^53")]

@@ -6,7 +6,7 @@
 //! The fuller the fleet (D̄, mean in flight), the more it counts. The term's weight is the price μ of a ms of others.
 //! Reads `inflight`, `service_*`, `likely_uncached_tokens`, `itl_ms_per_request`, `answer_tokens`.
 
-use crate::model::{Candidates, Needs, Param, ParamType, RequestView, Unit};
+use crate::model::{Candidates, ParamSpec, ParamType, RequestView, RequiredFacts, Unit};
 use crate::score::{CostTerm, TermKind};
 
 pub(super) const KIND: TermKind = TermKind {
@@ -15,13 +15,13 @@ pub(super) const KIND: TermKind = TermKind {
     summary: "time that the request takes from all those served at the replica",
     spreads: true,
     params: &[
-        Param {
+        ParamSpec {
             name: "batch_ms",
             ty: ParamType::Number { default: Some(60.0), min: 0.0, max: 10_000.0 },
             unit: "ms",
             help: "fixed time of a prefill batch; simulations with 30 to 100 showed no difference",
         },
-        Param {
+        ParamSpec {
             name: "crowd_requests",
             ty: ParamType::Number { default: Some(10.0), min: 0.1, max: 1e6 },
             unit: "requests",
@@ -29,7 +29,7 @@ pub(super) const KIND: TermKind = TermKind {
         },
     ],
     build: |params, _| {
-        Ok(Box::new(Stall {
+        Ok(Box::new(StallTerm {
             batch_ms: params.number("batch_ms").unwrap_or_default(),
             crowd: params.number("crowd_requests").unwrap_or(f64::INFINITY),
         }))
@@ -37,14 +37,14 @@ pub(super) const KIND: TermKind = TermKind {
 };
 
 #[derive(Debug)]
-struct Stall {
+struct StallTerm {
     batch_ms: f64,
     crowd: f64,
 }
 
-impl CostTerm for Stall {
-    fn needs(&self) -> Needs {
-        Needs::SERVICE.and(Needs::PREFIX).and(Needs::LOAD)
+impl CostTerm for StallTerm {
+    fn needs(&self) -> RequiredFacts {
+        RequiredFacts::SERVICE.union(RequiredFacts::PREFIX).union(RequiredFacts::LOAD)
     }
 
     fn signal(&self, _request: &RequestView, candidates: &Candidates, out: &mut [Option<f64>]) {

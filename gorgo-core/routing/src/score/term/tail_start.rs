@@ -4,7 +4,7 @@
 //! Reads `tail_start_ms` (`feature::ttft_quantile`, the running 88 % quantile). It is a term so that the value that a
 //! decision was made with is stored in its row and the decision can be repeated.
 
-use crate::model::{Candidates, Needs, Param, ParamType, RequestView, Unit};
+use crate::model::{Candidates, ParamSpec, ParamType, RequestView, RequiredFacts, Unit};
 use crate::score::{CostTerm, TermKind};
 
 pub(super) const KIND: TermKind = TermKind {
@@ -12,23 +12,23 @@ pub(super) const KIND: TermKind = TermKind {
     unit: Some(Unit::Millis),
     summary: "88 % quantile of recent times to first token, for the cost `tail-aware`",
     spreads: false,
-    params: &[Param {
+    params: &[ParamSpec {
         name: "initial_ms",
         ty: ParamType::Number { default: Some(1_000.0), min: 1.0, max: 600_000.0 },
         unit: "ms",
         help: "signal until enough requests were seen",
     }],
-    build: |params, _| Ok(Box::new(TailStart { initial_ms: params.number("initial_ms").unwrap_or(1_000.0) })),
+    build: |params, _| Ok(Box::new(TailStartTerm { initial_ms: params.number("initial_ms").unwrap_or(1_000.0) })),
 };
 
 #[derive(Debug)]
-struct TailStart {
+struct TailStartTerm {
     initial_ms: f64,
 }
 
-impl CostTerm for TailStart {
-    fn needs(&self) -> Needs {
-        Needs::SERVICE
+impl CostTerm for TailStartTerm {
+    fn needs(&self) -> RequiredFacts {
+        RequiredFacts::SERVICE
     }
 
     fn signal(&self, _request: &RequestView, candidates: &Candidates, out: &mut [Option<f64>]) {

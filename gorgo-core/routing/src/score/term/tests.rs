@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::TERMS;
 use crate::model::arbitrary::{candidates, fixed, fleet, permuted, request, with_order};
-use crate::model::{Candidates, FACT_NAMES, FACTS, Needs, ParamType, Params, RequestView, Value};
+use crate::model::{Candidates, ConfigValue, FACT_NAMES, FACTS, ParamType, ParamValues, RequestView, RequiredFacts};
 use crate::score::{CostTerm, TermKind};
 
 /// Expressions of every sort; each fact alone comes to them.
@@ -17,26 +17,28 @@ const SIGNALS: [&str; 4] = [
 
 /// The term with each parameter at its default, and with each at its other values.
 fn variants(kind: &TermKind) -> Vec<Box<dyn CostTerm>> {
-    let defaults = || -> Vec<(&'static str, Value)> {
+    let defaults = || -> Vec<(&'static str, ConfigValue)> {
         let default = |ty| match ty {
-            ParamType::Number { default, .. } => default.map(Value::Float),
-            ParamType::Integer { default, .. } => default.map(Value::Integer),
-            ParamType::Text { default, .. } => default.map(|text: &str| Value::Text(text.to_owned())),
-            ParamType::Bool { default } => Some(Value::Bool(default)),
+            ParamType::Number { default, .. } => default.map(ConfigValue::Float),
+            ParamType::Integer { default, .. } => default.map(ConfigValue::Integer),
+            ParamType::Text { default, .. } => default.map(|text: &str| ConfigValue::Text(text.to_owned())),
+            ParamType::Bool { default } => Some(ConfigValue::Bool(default)),
             ParamType::TextList | ParamType::Table => None,
         };
         kind.params.iter().filter_map(|param| Some((param.name, default(param.ty)?))).collect()
     };
     let mut all = vec![defaults()];
     if kind.kind == "expression" {
-        all = SIGNALS.iter().map(|text| vec![("signal", Value::Text((*text).to_owned()))]).collect();
-        all.extend(FACT_NAMES.iter().map(|name| vec![("signal", Value::Text((*name).to_owned()))]));
+        all = SIGNALS.iter().map(|text| vec![("signal", ConfigValue::Text((*text).to_owned()))]).collect();
+        all.extend(FACT_NAMES.iter().map(|name| vec![("signal", ConfigValue::Text((*name).to_owned()))]));
     }
     for param in kind.params {
-        let others: Vec<Value> = match param.ty {
-            ParamType::Text { choices, .. } => choices.iter().map(|text| Value::Text((*text).to_owned())).collect(),
-            ParamType::Bool { .. } => vec![Value::Bool(false), Value::Bool(true)],
-            ParamType::Number { min, max, .. } => vec![Value::Float(min), Value::Float(max)],
+        let others: Vec<ConfigValue> = match param.ty {
+            ParamType::Text { choices, .. } => {
+                choices.iter().map(|text| ConfigValue::Text((*text).to_owned())).collect()
+            }
+            ParamType::Bool { .. } => vec![ConfigValue::Bool(false), ConfigValue::Bool(true)],
+            ParamType::Number { min, max, .. } => vec![ConfigValue::Float(min), ConfigValue::Float(max)],
             _ => Vec::new(),
         };
         for other in others {
@@ -46,7 +48,7 @@ fn variants(kind: &TermKind) -> Vec<Box<dyn CostTerm>> {
             all.push(values);
         }
     }
-    all.into_iter().map(|values| (kind.build)(&Params { values }, &fleet(8)).unwrap()).collect()
+    all.into_iter().map(|values| (kind.build)(&ParamValues { values }, &fleet(8)).unwrap()).collect()
 }
 
 fn signals(term: &dyn CostTerm, request: &RequestView, candidates: &Candidates) -> Vec<Option<f64>> {
@@ -94,7 +96,7 @@ proptest! {
             for term in variants(kind) {
                 let mut bare = facts.clone();
                 bare.forget_all_but(term.needs());
-                if !term.needs().contains(Needs::NETWORK) {
+                if !term.needs().contains(RequiredFacts::NETWORK) {
                     bare.network_trips = vec![None; bare.len()];
                 }
                 prop_assert_eq!(signals(&*term, &request, &facts), signals(&*term, &request, &bare), "{}", kind.kind);
@@ -111,13 +113,13 @@ fn plain_request() -> RequestView {
         session_hash: 1,
         head_hash: 2,
         slo_ttft_ms: None,
-        turn: 0,
+        decision_number: 0,
     }
 }
 
-fn term(kind: &str, params: &[(&'static str, Value)]) -> Box<dyn CostTerm> {
+fn term(kind: &str, params: &[(&'static str, ConfigValue)]) -> Box<dyn CostTerm> {
     let kind = TERMS.iter().find(|known| known.kind == kind).unwrap();
-    (kind.build)(&Params { values: params.to_vec() }, &fleet(8)).unwrap()
+    (kind.build)(&ParamValues { values: params.to_vec() }, &fleet(8)).unwrap()
 }
 
 #[test]
@@ -143,7 +145,7 @@ fn each_queue_reads_its_own_column() {
         ("uncached", "completion", 3.0),
         ("uncached", "first-token", 4.0),
     ] {
-        let params = [("counts", Value::Text(counts.into())), ("release", Value::Text(release.into()))];
+        let params = [("counts", ConfigValue::Text(counts.into())), ("release", ConfigValue::Text(release.into()))];
         assert_eq!(signals(&*term("queue", &params), &plain_request(), &facts), [Some(expected)]);
     }
 }
@@ -156,7 +158,7 @@ fn a_report_is_carried_on_by_what_was_sent_since() {
     facts.inflight = vec![3, 3];
     facts.inflight_since_report = vec![2, -9];
     assert_eq!(signals(&*term("running", &[]), &plain_request(), &facts), [Some(6.0), Some(0.0)]);
-    let reported = term("inflight", &[("reported", Value::Bool(true))]);
+    let reported = term("inflight", &[("reported", ConfigValue::Bool(true))]);
     assert_eq!(signals(&*reported, &plain_request(), &facts), [Some(6.0), Some(3.0)]);
     assert_eq!(signals(&*term("inflight", &[]), &plain_request(), &facts), [Some(3.0), Some(3.0)]);
 }
@@ -168,10 +170,10 @@ fn a_report_can_be_taken_as_it_came() {
     facts.engine_running = vec![Some(4.0), Some(4.0), None];
     facts.inflight = vec![3, 6, 1];
     facts.inflight_since_report = vec![2, -9, 1];
-    let as_reported = ("as_reported", Value::Bool(true));
+    let as_reported = ("as_reported", ConfigValue::Bool(true));
     let running = term("running", std::slice::from_ref(&as_reported));
     assert_eq!(signals(&*running, &plain_request(), &facts), [Some(4.0), Some(4.0), None]);
-    let larger = term("inflight", &[("reported", Value::Bool(true)), as_reported]);
+    let larger = term("inflight", &[("reported", ConfigValue::Bool(true)), as_reported]);
     assert_eq!(signals(&*larger, &plain_request(), &facts), [Some(4.0), Some(6.0), Some(1.0)]);
 }
 
@@ -204,7 +206,7 @@ fn turns_go_round_those_that_are_available() {
     let turn = term("turn", &[]);
     let whose: Vec<usize> = (0..6)
         .map(|now| {
-            let distances = signals(&*turn, &RequestView { turn: now, ..plain_request() }, &facts);
+            let distances = signals(&*turn, &RequestView { decision_number: now, ..plain_request() }, &facts);
             (0..4).find(|row| facts.available[*row] && distances[*row] == Some(0.0)).unwrap()
         })
         .collect();
@@ -213,20 +215,20 @@ fn turns_go_round_those_that_are_available() {
 
 #[test]
 fn constants_are_by_name_and_strangers_are_refused() {
-    let values = |name: &str| Value::Table(vec![(name.to_owned(), Value::Integer(7))]);
-    let constant = term("constant", &[("value", Value::Float(1.5)), ("values", values("replica-1"))]);
+    let values = |name: &str| ConfigValue::Table(vec![(name.to_owned(), ConfigValue::Integer(7))]);
+    let constant = term("constant", &[("value", ConfigValue::Float(1.5)), ("values", values("replica-1"))]);
     let mut facts = Candidates::default();
     facts.reset(2, 0);
     facts.replica = fleet(2).iter().map(|replica| replica.id).collect();
     assert_eq!(signals(&*constant, &plain_request(), &facts), [Some(1.5), Some(7.0)]);
     let kind = TERMS.iter().find(|kind| kind.kind == "constant").unwrap();
-    let refused = (kind.build)(&Params { values: vec![("values", values("nobody"))] }, &fleet(2)).unwrap_err();
+    let refused = (kind.build)(&ParamValues { values: vec![("values", values("nobody"))] }, &fleet(2)).unwrap_err();
     assert_eq!(refused, "`values.nobody`: no replica of that name");
 }
 
 fn expression(text: &str) -> Result<Box<dyn CostTerm>, String> {
     let kind = TERMS.iter().find(|known| known.kind == "expression").unwrap();
-    (kind.build)(&Params { values: vec![("signal", Value::Text(text.to_owned()))] }, &fleet(8))
+    (kind.build)(&ParamValues { values: vec![("signal", ConfigValue::Text(text.to_owned()))] }, &fleet(8))
 }
 
 #[test]
@@ -235,9 +237,9 @@ fn an_expression_needs_what_it_names_and_no_more() {
         assert_eq!(expression(fact.name).unwrap().needs(), fact.needs, "{}", fact.name);
     }
     let needs = |text| expression(text).unwrap().needs();
-    assert_eq!(needs("rtt_ms + 0.1 * uncached_tokens"), Needs::RTT.and(Needs::PREFIX));
-    assert_eq!(needs("1 ? rtt_ms : report_age_ms"), Needs::RTT, "what cannot make a difference is not needed");
-    assert_eq!(needs("max_tokens"), Needs::NONE);
+    assert_eq!(needs("rtt_ms + 0.1 * uncached_tokens"), RequiredFacts::RTT.union(RequiredFacts::PREFIX));
+    assert_eq!(needs("1 ? rtt_ms : report_age_ms"), RequiredFacts::RTT, "what cannot make a difference is not needed");
+    assert_eq!(needs("max_tokens"), RequiredFacts::NONE);
     assert_eq!(expression("rtt_ms").unwrap().spreads(), Some(false));
     assert_eq!(expression("rtt_ms + 2 * inflight").unwrap().spreads(), Some(true));
 }
@@ -297,5 +299,5 @@ fn an_expression_that_is_none_says_where() {
     );
     assert!(refused("rtt_ms + queued_tokens").starts_with("`signal`: column 10: adds ms and tokens"));
     let kind = TERMS.iter().find(|known| known.kind == "expression").unwrap();
-    assert_eq!((kind.build)(&Params::default(), &fleet(1)).unwrap_err(), "`signal` is missing");
+    assert_eq!((kind.build)(&ParamValues::default(), &fleet(1)).unwrap_err(), "`signal` is missing");
 }

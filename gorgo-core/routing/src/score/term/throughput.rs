@@ -3,7 +3,7 @@
 //!
 //! Reads `engine_throughput`. Unknown where the engine does not report it or the last report is too old.
 
-use crate::model::{Candidates, Needs, RequestView, Unit};
+use crate::model::{Candidates, RequestView, RequiredFacts, Unit};
 use crate::score::{CostTerm, TermKind};
 
 pub(super) const KIND: TermKind = TermKind {
@@ -12,15 +12,15 @@ pub(super) const KIND: TermKind = TermKind {
     summary: "generation throughput by the engine's last report; a negative weight prefers more",
     spreads: false,
     params: &[],
-    build: |_, _| Ok(Box::new(Throughput)),
+    build: |_, _| Ok(Box::new(ThroughputTerm)),
 };
 
 #[derive(Debug)]
-struct Throughput;
+struct ThroughputTerm;
 
-impl CostTerm for Throughput {
-    fn needs(&self) -> Needs {
-        Needs::REPORT
+impl CostTerm for ThroughputTerm {
+    fn needs(&self) -> RequiredFacts {
+        RequiredFacts::REPORT
     }
 
     fn signal(&self, _request: &RequestView, candidates: &Candidates, out: &mut [Option<f64>]) {

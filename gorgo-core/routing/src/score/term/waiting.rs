@@ -2,7 +2,7 @@
 //!
 //! Reads `engine_waiting`. Unknown where the engine does not report it or the last report is too old.
 
-use crate::model::{Candidates, Needs, RequestView, Unit};
+use crate::model::{Candidates, RequestView, RequiredFacts, Unit};
 use crate::score::{CostTerm, TermKind};
 
 pub(super) const KIND: TermKind = TermKind {
@@ -11,15 +11,15 @@ pub(super) const KIND: TermKind = TermKind {
     summary: "waiting requests by the engine's last report",
     spreads: true,
     params: &[],
-    build: |_, _| Ok(Box::new(Waiting)),
+    build: |_, _| Ok(Box::new(WaitingTerm)),
 };
 
 #[derive(Debug)]
-struct Waiting;
+struct WaitingTerm;
 
-impl CostTerm for Waiting {
-    fn needs(&self) -> Needs {
-        Needs::REPORT
+impl CostTerm for WaitingTerm {
+    fn needs(&self) -> RequiredFacts {
+        RequiredFacts::REPORT
     }
 
     fn signal(&self, _request: &RequestView, candidates: &Candidates, out: &mut [Option<f64>]) {

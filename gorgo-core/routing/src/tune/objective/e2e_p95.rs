@@ -2,7 +2,7 @@
 //!
 //! Reflects saturation, which TTFT alone does not.
 
-use super::{ObjectiveKind, single::Single};
+use super::{ObjectiveKind, single::SingleStatistic};
 use crate::tune::cohort::Statistic;
 
 pub(super) const KIND: ObjectiveKind = ObjectiveKind {
@@ -10,5 +10,5 @@ pub(super) const KIND: ObjectiveKind = ObjectiveKind {
     unit: "ms",
     summary: "95th percentile of end-to-end time, adjusted for answer length",
     params: &[],
-    build: |_| Ok(Box::new(Single { statistics: &[Statistic::E2eP95], sign: 1.0 })),
+    build: |_| Ok(Box::new(SingleStatistic { statistics: &[Statistic::E2eP95], sign: 1.0 })),
 };

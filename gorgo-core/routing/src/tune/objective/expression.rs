@@ -6,28 +6,28 @@
 //! difference is based on slopes, and a jump has none.
 
 use super::{Objective, ObjectiveKind};
-use crate::expr::{Expression, OBJECTIVE_NAMES, Stack};
-use crate::model::{Param, ParamType, Params};
-use crate::tune::cohort::{Figures, Statistic};
+use crate::expr::{EvalStack, Expression, OBJECTIVE_NAMES};
+use crate::model::{ParamSpec, ParamType, ParamValues};
+use crate::tune::cohort::{Statistic, StatisticValues};
 
 pub(super) const KIND: ObjectiveKind = ObjectiveKind {
     kind: "expression",
     unit: "",
     summary: "an expression over an arm's statistics, such as ttft_p95 / ttft_p95_ref + 10 * error_share",
-    params: &[Param {
+    params: &[ParamSpec {
         name: "value",
         ty: ParamType::Text { default: None, choices: &[] },
         unit: "",
         help: "the expression; smaller is better; required",
     }],
-    build: |params| Ok(Box::new(Value::new(params)?)),
+    build: |params| Ok(Box::new(ExpressionObjective::new(params)?)),
 };
 
 /// Suffix of names that are the incumbent's.
 const REFERENCE: &str = "_ref";
 
 #[derive(Debug)]
-struct Value {
+struct ExpressionObjective {
     expression: Expression,
     /// Statistic per name of [`OBJECTIVE_NAMES`]; true if it is the incumbent's.
     named: Vec<(Statistic, bool)>,
@@ -35,8 +35,8 @@ struct Value {
     statistics: Vec<Statistic>,
 }
 
-impl Value {
-    fn new(params: &Params) -> Result<Self, String> {
+impl ExpressionObjective {
+    fn new(params: &ParamValues) -> Result<Self, String> {
         let text = params.text("value").ok_or("`value` is missing")?;
         let named: Vec<(Statistic, bool)> = OBJECTIVE_NAMES.iter().filter_map(|name| statistic(name)).collect();
         let units: Vec<&str> = named.iter().map(|(statistic, _)| statistic.unit()).collect();
@@ -68,33 +68,33 @@ fn statistic(name: &str) -> Option<(Statistic, bool)> {
     Statistic::ALL.into_iter().find(|known| known.name() == plain).map(|known| (known, reference))
 }
 
-impl Objective for Value {
+impl Objective for ExpressionObjective {
     fn statistics(&self) -> &[Statistic] {
         &self.statistics
     }
 
-    fn score(&self, own: &Figures, reference: &Figures) -> f64 {
+    fn score(&self, own: &StatisticValues, reference: &StatisticValues) -> f64 {
         let value = |slot: u16| {
             let (statistic, of_reference) = *self.named.get(usize::from(slot))?;
             Some(if of_reference { reference } else { own }[statistic as usize])
         };
         // NaN is filtered by `contrast`, which then decides nothing.
-        self.expression.eval_with(&mut Stack::default(), value).unwrap_or(f64::NAN)
+        self.expression.eval_with(&mut EvalStack::default(), value).unwrap_or(f64::NAN)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Value as Toml;
+    use crate::model::ConfigValue as Toml;
     use crate::tune::cohort::STATISTICS;
     use crate::tune::objective::OBJECTIVES;
 
     fn built(text: &str) -> Result<Box<dyn Objective>, String> {
-        (KIND.build)(&Params { values: vec![("value", Toml::Text(text.to_owned()))] })
+        (KIND.build)(&ParamValues { values: vec![("value", Toml::Text(text.to_owned()))] })
     }
 
-    fn figures(seed: f64) -> Figures {
+    fn figures(seed: f64) -> StatisticValues {
         let mut figures = [0.0; STATISTICS];
         for (place, figure) in figures.iter_mut().enumerate() {
             *figure = seed + 13.0 * f64::from(u8::try_from(place).unwrap());
@@ -136,7 +136,7 @@ mod tests {
             number("chi", 5.0),
             number("share_cap", 0.67),
         ];
-        let shipped = (kind.build)(&Params { values }).unwrap();
+        let shipped = (kind.build)(&ParamValues { values }).unwrap();
         for (own, reference) in [(100.0, 100.0), (120.0, 100.0), (80.5, 177.25), (1e4, 3.0)] {
             let (own, reference) = (figures(own), figures(reference));
             let (a, b) = (written.score(&own, &reference), shipped.score(&own, &reference));
@@ -157,7 +157,7 @@ mod tests {
         assert!(wrong("rtt_ms").starts_with("`value`: column 1: unknown name `rtt_ms`"), "{}", wrong("rtt_ms"));
         assert!(wrong("ttft_p95_ref").contains("all candidates score the same"));
         assert!(wrong("3").contains("all candidates score the same"));
-        assert_eq!((KIND.build)(&Params::default()).map(|_| ()).unwrap_err(), "`value` is missing");
+        assert_eq!((KIND.build)(&ParamValues::default()).map(|_| ()).unwrap_err(), "`value` is missing");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! The requests' mean gaps, averaged: the fluency of answers.
 
-use super::{ObjectiveKind, single::Single};
+use super::{ObjectiveKind, single::SingleStatistic};
 use crate::tune::cohort::Statistic;
 
 pub(super) const KIND: ObjectiveKind = ObjectiveKind {
@@ -10,5 +10,5 @@ pub(super) const KIND: ObjectiveKind = ObjectiveKind {
     unit: "ms",
     summary: "mean gap between two tokens",
     params: &[],
-    build: |_| Ok(Box::new(Single { statistics: &[Statistic::ItlMean], sign: 1.0 })),
+    build: |_| Ok(Box::new(SingleStatistic { statistics: &[Statistic::ItlMean], sign: 1.0 })),
 };

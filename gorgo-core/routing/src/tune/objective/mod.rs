@@ -15,9 +15,9 @@ mod ttft_p99;
 
 use std::fmt::Debug;
 
-use super::Requests;
-use super::cohort::{Figures, Statistic};
-use crate::model::{Param, Params};
+use super::RequestColumns;
+use super::cohort::{Statistic, StatisticValues};
+use crate::model::{ParamSpec, ParamValues};
 
 /// All kinds of objective. A new one is a file here and a line in this table.
 pub const OBJECTIVES: &[&ObjectiveKind] = &[
@@ -41,19 +41,19 @@ pub trait Objective: Debug + Send + Sync {
 
     /// Score of an arm. `reference` are the figures of the incumbent's own blocks; the incumbent itself is scored with
     /// `own` equal to it. Must be smooth except for kinks: the test is based on its slopes.
-    fn score(&self, own: &Figures, reference: &Figures) -> f64;
+    fn score(&self, own: &StatisticValues, reference: &StatisticValues) -> f64;
 
     /// Reader of an arm's requests, for objectives that use these directly instead of statistics, as plugins do. Then
     /// [`Objective::score`] is not called.
-    fn of_requests(&self) -> Option<&dyn OfRequests> {
+    fn as_request_objective(&self) -> Option<&dyn RequestObjective> {
         None
     }
 }
 
 /// Objective that is computed from the requests of an arm themselves.
-pub trait OfRequests {
+pub trait RequestObjective {
     /// Score of an arm; smaller is better. `None`: these requests yield no number, and nothing is decided on them.
-    fn measure(&self, requests: &Requests) -> Option<f64>;
+    fn measure(&self, requests: &RequestColumns) -> Option<f64>;
 }
 
 /// Kind of objective: a row in [`OBJECTIVES`].
@@ -66,9 +66,9 @@ pub struct ObjectiveKind {
     /// Summary in one line.
     pub summary: &'static str,
     /// Parameters of this kind.
-    pub params: &'static [Param],
+    pub params: &'static [ParamSpec],
     /// Builds the objective. The text of an error names the parameter and what is allowed.
-    pub build: fn(&Params) -> BuiltObjective,
+    pub build: fn(&ParamValues) -> BuiltObjective,
 }
 
 /// Objective, or the fault in its parameters.
@@ -77,16 +77,16 @@ pub type BuiltObjective = Result<Box<dyn Objective>, String>;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{ParamType, Value};
+    use crate::model::{ConfigValue, ParamType};
     use crate::tune::cohort::STATISTICS;
 
     fn built(kind: &ObjectiveKind) -> Box<dyn Objective> {
-        let mut params = Params::default();
+        let mut params = ParamValues::default();
         for param in kind.params {
             let value = match param.ty {
-                ParamType::Number { default: Some(number), .. } => Value::Float(number),
-                ParamType::Text { default: Some(text), .. } => Value::Text(text.to_owned()),
-                ParamType::Text { default: None, .. } => Value::Text("ttft_p95 + 10 * error_share".to_owned()),
+                ParamType::Number { default: Some(number), .. } => ConfigValue::Float(number),
+                ParamType::Text { default: Some(text), .. } => ConfigValue::Text(text.to_owned()),
+                ParamType::Text { default: None, .. } => ConfigValue::Text("ttft_p95 + 10 * error_share".to_owned()),
                 _ => continue,
             };
             params.values.push((param.name, value));
@@ -98,7 +98,7 @@ mod tests {
     fn tune_every_objective_reads_what_it_says_and_gets_worse_with_it() {
         for kind in OBJECTIVES {
             let objective = built(kind);
-            let mut base: Figures = [0.0; STATISTICS];
+            let mut base: StatisticValues = [0.0; STATISTICS];
             for statistic in objective.statistics() {
                 base[*statistic as usize] = 0.7;
             }
@@ -117,7 +117,7 @@ mod tests {
     fn tune_e2e_above_the_incumbents_costs_more_than_ttft_gains() {
         let kind = OBJECTIVES.iter().find(|kind| kind.kind == "ttft-e2e").unwrap();
         let objective = built(kind);
-        let mut incumbent: Figures = [0.0; STATISTICS];
+        let mut incumbent: StatisticValues = [0.0; STATISTICS];
         incumbent[Statistic::TtftGeometric as usize] = 1_000.0;
         incumbent[Statistic::E2eGeometric as usize] = 3_000.0;
         // The paper's hacked window: TTFT 17 % better, E2E four times as long.

@@ -1,22 +1,22 @@
 //! One statistic and nothing else; its sign gives the direction that is better.
 
 use super::Objective;
-use crate::tune::cohort::{Figures, Statistic};
+use crate::tune::cohort::{Statistic, StatisticValues};
 
 #[derive(Debug)]
-pub(super) struct Single {
+pub(super) struct SingleStatistic {
     /// Exactly one statistic.
     pub(super) statistics: &'static [Statistic],
     /// 1 to minimise, -1 to maximise.
     pub(super) sign: f64,
 }
 
-impl Objective for Single {
+impl Objective for SingleStatistic {
     fn statistics(&self) -> &[Statistic] {
         self.statistics
     }
 
-    fn score(&self, own: &Figures, _reference: &Figures) -> f64 {
+    fn score(&self, own: &StatisticValues, _reference: &StatisticValues) -> f64 {
         self.statistics.iter().map(|statistic| self.sign * own[*statistic as usize]).sum()
     }
 }

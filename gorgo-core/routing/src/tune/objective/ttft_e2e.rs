@@ -11,11 +11,11 @@
 //! `guard.max_e2e_p95_ratio`.
 
 use super::{Objective, ObjectiveKind};
-use crate::model::{Param, ParamType};
-use crate::tune::cohort::{Figures, Statistic};
+use crate::model::{ParamSpec, ParamType};
+use crate::tune::cohort::{Statistic, StatisticValues};
 
-const fn number(name: &'static str, default: f64, max: f64, help: &'static str) -> Param {
-    Param { name, ty: ParamType::Number { default: Some(default), min: 0.0, max }, unit: "", help }
+const fn number(name: &'static str, default: f64, max: f64, help: &'static str) -> ParamSpec {
+    ParamSpec { name, ty: ParamType::Number { default: Some(default), min: 0.0, max }, unit: "", help }
 }
 
 pub(super) const KIND: ObjectiveKind = ObjectiveKind {
@@ -28,7 +28,7 @@ pub(super) const KIND: ObjectiveKind = ObjectiveKind {
         number("eta", 10.0, 1_000.0, "price of the share of failed requests"),
         number("chi", 5.0, 1_000.0, "price of the busiest replica's share above `share_cap`"),
         number("share_cap", 0.67, 1.0, "share of requests from which concentration costs"),
-        Param {
+        ParamSpec {
             name: "of",
             ty: ParamType::Text { default: Some("geometric-mean"), choices: &["geometric-mean", "mean", "p95"] },
             unit: "",
@@ -70,7 +70,7 @@ impl Objective for TtftE2e {
         &self.statistics
     }
 
-    fn score(&self, own: &Figures, reference: &Figures) -> f64 {
+    fn score(&self, own: &StatisticValues, reference: &StatisticValues) -> f64 {
         let [ttft, e2e, errors, busiest] = self.statistics.map(|statistic| statistic as usize);
         // Without a reference time there is nothing to compare: neutral, neither better nor worse.
         let ratio = |of: usize| if reference[of] > 0.0 { own[of] / reference[of] } else { 1.0 };

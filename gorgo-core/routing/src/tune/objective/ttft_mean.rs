@@ -2,7 +2,7 @@
 //!
 //! The mean: a slow tail counts in proportion to how slow it is.
 
-use super::{ObjectiveKind, single::Single};
+use super::{ObjectiveKind, single::SingleStatistic};
 use crate::tune::cohort::Statistic;
 
 pub(super) const KIND: ObjectiveKind = ObjectiveKind {
@@ -10,5 +10,5 @@ pub(super) const KIND: ObjectiveKind = ObjectiveKind {
     unit: "ms",
     summary: "mean time to first token",
     params: &[],
-    build: |_| Ok(Box::new(Single { statistics: &[Statistic::TtftMean], sign: 1.0 })),
+    build: |_| Ok(Box::new(SingleStatistic { statistics: &[Statistic::TtftMean], sign: 1.0 })),
 };

@@ -2,7 +2,7 @@
 //!
 //! The median: blind to the tail.
 
-use super::{ObjectiveKind, single::Single};
+use super::{ObjectiveKind, single::SingleStatistic};
 use crate::tune::cohort::Statistic;
 
 pub(super) const KIND: ObjectiveKind = ObjectiveKind {
@@ -10,5 +10,5 @@ pub(super) const KIND: ObjectiveKind = ObjectiveKind {
     unit: "ms",
     summary: "median time to first token",
     params: &[],
-    build: |_| Ok(Box::new(Single { statistics: &[Statistic::TtftP50], sign: 1.0 })),
+    build: |_| Ok(Box::new(SingleStatistic { statistics: &[Statistic::TtftP50], sign: 1.0 })),
 };

@@ -3,7 +3,7 @@
 //! Objective of the GORGO paper. Alone it is blind to saturation: prefer `ttft-e2e`, or add a concentration constraint.
 //! At least 2,000 samples are needed to detect a change of 20 %.
 
-use super::{ObjectiveKind, single::Single};
+use super::{ObjectiveKind, single::SingleStatistic};
 use crate::tune::cohort::Statistic;
 
 pub(super) const KIND: ObjectiveKind = ObjectiveKind {
@@ -11,5 +11,5 @@ pub(super) const KIND: ObjectiveKind = ObjectiveKind {
     unit: "ms",
     summary: "95th percentile of time to first token",
     params: &[],
-    build: |_| Ok(Box::new(Single { statistics: &[Statistic::TtftP95], sign: 1.0 })),
+    build: |_| Ok(Box::new(SingleStatistic { statistics: &[Statistic::TtftP95], sign: 1.0 })),
 };

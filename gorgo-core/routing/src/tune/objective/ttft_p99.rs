@@ -2,7 +2,7 @@
 //!
 //! Nothing is decided on fewer than 100 samples per arm.
 
-use super::{ObjectiveKind, single::Single};
+use super::{ObjectiveKind, single::SingleStatistic};
 use crate::tune::cohort::Statistic;
 
 pub(super) const KIND: ObjectiveKind = ObjectiveKind {
@@ -10,5 +10,5 @@ pub(super) const KIND: ObjectiveKind = ObjectiveKind {
     unit: "ms",
     summary: "99th percentile of time to first token",
     params: &[],
-    build: |_| Ok(Box::new(Single { statistics: &[Statistic::TtftP99], sign: 1.0 })),
+    build: |_| Ok(Box::new(SingleStatistic { statistics: &[Statistic::TtftP99], sign: 1.0 })),
 };

@@ -7,23 +7,23 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Optimizer, OptimizerKind, Told, loaded, saved};
-use crate::model::{Param, ParamType};
+use super::{Optimizer, OptimizerKind, TrialResult, load_state, save_state};
+use crate::model::{ParamSpec, ParamType};
 use crate::tune::cohort::count;
 use crate::tune::exact;
-use crate::tune::space::{Space, normal, randomness};
+use crate::tune::space::{SearchSpace, normal, step_rng};
 
 pub(super) const KIND: OptimizerKind = OptimizerKind {
     kind: "cma-es",
     summary: "(1+1) evolution strategy that learns which weights move together",
     params: &[
-        Param {
+        ParamSpec {
             name: "sigma",
             ty: ParamType::Number { default: Some(0.5), min: 1e-4, max: 5.0 },
             unit: "",
             help: "first step size, in logarithms",
         },
-        Param {
+        ParamSpec {
             name: "sigma_min",
             ty: ParamType::Number { default: Some(0.05), min: 1e-6, max: 5.0 },
             unit: "",
@@ -35,7 +35,7 @@ pub(super) const KIND: OptimizerKind = OptimizerKind {
         if least > sigma {
             return Err(format!("`sigma_min` {least} is above `sigma`, {sigma}"));
         }
-        Ok(Box::new(CmaEs { sigma, least, space: space.clone(), state: State::new(space, sigma, seed) }))
+        Ok(Box::new(CmaEs { sigma, least, space: space.clone(), state: CmaEsState::new(space, sigma, seed) }))
     },
 };
 
@@ -47,7 +47,7 @@ const FORGET: f64 = 1.0 / 12.0;
 const THRESHOLD: f64 = 0.44;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct State {
+struct CmaEsState {
     #[serde(with = "exact::list")]
     incumbent: Vec<f64>,
     #[serde(with = "exact::list")]
@@ -66,8 +66,8 @@ struct State {
     seed: u64,
 }
 
-impl State {
-    fn new(space: &Space, sigma: f64, seed: u64) -> Self {
+impl CmaEsState {
+    fn new(space: &SearchSpace, sigma: f64, seed: u64) -> Self {
         let n = space.dimensions.len();
         let mut factor = vec![0.0; n * n];
         (0..n).for_each(|k| factor[k * n + k] = 1.0);
@@ -80,8 +80,8 @@ impl State {
 struct CmaEs {
     sigma: f64,
     least: f64,
-    space: Space,
-    state: State,
+    space: SearchSpace,
+    state: CmaEsState,
 }
 
 impl Optimizer for CmaEs {
@@ -90,12 +90,12 @@ impl Optimizer for CmaEs {
         let state = &mut self.state;
         // Bounded: with the incumbent in a corner of the box, every step may be clipped back onto it.
         for _ in 0..100 {
-            let mut random = randomness(state.seed, state.asked);
+            let mut random = step_rng(state.seed, state.asked);
             state.asked += 1;
             state.draw.iter_mut().for_each(|draw| *draw = normal(&mut random));
             let row = |k: usize| (0..n).map(|j| state.factor[k * n + j] * state.draw[j]).sum::<f64>() * state.sigma;
             let step: Vec<f64> = (0..n).map(row).collect();
-            state.candidate = self.space.moved(&state.incumbent, &step);
+            state.candidate = self.space.step_from(&state.incumbent, &step);
             if state.candidate != state.incumbent {
                 return Some(state.candidate.clone());
             }
@@ -103,7 +103,7 @@ impl Optimizer for CmaEs {
         None
     }
 
-    fn tell(&mut self, told: &Told) {
+    fn tell(&mut self, told: &TrialResult) {
         let n = self.space.dimensions.len();
         let state = &mut self.state;
         if told.accepted {
@@ -149,16 +149,16 @@ impl Optimizer for CmaEs {
     }
 
     fn save(&self) -> String {
-        saved(&self.state)
+        save_state(&self.state)
     }
 
     fn load(&mut self, text: &str) -> Result<(), String> {
         // A saved state is untrusted: it may be damaged or come from another policy.
         let n = self.space.dimensions.len();
-        self.state = loaded(
+        self.state = load_state(
             text,
             &self.space,
-            |state: &State| vec![&state.incumbent, &state.candidate],
+            |state: &CmaEsState| vec![&state.incumbent, &state.candidate],
             |state| {
                 state.sigma > 0.0
                     && state.sigma <= 5.0

@@ -5,22 +5,22 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Optimizer, OptimizerKind, Told, loaded, saved};
-use crate::model::{Param, ParamType};
+use super::{Optimizer, OptimizerKind, TrialResult, load_state, save_state};
+use crate::model::{ParamSpec, ParamType};
 use crate::tune::exact;
-use crate::tune::space::Space;
+use crate::tune::space::SearchSpace;
 
 pub(super) const KIND: OptimizerKind = OptimizerKind {
     kind: "coordinate",
     summary: "one weight at a time, up and down",
     params: &[
-        Param {
+        ParamSpec {
             name: "step",
             ty: ParamType::Number { default: Some(0.7), min: 1e-4, max: 5.0 },
             unit: "",
             help: "first step, in logarithms: 0.7 doubles or halves",
         },
-        Param {
+        ParamSpec {
             name: "step_min",
             ty: ParamType::Number { default: Some(0.1), min: 1e-6, max: 5.0 },
             unit: "",
@@ -32,7 +32,7 @@ pub(super) const KIND: OptimizerKind = OptimizerKind {
         if least > step {
             return Err(format!("`step_min` {least} is above `step`, {step}"));
         }
-        let state = State {
+        let state = CoordinateState {
             incumbent: space.init(),
             candidate: space.init(),
             steps: vec![step; space.dimensions.len()],
@@ -40,12 +40,12 @@ pub(super) const KIND: OptimizerKind = OptimizerKind {
             down: false,
             lost: false,
         };
-        Ok(Box::new(Coordinate { space: space.clone(), step, least, state }))
+        Ok(Box::new(CoordinateSearch { space: space.clone(), step, least, state }))
     },
 };
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct State {
+struct CoordinateState {
     #[serde(with = "exact::list")]
     incumbent: Vec<f64>,
     #[serde(with = "exact::list")]
@@ -59,14 +59,14 @@ struct State {
 }
 
 #[derive(Debug)]
-struct Coordinate {
-    space: Space,
+struct CoordinateSearch {
+    space: SearchSpace,
     step: f64,
     least: f64,
-    state: State,
+    state: CoordinateState,
 }
 
-impl Coordinate {
+impl CoordinateSearch {
     fn lose(&mut self) {
         let state = &mut self.state;
         state.down = !state.down;
@@ -79,14 +79,14 @@ impl Coordinate {
     }
 }
 
-impl Optimizer for Coordinate {
+impl Optimizer for CoordinateSearch {
     fn ask(&mut self) -> Option<Vec<f64>> {
         // At a bound one direction is closed; if all are closed there is nothing to try.
         for _ in 0..2 * self.space.dimensions.len() {
             let turn = self.state.turn;
             let mut step = vec![0.0; self.space.dimensions.len()];
             step[turn] = if self.state.down { -self.state.steps[turn] } else { self.state.steps[turn] };
-            let candidate = self.space.moved(&self.state.incumbent, &step);
+            let candidate = self.space.step_from(&self.state.incumbent, &step);
             // A candidate that differs by less than 0.1 % was clipped at a bound.
             if (candidate[turn] / self.state.incumbent[turn]).ln().abs() > 1e-3 {
                 self.state.candidate.clone_from(&candidate);
@@ -97,7 +97,7 @@ impl Optimizer for Coordinate {
         None
     }
 
-    fn tell(&mut self, told: &Told) {
+    fn tell(&mut self, told: &TrialResult) {
         if told.accepted {
             let state = &mut self.state;
             state.incumbent.clone_from(&state.candidate);
@@ -124,15 +124,15 @@ impl Optimizer for Coordinate {
     }
 
     fn save(&self) -> String {
-        saved(&self.state)
+        save_state(&self.state)
     }
 
     fn load(&mut self, text: &str) -> Result<(), String> {
         let dimensions = self.space.dimensions.len();
-        self.state = loaded(
+        self.state = load_state(
             text,
             &self.space,
-            |state: &State| vec![&state.incumbent, &state.candidate],
+            |state: &CoordinateState| vec![&state.incumbent, &state.candidate],
             |state| {
                 state.turn < dimensions.max(1)
                     && state.steps.len() == dimensions

@@ -10,58 +10,58 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Optimizer, OptimizerKind, Told, loaded, saved};
-use crate::model::{Param, ParamType, Params};
+use super::{Optimizer, OptimizerKind, TrialResult, load_state, save_state};
+use crate::model::{ParamSpec, ParamType, ParamValues};
 use crate::tune::exact;
-use crate::tune::space::{Space, normal, randomness};
+use crate::tune::space::{SearchSpace, normal, step_rng};
 
 pub(super) const KIND: OptimizerKind = OptimizerKind {
     kind: "es-1plus1",
     summary: "(1+1) evolution strategy in logarithms with the 1/5 success rule",
     params: &[
-        Param {
+        ParamSpec {
             name: "sigma",
             ty: ParamType::Number { default: Some(0.5), min: 1e-4, max: 5.0 },
             unit: "",
             help: "first step size, in logarithms",
         },
-        Param {
+        ParamSpec {
             name: "sigma_min",
             ty: ParamType::Number { default: Some(0.02), min: 1e-6, max: 5.0 },
             unit: "",
             help: "smallest step size",
         },
-        Param {
+        ParamSpec {
             name: "decay",
             ty: ParamType::Number { default: Some(0.817), min: 0.1, max: 0.999 },
             unit: "",
             help: "factor of the step size: divided by it to grow, multiplied by it to shrink",
         },
-        Param {
+        ParamSpec {
             name: "window",
             ty: ParamType::Integer { default: Some(8), min: 1, max: 1_000 },
             unit: "trials",
             help: "number of trials behind the success rate",
         },
-        Param {
+        ParamSpec {
             name: "target",
             ty: ParamType::Number { default: Some(0.2), min: 0.01, max: 0.99 },
             unit: "share",
             help: "success rate above which steps grow and below which they shrink",
         },
-        Param {
+        ParamSpec {
             name: "mode",
             ty: ParamType::Text { default: Some("paired"), choices: &["paired", "reference"] },
             unit: "",
             help: "`reference`: score and accept as the reference implementation does, for comparison only",
         },
     ],
-    build: |params, space, seed| Ok(Box::new(Es::new(Constants::read(params)?, space, seed))),
+    build: |params, space, seed| Ok(Box::new(OnePlusOneEs::new(EsConstants::read(params)?, space, seed))),
 };
 
 /// Constants of the strategy.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(in crate::tune) struct Constants {
+pub(in crate::tune) struct EsConstants {
     pub(in crate::tune) sigma: f64,
     pub(in crate::tune) sigma_min: f64,
     pub(in crate::tune) decay: f64,
@@ -69,8 +69,8 @@ pub(in crate::tune) struct Constants {
     pub(in crate::tune) target: f64,
 }
 
-impl Constants {
-    pub(in crate::tune) fn read(params: &Params) -> Result<Self, String> {
+impl EsConstants {
+    pub(in crate::tune) fn read(params: &ParamValues) -> Result<Self, String> {
         let number = |name, default| params.number(name).unwrap_or(default);
         let constants = Self {
             sigma: number("sigma", 0.5),
@@ -87,7 +87,7 @@ impl Constants {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct State {
+struct EsState {
     #[serde(with = "exact::list")]
     incumbent: Vec<f64>,
     #[serde(with = "exact::list")]
@@ -108,15 +108,15 @@ struct State {
 }
 
 #[derive(Debug)]
-struct Es {
-    constants: Constants,
-    space: Space,
-    state: State,
+struct OnePlusOneEs {
+    constants: EsConstants,
+    space: SearchSpace,
+    state: EsState,
 }
 
-impl Es {
-    fn new(constants: Constants, space: &Space, seed: u64) -> Self {
-        let state = State {
+impl OnePlusOneEs {
+    fn new(constants: EsConstants, space: &SearchSpace, seed: u64) -> Self {
+        let state = EsState {
             incumbent: space.init(),
             candidate: space.init(),
             step: vec![0.0; space.dimensions.len()],
@@ -131,7 +131,7 @@ impl Es {
     }
 }
 
-impl Optimizer for Es {
+impl Optimizer for OnePlusOneEs {
     fn ask(&mut self) -> Option<Vec<f64>> {
         let state = &mut self.state;
         if self.space.dimensions.is_empty() {
@@ -141,7 +141,7 @@ impl Optimizer for Es {
         state.mirrored = std::mem::take(&mut state.mirror);
         if state.mirrored {
             state.step.iter_mut().for_each(|step| *step = -*step);
-            state.candidate = self.space.moved(&state.incumbent, &state.step);
+            state.candidate = self.space.step_from(&state.incumbent, &state.step);
             if state.candidate != state.incumbent {
                 return Some(state.candidate.clone());
             }
@@ -150,10 +150,10 @@ impl Optimizer for Es {
         // A candidate that the box clips back onto the incumbent is no candidate: draw again.
         for _ in 0..100 {
             // One stream per draw, so that a resumed search continues with the same numbers.
-            let mut random = randomness(state.seed, state.asked);
+            let mut random = step_rng(state.seed, state.asked);
             state.asked += 1;
             state.step.iter_mut().for_each(|step| *step = state.sigma * normal(&mut random));
-            state.candidate = self.space.moved(&state.incumbent, &state.step);
+            state.candidate = self.space.step_from(&state.incumbent, &state.step);
             if state.candidate != state.incumbent {
                 return Some(state.candidate.clone());
             }
@@ -161,7 +161,7 @@ impl Optimizer for Es {
         None
     }
 
-    fn tell(&mut self, told: &Told) {
+    fn tell(&mut self, told: &TrialResult) {
         let (state, constants) = (&mut self.state, &self.constants);
         if told.accepted {
             state.incumbent.clone_from(&state.candidate);
@@ -203,14 +203,14 @@ impl Optimizer for Es {
     }
 
     fn save(&self) -> String {
-        saved(&self.state)
+        save_state(&self.state)
     }
 
     fn load(&mut self, text: &str) -> Result<(), String> {
-        self.state = loaded(
+        self.state = load_state(
             text,
             &self.space,
-            |state: &State| vec![&state.incumbent, &state.candidate],
+            |state: &EsState| vec![&state.incumbent, &state.candidate],
             |state| {
                 state.sigma > 0.0
                     && state.sigma <= 5.0

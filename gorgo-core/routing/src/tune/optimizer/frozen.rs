@@ -1,13 +1,13 @@
 //! Never moves: keeps the configured weights, which are measured all the same.
 
-use super::{Optimizer, OptimizerKind, Told};
-use crate::tune::space::Space;
+use super::{Optimizer, OptimizerKind, TrialResult};
+use crate::tune::space::SearchSpace;
 
 pub(super) const KIND: OptimizerKind = OptimizerKind {
     kind: "frozen",
     summary: "keeps the configured weights",
     params: &[],
-    build: |_, space: &Space, _| Ok(Box::new(Frozen { init: space.init() })),
+    build: |_, space: &SearchSpace, _| Ok(Box::new(Frozen { init: space.init() })),
 };
 
 #[derive(Debug)]
@@ -20,7 +20,7 @@ impl Optimizer for Frozen {
         None
     }
 
-    fn tell(&mut self, _told: &Told) {}
+    fn tell(&mut self, _told: &TrialResult) {}
 
     fn incumbent(&self) -> &[f64] {
         &self.init

@@ -11,10 +11,10 @@ mod random_search;
 
 use std::fmt::Debug;
 
-pub(super) use es_1plus1::Constants;
+pub(super) use es_1plus1::EsConstants;
 
-use super::space::Space;
-use crate::model::{Param, Params};
+use super::space::SearchSpace;
+use crate::model::{ParamSpec, ParamValues};
 
 /// All kinds of optimizer. A new one is a file here and a line in this table.
 pub const OPTIMIZERS: &[&OptimizerKind] =
@@ -22,7 +22,7 @@ pub const OPTIMIZERS: &[&OptimizerKind] =
 
 /// Result of a trial.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Told {
+pub struct TrialResult {
     /// True if the candidate is the incumbent from now on.
     pub accepted: bool,
     /// True if the samples decided. A trial that reached its limit undecided shows nothing about the step size.
@@ -39,7 +39,7 @@ pub trait Optimizer: Debug + Send {
     fn ask(&mut self) -> Option<Vec<f64>>;
 
     /// Receives the result of the last candidate.
-    fn tell(&mut self, told: &Told);
+    fn tell(&mut self, told: &TrialResult);
 
     /// Best point so far: one weight per dimension, within its bounds.
     fn incumbent(&self) -> &[f64];
@@ -68,31 +68,31 @@ pub struct OptimizerKind {
     /// Summary in one line.
     pub summary: &'static str,
     /// Parameters of this kind.
-    pub params: &'static [Param],
+    pub params: &'static [ParamSpec],
     /// Builds the optimizer for a box and a seed.
-    pub build: fn(&Params, &Space, u64) -> BuiltOptimizer,
+    pub build: fn(&ParamValues, &SearchSpace, u64) -> BuiltOptimizer,
 }
 
 /// Optimizer, or the fault in its parameters.
 pub type BuiltOptimizer = Result<Box<dyn Optimizer>, String>;
 
 /// Deserializes a saved state, if it belongs to this optimizer and its points lie in the box.
-fn loaded<S: serde::de::DeserializeOwned>(
+fn load_state<S: serde::de::DeserializeOwned>(
     text: &str,
-    space: &Space,
+    space: &SearchSpace,
     points: impl Fn(&S) -> Vec<&[f64]>,
     sound: impl Fn(&S) -> bool,
 ) -> Result<S, String> {
     let state: S = serde_json::from_str(text).map_err(|cause| format!("not a state of this optimizer: {cause}"))?;
     // The bounds may have been narrowed in the configuration since the state was saved.
-    if let Some(point) = points(&state).into_iter().find(|point| !space.holds(point)) {
+    if let Some(point) = points(&state).into_iter().find(|point| !space.contains(point)) {
         return Err(format!("{point:?} is not a point within the bounds"));
     }
     if sound(&state) { Ok(state) } else { Err("its step sizes are not positive numbers".to_owned()) }
 }
 
 /// Serializes a state.
-fn saved<S: serde::Serialize>(state: &S) -> String {
+fn save_state<S: serde::Serialize>(state: &S) -> String {
     // These states are plain structs of numbers, which always have a JSON text.
     serde_json::to_string(state).unwrap_or_default()
 }

@@ -2,22 +2,22 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Optimizer, OptimizerKind, Told, loaded, saved};
+use super::{Optimizer, OptimizerKind, TrialResult, load_state, save_state};
 use crate::tune::exact;
-use crate::tune::space::{Space, randomness, uniform};
+use crate::tune::space::{SearchSpace, step_rng, uniform};
 
 pub(super) const KIND: OptimizerKind = OptimizerKind {
     kind: "random-search",
     summary: "points anywhere within the bounds, evenly in logarithms",
     params: &[],
     build: |_, space, seed| {
-        let state = State { incumbent: space.init(), candidate: space.init(), asked: 0, seed };
+        let state = RandomSearchState { incumbent: space.init(), candidate: space.init(), asked: 0, seed };
         Ok(Box::new(RandomSearch { space: space.clone(), state }))
     },
 };
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct State {
+struct RandomSearchState {
     #[serde(with = "exact::list")]
     incumbent: Vec<f64>,
     #[serde(with = "exact::list")]
@@ -28,26 +28,26 @@ struct State {
 
 #[derive(Debug)]
 struct RandomSearch {
-    space: Space,
-    state: State,
+    space: SearchSpace,
+    state: RandomSearchState,
 }
 
 impl Optimizer for RandomSearch {
     fn ask(&mut self) -> Option<Vec<f64>> {
-        let mut random = randomness(self.state.seed, self.state.asked);
+        let mut random = step_rng(self.state.seed, self.state.asked);
         self.state.asked += 1;
         let each = self.space.dimensions.iter();
         self.state.candidate = each
             .map(|dimension| {
                 let (low, high) = (dimension.min.ln(), dimension.max.ln());
-                dimension.clip((low + uniform(&mut random) * (high - low)).exp())
+                dimension.clamp((low + uniform(&mut random) * (high - low)).exp())
             })
             .collect();
         // A point equal to the incumbent could only tie.
         (self.state.candidate != self.state.incumbent).then(|| self.state.candidate.clone())
     }
 
-    fn tell(&mut self, told: &Told) {
+    fn tell(&mut self, told: &TrialResult) {
         if told.accepted {
             self.state.incumbent.clone_from(&self.state.candidate);
         }
@@ -64,11 +64,16 @@ impl Optimizer for RandomSearch {
     fn reopen(&mut self) {}
 
     fn save(&self) -> String {
-        saved(&self.state)
+        save_state(&self.state)
     }
 
     fn load(&mut self, text: &str) -> Result<(), String> {
-        self.state = loaded(text, &self.space, |state: &State| vec![&state.incumbent, &state.candidate], |_| true)?;
+        self.state = load_state(
+            text,
+            &self.space,
+            |state: &RandomSearchState| vec![&state.incumbent, &state.candidate],
+            |_| true,
+        )?;
         Ok(())
     }
 }

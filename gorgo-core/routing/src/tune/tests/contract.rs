@@ -1,9 +1,9 @@
 //! What every optimizer must do, over the whole table.
 
 use super::world::{params, plan};
-use crate::tune::optimizer::{OPTIMIZERS, Optimizer, Told};
+use crate::tune::optimizer::{OPTIMIZERS, Optimizer, TrialResult};
 
-fn built(kind: &str, seed: u64) -> (crate::tune::Space, Box<dyn Optimizer>) {
+fn built(kind: &str, seed: u64) -> (crate::tune::SearchSpace, Box<dyn Optimizer>) {
     let space = plan("ttft-e2e", kind, &[], seed).space;
     let kind = OPTIMIZERS.iter().find(|row| row.kind == kind).unwrap();
     let optimizer = (kind.build)(&params(kind.params, &[]), &space, seed).unwrap();
@@ -11,10 +11,10 @@ fn built(kind: &str, seed: u64) -> (crate::tune::Space, Box<dyn Optimizer>) {
 }
 
 /// A verdict without noise on a bowl around (0.6, 0.12), or on a plain.
-fn told(optimizer: &dyn Optimizer, candidate: &[f64], flat: bool) -> Told {
+fn told(optimizer: &dyn Optimizer, candidate: &[f64], flat: bool) -> TrialResult {
     let bowl = |point: &[f64]| (point[0] / 0.6).ln().powi(2) + (point[1] / 0.12).ln().powi(2);
     let difference = if flat { 0.0 } else { bowl(candidate) - bowl(optimizer.incumbent()) };
-    Told { accepted: difference < 0.0, decided: true, difference, error: 0.01 }
+    TrialResult { accepted: difference < 0.0, decided: true, difference, error: 0.01 }
 }
 
 #[test]
@@ -25,14 +25,14 @@ fn tune_every_optimizer_stays_in_the_box_and_only_moves_when_it_is_told_to() {
             for _ in 0..60 {
                 let before = optimizer.incumbent().to_vec();
                 let Some(candidate) = optimizer.ask() else { break };
-                assert!(space.holds(&candidate), "{}: {candidate:?}", kind.kind);
+                assert!(space.contains(&candidate), "{}: {candidate:?}", kind.kind);
                 assert_ne!(candidate, before, "{}: nothing to compare", kind.kind);
                 assert_eq!(optimizer.incumbent(), before, "{}: it moved before it was told", kind.kind);
                 optimizer.tell(&told(&*optimizer, &candidate, true));
                 assert_eq!(optimizer.incumbent(), before, "{}: it moved on a plain", kind.kind);
                 let again = optimizer.ask();
                 if let Some(candidate) = again {
-                    optimizer.tell(&Told { accepted: true, ..told(&*optimizer, &candidate, false) });
+                    optimizer.tell(&TrialResult { accepted: true, ..told(&*optimizer, &candidate, false) });
                     assert_eq!(optimizer.incumbent(), candidate, "{}", kind.kind);
                 }
             }

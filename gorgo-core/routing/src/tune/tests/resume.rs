@@ -1,23 +1,23 @@
 //! After a restart a tuner goes on where the last saved state left it, and trusts nothing in it.
 
-use super::world::{World, plan, tuner, valley};
-use crate::model::Record;
+use super::world::{SyntheticTraffic, plan, tuner, valley};
+use crate::model::StoreRecord;
 use crate::tune::Tuner;
 
 /// A tuner that has run for a while, and the newest state it saved.
 fn history() -> (Tuner, String, u64) {
     let plan = plan("ttft-e2e", "es-1plus1", &[], 77);
     let mut tuner = tuner(&plan);
-    let mut world = World::new(77, |weights: &[f64], _| 4.0 * valley(weights, [0.6, 0.12], [0.276, 0.5]));
+    let mut world = SyntheticTraffic::new(77, |weights: &[f64], _| 4.0 * valley(weights, [0.6, 0.12], [0.276, 0.5]));
     world.run(&mut tuner, 9_000);
-    while tuner.trying().is_none() {
+    while tuner.candidate().is_none() {
         world.run(&mut tuner, 1);
     }
     let state = world.records.iter().rev().find_map(|record| match record {
-        Record::Generation(row) => row.state.clone(),
+        StoreRecord::Generation(row) => row.state.clone(),
         _ => None,
     });
-    let last = tuner.trying().unwrap().generation.0;
+    let last = tuner.candidate().unwrap().generation.0;
     (tuner, state.unwrap(), last)
 }
 
@@ -29,14 +29,14 @@ fn tune_a_killed_run_loses_nothing_but_the_generation_it_was_in() {
     after.resume(&state, last).unwrap();
     assert_eq!(after.incumbent(), before.incumbent());
     assert_eq!(after.sigma(), before.sigma());
-    let mut world = World::new(78, |_: &[f64], _| 0.0);
-    while after.trying().is_none() {
+    let mut world = SyntheticTraffic::new(78, |_: &[f64], _| 0.0);
+    while after.candidate().is_none() {
         world.run(&mut after, 1);
     }
-    assert_eq!(after.trying().unwrap().generation.0, last + 1, "the cut one's number is not used again");
+    assert_eq!(after.candidate().unwrap().generation.0, last + 1, "the cut one's number is not used again");
     assert_eq!(
-        after.trying().unwrap().values,
-        before.trying().unwrap().values,
+        after.candidate().unwrap().values,
+        before.candidate().unwrap().values,
         "the cut candidate is drawn again: it was not counted"
     );
 }
@@ -62,11 +62,11 @@ fn tune_states_that_cannot_be_trusted_are_refused_with_the_reason() {
         let refused = after.resume(&text, last).unwrap_err();
         assert!(refused.contains(reason), "{refused}, expected {reason}");
         assert_eq!(after.incumbent().values, [0.276, 1.0, 0.5], "as configured");
-        let mut world = World::new(78, |_: &[f64], _| 0.0);
-        while after.trying().is_none() {
+        let mut world = SyntheticTraffic::new(78, |_: &[f64], _| 0.0);
+        while after.candidate().is_none() {
             world.run(&mut after, 1);
         }
-        assert_eq!(after.trying().unwrap().generation.0, last + 1, "numbers go on all the same");
+        assert_eq!(after.candidate().unwrap().generation.0, last + 1, "numbers go on all the same");
     }
 }
 
@@ -74,7 +74,7 @@ fn tune_states_that_cannot_be_trusted_are_refused_with_the_reason() {
 fn tune_the_same_samples_give_the_same_verdicts() {
     let run = || {
         let mut tuner = tuner(&plan("ttft-e2e", "cma-es", &[], 12));
-        let mut world = World::new(12, |weights: &[f64], _| valley(weights, [0.6, 0.12], [0.276, 0.5]));
+        let mut world = SyntheticTraffic::new(12, |weights: &[f64], _| valley(weights, [0.6, 0.12], [0.276, 0.5]));
         world.run(&mut tuner, 4_000);
         world.records
     };

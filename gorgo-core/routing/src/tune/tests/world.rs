@@ -4,21 +4,24 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::model::{
-    ApiPath, At, CandidateRecord, DecisionId, DecisionRecord, ErrorClass, Generation, OutcomeRecord, Param, ParamType,
-    Params, PolicyBuildId, Record, ReplicaId, RttSource, Value, Verdict, Weights,
+    ApiPath, CandidateRecord, ConfigValue, DecisionId, DecisionRecord, ErrorClass, Generation, GenerationVerdict,
+    OutcomeRecord, ParamSpec, ParamType, ParamValues, PolicyBuildId, PolicyWeights, ReplicaId, RttSource, StoreRecord,
+    UnixMicros,
 };
-use crate::tune::space::{normal, randomness, uniform};
-use crate::tune::{Assignment, Blocks, Dimension, Guard, OBJECTIVES, OPTIMIZERS, Plan, Space, Tuner};
+use crate::tune::space::{normal, step_rng, uniform};
+use crate::tune::{
+    ArmAssignment, BlockSettings, GuardLimits, OBJECTIVES, OPTIMIZERS, SearchSpace, TunedWeight, Tuner, TuningPlan,
+};
 
 /// Parameters as declared, with some set.
-pub(super) fn params(declared: &[Param], set: &[(&'static str, Value)]) -> Params {
-    let mut params = Params::default();
+pub(super) fn params(declared: &[ParamSpec], set: &[(&'static str, ConfigValue)]) -> ParamValues {
+    let mut params = ParamValues::default();
     for param in declared {
         let default = match param.ty {
-            ParamType::Number { default, .. } => default.map(Value::Float),
-            ParamType::Integer { default, .. } => default.map(Value::Integer),
+            ParamType::Number { default, .. } => default.map(ConfigValue::Float),
+            ParamType::Integer { default, .. } => default.map(ConfigValue::Integer),
             // Only an expression has a text that must be given.
-            ParamType::Text { default, .. } => Some(Value::Text(default.unwrap_or("ttft_p95").to_owned())),
+            ParamType::Text { default, .. } => Some(ConfigValue::Text(default.unwrap_or("ttft_p95").to_owned())),
             _ => None,
         };
         let given = set.iter().find(|(name, _)| *name == param.name).map(|(_, value)| value.clone());
@@ -28,26 +31,28 @@ pub(super) fn params(declared: &[Param], set: &[(&'static str, Value)]) -> Param
 }
 
 /// The shipped plan, with another objective, optimizer and seed.
-pub(super) fn plan(objective: &str, optimizer: &str, set: &[(&'static str, Value)], seed: u64) -> Plan {
+pub(super) fn plan(objective: &str, optimizer: &str, set: &[(&'static str, ConfigValue)], seed: u64) -> TuningPlan {
     let objective = OBJECTIVES.iter().find(|kind| kind.kind == objective).unwrap();
     let optimizer = OPTIMIZERS.iter().find(|kind| kind.kind == optimizer).unwrap();
-    let dimension = |slot, name: &str, init, min, max| Dimension { slot, name: name.to_owned(), init, min, max };
-    Plan {
+    let dimension = |slot, name: &str, init, min, max| TunedWeight { slot, name: name.to_owned(), init, min, max };
+    TuningPlan {
         objective: (objective.build)(&params(objective.params, &[])).unwrap().into(),
         objective_kind: objective.kind,
         objective_sha256: None,
         optimizer,
         optimizer_params: params(optimizer.params, set),
-        space: Space { dimensions: vec![dimension(0, "rtt", 0.276, 0.05, 2.0), dimension(2, "queue", 0.5, 0.05, 0.5)] },
-        assignment: Assignment::Switchback,
-        blocks: Blocks::default(),
-        guard: Guard::default(),
+        space: SearchSpace {
+            dimensions: vec![dimension(0, "rtt", 0.276, 0.05, 2.0), dimension(2, "queue", 0.5, 0.05, 0.5)],
+        },
+        assignment: ArmAssignment::Switchback,
+        blocks: BlockSettings::default(),
+        guard: GuardLimits::default(),
         seed,
     }
 }
 
-pub(super) fn tuner(plan: &Plan) -> Tuner {
-    let weights = Weights { generation: Generation(0), values: vec![0.276, 1.0, 0.5] };
+pub(super) fn tuner(plan: &TuningPlan) -> Tuner {
+    let weights = PolicyWeights { generation: Generation(0), values: vec![0.276, 1.0, 0.5] };
     plan.tuner(PolicyBuildId(0), weights, vec!["a".to_owned(), "b".to_owned(), "c".to_owned()]).unwrap()
 }
 
@@ -57,7 +62,7 @@ pub(super) const NOISE: f64 = 1.16;
 const KNOWN: f64 = 0.6;
 
 /// Requests every 400 ms, routed by a tuner and answered after as long as `factor` says.
-pub(super) struct World<F> {
+pub(super) struct SyntheticTraffic<F> {
     /// ln of how many times as long as at best requests take with these weights, at request number n.
     pub(super) factor: F,
     pub(super) seed: u64,
@@ -70,10 +75,10 @@ pub(super) struct World<F> {
     pub(super) failing: f64,
     flying: BinaryHeap<Reverse<(u64, u64)>>,
     ends: Vec<Option<OutcomeRecord>>,
-    pub(super) records: Vec<Record>,
+    pub(super) records: Vec<StoreRecord>,
 }
 
-impl<F: Fn(&[f64], u64) -> f64> World<F> {
+impl<F: Fn(&[f64], u64) -> f64> SyntheticTraffic<F> {
     pub(super) fn new(seed: u64, factor: F) -> Self {
         Self {
             factor,
@@ -95,8 +100,8 @@ impl<F: Fn(&[f64], u64) -> f64> World<F> {
         }
     }
 
-    pub(super) fn now(&self) -> At {
-        At(1_000_000_000 + self.sent * 400_000)
+    pub(super) fn now(&self) -> UnixMicros {
+        UnixMicros(1_000_000_000 + self.sent * 400_000)
     }
 
     fn send(&mut self, tuner: &mut Tuner) {
@@ -104,9 +109,9 @@ impl<F: Fn(&[f64], u64) -> f64> World<F> {
         while let Some(Reverse((end, number))) = self.flying.peek().copied().filter(|Reverse((end, _))| *end <= at.0) {
             self.flying.pop();
             let outcome = self.ends[usize::try_from(number).unwrap()].take().unwrap();
-            tuner.outcome(&outcome, At(end));
+            tuner.observe_outcome(&outcome, UnixMicros(end));
         }
-        let mut random = randomness(self.seed, self.sent);
+        let mut random = step_rng(self.seed, self.sent);
         let id = DecisionId(i64::try_from(self.sent).unwrap());
         let assigned = tuner.assign(self.sent % 97, self.sent.wrapping_mul(0x9e37_79b9), at);
         let size = 7.0 + normal(&mut random);
@@ -114,7 +119,7 @@ impl<F: Fn(&[f64], u64) -> f64> World<F> {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few million at most")]
         let uncached = uncached as u32;
         let replica = u16::try_from(self.sent % 3).unwrap();
-        tuner.decided(&decision(id, at, &assigned, uncached, replica));
+        tuner.observe_decision(&decision(id, at, &assigned, uncached, replica));
         let longer = (self.factor)(&assigned.weights.values, self.sent);
         let known = KNOWN.sqrt() * (f64::from(uncached).ln_1p() - 7.0);
         let unknown = (1.0 - KNOWN).sqrt() * normal(&mut random);
@@ -149,18 +154,18 @@ impl<F: Fn(&[f64], u64) -> f64> World<F> {
         self.ends.push(Some(outcome));
         self.flying.push(Reverse((end, self.sent)));
         self.sent += 1;
-        self.records.append(&mut tuner.records());
+        self.records.append(&mut tuner.take_records());
     }
 
     /// Verdicts so far: accepted, rejected, cut.
     pub(super) fn verdicts(&self) -> (usize, usize, usize) {
         let mut counts = (0, 0, 0);
         for record in &self.records {
-            if let Record::Generation(row) = record {
+            if let StoreRecord::Generation(row) = record {
                 match row.verdict {
-                    Some(Verdict::Accepted) => counts.0 += 1,
-                    Some(Verdict::Rejected) => counts.1 += 1,
-                    Some(Verdict::Cut) => counts.2 += 1,
+                    Some(GenerationVerdict::Accepted) => counts.0 += 1,
+                    Some(GenerationVerdict::Rejected) => counts.1 += 1,
+                    Some(GenerationVerdict::Interrupted) => counts.2 += 1,
                     None => {}
                 }
             }
@@ -171,8 +176,8 @@ impl<F: Fn(&[f64], u64) -> f64> World<F> {
 
 pub(super) fn decision(
     id: DecisionId,
-    at: At,
-    assigned: &crate::tune::Assigned,
+    at: UnixMicros,
+    assigned: &crate::tune::AssignedWeights,
     uncached: u32,
     replica: u16,
 ) -> DecisionRecord {
@@ -227,7 +232,7 @@ pub(super) fn valley(weights: &[f64], best: [f64; 2], start: [f64; 2]) -> f64 {
 
 #[test]
 fn tune_the_made_up_noise_is_that_of_real_windows() {
-    let mut random = randomness(11, 0);
+    let mut random = step_rng(11, 0);
     let draws: Vec<f64> = (0..400)
         .map(|_| {
             let mut window: Vec<f64> = (0..128)

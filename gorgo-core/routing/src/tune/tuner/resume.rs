@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Noise, Tuner};
-use crate::model::{Generation, Weights};
+use super::{PairNoise, Tuner};
+use crate::model::{Generation, PolicyWeights};
 use crate::tune::exact;
 use crate::tune::reference;
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Saved {
+struct SavedTuner {
     version: u32,
     fleet: Vec<String>,
     optimizer: String,
@@ -22,17 +22,17 @@ struct Saved {
     weights: Vec<f64>,
     next_generation: u64,
     next_block: u32,
-    noise: Noise,
+    noise: PairNoise,
     /// State of the optimizer.
     state: String,
-    reference: Option<reference::State>,
+    reference: Option<reference::ReferenceState>,
 }
 
 impl Tuner {
     /// Complete state for a restart, as JSON text.
     #[must_use]
     pub fn save(&self) -> String {
-        let saved = Saved {
+        let saved = SavedTuner {
             version: 1,
             fleet: self.fleet.clone(),
             optimizer: self.plan.optimizer.kind.to_owned(),
@@ -53,8 +53,8 @@ impl Tuner {
     /// # Errors
     /// The reason why the state is refused; then the tuner starts with the weights as configured.
     pub fn resume(&mut self, text: &str, last: u64) -> Result<(), String> {
-        self.number_from(last);
-        let saved: Saved =
+        self.start_generations_after(last);
+        let saved: SavedTuner =
             serde_json::from_str(text).map_err(|cause| format!("saved state cannot be read: {cause}"))?;
         if saved.version != 1 {
             return Err(format!("saved state has version {}; this gorgo reads version 1", saved.version));
@@ -85,7 +85,7 @@ impl Tuner {
                 return Err(format!("saved weight {weight:?} of term {} is not allowed", slot + 1));
             }
         }
-        let noise = if saved.noise.is_sound() { saved.noise } else { Noise::default() };
+        let noise = if saved.noise.is_sound() { saved.noise } else { PairNoise::default() };
         // Everything else was checked above; each of these two checks its own part before it changes.
         match (&mut self.reference, saved.reference) {
             (Some(reference), Some(state)) => reference.load(state)?,
@@ -93,12 +93,12 @@ impl Tuner {
             _ => return Err("saved for another mode of the optimizer".to_owned()),
         }
         self.optimizer.load(&saved.state)?;
-        self.incumbent = Arc::new(Weights { generation: Generation(saved.incumbent), values: saved.weights });
+        self.incumbent = Arc::new(PolicyWeights { generation: Generation(saved.incumbent), values: saved.weights });
         self.in_force = self.incumbent.generation;
         self.next_generation = self.next_generation.max(saved.next_generation).max(saved.incumbent + 1);
         self.next_block = saved.next_block;
         self.noise = noise;
-        self.said = format!("resumed from generation {}", saved.incumbent);
+        self.status = format!("resumed from generation {}", saved.incumbent);
         Ok(())
     }
 }

@@ -6,31 +6,33 @@
 
 use std::sync::Arc;
 
-use crate::edge::Data;
-use crate::edge::choose::{Choice, Entry, Place};
-use crate::edge::forward::attempt::Attempt;
+use crate::edge::DataPlane;
+use crate::edge::choose::{AdmissionTicket, SelectedReplica, SelectionOutcome};
+use crate::edge::forward::attempt::RequestAttempt;
 use crate::edge::forward::buffered_request::Asked;
 use crate::edge::forward::seed;
-use crate::edge::ledger::{Ledger, micros};
-use gorgo_routing::model::{At, DecisionId, ErrorClass, HoldEnd, HoldRecord, Record, Refusal, ReplicaId};
+use crate::edge::ledger::{RequestLedger, micros};
+use gorgo_routing::model::{
+    AdmissionEnd, AdmissionRecord, DecisionId, ErrorClass, RefusalReason, ReplicaId, StoreRecord, UnixMicros,
+};
 use gorgo_routing::policy::{DecideError, DecisionContext};
 
 /// Attempt for which a replica was requested: chosen, or waiting for one.
-pub(in crate::edge) struct Turn {
+pub(in crate::edge) struct PendingAttempt {
     number: u16,
     /// Start of the decision.
-    since: At,
-    entry: Entry,
+    decide_began_at: UnixMicros,
+    outcome: SelectionOutcome,
 }
 
 /// Request that cannot be routed.
-pub(in crate::edge) struct NotRouted {
-    pub(in crate::edge) refusal: Refusal,
+pub(in crate::edge) struct RoutingRefusal {
+    pub(in crate::edge) refusal: RefusalReason,
     /// Seconds after which the client may retry, if known.
     pub(in crate::edge) retry_secs: Option<u64>,
 }
 
-impl From<DecideError> for NotRouted {
+impl From<DecideError> for RoutingRefusal {
     fn from(error: DecideError) -> Self {
         let retry_secs = if let DecideError::GateFull { retry_secs } = error { Some(retry_secs) } else { None };
         Self { refusal: error.into(), retry_secs }
@@ -43,56 +45,56 @@ pub(in crate::edge) fn enter(
     asked: &Asked,
     id: DecisionId,
     tried: &[ReplicaId],
-    since: At,
-) -> Result<Turn, DecideError> {
-    let number = asked.next_number();
-    let entry = decide(asked, id, number, tried, |context| asked.data.choose.enter(&asked.prompt, context))?;
-    Ok(Turn { number, since, entry })
+    since: UnixMicros,
+) -> Result<PendingAttempt, DecideError> {
+    let number = asked.next_attempt_number();
+    let entry = decide(asked, id, number, tried, |context| asked.data.selector.admit(&asked.prompt, context))?;
+    Ok(PendingAttempt { number, decide_began_at: since, outcome: entry })
 }
 
-impl Turn {
+impl PendingAttempt {
     /// Waits at the gate if necessary, and begins the attempt.
-    pub(in crate::edge) async fn taken(
+    pub(in crate::edge) async fn begin_when_admitted(
         self,
         asked: &Asked,
-        ledger: &mut Ledger,
+        ledger: &mut RequestLedger,
         tried: &[ReplicaId],
-    ) -> Result<Attempt, NotRouted> {
+    ) -> Result<RequestAttempt, RoutingRefusal> {
         let data = &asked.data;
-        let Self { number, mut since, mut entry } = self;
+        let Self { number, decide_began_at: mut since, outcome: mut entry } = self;
         let mut hold = None;
-        let choice: Choice = loop {
+        let choice: SelectedReplica = loop {
             match entry {
-                Entry::Chosen(choice) => break choice,
-                Entry::Waits(place) => {
-                    let hold = hold.get_or_insert_with(|| Hold::begin(data, ledger.id, number));
-                    hold.place(&*place);
+                SelectionOutcome::Selected(choice) => break choice,
+                SelectionOutcome::Queued(place) => {
+                    let hold = hold.get_or_insert_with(|| AdmissionWait::begin(data, ledger.id, number));
+                    hold.update(&*place);
                     tokio::select! {
                         // Checked first: aborted requests free places, and those must not be taken during the shutdown.
                         biased;
-                        () = data.cut.wait() => {
-                            hold.ended = HoldEnd::Shutdown;
-                            return Err(NotRouted { refusal: Refusal::Draining, retry_secs: None });
+                        () = data.abort.wait() => {
+                            hold.ended = AdmissionEnd::Shutdown;
+                            return Err(RoutingRefusal { refusal: RefusalReason::Draining, retry_secs: None });
                         }
                         () = place.called() => {}
                     }
                     // The time at the gate is recorded as a wait; the decision's own time starts again here.
                     since = data.clock.now();
                     entry = again(asked, ledger.id, number, tried, place).map_err(|error| {
-                        hold.ended = HoldEnd::Refused;
-                        NotRouted::from(error)
+                        hold.ended = AdmissionEnd::Refused;
+                        RoutingRefusal::from(error)
                     })?;
                 }
             }
         };
         // Set before `hold` is dropped, which writes its row.
         if let Some(mut hold) = hold {
-            hold.ended = HoldEnd::Dispatched;
+            hold.ended = AdmissionEnd::Dispatched;
             hold.replica = choice.lease.replica();
-            ledger.waited(data.clock.now().since(hold.began));
+            ledger.add_wait(data.clock.now().elapsed_since(hold.began));
         }
-        let reserved = ledger.decided(choice, number, since);
-        Ok(Attempt::begin(data, &asked.prompt, ledger, number, data.clock.now(), reserved))
+        let reserved = ledger.record_decision(choice, number, since);
+        Ok(RequestAttempt::begin(data, &asked.prompt, ledger, number, data.clock.now(), reserved))
     }
 }
 
@@ -102,13 +104,13 @@ fn again(
     id: DecisionId,
     number: u16,
     tried: &[ReplicaId],
-    place: Box<dyn Place>,
-) -> Result<Entry, DecideError> {
+    place: Box<dyn AdmissionTicket>,
+) -> Result<SelectionOutcome, DecideError> {
     let mut place = Some(place);
     // A second call, which admits ejected replicas, finds that the first one has used up the place.
     decide(asked, id, number, tried, |context| match place.take() {
         Some(place) => place.enter_again(&asked.prompt, context),
-        None => asked.data.choose.enter(&asked.prompt, context),
+        None => asked.data.selector.admit(&asked.prompt, context),
     })
 }
 
@@ -123,7 +125,7 @@ fn decide<T>(
     let (at, seed) = (data.clock.now(), seed(data.seed, id.0, number));
     let mut by = |exclude: &[ReplicaId]| by(&DecisionContext { policy: data.serving.get(), id, seed, at, exclude });
     // The usual case by far: no list to build on the hot path.
-    let mut held_back = data.vitals.ejections().held_back(at);
+    let mut held_back = data.liveness.ejections().ejected(at);
     if held_back.is_empty() {
         return by(tried);
     }
@@ -133,52 +135,52 @@ fn decide<T>(
 }
 
 /// Chooses a replica that has room now and begins an attempt there: for a hedge, which would be of no use in a queue.
-pub(in crate::edge) fn choose_now(
+pub(in crate::edge) fn select_for_hedge(
     asked: &Asked,
-    ledger: &mut Ledger,
+    ledger: &mut RequestLedger,
     tried: &[ReplicaId],
-) -> Result<Attempt, DecideError> {
+) -> Result<RequestAttempt, DecideError> {
     let data = &asked.data;
-    let (since, number) = (data.clock.now(), asked.next_number());
-    let choice = decide(asked, ledger.id, number, tried, |context| data.choose.decide(&asked.prompt, context))?;
-    let reserved = ledger.decided(choice, number, since);
-    Ok(Attempt::begin(data, &asked.prompt, ledger, number, since, reserved))
+    let (since, number) = (data.clock.now(), asked.next_attempt_number());
+    let choice = decide(asked, ledger.id, number, tried, |context| data.selector.decide(&asked.prompt, context))?;
+    let reserved = ledger.record_decision(choice, number, since);
+    Ok(RequestAttempt::begin(data, &asked.prompt, ledger, number, since, reserved))
 }
 
 /// Wait at the gate that has not ended. Its row is written on drop, whatever ended it.
-struct Hold {
-    data: Arc<Data>,
+struct AdmissionWait {
+    data: Arc<DataPlane>,
     decision: DecisionId,
     number: u16,
-    began: At,
+    began: UnixMicros,
     replica: ReplicaId,
     moves: u16,
-    ended: HoldEnd,
+    ended: AdmissionEnd,
 }
 
-impl Hold {
-    fn begin(data: &Arc<Data>, decision: DecisionId, number: u16) -> Self {
+impl AdmissionWait {
+    fn begin(data: &Arc<DataPlane>, decision: DecisionId, number: u16) -> Self {
         let began = data.clock.now();
         let data = Arc::clone(data);
-        Self { data, decision, number, began, replica: ReplicaId(0), moves: 0, ended: HoldEnd::ClientGone }
+        Self { data, decision, number, began, replica: ReplicaId(0), moves: 0, ended: AdmissionEnd::ClientGone }
     }
 
-    fn place(&mut self, place: &dyn Place) {
+    fn update(&mut self, place: &dyn AdmissionTicket) {
         (self.replica, self.moves) = (place.replica(), place.moves());
     }
 }
 
-impl Drop for Hold {
+impl Drop for AdmissionWait {
     fn drop(&mut self) {
         // During a shutdown the client did not leave; its request was aborted.
-        let abandoned = self.data.abandoned() == ErrorClass::Shutdown && self.ended == HoldEnd::ClientGone;
-        self.data.outlet.record(Record::Hold(HoldRecord {
+        let abandoned = self.data.drop_reason() == ErrorClass::Shutdown && self.ended == AdmissionEnd::ClientGone;
+        self.data.outlet.record(StoreRecord::Hold(AdmissionRecord {
             decision: self.decision,
             attempt: self.number,
             replica: self.replica,
             moves: self.moves,
-            held_us: micros(self.data.clock.now().since(self.began)),
-            ended: if abandoned { HoldEnd::Shutdown } else { self.ended },
+            held_us: micros(self.data.clock.now().elapsed_since(self.began)),
+            ended: if abandoned { AdmissionEnd::Shutdown } else { self.ended },
         }));
     }
 }

@@ -8,50 +8,50 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use crate::edge::choose::{Entry, Place, RouterChoice};
-use gorgo_routing::model::{Prompt, ReplicaId};
-use gorgo_routing::policy::{DecideError, DecisionContext, Entered, Held};
+use crate::edge::choose::{AdmissionTicket, RouterSelector, SelectionOutcome};
+use gorgo_routing::model::{ParsedRequest, ReplicaId};
+use gorgo_routing::policy::{DecideError, DecisionContext, EnterResult, WaitingRequest};
 
 /// Waiting requests, by their number at the gate. Calls are made under the router's lock, so none comes for a request
 /// that has left its queue; one may come before the request is entered here.
 #[derive(Debug, Default)]
-pub(in crate::edge) struct Calls(Mutex<HashMap<u64, Arc<Notify>>>);
+pub(in crate::edge) struct AdmissionWakers(Mutex<HashMap<u64, Arc<Notify>>>);
 
-impl Calls {
+impl AdmissionWakers {
     /// Wakes the request of that number.
-    pub(in crate::edge) fn call(&self, number: u64) {
+    pub(in crate::edge) fn wake(&self, number: u64) {
         // `or_default`: the call may arrive before `enter`; `notify_one` keeps it as a permit.
         self.0.lock().entry(number).or_default().notify_one();
     }
 
-    fn enter(&self, number: u64) -> Arc<Notify> {
+    fn register(&self, number: u64) -> Arc<Notify> {
         Arc::clone(self.0.lock().entry(number).or_default())
     }
 
-    fn leave(&self, number: u64) {
+    fn deregister(&self, number: u64) {
         self.0.lock().remove(&number);
     }
 }
 
 /// Place in the queue of the router's gate; dropping it gives it up at once.
-pub(in crate::edge) struct Waiting {
-    choice: RouterChoice,
-    bell: Arc<Notify>,
+pub(in crate::edge) struct RouterTicket {
+    selector: RouterSelector,
+    notify: Arc<Notify>,
     /// `None` while it is decided again.
-    held: Option<Held>,
+    waiting: Option<WaitingRequest>,
     replica: ReplicaId,
     number: u64,
     moves: u16,
 }
 
-impl Waiting {
-    pub(in crate::edge) fn new(choice: RouterChoice, held: Held) -> Self {
+impl RouterTicket {
+    pub(in crate::edge) fn new(choice: RouterSelector, held: WaitingRequest) -> Self {
         let (replica, number, moves) = (held.replica(), held.number(), held.moves());
-        Self { bell: choice.calls.enter(number), choice, held: Some(held), replica, number, moves }
+        Self { notify: choice.wakers.register(number), selector: choice, waiting: Some(held), replica, number, moves }
     }
 }
 
-impl Place for Waiting {
+impl AdmissionTicket for RouterTicket {
     fn replica(&self) -> ReplicaId {
         self.replica
     }
@@ -61,37 +61,41 @@ impl Place for Waiting {
     }
 
     fn called(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        let now = self.choice.clock.now();
+        let now = self.selector.clock.now();
         // Not only the call: a request also looks again by itself, should a replica's state change without a release.
-        let look = self.held.as_ref().map_or(now, Held::look);
+        let look = self.waiting.as_ref().map_or(now, WaitingRequest::look);
         Box::pin(async move {
             tokio::select! {
-                () = self.bell.notified() => {}
-                () = sleep(look.since(now)) => {}
+                () = self.notify.notified() => {}
+                () = sleep(look.elapsed_since(now)) => {}
             }
         })
     }
 
-    fn enter_again(mut self: Box<Self>, prompt: &Prompt, context: &DecisionContext<'_>) -> Result<Entry, DecideError> {
-        let Some(held) = self.held.take() else { return Err(DecideError::NoReplica) };
-        match self.choice.router.enter_again(held, prompt, context)? {
-            Entered::Routed(routed) => Ok(Entry::Chosen(self.choice.choice(*routed))),
+    fn enter_again(
+        mut self: Box<Self>,
+        prompt: &ParsedRequest,
+        context: &DecisionContext<'_>,
+    ) -> Result<SelectionOutcome, DecideError> {
+        let Some(held) = self.waiting.take() else { return Err(DecideError::NoReplica) };
+        match self.selector.router.readmit(held, prompt, context)? {
+            EnterResult::Routed(routed) => Ok(SelectionOutcome::Selected(self.selector.selected(*routed))),
             // It keeps its number and its `Notify`, which may have been called meanwhile.
-            Entered::Held(held) => {
+            EnterResult::Waiting(held) => {
                 (self.replica, self.moves) = (held.replica(), held.moves());
-                self.held = Some(held);
-                Ok(Entry::Waits(self))
+                self.waiting = Some(held);
+                Ok(SelectionOutcome::Queued(self))
             }
         }
     }
 }
 
-impl Drop for Waiting {
+impl Drop for RouterTicket {
     fn drop(&mut self) {
-        if let Some(held) = self.held.take() {
+        if let Some(held) = self.waiting.take() {
             // Leaves the router's queue first: afterwards no call for this number can re-create its entry.
-            self.choice.router.leave(held, self.choice.clock.now());
+            self.selector.router.cancel_wait(held, self.selector.clock.now());
         }
-        self.choice.calls.leave(self.number);
+        self.selector.wakers.deregister(self.number);
     }
 }

@@ -13,75 +13,75 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::edge::Data;
-use crate::edge::choose::admission::choose_now;
-use crate::edge::forward::attempt::{Attempt, Fate};
-use crate::edge::forward::buffered_request::{Asked, Came};
+use crate::edge::DataPlane;
+use crate::edge::choose::admission::select_for_hedge;
+use crate::edge::forward::attempt::{HedgeOutcome, RequestAttempt};
+use crate::edge::forward::buffered_request::{Asked, AttemptResult};
 use crate::edge::forward::failure;
-use crate::edge::intake::{Exchange, Holder};
+use crate::edge::intake::{ActiveRequest, EligibleReplicas};
 use crate::edge::listen::connection::ClientConnection;
-use gorgo_routing::model::{ReplicaId, Usage};
+use gorgo_routing::model::{ReplicaId, TokenUsage};
 
 /// Pause before a late request asks the budget again.
-const ASK_AGAIN: Duration = Duration::from_millis(250);
+const BUDGET_RETRY: Duration = Duration::from_millis(250);
 
 /// Running attempt; dropping it aborts it.
-struct Runner<'a> {
-    running: Pin<Box<dyn Future<Output = (Attempt, Came)> + Send + 'a>>,
+struct RunningAttempt<'a> {
+    running: Pin<Box<dyn Future<Output = (RequestAttempt, AttemptResult)> + Send + 'a>>,
     replica: ReplicaId,
-    fate: Fate,
+    fate: HedgeOutcome,
 }
 
-impl<'a> Runner<'a> {
-    fn new(asked: &'a Asked, mut attempt: Attempt, client: &'a ClientConnection) -> Self {
-        let (replica, fate) = (attempt.replica(), attempt.fate());
+impl<'a> RunningAttempt<'a> {
+    fn new(asked: &'a Asked, mut attempt: RequestAttempt, client: &'a ClientConnection) -> Self {
+        let (replica, fate) = (attempt.replica(), attempt.hedge_outcome());
         let running = Box::pin(async move {
-            let came = asked.attempt(&mut attempt, client).await;
+            let came = asked.run_attempt(&mut attempt, client).await;
             (attempt, came)
         });
         Self { running, replica, fate }
     }
 
     /// Aborts it because another one was faster. `late`: this one had exceeded its hedge delay.
-    fn lose(self, late: bool) {
-        self.fate.lost(late);
+    fn lose_hedge(self, late: bool) {
+        self.fate.mark_lost(late);
     }
 }
 
-impl Exchange {
+impl ActiveRequest {
     /// Runs an attempt, and hedges it when it is late. Returns the attempt that answered, or that failed last, with its
     /// result; rows of the others are written. All are added to `tried`, and to `spent` if they may have cost an engine
     /// work.
-    pub(in crate::edge) async fn race(
+    pub(in crate::edge) async fn run_hedged(
         &mut self,
-        attempt: Attempt,
+        attempt: RequestAttempt,
         tried: &mut Vec<ReplicaId>,
         spent: &mut u32,
         client: &ClientConnection,
-    ) -> (Came, Attempt) {
-        let Self { asked, ledger, holder, .. } = self;
+    ) -> (AttemptResult, RequestAttempt) {
+        let Self { request: asked, ledger, eligible: holder, .. } = self;
         let (asked, data, holder) = (&*asked, &asked.data, *holder);
-        let patience = |attempt: &Attempt| data.patience.of(attempt.replica(), attempt.predicted_ttft_ms);
-        let mut racing = holder == Holder::Anyone && asked.may_be_raced();
+        let patience = |attempt: &RequestAttempt| data.hedge_delays.delay(attempt.replica(), attempt.predicted_ttft_ms);
+        let mut racing = holder == EligibleReplicas::Any && asked.is_hedgeable();
         let mut wait = patience(&attempt);
         tried.push(attempt.replica());
         // In the order in which they began.
-        let mut runners = vec![Runner::new(asked, attempt, client)];
+        let mut runners = vec![RunningAttempt::new(asked, attempt, client)];
         // Each attempt counts once it has begun, and is subtracted if it cost nothing.
         *spent += 1;
         loop {
             tokio::select! {
                 // Biased: if a response and the timer are ready together, no hedge is needed.
                 biased;
-                (place, (attempt, came)) = finished(&mut runners) => {
+                (place, (attempt, came)) = first_finished(&mut runners) => {
                     runners.remove(place);
-                    if matches!(came, Came::Nothing { unsent: true, .. }) {
+                    if matches!(came, AttemptResult::NoResponse { unsent: true, .. }) {
                         *spent -= 1;
                     }
                     match failure(holder, &came) {
                         Some((class, _)) if !runners.is_empty() => {
                             drop(came);
-                            attempt.end(Some(class), Usage::default());
+                            attempt.end(Some(class), TokenUsage::default());
                             // The others are already late, so the next hedge need not wait.
                             wait = Duration::ZERO;
                         }
@@ -89,21 +89,21 @@ impl Exchange {
                             // Those that began before the winner were late, or there would be no hedge; those after it
                             // had no fair chance.
                             for (began, runner) in runners.into_iter().enumerate() {
-                                runner.lose(began < place);
+                                runner.lose_hedge(began < place);
                             }
                             return (came, attempt);
                         }
                     }
                 }
                 () = sleep(wait), if racing => {
-                    wait = ASK_AGAIN;
-                    if *spent < data.failover.max_attempts && may_race(data, &runners) {
-                        match choose_now(asked, ledger, tried) {
+                    wait = BUDGET_RETRY;
+                    if *spent < data.failover.max_attempts && may_hedge(data, &runners) {
+                        match select_for_hedge(asked, ledger, tried) {
                             Ok(rival) => {
                                 wait = patience(&rival);
                                 tried.push(rival.replica());
                                 *spent += 1;
-                                runners.push(Runner::new(asked, rival, client));
+                                runners.push(RunningAttempt::new(asked, rival, client));
                             }
                             // No other replica can take it now, and a hedge that waits at a gate would be pointless:
                             // stop hedging.
@@ -117,7 +117,7 @@ impl Exchange {
 }
 
 /// Waits for the first of these to end; returns its position and result.
-async fn finished(runners: &mut [Runner<'_>]) -> (usize, (Attempt, Came)) {
+async fn first_finished(runners: &mut [RunningAttempt<'_>]) -> (usize, (RequestAttempt, AttemptResult)) {
     poll_fn(|cx| {
         for (place, runner) in runners.iter_mut().enumerate() {
             if let Poll::Ready(ended) = runner.running.as_mut().poll(cx) {
@@ -130,9 +130,9 @@ async fn finished(runners: &mut [Runner<'_>]) -> (usize, (Attempt, Came)) {
 }
 
 /// Returns `true`, and counts the attempt, if another one may run beside those that are late.
-fn may_race(data: &Data, late: &[Runner<'_>]) -> bool {
+fn may_hedge(data: &DataPlane, late: &[RunningAttempt<'_>]) -> bool {
     let now = data.clock.now();
-    let hopeless = late.iter().all(|runner| data.vitals.ejections().is_held_back(runner.replica, now));
+    let hopeless = late.iter().all(|runner| data.liveness.ejections().is_ejected(runner.replica, now));
     // The budget is asked last, because asking counts a retry.
-    !data.cut.is_made() && (hopeless || data.retries.retry(now))
+    !data.abort.is_triggered() && (hopeless || data.retry_budget.try_retry(now))
 }

@@ -11,34 +11,34 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use gorgo_routing::config::Hedge;
+use gorgo_routing::config::HedgeConfig;
 use gorgo_routing::model::ReplicaId;
 
 /// Number of recent samples that are kept.
 const WINDOW: usize = 128;
 /// Samples required before a percentile is used: with fewer, the 99th is the worst of a handful.
-const ENOUGH: usize = 32;
+const MIN_SAMPLES: usize = 32;
 /// Value if nothing is known, ms.
 const UNKNOWN_MS: f64 = 1_000.0;
 
 /// Observed times to the first byte.
 #[derive(Debug)]
-pub(in crate::edge) struct Patience {
-    hedge: Hedge,
+pub(in crate::edge) struct HedgeDelays {
+    hedge: HedgeConfig,
     /// Times per replica, ms.
-    waits: Vec<Mutex<Recent>>,
+    waits: Vec<Mutex<RollingP99>>,
     /// Observed ÷ predicted, of all replicas.
-    ratios: Mutex<Recent>,
+    ratios: Mutex<RollingP99>,
 }
 
 #[derive(Debug, Default)]
-struct Recent {
+struct RollingP99 {
     values: Vec<f64>,
     next: usize,
     p99: Option<f64>,
 }
 
-impl Recent {
+impl RollingP99 {
     fn push(&mut self, value: f64) {
         if self.values.len() < WINDOW {
             self.values.push(value);
@@ -48,7 +48,7 @@ impl Recent {
         self.next = (self.next + 1) % WINDOW;
         let count = self.values.len();
         // Computed once per sample, not once per request: most requests read it, few change it.
-        self.p99 = (count >= ENOUGH).then(|| {
+        self.p99 = (count >= MIN_SAMPLES).then(|| {
             let mut values = self.values.clone();
             let rank = (count * 99).div_ceil(100);
             *values.select_nth_unstable_by(rank - 1, f64::total_cmp).1
@@ -56,13 +56,13 @@ impl Recent {
     }
 }
 
-impl Patience {
-    pub(in crate::edge) fn new(hedge: Hedge, replicas: usize) -> Self {
+impl HedgeDelays {
+    pub(in crate::edge) fn new(hedge: HedgeConfig, replicas: usize) -> Self {
         Self { hedge, waits: (0..replicas).map(|_| Mutex::default()).collect(), ratios: Mutex::default() }
     }
 
     /// Records that a stream's first byte arrived after `waited_ms`, where `predicted_ms` was predicted.
-    pub(in crate::edge) fn learn(&self, replica: ReplicaId, waited_ms: f64, predicted_ms: Option<f64>) {
+    pub(in crate::edge) fn observe(&self, replica: ReplicaId, waited_ms: f64, predicted_ms: Option<f64>) {
         if let Some(waits) = self.waits.get(replica.index()) {
             waits.lock().push(waited_ms);
         }
@@ -72,7 +72,7 @@ impl Patience {
     }
 
     /// Delay for the first byte from this replica before another one is tried.
-    pub(in crate::edge) fn of(&self, replica: ReplicaId, predicted_ms: Option<f64>) -> Duration {
+    pub(in crate::edge) fn delay(&self, replica: ReplicaId, predicted_ms: Option<f64>) -> Duration {
         let by_ratio = predicted_ms.and_then(|ms| self.ratios.lock().p99.map(|ratio| ratio * ms));
         let p99_ms = by_ratio.or_else(|| self.waits.get(replica.index()).and_then(|waits| waits.lock().p99));
         // `try_from` fails for what is not finite or too large; both mean that the wait never ends.
@@ -87,22 +87,22 @@ mod tests {
 
     const R: ReplicaId = ReplicaId(0);
 
-    fn ms(patience: &Patience, predicted: Option<f64>) -> u128 {
-        patience.of(R, predicted).as_millis()
+    fn ms(patience: &HedgeDelays, predicted: Option<f64>) -> u128 {
+        patience.delay(R, predicted).as_millis()
     }
 
     #[test]
     fn unknown_then_the_replicas_own_then_the_prediction() {
-        let patience = Patience::new(Hedge { after: 4.0, min_ms: 500 }, 1);
+        let patience = HedgeDelays::new(HedgeConfig { after: 4.0, min_ms: 500 }, 1);
         assert_eq!(ms(&patience, Some(50.0)), 4_000);
-        for _ in 0..ENOUGH - 1 {
-            patience.learn(R, 200.0, None);
+        for _ in 0..MIN_SAMPLES - 1 {
+            patience.observe(R, 200.0, None);
         }
         assert_eq!(ms(&patience, None), 4_000, "too few");
-        patience.learn(R, 300.0, None);
+        patience.observe(R, 300.0, None);
         assert_eq!(ms(&patience, Some(50.0)), 1_200);
         for _ in 0..WINDOW {
-            patience.learn(R, 100.0, Some(50.0));
+            patience.observe(R, 100.0, Some(50.0));
         }
         assert_eq!(ms(&patience, Some(1_000.0)), 8_000, "twice its prediction, four times");
         assert_eq!(ms(&patience, None), 500, "at least min_ms");
@@ -110,9 +110,9 @@ mod tests {
 
     #[test]
     fn rubbish_predictions_make_no_panic() {
-        let patience = Patience::new(Hedge { after: 4.0, min_ms: 500 }, 1);
-        (0..ENOUGH).for_each(|_| patience.learn(R, f64::INFINITY, Some(0.0)));
-        assert_eq!(patience.of(R, None), Duration::MAX);
-        assert_eq!(patience.of(ReplicaId(9), None).as_millis(), 4_000);
+        let patience = HedgeDelays::new(HedgeConfig { after: 4.0, min_ms: 500 }, 1);
+        (0..MIN_SAMPLES).for_each(|_| patience.observe(R, f64::INFINITY, Some(0.0)));
+        assert_eq!(patience.delay(R, None), Duration::MAX);
+        assert_eq!(patience.delay(ReplicaId(9), None).as_millis(), 4_000);
     }
 }

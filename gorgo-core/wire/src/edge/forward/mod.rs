@@ -21,29 +21,29 @@ use hyper::header::{CONTENT_LENGTH, HeaderValue, RETRY_AFTER};
 use hyper::http::response;
 use hyper::{Request, Response, StatusCode};
 
-use super::Data;
-use super::choose::admission::{NotRouted, enter};
-use super::forward::attempt::Attempt;
-use super::forward::buffered_request::Came;
+use super::DataPlane;
+use super::choose::admission::{RoutingRefusal, enter};
+use super::forward::attempt::RequestAttempt;
+use super::forward::buffered_request::AttemptResult;
 use super::headers::{X_GORGO_DECISION, X_GORGO_REPLICA, X_REQUEST_ID, strip_hop_by_hop};
-use super::intake::{Exchange, Holder, refuse, take};
-use super::ledger::{Ledger, Outcome};
+use super::intake::{ActiveRequest, EligibleReplicas, refuse, take};
+use super::ledger::{ClientOutcome, RequestLedger};
 use super::listen::connection::ClientConnection;
 use super::local_reply;
-use super::relay::{AnswerBody, Relay};
-use gorgo_routing::model::{ApiPath, ErrorClass, Refusal, ReplicaId, Usage};
+use super::relay::{ResponseBody, ResponseRelay};
+use gorgo_routing::model::{ApiPath, ErrorClass, RefusalReason, ReplicaId, TokenUsage};
 
 /// Seeds stay below 2^53, so that every SQL tool and JSON reader shows them exactly.
 const SEED_BITS: u64 = (1 << 53) - 1;
 
 /// Answers a request by forwarding it to an engine.
 pub(super) async fn forward(
-    data: Arc<Data>,
+    data: Arc<DataPlane>,
     client: ClientConnection,
     request: Request<Incoming>,
     path: ApiPath,
-) -> Response<AnswerBody> {
-    let ledger = Ledger::open(&data, path);
+) -> Response<ResponseBody> {
+    let ledger = RequestLedger::open(&data, path);
     let id = ledger.id;
     let mut response = match take(&data, request, ledger).await {
         Ok(exchange) => exchange.run(client).await,
@@ -60,51 +60,53 @@ pub(super) async fn forward(
     response
 }
 
-impl Exchange {
-    async fn run(mut self, client: ClientConnection) -> Response<AnswerBody> {
-        let mut tried: Vec<ReplicaId> = match self.holder {
+impl ActiveRequest {
+    async fn run(mut self, client: ClientConnection) -> Response<ResponseBody> {
+        let mut tried: Vec<ReplicaId> = match self.eligible {
             // An object lives in one engine: excluding all others leaves the policy no other choice.
-            Holder::Only(holder) => self.asked.data.replicas().filter(|replica| *replica != holder).collect(),
-            Holder::Anyone | Holder::InTurn => Vec::new(),
+            EligibleReplicas::Only(holder) => {
+                self.request.data.replica_ids().filter(|replica| *replica != holder).collect()
+            }
+            EligibleReplicas::Any | EligibleReplicas::EachInTurn => Vec::new(),
         };
-        let turn = match enter(&self.asked, self.ledger.id, &tried, self.taken_in) {
+        let turn = match enter(&self.request, self.ledger.id, &tried, self.body_read_at) {
             Ok(turn) => turn,
-            Err(error) => return self.not_routed(&error.into()),
+            Err(error) => return self.refuse_routing(&error.into()),
         };
-        let mut attempt = match turn.taken(&self.asked, &mut self.ledger, &tried).await {
+        let mut attempt = match turn.begin_when_admitted(&self.request, &mut self.ledger, &tried).await {
             Ok(attempt) => attempt,
-            Err(why) => return self.not_routed(&why),
+            Err(why) => return self.refuse_routing(&why),
         };
         // Attempts that may have cost an engine work.
         let mut spent = 0;
         loop {
-            let (came, first) = self.race(attempt, &mut tried, &mut spent, &client).await;
+            let (came, first) = self.run_hedged(attempt, &mut tried, &mut spent, &client).await;
             attempt = first;
-            let failure = failure(self.holder, &came);
+            let failure = failure(self.eligible, &came);
             if let Some((class, unsent)) = failure
                 && self.may_retry(spent, unsent)
-                && let Ok(turn) = enter(&self.asked, self.ledger.id, &tried, self.asked.data.clock.now())
+                && let Ok(turn) = enter(&self.request, self.ledger.id, &tried, self.request.data.clock.now())
             {
                 // Its own place at a gate must be free before it waits at another replica's.
                 drop(came);
-                attempt.end(Some(class), Usage::default());
-                attempt = match turn.taken(&self.asked, &mut self.ledger, &tried).await {
+                attempt.end(Some(class), TokenUsage::default());
+                attempt = match turn.begin_when_admitted(&self.request, &mut self.ledger, &tried).await {
                     Ok(next) => next,
-                    Err(why) => return self.not_routed(&why),
+                    Err(why) => return self.refuse_routing(&why),
                 };
                 continue;
             }
             // Only now is it certain whose predictions the outcome is compared with.
-            self.ledger.belongs_to(&attempt);
+            self.ledger.attribute_to(&attempt);
             return match came {
-                Came::Answer(answer) => {
+                AttemptResult::Response(answer) => {
                     if failure.is_none() {
-                        attempt.answered();
-                        self.asked.served(&attempt);
+                        attempt.mark_answered();
+                        self.request.report_served(&attempt);
                     }
-                    self.answer(*answer, attempt)
+                    self.relay_response(*answer, attempt)
                 }
-                Came::Nothing { class, .. } => self.failed(class, attempt),
+                AttemptResult::NoResponse { class, .. } => self.respond_failed(class, attempt),
             };
         }
     }
@@ -113,28 +115,32 @@ impl Exchange {
     /// `unsent`: this failure did not cost any; such failures are retried as long as a replica is left, unless only one
     /// attempt is allowed.
     fn may_retry(&self, spent: u32, unsent: bool) -> bool {
-        let data = &self.asked.data;
+        let data = &self.request.data;
         let most = data.failover.max_attempts;
         // Looking for an object's holder must reach every replica, whatever the limit on attempts. The budget is asked
         // last, because asking counts a retry.
-        (spent < most || self.holder == Holder::InTurn || (unsent && most > 1))
-            && !data.cut.is_made()
-            && (unsent || data.retries.retry(data.clock.now()))
+        (spent < most || self.eligible == EligibleReplicas::EachInTurn || (unsent && most > 1))
+            && !data.abort.is_triggered()
+            && (unsent || data.retry_budget.try_retry(data.clock.now()))
     }
 
     /// Hands an engine's response to the client.
-    fn answer(self, (mut parts, relay): (response::Parts, Relay), attempt: Attempt) -> Response<AnswerBody> {
+    fn relay_response(
+        self,
+        (mut parts, relay): (response::Parts, ResponseRelay),
+        attempt: RequestAttempt,
+    ) -> Response<ResponseBody> {
         strip_hop_by_hop(&mut parts.headers);
         // Events may be withheld or added, so the engine's length would be wrong; hyper then sends chunks.
         if relay.may_change_length() {
             parts.headers.remove(CONTENT_LENGTH);
         }
-        if self.asked.data.server.headers
+        if self.request.data.server.headers
             && let Some(upstream) = attempt.upstream()
         {
             parts.headers.insert(X_GORGO_REPLICA, upstream.name_header.clone());
         }
-        if let Some(given) = self.asked.head.headers.get(&X_REQUEST_ID) {
+        if let Some(given) = self.request.head.headers.get(&X_REQUEST_ID) {
             parts.headers.entry(X_REQUEST_ID).or_insert_with(|| given.clone());
         }
         let mut response = Response::new(relay.start(attempt, self.ledger));
@@ -144,11 +150,11 @@ impl Exchange {
     }
 
     /// Tells the client that the request cannot be routed.
-    fn not_routed(self, why: &NotRouted) -> Response<AnswerBody> {
+    fn refuse_routing(self, why: &RoutingRefusal) -> Response<ResponseBody> {
         let message = match why.refusal {
-            Refusal::UnknownModel => "no replica serves this model",
-            Refusal::GateFull => "the selected replica's queue is full; retry later",
-            Refusal::Draining => "the router shut down while the request waited for a replica",
+            RefusalReason::UnknownModel => "no replica serves this model",
+            RefusalReason::GateFull => "the selected replica's queue is full; retry later",
+            RefusalReason::Draining => "the router shut down while the request waited for a replica",
             _ => "no replica is available",
         };
         let mut response = *refuse(self.ledger, why.refusal, message);
@@ -159,7 +165,7 @@ impl Exchange {
     }
 
     /// Tells the client that no replica answered.
-    fn failed(self, class: ErrorClass, attempt: Attempt) -> Response<AnswerBody> {
+    fn respond_failed(self, class: ErrorClass, attempt: RequestAttempt) -> Response<ResponseBody> {
         let (status, code, message) = match class {
             ErrorClass::FirstByteTimeout => {
                 (StatusCode::GATEWAY_TIMEOUT, "upstream_timeout", "the replica did not answer in time")
@@ -171,37 +177,39 @@ impl Exchange {
             _ => (StatusCode::BAD_GATEWAY, "upstream_closed", "the replica closed the connection before it answered"),
         };
         let mut response = local_reply::error(status, code, message);
-        if self.asked.data.server.headers
+        if self.request.data.server.headers
             && let Some(upstream) = attempt.upstream()
         {
             response.headers_mut().insert(X_GORGO_REPLICA, upstream.name_header.clone());
         }
-        attempt.end(Some(class), Usage::default());
-        self.ledger.end(&Outcome::bare(Some(status.as_u16()), class));
+        attempt.end(Some(class), TokenUsage::default());
+        self.ledger.finish(&ClientOutcome::without_response(Some(status.as_u16()), class));
         response
     }
 }
 
 /// Reason why this is no final response, if another replica may have one. `true`: it cost no engine work.
-pub(super) fn failure(holder: Holder, came: &Came) -> Option<(ErrorClass, bool)> {
+pub(super) fn failure(holder: EligibleReplicas, came: &AttemptResult) -> Option<(ErrorClass, bool)> {
     match came {
-        Came::Nothing { class, unsent } => Some((*class, *unsent)),
+        AttemptResult::NoResponse { class, unsent } => Some((*class, *unsent)),
         // A replica that does not hold the object answers 404 without any work; another one may hold it.
-        Came::Answer(answer) if holder == Holder::InTurn && answer.0.status == StatusCode::NOT_FOUND => {
+        AttemptResult::Response(answer)
+            if holder == EligibleReplicas::EachInTurn && answer.0.status == StatusCode::NOT_FOUND =>
+        {
             Some((ErrorClass::ClientError, true))
         }
-        Came::Answer(answer) => retryable(&answer.0, &answer.1).map(|class| (class, false)),
+        AttemptResult::Response(answer) => retryable_response(&answer.0, &answer.1).map(|class| (class, false)),
     }
 }
 
 /// Error class of a response that may be retried elsewhere.
-fn retryable(head: &response::Parts, relay: &Relay) -> Option<ErrorClass> {
+fn retryable_response(head: &response::Parts, relay: &ResponseRelay) -> Option<ErrorClass> {
     match head.status {
         StatusCode::TOO_MANY_REQUESTS if head.headers.contains_key(RETRY_AFTER) => Some(ErrorClass::UpstreamStatus),
         StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
             Some(ErrorClass::UpstreamStatus)
         }
-        StatusCode::OK if relay.refused_in_stream().is_some_and(|code| code >= 500) => {
+        StatusCode::OK if relay.error_before_content().is_some_and(|code| code >= 500) => {
             Some(ErrorClass::UpstreamErrorEvent)
         }
         _ => None,

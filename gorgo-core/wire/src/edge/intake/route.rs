@@ -6,20 +6,20 @@ use hyper::body::Incoming;
 use hyper::header::{ALLOW, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 
-use crate::edge::Data;
+use crate::edge::DataPlane;
 use crate::edge::forward::forward;
 use crate::edge::intake::models;
 use crate::edge::listen::connection::ClientConnection;
 use crate::edge::local_reply::{error, json_text, wrong_method};
-use crate::edge::relay::AnswerBody;
+use crate::edge::relay::ResponseBody;
 use gorgo_routing::model::ApiPath;
 
 /// Answers any request of the data port.
 pub(in crate::edge) async fn answer(
-    data: Arc<Data>,
+    data: Arc<DataPlane>,
     client: ClientConnection,
     request: Request<Incoming>,
-) -> Response<AnswerBody> {
+) -> Response<ResponseBody> {
     let path = request.uri().path();
     let method = request.method();
     match path {
@@ -35,7 +35,7 @@ pub(in crate::edge) async fn answer(
             "the router is starting or draining, or no replica is available",
         ),
         "/v1/models" => models::list(&data, request.headers()).await,
-        _ => match ApiPath::of(path) {
+        _ => match ApiPath::from_path(path) {
             // `CONNECT` and `OPTIONS *` concern the server itself, so no engine can answer them for the client.
             ApiPath::Other if *method == Method::CONNECT || path == "*" => wrong_method("GET, HEAD, POST, OPTIONS"),
             ApiPath::Other => match path.strip_prefix("/v1/models/") {
@@ -56,8 +56,8 @@ pub(in crate::edge) async fn answer(
     }
 }
 
-fn allowed(methods: &'static str) -> Response<AnswerBody> {
-    let mut response = Response::new(AnswerBody::whole(bytes::Bytes::new()));
+fn allowed(methods: &'static str) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::whole(bytes::Bytes::new()));
     *response.status_mut() = StatusCode::NO_CONTENT;
     response.headers_mut().insert(ALLOW, HeaderValue::from_static(methods));
     response

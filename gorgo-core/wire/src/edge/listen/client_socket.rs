@@ -21,7 +21,7 @@ const READ_BYTES: u64 = (16 << 10) - 1;
 
 /// Pieces up to this many bytes together are copied and sent as one: an event's chunk is three pieces of a few hundred
 /// bytes, and `writev` costs more than `send` and the copy.
-const SENT_AS_ONE: usize = 2 << 10;
+const COALESCE_BYTES: usize = 2 << 10;
 
 /// Socket whose writes fail with `TimedOut` if nothing could be written within the limit.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl ClientSocket {
         Self { stream: stream.take(READ_BYTES), limit, stalled: None }
     }
 
-    fn watch<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+    fn check_stall<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() {
             // Any progress ends the stall; the timer exists only while a write is blocked.
             self.stalled = None;
@@ -65,7 +65,7 @@ impl AsyncWrite for ClientSocket {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let written = Pin::new(this.stream.get_mut()).poll_write(cx, bytes);
-        this.watch(cx, written)
+        this.check_stall(cx, written)
     }
 
     fn poll_write_vectored(
@@ -75,13 +75,13 @@ impl AsyncWrite for ClientSocket {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let stream = Pin::new(this.stream.get_mut());
-        let mut joined = [0; SENT_AS_ONE];
+        let mut joined = [0; COALESCE_BYTES];
         let written = match join(pieces, &mut joined) {
             // Events are small and frequent: the copy is cheaper than the kernel's work for several pieces.
             Some(length) => stream.poll_write(cx, &joined[..length]),
             None => stream.poll_write_vectored(cx, pieces),
         };
-        this.watch(cx, written)
+        this.check_stall(cx, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -143,7 +143,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let mut socket = ClientSocket::new(listener.accept().await.unwrap().0, Duration::from_secs(9));
-        for size in [1, 700, 683, SENT_AS_ONE / 3 + 1, 4000] {
+        for size in [1, 700, 683, COALESCE_BYTES / 3 + 1, 4000] {
             let pieces = [b'a', b'b', b'c'].map(|letter| vec![letter; size]);
             let slices: Vec<_> = pieces.iter().map(|piece| io::IoSlice::new(piece)).collect();
             let written = socket.write_vectored(&slices).await.unwrap();

@@ -16,9 +16,9 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::edge::Data;
+use crate::edge::DataPlane;
 use crate::edge::intake::route;
-use crate::edge::listen::Spawner;
+use crate::edge::listen::TrackerExecutor;
 use crate::edge::listen::client_socket::ClientSocket;
 
 /// Longest request head, bytes; longer ones get 431.
@@ -42,13 +42,18 @@ pub(in crate::edge) struct ClientConnection {
 impl ClientConnection {
     /// Token that closes the connection after the running response when it is cancelled. A connection that other
     /// requests share (HTTP/2) stays open: there a response ends by itself.
-    pub(in crate::edge) fn closer(&self) -> CancellationToken {
+    pub(in crate::edge) fn close_token(&self) -> CancellationToken {
         if self.shared { CancellationToken::new() } else { self.close.clone() }
     }
 }
 
 /// Serves one connection, from accept to close. `kill` ends it at once; it is cancelled only after a drain.
-pub(in crate::edge) async fn live(data: Arc<Data>, stream: TcpStream, kill: CancellationToken, tracker: TaskTracker) {
+pub(in crate::edge) async fn serve_connection(
+    data: Arc<DataPlane>,
+    stream: TcpStream,
+    kill: CancellationToken,
+    tracker: TaskTracker,
+) {
     // Without it the last piece of each stream waits for a delayed acknowledgement. Fails only on a dead socket.
     let _ = stream.set_nodelay(true);
     let head_timeout = Duration::from_millis(data.server.head_timeout_ms);
@@ -66,7 +71,7 @@ pub(in crate::edge) async fn live(data: Arc<Data>, stream: TcpStream, kill: Canc
     let socket = TokioIo::new(ClientSocket::new(stream, data.idle_timeout()));
     if http2 {
         // Boxed: most connections are HTTP/1.1, and all of them would carry the room of this future.
-        Box::pin(live_http2(data, socket, close, kill, tracker)).await;
+        Box::pin(serve_http2(data, socket, close, kill, tracker)).await;
         return;
     }
     let service = {
@@ -81,11 +86,11 @@ pub(in crate::edge) async fn live(data: Arc<Data>, stream: TcpStream, kill: Canc
     };
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(head_timeout).max_buf_size(MAX_HEAD).max_headers(MAX_HEADERS);
-    conduct(pin!(builder.serve_connection(socket, service)), &close, &kill).await;
+    drive_connection(pin!(builder.serve_connection(socket, service)), &close, &kill).await;
 }
 
-async fn live_http2(
-    data: Arc<Data>,
+async fn serve_http2(
+    data: Arc<DataPlane>,
     socket: TokioIo<ClientSocket>,
     close: CancellationToken,
     kill: CancellationToken,
@@ -103,7 +108,7 @@ async fn live_http2(
             async move { Ok::<_, Infallible>(route::answer(data, client, request).await) }
         })
     };
-    let mut builder = http2::Builder::new(Spawner(tracker));
+    let mut builder = http2::Builder::new(TrackerExecutor(tracker));
     builder
         .timer(TokioTimer::new())
         .initial_stream_window_size(STREAM_WINDOW)
@@ -118,7 +123,7 @@ async fn live_http2(
         }
     };
     tokio::select! {
-        () = conduct(connection, &close, &kill) => {}
+        () = drive_connection(connection, &close, &kill) => {}
         () = silent => {}
     }
 }
@@ -127,7 +132,7 @@ async fn live_http2(
 ///
 /// Takes a reference: a future keeps room for each place that a value moves through, and there is one of these per
 /// client.
-async fn conduct<C: GracefulConnection>(
+async fn drive_connection<C: GracefulConnection>(
     mut connection: Pin<&mut C>,
     close: &CancellationToken,
     kill: &CancellationToken,

@@ -21,40 +21,40 @@ const ANSWER: &str = concat!(
 
 /// Spare descriptor.
 #[derive(Debug)]
-pub(in crate::edge) struct Reserve(Option<File>);
+pub(in crate::edge) struct SpareDescriptor(Option<File>);
 
-impl Reserve {
+impl SpareDescriptor {
     pub(in crate::edge) fn take() -> Self {
         Self(File::open("/dev/null").ok())
     }
 
     /// Opens the descriptor again if none was free last time.
-    pub(in crate::edge) fn renew(&mut self) {
+    pub(in crate::edge) fn reopen(&mut self) {
         if self.0.is_none() {
             *self = Self::take();
         }
     }
 
     /// Refuses one client if this error of `accept` calls for it. `false`: it does not, or the refusal is impossible.
-    pub(in crate::edge) async fn refuse(&mut self, listener: &TcpListener, error: &io::Error) -> bool {
+    pub(in crate::edge) async fn refuse_client(&mut self, listener: &TcpListener, error: &io::Error) -> bool {
         let full = error.raw_os_error().is_some_and(|code| code == TOO_MANY_OPEN || code == TOO_MANY_OPEN - 1);
         if !full || self.0.take().is_none() {
             return false;
         }
         let accepted = listener.accept().await;
         if let Ok((stream, _)) = &accepted {
-            tell(stream);
+            write_refusal(stream);
         }
         // Closed before the spare is reopened, which needs the descriptor.
         let refused = accepted.is_ok();
         drop(accepted);
-        self.renew();
+        self.reopen();
         refused
     }
 }
 
 /// Sends the refusal without waiting: it fits into the kernel's buffer, and a client that is gone needs none.
-fn tell(stream: &TcpStream) {
+fn write_refusal(stream: &TcpStream) {
     // The request is read first: closing a socket with unread bytes sends a reset, which can overtake the response.
     let _ = stream.try_read(&mut [0; 16 << 10]);
     let _ = stream.try_write(ANSWER.as_bytes());
@@ -77,10 +77,10 @@ mod tests {
     #[tokio::test]
     async fn one_client_is_refused_and_other_errors_are_not_its_business() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let mut reserve = Reserve::take();
-        assert!(!reserve.refuse(&listener, &io::Error::from_raw_os_error(13)).await);
+        let mut reserve = SpareDescriptor::take();
+        assert!(!reserve.refuse_client(&listener, &io::Error::from_raw_os_error(13)).await);
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        assert!(reserve.refuse(&listener, &io::Error::from_raw_os_error(TOO_MANY_OPEN)).await);
+        assert!(reserve.refuse_client(&listener, &io::Error::from_raw_os_error(TOO_MANY_OPEN)).await);
         let mut text = String::new();
         client.read_to_string(&mut text).await.unwrap();
         assert_eq!(text, ANSWER);

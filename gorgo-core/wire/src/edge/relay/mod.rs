@@ -20,16 +20,16 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming};
 use tokio_util::sync::CancellationToken;
 
-use super::Data;
-use super::forward::attempt::Attempt;
-use super::intake::object_owners::IdSeeker;
-use super::ledger::{Ledger, Outcome};
+use super::DataPlane;
+use super::forward::attempt::RequestAttempt;
+use super::intake::object_owners::ObjectIdScanner;
+use super::ledger::{ClientOutcome, RequestLedger};
 use super::local_reply::error_event;
-use super::relay::idle_timer::Silence;
-use super::relay::observer::{Verdict, Watch};
-use super::upstream::pool::Carrier;
-use crate::engine::Observed;
-use gorgo_routing::model::{At, ErrorClass, EventKind, ReplicaId, Usage};
+use super::relay::idle_timer::IdleTimer;
+use super::relay::observer::{ResponseCompletion, ResponseObserver};
+use super::upstream::pool::PooledConnection;
+use crate::engine::StreamObservation;
+use gorgo_routing::model::{ErrorClass, EventKind, ReplicaId, TokenUsage, UnixMicros};
 
 /// Bytes ready for the client at which they are written before more are read.
 const READY_BYTES: usize = 64 << 10;
@@ -37,48 +37,48 @@ const READY_BYTES: usize = 64 << 10;
 const JOINED_BYTES: usize = 16 << 10;
 
 /// Body that gorgo sends to a client.
-pub(super) enum AnswerBody {
+pub(super) enum ResponseBody {
     /// Body made by gorgo.
     Whole(Bytes),
     /// Body of an engine's response.
-    Relay(Box<Relay>),
+    Relay(Box<ResponseRelay>),
 }
 
-impl AnswerBody {
+impl ResponseBody {
     pub(super) const fn whole(bytes: Bytes) -> Self {
         Self::Whole(bytes)
     }
 }
 
 /// An engine's response that is being relayed.
-pub(super) struct Relay {
-    data: Arc<Data>,
+pub(super) struct ResponseRelay {
+    data: Arc<DataPlane>,
     incoming: Incoming,
-    carrier: Option<Carrier>,
-    rows: Option<(Attempt, Ledger)>,
+    connection: Option<PooledConnection>,
+    rows: Option<(RequestAttempt, RequestLedger)>,
     status: u16,
-    watch: Watch,
+    observer: ResponseObserver,
     /// Looks for the id of an object that the engine now stores.
-    seeker: Option<IdSeeker>,
-    first_byte: Option<At>,
+    id_scanner: Option<ObjectIdScanner>,
+    first_byte: Option<UnixMicros>,
     /// Pieces ready for the client; `next` is the first of them that was not handed over.
     out: Vec<Bytes>,
     next: usize,
     /// Bytes in `out` since it was last empty.
-    ready: usize,
-    ending: Option<Ending>,
+    ready_bytes: usize,
+    end: Option<RelayEnd>,
     read_to_end: bool,
     /// Set once the pieces before an abort were sent to the client.
     flushed: bool,
     failed: bool,
-    silence: Silence,
+    idle_timer: IdleTimer,
     /// Closes the client's connection once the body has ended.
     close_client: CancellationToken,
 }
 
 /// Remaining steps after the last piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Ending {
+struct RelayEnd {
     error: Option<ErrorClass>,
     /// Aborts the transfer, so that the client notices.
     abort: bool,
@@ -87,41 +87,41 @@ struct Ending {
 /// Error that makes hyper abort a transfer.
 #[derive(Debug, thiserror::Error)]
 #[error("the replica's response broke off")]
-pub(super) struct BrokenOff;
+pub(super) struct RelayAborted;
 
-impl Relay {
+impl ResponseRelay {
     pub(super) fn new(
-        data: &Arc<Data>,
+        data: &Arc<DataPlane>,
         status: u16,
         incoming: Incoming,
-        carrier: Carrier,
-        watch: Watch,
+        carrier: PooledConnection,
+        watch: ResponseObserver,
         close_client: CancellationToken,
     ) -> Self {
         Self {
             data: Arc::clone(data),
             incoming,
-            carrier: Some(carrier),
+            connection: Some(carrier),
             rows: None,
             status,
-            watch,
-            seeker: None,
+            observer: watch,
+            id_scanner: None,
             first_byte: None,
             out: Vec::new(),
             next: 0,
-            ready: 0,
-            ending: None,
+            ready_bytes: 0,
+            end: None,
             read_to_end: false,
             flushed: false,
             failed: false,
-            silence: Silence::new(data.idle_timeout(), &data.cut),
+            idle_timer: IdleTimer::new(data.idle_timeout(), &data.abort),
             close_client,
         }
     }
 
     /// Remembers which replica holds the object that this response creates or shows.
-    pub(super) fn seek_id(&mut self, replica: ReplicaId) {
-        self.seeker = Some(IdSeeker::new(replica));
+    pub(super) fn record_owner(&mut self, replica: ReplicaId) {
+        self.id_scanner = Some(ObjectIdScanner::new(replica));
     }
 
     /// Waits for the first frame, before anything was promised to the client. `Err`: the response broke before it
@@ -139,7 +139,7 @@ impl Relay {
                     if piece.is_empty() {
                         continue;
                     }
-                    self.take_in(piece, now);
+                    self.accept_piece(piece, now);
                     return Ok(());
                 }
             }
@@ -148,55 +148,55 @@ impl Relay {
 
     fn poll_incoming(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let mut incoming = Pin::new(&mut self.incoming);
-        match &mut self.carrier {
+        match &mut self.connection {
             Some(carrier) => carrier.drive(cx, |cx| incoming.as_mut().poll_frame(cx)),
             None => incoming.poll_frame(cx),
         }
     }
 
     /// Status of an error event that came before any content: the engine refused the request.
-    pub(super) fn refused_in_stream(&self) -> Option<u16> {
-        let observed = self.watch.observed()?;
+    pub(super) fn error_before_content(&self) -> Option<u16> {
+        let observed = self.observer.observed()?;
         let error = observed.error?;
         if observed.content_events > 0 { None } else { Some(error.code.unwrap_or(500)) }
     }
 
     /// Returns `true` if the client may get other bytes than the engine sent, which makes a stated length wrong.
     pub(super) const fn may_change_length(&self) -> bool {
-        matches!(self.watch, Watch::Stream(_))
+        matches!(self.observer, ResponseObserver::Stream(_))
     }
 
     /// Hands over the rows to be written when the response ends. From here on the relay is responsible for both.
-    pub(super) fn start(mut self, attempt: Attempt, ledger: Ledger) -> AnswerBody {
+    pub(super) fn start(mut self, attempt: RequestAttempt, ledger: RequestLedger) -> ResponseBody {
         self.rows = Some((attempt, ledger));
-        self.tell_first_content();
-        self.give_back_connection();
+        self.report_first_content();
+        self.release_connection();
         // A body that is already complete (or empty) may never be polled by hyper, so its rows are written now.
-        if self.incoming.is_end_stream() && self.ending.is_none() {
+        if self.incoming.is_end_stream() && self.end.is_none() {
             let now = self.data.clock.now();
             self.upstream_ended(now);
         }
-        if let Some(ending) = self.ending
+        if let Some(ending) = self.end
             && self.out.is_empty()
         {
-            self.settle(ending.error);
+            self.finish_rows(ending.error);
         }
-        AnswerBody::Relay(Box::new(self))
+        ResponseBody::Relay(Box::new(self))
     }
 
-    fn take_in(&mut self, piece: Bytes, now: At) {
+    fn accept_piece(&mut self, piece: Bytes, now: UnixMicros) {
         self.first_byte.get_or_insert(now);
         if let Some((attempt, _)) = &self.rows {
-            self.data.vitals.heard(attempt.replica(), now);
+            self.data.liveness.record_activity(attempt.replica(), now);
         }
-        if let Some((id, replica)) = self.seeker.as_mut().and_then(|seeker| seeker.push(&piece)) {
+        if let Some((id, replica)) = self.id_scanner.as_mut().and_then(|seeker| seeker.push(&piece)) {
             // As soon as the id has passed: the client may use it before the response ends.
-            self.data.holders.learn(&id, replica);
+            self.data.object_owners.record(&id, replica);
         }
         let before = self.out.len();
-        self.watch.push(piece, now, &mut self.out);
-        self.ready += self.out[before..].iter().map(Bytes::len).sum::<usize>();
-        self.tell_first_content();
+        self.observer.push(piece, now, &mut self.out);
+        self.ready_bytes += self.out[before..].iter().map(Bytes::len).sum::<usize>();
+        self.report_first_content();
         // Known without another poll, so the connection can serve the next request a little earlier.
         if self.incoming.is_end_stream() {
             self.upstream_ended(now);
@@ -204,61 +204,61 @@ impl Relay {
     }
 
     /// The engine ended its body as HTTP requires. Whether the response is complete is judged separately.
-    fn upstream_ended(&mut self, now: At) {
+    fn upstream_ended(&mut self, now: UnixMicros) {
         self.read_to_end = true;
-        self.give_back_connection();
+        self.release_connection();
         let status = self.status;
         let mut error = match status {
             400..500 => Some(ErrorClass::ClientError),
             500.. => Some(ErrorClass::UpstreamStatus),
             _ => None,
         };
-        let verdict = self.watch.finish(now, &mut self.out);
-        self.tell_first_content();
+        let verdict = self.observer.completion(now, &mut self.out);
+        self.report_first_content();
         // The status says more than an error event, so it takes precedence.
-        if verdict == Verdict::Error {
+        if verdict == ResponseCompletion::Failed {
             error = error.or(Some(ErrorClass::UpstreamErrorEvent));
         }
-        if verdict == Verdict::Truncated && error.is_none() {
-            self.broke(ErrorClass::UpstreamAborted);
+        if verdict == ResponseCompletion::Truncated && error.is_none() {
+            self.break_off(ErrorClass::UpstreamAborted);
         } else {
-            self.ending = Some(Ending { error, abort: false });
+            self.end = Some(RelayEnd { error, abort: false });
         }
     }
 
-    fn tell_first_content(&mut self) {
-        let first_content = self.watch.observed().and_then(|observed| observed.first_content);
+    fn report_first_content(&mut self) {
+        let first_content = self.observer.observed().and_then(|observed| observed.first_content);
         if let (Some(at), Some((attempt, _))) = (first_content, &mut self.rows) {
-            attempt.first_content(at);
+            attempt.record_first_content(at);
         }
     }
 
     /// Makes the connection available to other requests, once this response was read to its end.
-    fn give_back_connection(&mut self) {
+    fn release_connection(&mut self) {
         if let Some((attempt, _)) = &self.rows
             && self.read_to_end
-            && let Some(carrier) = self.carrier.take()
+            && let Some(carrier) = self.connection.take()
             && let Some(upstream) = attempt.upstream()
         {
-            upstream.pool.give_back(carrier, self.data.clock.now());
+            upstream.pool.release(carrier, self.data.clock.now());
         }
     }
 
     /// Ends a response that cannot be completed.
-    fn broke(&mut self, class: ErrorClass) {
+    fn break_off(&mut self, class: ErrorClass) {
         // Dropping it closes the connection, so that the engine stops generating.
-        self.carrier = None;
-        let Watch::Stream(reader) = &mut self.watch else {
-            self.ending = Some(Ending { error: Some(class), abort: true });
+        self.connection = None;
+        let ResponseObserver::Stream(reader) = &mut self.observer else {
+            self.end = Some(RelayEnd { error: Some(class), abort: true });
             return;
         };
         if reader.observed().done {
             // The client has all events that it waits for; only the end of the transfer is missing.
-            self.ending = Some(Ending { error: None, abort: false });
+            self.end = Some(RelayEnd { error: None, abort: false });
             return;
         }
         // Half an event must not reach the client; the error event follows instead.
-        reader.drop_held();
+        reader.drop_withheld();
         if !reader.between_events() {
             self.out.push(Bytes::from_static(b"\n\n"));
         }
@@ -270,22 +270,22 @@ impl Relay {
         self.out.push(error_event(reader.dialect(), code, message));
         // Only after this body: the token lets hyper finish writing first.
         self.close_client.cancel();
-        self.ending = Some(Ending { error: Some(class), abort: false });
+        self.end = Some(RelayEnd { error: Some(class), abort: false });
     }
 
     /// Writes the rows and releases the load; once.
-    fn settle(&mut self, error: Option<ErrorClass>) {
+    fn finish_rows(&mut self, error: Option<ErrorClass>) {
         let Some((attempt, ledger)) = self.rows.take() else { return };
         // Closes the engine's connection if its response was not read to the end.
-        self.carrier = None;
+        self.connection = None;
         // A response that is not a stream has no observations, only counts.
-        let counted = Observed { usage: self.watch.usage(), ..Observed::default() };
-        let mut observed = self.watch.observed().unwrap_or(&counted).clone();
+        let counted = StreamObservation { usage: self.observer.usage(), ..StreamObservation::default() };
+        let mut observed = self.observer.observed().unwrap_or(&counted).clone();
         if error.is_none() && self.status == 200 {
             self.check_cached_tokens(&attempt, &ledger, &mut observed.usage);
         }
         attempt.end(error, observed.usage);
-        ledger.end(&Outcome {
+        ledger.finish(&ClientOutcome {
             status: Some(self.status),
             error,
             first_byte: self.first_byte,
@@ -293,7 +293,7 @@ impl Relay {
         });
     }
 
-    fn check_cached_tokens(&self, attempt: &Attempt, ledger: &Ledger, usage: &mut Usage) {
+    fn check_cached_tokens(&self, attempt: &RequestAttempt, ledger: &RequestLedger, usage: &mut TokenUsage) {
         let Some(upstream) = attempt.upstream() else { return };
         if let Some(text) = upstream.check_cached_tokens(usage, ledger.predicted_cached_tokens.unwrap_or(0)) {
             self.data.outlet.note(EventKind::MissingSignal, attempt.replica(), text);
@@ -324,29 +324,29 @@ impl Relay {
         self.next += count;
         if self.next == self.out.len() {
             self.out.clear();
-            (self.next, self.ready) = (0, 0);
+            (self.next, self.ready_bytes) = (0, 0);
         }
         Some(piece)
     }
 
     /// Takes in all that has arrived from the engine, up to [`READY_BYTES`]. Does not wait for more if there is
     /// something.
-    fn gather(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    fn fill(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         // Checked here, because an engine that never pauses would never let the idle timer see the abort.
-        if self.ending.is_none() && self.data.cut.is_made() {
-            self.broke(ErrorClass::Shutdown);
+        if self.end.is_none() && self.data.abort.is_triggered() {
+            self.break_off(ErrorClass::Shutdown);
         }
-        while self.ending.is_none() && self.ready < READY_BYTES {
+        while self.end.is_none() && self.ready_bytes < READY_BYTES {
             match self.poll_incoming(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
-                    self.silence.broken();
+                    self.idle_timer.reset();
                     let now = self.data.clock.now();
                     // Trailers concern the connection between router and engine only.
                     if let Ok(piece) = frame.into_data() {
-                        self.take_in(piece, now);
+                        self.accept_piece(piece, now);
                     }
                 }
-                Poll::Ready(Some(Err(_))) => self.broke(ErrorClass::UpstreamAborted),
+                Poll::Ready(Some(Err(_))) => self.break_off(ErrorClass::UpstreamAborted),
                 Poll::Ready(None) => {
                     let now = self.data.clock.now();
                     self.upstream_ended(now);
@@ -354,30 +354,30 @@ impl Relay {
                 // Latency before batching: what is there goes out now.
                 Poll::Pending if !self.out.is_empty() => break,
                 Poll::Pending => {
-                    let class = ready!(self.silence.poll(&*self.data.clock, cx));
-                    self.broke(class);
+                    let class = ready!(self.idle_timer.poll(&*self.data.clock, cx));
+                    self.break_off(class);
                 }
             }
         }
         Poll::Ready(())
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, RelayAborted>>> {
         // Everything gathered is handed over before more is read, which bounds the memory.
         if self.next == 0 {
-            ready!(self.gather(cx));
+            ready!(self.fill(cx));
         }
         if let Some(piece) = self.next_piece() {
-            if let Some(ending) = self.ending
+            if let Some(ending) = self.end
                 && self.out.is_empty()
             {
                 // hyper need not poll again after the last byte of a stated length.
-                self.settle(ending.error);
+                self.finish_rows(ending.error);
             }
             return Poll::Ready(Some(Ok(Frame::data(piece))));
         }
-        let Some(ending) = self.ending else { return Poll::Pending };
-        self.settle(ending.error);
+        let Some(ending) = self.end else { return Poll::Pending };
+        self.finish_rows(ending.error);
         if ending.abort && !self.failed {
             if !mem::replace(&mut self.flushed, true) {
                 // hyper drops what it has not written when a body fails; when the body has nothing ready it writes
@@ -386,21 +386,21 @@ impl Relay {
                 return Poll::Pending;
             }
             self.failed = true;
-            return Poll::Ready(Some(Err(BrokenOff)));
+            return Poll::Ready(Some(Err(RelayAborted)));
         }
         Poll::Ready(None)
     }
 }
 
-impl Drop for Relay {
+impl Drop for ResponseRelay {
     fn drop(&mut self) {
         // The rows are still open, so the last piece was not handed over: nobody reads any more.
-        let error = self.ending.and_then(|ending| ending.error).unwrap_or_else(|| self.data.abandoned());
-        self.settle(Some(error));
+        let error = self.end.and_then(|ending| ending.error).unwrap_or_else(|| self.data.drop_reason());
+        self.finish_rows(Some(error));
     }
 }
 
-impl Body for AnswerBody {
+impl Body for ResponseBody {
     type Data = Bytes;
     type Error = io::Error;
 
@@ -415,7 +415,7 @@ impl Body for AnswerBody {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Whole(bytes) => bytes.is_empty(),
-            Self::Relay(relay) => relay.out.is_empty() && relay.ending.is_some_and(|ending| !ending.abort),
+            Self::Relay(relay) => relay.out.is_empty() && relay.end.is_some_and(|ending| !ending.abort),
         }
     }
 

@@ -26,14 +26,14 @@ const WAYS: usize = 8;
 /// Never drawn at random: healthy, but late.
 const SLOW: usize = WAYS;
 
-fn steps(way: usize, asked: &Asked) -> Vec<Step> {
+fn steps(way: usize, asked: &ReceivedRequest) -> Vec<ScriptStep> {
     match way {
         1 => whole(503, "{}"),
-        2 => vec![Step::Close],
-        3 => vec![Step::Reset],
-        4 => vec![sse_head(), Step::Close],
-        5 => vec![Step::Hang],
-        BREAKS => vec![sse_head(), chunk(&event("{\"content\":\"a\"}")), Step::Reset],
+        2 => vec![ScriptStep::Close],
+        3 => vec![ScriptStep::Reset],
+        4 => vec![sse_head(), ScriptStep::Close],
+        5 => vec![ScriptStep::Hang],
+        BREAKS => vec![sse_head(), chunk(&event("{\"content\":\"a\"}")), ScriptStep::Reset],
         7 => whole(502, "{}"),
         _ => good_stream(asked),
     }
@@ -58,7 +58,7 @@ async fn no_request_fails_that_could_be_served_elsewhere() {
     for engine in 0..ENGINES {
         let (asked_for, weather) = (Arc::clone(&asked_for), Arc::clone(&weather));
         engines.push(
-            Engine::start(move |asked| {
+            ScriptedEngine::start(move |asked| {
                 let spell = asked_for.load(Ordering::Relaxed) / SPELL;
                 steps(weather[spell][engine], asked)
             })
@@ -66,7 +66,7 @@ async fn no_request_fails_that_could_be_served_elsewhere() {
         );
     }
     let addresses: Vec<_> = engines.iter().map(|engine| engine.address).collect();
-    let bench = Bench::start_with(&addresses, |settings| {
+    let bench = DataPlaneFixture::start_with(&addresses, |settings| {
         settings.engine = EngineKind::OpenAi;
         settings.server.spare_connections = 2;
         settings.failover.max_attempts = 6;
@@ -82,7 +82,7 @@ async fn no_request_fails_that_could_be_served_elsewhere() {
         clients.spawn(async move {
             for _ in 0..REQUESTS_EACH {
                 asked_for.fetch_add(1, Ordering::Relaxed);
-                let mut client = Client::connect(address).await;
+                let mut client = RawClient::connect(address).await;
                 client.post(CHAT, STREAM).await;
                 let answer = client.answer().await;
                 let broken = answer.body.contains("upstream_aborted");
@@ -94,7 +94,7 @@ async fn no_request_fails_that_could_be_served_elsewhere() {
         });
     }
     clients.close();
-    soon(clients.wait()).await;
+    within_limit(clients.wait()).await;
     let outcomes = bench.rows.outcomes_are(CLIENTS * REQUESTS_EACH).await;
     let failed: Vec<_> = outcomes.iter().filter(|outcome| outcome.error.is_some()).collect();
     // A stream that broke after its first byte cannot be repaired; nothing else may fail.
@@ -104,13 +104,13 @@ async fn no_request_fails_that_could_be_served_elsewhere() {
     assert!(failed.len() < outcomes.len() / 10, "{} of {}", failed.len(), outcomes.len());
     let attempts = bench.rows.attempts();
     assert!(attempts.len() > outcomes.len(), "the weather was felt: {}", attempts.len());
-    assert!(attempts.iter().any(|row| row.error == Some(ErrorClass::LostRace)), "somebody hung and was raced");
+    assert!(attempts.iter().any(|row| row.error == Some(ErrorClass::LostHedge)), "somebody hung and was raced");
     assert_eq!((bench.load(), bench.fake.decoding.load(Ordering::SeqCst)), (0, 0));
 }
 
 /// Sends this many requests over this many clients, and returns their times, ascending. All must succeed, except for
 /// streams that broke after their first byte.
-async fn load(bench: &Bench, clients: usize, each: usize) -> Vec<Duration> {
+async fn load(bench: &DataPlaneFixture, clients: usize, each: usize) -> Vec<Duration> {
     let tasks = TaskTracker::new();
     let times = Arc::new(Mutex::new(Vec::new()));
     for _ in 0..clients {
@@ -118,7 +118,7 @@ async fn load(bench: &Bench, clients: usize, each: usize) -> Vec<Duration> {
         tasks.spawn(async move {
             for _ in 0..each {
                 let began = Instant::now();
-                let mut client = Client::connect(address).await;
+                let mut client = RawClient::connect(address).await;
                 client.post(CHAT, STREAM).await;
                 let answer = client.answer().await;
                 let whole = answer.complete && answer.body.ends_with(DONE);
@@ -128,7 +128,7 @@ async fn load(bench: &Bench, clients: usize, each: usize) -> Vec<Duration> {
         });
     }
     tasks.close();
-    soon(tasks.wait()).await;
+    within_limit(tasks.wait()).await;
     let mut times = std::mem::take(&mut *times.lock());
     assert_eq!(times.len(), clients * each, "a client gave up");
     times.sort();
@@ -149,9 +149,9 @@ async fn ten_seconds_after_the_trouble_requests_take_what_they_took_before() {
     for way in [2, 5, BREAKS, 1, GOOD, GOOD, SLOW] {
         let trouble = Arc::clone(&trouble);
         engines.push(
-            Engine::start(move |asked| match way {
+            ScriptedEngine::start(move |asked| match way {
                 SLOW if trouble.load(Ordering::Relaxed) => {
-                    [vec![Step::Linger(Duration::from_millis(400))], good_stream(asked)].concat()
+                    [vec![ScriptStep::Linger(Duration::from_millis(400))], good_stream(asked)].concat()
                 }
                 way if trouble.load(Ordering::Relaxed) => steps(way, asked),
                 _ => good_stream(asked),
@@ -159,10 +159,10 @@ async fn ten_seconds_after_the_trouble_requests_take_what_they_took_before() {
             .await,
         );
     }
-    engines.push(Engine::start(good_stream).await);
+    engines.push(ScriptedEngine::start(good_stream).await);
     let (restarting, lost) = (4, 5);
     let addresses: Vec<_> = engines.iter().map(|engine| engine.address).collect();
-    let bench = Bench::start_with(&addresses, |settings| {
+    let bench = DataPlaneFixture::start_with(&addresses, |settings| {
         settings.engine = EngineKind::OpenAi;
         settings.server.spare_connections = 2;
         settings.failover.max_attempts = 6;
@@ -173,7 +173,7 @@ async fn ten_seconds_after_the_trouble_requests_take_what_they_took_before() {
     .await;
     let before = p95(&load(&bench, CLIENTS, 25).await);
     trouble.store(true, Ordering::Relaxed);
-    engines[lost].is_dark(true);
+    engines[lost].set_unreachable(true);
     let mut sent = CLIENTS * 25;
     for _ in 0..4 {
         engines[restarting].restart();
@@ -181,7 +181,7 @@ async fn ten_seconds_after_the_trouble_requests_take_what_they_took_before() {
         sent += CLIENTS * 10;
     }
     trouble.store(false, Ordering::Relaxed);
-    engines[lost].is_dark(false);
+    engines[lost].set_unreachable(false);
     let recovered = Instant::now();
     // Twice the earlier time, plus what a busy machine may add.
     let normal = before * 2 + Duration::from_millis(100);

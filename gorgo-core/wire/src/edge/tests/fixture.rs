@@ -15,29 +15,29 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::super::*;
-use crate::engine::{Endpoint, Vitals};
-use gorgo_observe::Listener;
+use crate::engine::{HttpEndpoint, ReplicaLiveness};
+use gorgo_observe::RecordListener;
 use gorgo_routing::config::{EngineUrl, HttpVersion};
 use gorgo_routing::model::{
-    ApiPath, At, AttemptRecord, DecisionId, DecisionRecord, Ending, EngineKind, Event, Generation, OutcomeRecord,
-    PolicyBuildId, PolicyIndex, Prompt, Record, Splice,
+    ApiPath, AttemptRecord, BodySplice, DecisionId, DecisionRecord, EngineKind, FleetEvent, Generation, OutcomeRecord,
+    ParsedRequest, PolicyBuildId, PolicyIndex, RequestOutcome, StoreRecord, UnixMicros,
 };
 use gorgo_routing::policy::{DecideError, DecisionContext, ReadError};
 
 /// Time limit that no test reaches unless it hangs.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
-pub(super) async fn soon<T>(what: impl Future<Output = T>) -> T {
+pub(super) async fn within_limit<T>(what: impl Future<Output = T>) -> T {
     timeout(PATIENCE, what).await.expect("it hangs")
 }
 
 /// One step of an engine's script for a request.
 #[derive(Clone)]
-pub(super) enum Step {
+pub(super) enum ScriptStep {
     /// Writes these bytes at once.
     Send(Vec<u8>),
     /// Continues when the test opens the gate; ends early when the router disconnects.
-    Await(Gate),
+    Await(TestLatch),
     /// Waits for this long.
     Linger(Duration),
     /// Never continues; ends when the router disconnects.
@@ -52,26 +52,26 @@ pub(super) enum Step {
     Note(Arc<dyn Fn() + Send + Sync>),
 }
 
-pub(super) fn send(text: impl Into<Vec<u8>>) -> Step {
-    Step::Send(text.into())
+pub(super) fn send(text: impl Into<Vec<u8>>) -> ScriptStep {
+    ScriptStep::Send(text.into())
 }
 
 /// Head of a chunked response.
-pub(super) fn sse_head() -> Step {
+pub(super) fn sse_head() -> ScriptStep {
     send("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
 }
 
 /// One chunk of a chunked response.
-pub(super) fn chunk(text: &str) -> Step {
+pub(super) fn chunk(text: &str) -> ScriptStep {
     send(format!("{:x}\r\n{text}\r\n", text.len()))
 }
 
-pub(super) fn last_chunk() -> Step {
+pub(super) fn last_chunk() -> ScriptStep {
     send("0\r\n\r\n")
 }
 
 /// Complete response with a length.
-pub(super) fn whole(status: u16, body: &str) -> Vec<Step> {
+pub(super) fn whole(status: u16, body: &str) -> Vec<ScriptStep> {
     vec![send(format!(
         "HTTP/1.1 {status} Whatever\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
@@ -87,7 +87,7 @@ pub(super) const USAGE: &str = "data: {\"choices\":[],\"usage\":{\"prompt_tokens
 pub(super) const DONE: &str = "data: [DONE]\n\n";
 
 /// Successful stream of two tokens, with the usage chunk if it was requested.
-pub(super) fn good_stream(asked: &Asked) -> Vec<Step> {
+pub(super) fn good_stream(asked: &ReceivedRequest) -> Vec<ScriptStep> {
     let mut steps = vec![sse_head(), chunk(&event("{\"content\":\"a\"}")), chunk(&event("{\"content\":\"b\"}"))];
     steps.push(chunk(FINISH));
     if asked.text().contains("include_usage\":true") {
@@ -99,9 +99,9 @@ pub(super) fn good_stream(asked: &Asked) -> Vec<Step> {
 
 /// Opened once by the test.
 #[derive(Clone)]
-pub(super) struct Gate(watch::Sender<bool>);
+pub(super) struct TestLatch(watch::Sender<bool>);
 
-impl Gate {
+impl TestLatch {
     pub(super) fn new() -> Self {
         Self(watch::Sender::new(false))
     }
@@ -118,13 +118,13 @@ impl Gate {
 
 /// Request as an engine received it.
 #[derive(Debug, Clone)]
-pub(super) struct Asked {
+pub(super) struct ReceivedRequest {
     pub(super) head: String,
     pub(super) body: Vec<u8>,
     pub(super) connection: usize,
 }
 
-impl Asked {
+impl ReceivedRequest {
     pub(super) fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
@@ -141,12 +141,12 @@ fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     })
 }
 
-type Script = Arc<dyn Fn(&Asked) -> Vec<Step> + Send + Sync>;
+type Script = Arc<dyn Fn(&ReceivedRequest) -> Vec<ScriptStep> + Send + Sync>;
 
 /// A scripted engine.
-pub(super) struct Engine {
+pub(super) struct ScriptedEngine {
     pub(super) address: SocketAddr,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    asked: Arc<Mutex<Vec<ReceivedRequest>>>,
     asked_count: watch::Sender<usize>,
     gone: watch::Sender<usize>,
     pub(super) flooded: Arc<AtomicUsize>,
@@ -155,8 +155,8 @@ pub(super) struct Engine {
     tasks: TaskTracker,
 }
 
-impl Engine {
-    pub(super) async fn start(script: impl Fn(&Asked) -> Vec<Step> + Send + Sync + 'static) -> Self {
+impl ScriptedEngine {
+    pub(super) async fn start(script: impl Fn(&ReceivedRequest) -> Vec<ScriptStep> + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let engine = Self {
             address: listener.local_addr().unwrap(),
@@ -168,7 +168,7 @@ impl Engine {
             cut: watch::Sender::new(()),
             tasks: TaskTracker::new(),
         };
-        let life = Life {
+        let life = ScriptedConnection {
             script: Arc::new(script),
             asked: Arc::clone(&engine.asked),
             asked_count: engine.asked_count.clone(),
@@ -194,7 +194,7 @@ impl Engine {
     }
 
     /// True if the link to it is lost: the kernel still accepts connections, but nothing is read or written.
-    pub(super) fn is_dark(&self, dark: bool) {
+    pub(super) fn set_unreachable(&self, dark: bool) {
         self.dark.send_replace(dark);
     }
 
@@ -203,25 +203,25 @@ impl Engine {
         self.cut.send_replace(());
     }
 
-    pub(super) fn asked(&self) -> Vec<Asked> {
+    pub(super) fn asked(&self) -> Vec<ReceivedRequest> {
         self.asked.lock().clone()
     }
 
     /// Waits until this many requests have arrived in total.
-    pub(super) async fn was_asked(&self, times: usize) {
-        soon(self.asked_count.subscribe().wait_for(|count| *count >= times)).await.unwrap();
+    pub(super) async fn wait_for_requests(&self, times: usize) {
+        within_limit(self.asked_count.subscribe().wait_for(|count| *count >= times)).await.unwrap();
     }
 
     /// Waits until the router has disconnected from this many running requests.
-    pub(super) async fn was_left(&self, times: usize) {
-        soon(self.gone.subscribe().wait_for(|count| *count >= times)).await.unwrap();
+    pub(super) async fn wait_for_disconnects(&self, times: usize) {
+        within_limit(self.gone.subscribe().wait_for(|count| *count >= times)).await.unwrap();
     }
 }
 
 #[derive(Clone)]
-struct Life {
+struct ScriptedConnection {
     script: Script,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    asked: Arc<Mutex<Vec<ReceivedRequest>>>,
     asked_count: watch::Sender<usize>,
     gone: watch::Sender<usize>,
     flooded: Arc<AtomicUsize>,
@@ -229,7 +229,7 @@ struct Life {
     cut: watch::Sender<()>,
 }
 
-impl Life {
+impl ScriptedConnection {
     async fn connection(self, mut stream: TcpStream, connection: usize) {
         stream.set_nodelay(true).unwrap();
         let mut cut = self.cut.subscribe();
@@ -251,36 +251,36 @@ impl Life {
     async fn answers(&self, stream: &mut TcpStream, connection: usize) {
         while let Some((head, body)) = read_message(stream).await {
             self.linked().await;
-            let asked = Asked { head, body, connection };
+            let asked = ReceivedRequest { head, body, connection };
             let steps = (self.script)(&asked);
             self.asked.lock().push(asked);
             self.asked_count.send_modify(|count| *count += 1);
             for step in steps {
                 self.linked().await;
                 let stays = match step {
-                    Step::Send(bytes) => stream.write_all(&bytes).await.is_ok(),
-                    Step::Await(gate) => tokio::select! {
+                    ScriptStep::Send(bytes) => stream.write_all(&bytes).await.is_ok(),
+                    ScriptStep::Await(gate) => tokio::select! {
                         () = gate.wait() => true,
                         () = until_closed(stream) => false,
                     },
-                    Step::Linger(span) => {
+                    ScriptStep::Linger(span) => {
                         tokio::time::sleep(span).await;
                         true
                     }
-                    Step::Hang => {
+                    ScriptStep::Hang => {
                         until_closed(stream).await;
                         false
                     }
-                    Step::Note(tell) => {
+                    ScriptStep::Note(tell) => {
                         tell();
                         true
                     }
-                    Step::Close => return,
-                    Step::Reset => {
+                    ScriptStep::Close => return,
+                    ScriptStep::Reset => {
                         socket2::SockRef::from(&*stream).set_linger(Some(Duration::ZERO)).unwrap();
                         return;
                     }
-                    Step::Flood => {
+                    ScriptStep::Flood => {
                         let piece = vec![b'x'; 64 << 10];
                         let framed = [format!("{:x}\r\n", piece.len()).as_bytes(), &piece, b"\r\n"].concat();
                         while stream.write_all(&framed).await.is_ok() {
@@ -327,7 +327,7 @@ async fn read_message(stream: &mut TcpStream) -> Option<(String, Vec<u8>)> {
 
 /// Response as a client received it.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct ReceivedResponse {
     /// Chunks of a chunked body; 1 for any other.
     pub(super) pieces: usize,
     pub(super) status: u16,
@@ -337,7 +337,7 @@ pub(super) struct Answer {
     pub(super) complete: bool,
 }
 
-impl Answer {
+impl ReceivedResponse {
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         header(&self.head, name)
     }
@@ -349,12 +349,12 @@ impl Answer {
 }
 
 /// A raw client connection.
-pub(super) struct Client {
+pub(super) struct RawClient {
     pub(super) stream: TcpStream,
     bytes: Vec<u8>,
 }
 
-impl Client {
+impl RawClient {
     pub(super) async fn connect(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).await.unwrap();
         stream.set_nodelay(true).unwrap();
@@ -377,7 +377,7 @@ impl Client {
     }
 
     async fn more(&mut self) -> bool {
-        soon(self.stream.read_buf(&mut self.bytes)).await.is_ok_and(|read| read > 0)
+        within_limit(self.stream.read_buf(&mut self.bytes)).await.is_ok_and(|read| read > 0)
     }
 
     /// Returns `true` if the router closes the connection.
@@ -387,7 +387,7 @@ impl Client {
     }
 
     /// Reads one response.
-    pub(super) async fn answer(&mut self) -> Answer {
+    pub(super) async fn answer(&mut self) -> ReceivedResponse {
         let end = loop {
             if let Some(end) = memchr::memmem::find(&self.bytes, b"\r\n\r\n") {
                 break end + 4;
@@ -404,7 +404,7 @@ impl Client {
             let (body, complete) = self.sized(length).await;
             (body, complete, 1)
         };
-        Answer { status, head, body: String::from_utf8_lossy(&body).into_owned(), complete, pieces }
+        ReceivedResponse { status, head, body: String::from_utf8_lossy(&body).into_owned(), complete, pieces }
     }
 
     async fn sized(&mut self, length: usize) -> (Vec<u8>, bool) {
@@ -451,52 +451,52 @@ pub(super) const STREAM: &str = r#"{"model":"m","stream":true,"messages":[]}"#;
 pub(super) const PLAIN: &str = r#"{"model":"m","messages":[]}"#;
 
 /// Real time, which the connections are measured with.
-pub(super) struct Wall(pub(super) Instant);
+pub(super) struct InstantClock(pub(super) Instant);
 
-impl gorgo_routing::model::Clock for Wall {
-    fn now(&self) -> At {
-        At(1_700_000_000_000_000).plus(self.0.elapsed())
+impl gorgo_routing::model::Clock for InstantClock {
+    fn now(&self) -> UnixMicros {
+        UnixMicros(1_700_000_000_000_000).plus(self.0.elapsed())
     }
 }
 
 /// Collects rows.
 #[derive(Default)]
-pub(super) struct Rows {
-    rows: Mutex<Vec<Record>>,
+pub(super) struct CollectedRecords {
+    rows: Mutex<Vec<StoreRecord>>,
     count: watch::Sender<usize>,
 }
 
-impl Listener for Rows {
-    fn record(&self, record: Record) {
+impl RecordListener for CollectedRecords {
+    fn record(&self, record: StoreRecord) {
         self.rows.lock().push(record);
         self.count.send_modify(|count| *count += 1);
     }
 }
 
-impl Rows {
-    pub(super) fn all(&self) -> Vec<Record> {
+impl CollectedRecords {
+    pub(super) fn all(&self) -> Vec<StoreRecord> {
         self.rows.lock().clone()
     }
 
     pub(super) fn outcomes(&self) -> Vec<OutcomeRecord> {
         let rows = self.all().into_iter();
-        rows.filter_map(|row| if let Record::Outcome(_, outcome) = row { Some(*outcome) } else { None }).collect()
+        rows.filter_map(|row| if let StoreRecord::Outcome(_, outcome) = row { Some(*outcome) } else { None }).collect()
     }
 
     pub(super) fn decisions(&self) -> Vec<DecisionRecord> {
         let rows = self.all().into_iter();
-        rows.filter_map(|row| if let Record::Decision(decision) = row { Some(*decision) } else { None }).collect()
+        rows.filter_map(|row| if let StoreRecord::Decision(decision) = row { Some(*decision) } else { None }).collect()
     }
 
     pub(super) fn attempts(&self) -> Vec<AttemptRecord> {
         let rows = self.all().into_iter();
-        rows.filter_map(|row| if let Record::Attempt(attempt) = row { Some(attempt) } else { None }).collect()
+        rows.filter_map(|row| if let StoreRecord::Attempt(attempt) = row { Some(attempt) } else { None }).collect()
     }
 
     /// Waits for this many outcomes; each must be the only one of its decision, and have a decision row.
     pub(super) async fn outcomes_are(&self, count: usize) -> Vec<OutcomeRecord> {
         let mut changed = self.count.subscribe();
-        soon(changed.wait_for(|_| self.outcomes().len() >= count)).await.unwrap();
+        within_limit(changed.wait_for(|_| self.outcomes().len() >= count)).await.unwrap();
         let outcomes = self.outcomes();
         assert_eq!(outcomes.len(), count, "{outcomes:?}");
         let mut decided: HashMap<DecisionId, usize> = HashMap::new();
@@ -516,9 +516,9 @@ impl Rows {
 }
 
 /// Router of a few lines: the replica with the fewest requests in flight, the first of equals.
-pub(super) struct Fake {
+pub(super) struct FakeRouter {
     pub(super) loads: Arc<Vec<AtomicI64>>,
-    pub(super) endings: Arc<Mutex<Vec<Ending>>>,
+    pub(super) endings: Arc<Mutex<Vec<RequestOutcome>>>,
     /// Requests that produced their first token and are still running.
     pub(super) decoding: Arc<AtomicI64>,
 }
@@ -526,14 +526,20 @@ pub(super) struct Fake {
 struct FakeLease {
     replica: ReplicaId,
     loads: Arc<Vec<AtomicI64>>,
-    endings: Arc<Mutex<Vec<Ending>>>,
+    endings: Arc<Mutex<Vec<RequestOutcome>>>,
     decoding: Arc<AtomicI64>,
     began: bool,
 }
 
-impl Choose for Fake {
-    fn read(&self, path: &str, body: &[u8], session: Option<&[u8]>, _key: Option<&[u8]>) -> Result<Prompt, ReadError> {
-        let path = ApiPath::of(path);
+impl ReplicaSelector for FakeRouter {
+    fn read(
+        &self,
+        path: &str,
+        body: &[u8],
+        session: Option<&[u8]>,
+        _key: Option<&[u8]>,
+    ) -> Result<ParsedRequest, ReadError> {
+        let path = ApiPath::from_path(path);
         let value: serde_json::Value = match serde_json::from_slice(body) {
             Ok(value) => value,
             Err(_) if path == ApiPath::Other => serde_json::Value::Null,
@@ -541,23 +547,23 @@ impl Choose for Fake {
         };
         let stream = value["stream"].as_bool().unwrap_or(false);
         let splice = stream && path == ApiPath::ChatCompletions && value["stream_options"].is_null();
-        Ok(Prompt {
+        Ok(ParsedRequest {
             path,
             model: value["model"].as_str().map(Into::into),
             stream,
             chain: Vec::new(),
             prompt_bytes: 0,
-            picture_bytes: 0,
+            media_bytes: 0,
             exact_tokens: None,
             max_tokens: None,
             body_bytes: u64::try_from(body.len()).unwrap(),
             session_hash: session.map_or(0, |session| u64::try_from(session.len()).unwrap()),
             head_hash: 0,
-            apart: false,
+            has_extra_keys: false,
             slo_ttft_ms: None,
-            usage_splice: splice.then(|| Splice {
-                at: 1,
-                remove: 0,
+            usage_splice: splice.then(|| BodySplice {
+                offset: 1,
+                removed_bytes: 0,
                 text: br#""stream_options":{"include_usage":true},"#.to_vec(),
             }),
         })
@@ -567,7 +573,7 @@ impl Choose for Fake {
         PolicyBuildId(policy.0)
     }
 
-    fn decide(&self, prompt: &Prompt, context: &DecisionContext<'_>) -> Result<Choice, DecideError> {
+    fn decide(&self, prompt: &ParsedRequest, context: &DecisionContext<'_>) -> Result<SelectedReplica, DecideError> {
         if prompt.model.as_deref() == Some("unknown") {
             return Err(DecideError::UnknownModel);
         }
@@ -578,7 +584,7 @@ impl Choose for Fake {
             .min_by_key(|replica| self.loads[replica.index()].load(Ordering::SeqCst))
             .ok_or(DecideError::NoReplica)?;
         self.loads[replica.index()].fetch_add(1, Ordering::SeqCst);
-        Ok(Choice {
+        Ok(SelectedReplica {
             record: Box::new(DecisionRecord {
                 decision: context.id,
                 received: context.at,
@@ -616,17 +622,17 @@ impl Choose for Fake {
     }
 }
 
-impl Lease for FakeLease {
+impl ReplicaLease for FakeLease {
     fn replica(&self) -> ReplicaId {
         self.replica
     }
 
-    fn first_token(&mut self, _at: At) {
+    fn first_token(&mut self, _at: UnixMicros) {
         assert!(!std::mem::replace(&mut self.began, true), "first_token twice");
         self.decoding.fetch_add(1, Ordering::SeqCst);
     }
 
-    fn finish(self: Box<Self>, _prompt: &Prompt, ending: &Ending, _at: At) {
+    fn finish(self: Box<Self>, _prompt: &ParsedRequest, ending: &RequestOutcome, _at: UnixMicros) {
         self.loads[self.replica.index()].fetch_sub(1, Ordering::SeqCst);
         if self.began {
             self.decoding.fetch_sub(1, Ordering::SeqCst);
@@ -636,14 +642,14 @@ impl Lease for FakeLease {
 }
 
 /// A running data plane.
-pub(super) struct Bench {
+pub(super) struct DataPlaneFixture {
     pub(super) address: SocketAddr,
-    pub(super) data: Arc<Data>,
-    pub(super) rows: Arc<Rows>,
-    pub(super) fake: Arc<Fake>,
+    pub(super) data: Arc<DataPlane>,
+    pub(super) rows: Arc<CollectedRecords>,
+    pub(super) fake: Arc<FakeRouter>,
     /// Facts that the data plane reported.
-    pub(super) events: Arc<Mutex<Vec<Event>>>,
-    pub(super) readiness: Readiness,
+    pub(super) events: Arc<Mutex<Vec<FleetEvent>>>,
+    pub(super) readiness: ReadinessFlag,
     pub(super) unread_hints: UnreadHints,
     pub(super) shutdown: CancellationToken,
     pub(super) tracker: TaskTracker,
@@ -651,9 +657,9 @@ pub(super) struct Bench {
 }
 
 /// Settings that a test may override.
-pub(super) struct Settings {
-    pub(super) server: Server,
-    pub(super) failover: Failover,
+pub(super) struct FixtureSettings {
+    pub(super) server: ServerConfig,
+    pub(super) failover: FailoverConfig,
     pub(super) http: HttpVersion,
     /// Name by which the engines are known; `None`: their address.
     pub(super) host: Option<String>,
@@ -661,19 +667,19 @@ pub(super) struct Settings {
     pub(super) models: Vec<Arc<str>>,
     pub(super) engine: EngineKind,
     /// Replaces the router of a few lines, with its clock.
-    pub(super) choose: Option<(Arc<dyn Choose>, Arc<dyn Clock>)>,
+    pub(super) choose: Option<(Arc<dyn ReplicaSelector>, Arc<dyn Clock>)>,
 }
 
-impl Bench {
+impl DataPlaneFixture {
     pub(super) async fn start(engines: &[SocketAddr]) -> Self {
         Self::start_with(engines, |_| {}).await
     }
 
-    pub(super) async fn start_with(engines: &[SocketAddr], change: impl FnOnce(&mut Settings)) -> Self {
-        let mut settings = Settings {
+    pub(super) async fn start_with(engines: &[SocketAddr], change: impl FnOnce(&mut FixtureSettings)) -> Self {
+        let mut settings = FixtureSettings {
             // Tests count connections; tests of opening ahead request it.
-            server: Server { spare_connections: 0, ..Server::default() },
-            failover: Failover::default(),
+            server: ServerConfig { spare_connections: 0, ..ServerConfig::default() },
+            failover: FailoverConfig::default(),
             http: HttpVersion::Http1,
             host: None,
             key: None,
@@ -684,47 +690,48 @@ impl Bench {
         change(&mut settings);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let rows = Arc::new(Rows::default());
-        let fake = Arc::new(Fake {
+        let rows = Arc::new(CollectedRecords::default());
+        let fake = Arc::new(FakeRouter {
             loads: Arc::new(engines.iter().map(|_| AtomicI64::new(0)).collect()),
             endings: Arc::default(),
             decoding: Arc::default(),
         });
         let tracker = TaskTracker::new();
-        let (events, readiness) = (Arc::new(Mutex::new(Vec::new())), Readiness::default());
-        let replicas = engines.iter().enumerate().map(|(index, engine)| UpstreamSetup {
+        let (events, readiness) = (Arc::new(Mutex::new(Vec::new())), ReadinessFlag::default());
+        let replicas = engines.iter().enumerate().map(|(index, engine)| ReplicaSetup {
             id: ReplicaId(u16::try_from(index).unwrap()),
             name: format!("e{}", index + 1).into(),
             engine: settings.engine,
             endpoint: {
                 let named = |host| EngineUrl::parse(&format!("http://{host}:{}", engine.port())).unwrap();
                 let url = settings.host.as_ref().map_or_else(|| EngineUrl::of_socket(*engine), named);
-                Endpoint::new(url, settings.key.as_deref(), settings.http).unwrap()
+                HttpEndpoint::new(url, settings.key.as_deref(), settings.http).unwrap()
             },
             models: settings.models.clone(),
         });
-        let (choose, clock) =
-            settings.choose.unwrap_or_else(|| (Arc::clone(&fake) as Arc<dyn Choose>, Arc::new(Wall(Instant::now()))));
+        let (choose, clock) = settings
+            .choose
+            .unwrap_or_else(|| (Arc::clone(&fake) as Arc<dyn ReplicaSelector>, Arc::new(InstantClock(Instant::now()))));
         let unread_hints = UnreadHints::default();
         let sink = Arc::clone(&events);
         let take = Arc::new(move |event| sink.lock().push(event));
-        let outlet = FactOutlet::new(Arc::clone(&clock), take, Arc::clone(&rows) as Arc<dyn Listener>);
-        let setup = DataSetup {
-            choose,
+        let outlet = FactOutlet::new(Arc::clone(&clock), take, Arc::clone(&rows) as Arc<dyn RecordListener>);
+        let setup = DataPlaneSetup {
+            selector: choose,
             clock,
             outlet,
-            served: None,
+            on_served: None,
             readiness: readiness.clone(),
             unread_hints: unread_hints.clone(),
-            vitals: Arc::new(Vitals::new(engines.len())),
+            liveness: Arc::new(ReplicaLiveness::new(engines.len())),
             server: settings.server,
             failover: settings.failover,
             replicas: replicas.collect(),
-            serving: Serving::new(PolicyIndex(0)),
+            serving: ServingPolicy::new(PolicyIndex(0)),
             ids: DecisionIds::above(DecisionId(0)),
             seed: 7,
         };
-        let data = Data::new(setup, &tracker).unwrap();
+        let data = DataPlane::new(setup, &tracker).unwrap();
         let shutdown = CancellationToken::new();
         let served = watch::Sender::new(false);
         tracker.spawn({
@@ -738,18 +745,18 @@ impl Bench {
         Self { address, data, rows, fake, events, readiness, unread_hints, shutdown, tracker, served }
     }
 
-    pub(super) async fn client(&self) -> Client {
-        Client::connect(self.address).await
+    pub(super) async fn client(&self) -> RawClient {
+        RawClient::connect(self.address).await
     }
 
     /// Sends one request on a separate connection.
-    pub(super) async fn ask(&self, path: &str, body: &str) -> Answer {
+    pub(super) async fn ask(&self, path: &str, body: &str) -> ReceivedResponse {
         let mut client = self.client().await;
         client.post(path, body).await;
         client.answer().await
     }
 
-    pub(super) async fn raw(&self, request: impl AsRef<[u8]>) -> Answer {
+    pub(super) async fn raw(&self, request: impl AsRef<[u8]>) -> ReceivedResponse {
         let mut client = self.client().await;
         client.write(request).await;
         client.answer().await
@@ -760,6 +767,6 @@ impl Bench {
     }
 
     pub(super) async fn has_served(&self) {
-        soon(self.served.subscribe().wait_for(|served| *served)).await.unwrap();
+        within_limit(self.served.subscribe().wait_for(|served| *served)).await.unwrap();
     }
 }

@@ -1,88 +1,88 @@
 //! Hedging: a second replica for a first byte that is late.
 
-use gorgo_routing::model::{EngineKind, ErrorClass, EventKind, Record, ReplicaId};
+use gorgo_routing::model::{EngineKind, ErrorClass, EventKind, ReplicaId, StoreRecord};
 
 use super::fixture::*;
 
 /// Engine that hangs before its first byte until the router disconnects.
-async fn hung() -> Engine {
-    Engine::start(|_| vec![Step::Hang]).await
+async fn hung() -> ScriptedEngine {
+    ScriptedEngine::start(|_| vec![ScriptStep::Hang]).await
 }
 
 /// Hedges as soon as possible: nothing is known, so after 0.1 × one second.
-fn soon_raced(settings: &mut Settings) {
+fn soon_raced(settings: &mut FixtureSettings) {
     settings.failover.hedge.after = 0.1;
     settings.failover.hedge.min_ms = 0;
     settings.engine = EngineKind::OpenAi;
 }
 
-fn classes(bench: &Bench) -> Vec<(u16, ReplicaId, Option<ErrorClass>)> {
+fn classes(bench: &DataPlaneFixture) -> Vec<(u16, ReplicaId, Option<ErrorClass>)> {
     let mut rows: Vec<_> = bench.rows.attempts().iter().map(|row| (row.attempt, row.replica, row.error)).collect();
     rows.sort_by_key(|row| row.0);
     rows
 }
 
-fn events(bench: &Bench, kind: EventKind) -> usize {
-    bench.rows.all().iter().filter(|row| matches!(row, Record::Event(event) if event.kind == kind)).count()
+fn events(bench: &DataPlaneFixture, kind: EventKind) -> usize {
+    bench.rows.all().iter().filter(|row| matches!(row, StoreRecord::Event(event) if event.kind == kind)).count()
 }
 
 #[tokio::test]
 async fn a_late_first_byte_is_raced_and_the_loser_is_aborted() {
-    let (late, good) = (hung().await, Engine::start(good_stream).await);
-    let bench = Bench::start_with(&[late.address, good.address], soon_raced).await;
+    let (late, good) = (hung().await, ScriptedEngine::start(good_stream).await);
+    let bench = DataPlaneFixture::start_with(&[late.address, good.address], soon_raced).await;
     let answer = bench.ask(CHAT, STREAM).await;
     assert_eq!((answer.status, answer.header("x-gorgo-replica")), (200, Some("e2")));
     assert!(answer.body.ends_with(DONE));
-    late.was_left(1).await;
+    late.wait_for_disconnects(1).await;
     let outcome = bench.rows.outcome().await;
     assert_eq!(outcome.error, None);
-    assert_eq!(classes(&bench), [(1, ReplicaId(0), Some(ErrorClass::LostRace)), (2, ReplicaId(1), None)]);
+    assert_eq!(classes(&bench), [(1, ReplicaId(0), Some(ErrorClass::LostHedge)), (2, ReplicaId(1), None)]);
     assert_eq!(bench.load(), 0);
     // The elapsed time is learned, so that a replica which always loses does not look fast.
     let endings = bench.fake.endings.lock().clone();
-    let late = endings.iter().find(|ending| ending.usage == gorgo_routing::model::Usage::default()).unwrap();
+    let late = endings.iter().find(|ending| ending.usage == gorgo_routing::model::TokenUsage::default()).unwrap();
     assert!(late.ttft_ms.unwrap() >= 99.0, "{endings:?}");
 }
 
 #[tokio::test]
 async fn the_late_one_may_still_win() {
-    let gate = Gate::new();
+    let gate = TestLatch::new();
     let (opens, other) = (gate.clone(), hung().await);
-    let late = Engine::start(move |asked| {
-        let mut steps = vec![Step::Await(opens.clone())];
+    let late = ScriptedEngine::start(move |asked| {
+        let mut steps = vec![ScriptStep::Await(opens.clone())];
         steps.extend(good_stream(asked));
         steps
     })
     .await;
-    let bench = Bench::start_with(&[late.address, other.address], soon_raced).await;
+    let bench = DataPlaneFixture::start_with(&[late.address, other.address], soon_raced).await;
     let mut client = bench.client().await;
     client.post(CHAT, STREAM).await;
-    other.was_asked(1).await;
+    other.wait_for_requests(1).await;
     gate.open();
     let answer = client.answer().await;
     assert_eq!((answer.status, answer.header("x-gorgo-replica")), (200, Some("e1")));
-    other.was_left(1).await;
+    other.wait_for_disconnects(1).await;
     bench.rows.outcome().await;
-    assert_eq!(classes(&bench), [(1, ReplicaId(0), None), (2, ReplicaId(1), Some(ErrorClass::LostRace))]);
+    assert_eq!(classes(&bench), [(1, ReplicaId(0), None), (2, ReplicaId(1), Some(ErrorClass::LostHedge))]);
     assert_eq!(bench.load(), 0);
 }
 
 #[tokio::test]
 async fn a_rival_that_fails_leaves_the_late_one_its_chance_and_both_may_fail() {
     for late_wins in [true, false] {
-        let gate = Gate::new();
+        let gate = TestLatch::new();
         let opens = gate.clone();
-        let late = Engine::start(move |asked| {
-            let mut steps = vec![Step::Await(opens.clone())];
+        let late = ScriptedEngine::start(move |asked| {
+            let mut steps = vec![ScriptStep::Await(opens.clone())];
             steps.extend(if late_wins { good_stream(asked) } else { whole(503, "{}") });
             steps
         })
         .await;
-        let bad = Engine::start(|_| vec![Step::Close]).await;
-        let bench = Bench::start_with(&[late.address, bad.address], soon_raced).await;
+        let bad = ScriptedEngine::start(|_| vec![ScriptStep::Close]).await;
+        let bench = DataPlaneFixture::start_with(&[late.address, bad.address], soon_raced).await;
         let mut client = bench.client().await;
         client.post(CHAT, STREAM).await;
-        bad.was_asked(1).await;
+        bad.wait_for_requests(1).await;
         gate.open();
         let answer = client.answer().await;
         bench.rows.outcome().await;
@@ -101,14 +101,14 @@ async fn a_rival_that_fails_leaves_the_late_one_its_chance_and_both_may_fail() {
 #[tokio::test]
 async fn a_client_that_leaves_ends_both() {
     let engines = [hung().await, hung().await];
-    let bench = Bench::start_with(&[engines[0].address, engines[1].address], soon_raced).await;
+    let bench = DataPlaneFixture::start_with(&[engines[0].address, engines[1].address], soon_raced).await;
     let mut client = bench.client().await;
     client.post(CHAT, STREAM).await;
-    engines[0].was_asked(1).await;
-    engines[1].was_asked(1).await;
+    engines[0].wait_for_requests(1).await;
+    engines[1].wait_for_requests(1).await;
     drop(client);
-    engines[0].was_left(1).await;
-    engines[1].was_left(1).await;
+    engines[0].wait_for_disconnects(1).await;
+    engines[1].wait_for_disconnects(1).await;
     assert_eq!(bench.rows.outcome().await.error, Some(ErrorClass::ClientGone));
     assert!(classes(&bench).iter().all(|row| row.2 == Some(ErrorClass::ClientGone)));
     assert_eq!(bench.load(), 0);
@@ -118,7 +118,7 @@ async fn a_client_that_leaves_ends_both() {
 async fn plain_answers_and_single_attempts_are_never_raced() {
     for (body, attempts) in [(PLAIN, 2), (STREAM, 1)] {
         let engines = [hung().await, hung().await];
-        let bench = Bench::start_with(&[engines[0].address, engines[1].address], |settings| {
+        let bench = DataPlaneFixture::start_with(&[engines[0].address, engines[1].address], |settings| {
             soon_raced(settings);
             settings.failover.max_attempts = attempts;
             settings.failover.budget_share = 0.0;
@@ -136,8 +136,8 @@ async fn plain_answers_and_single_attempts_are_never_raced() {
 
 #[tokio::test]
 async fn a_silent_replica_is_held_back_and_what_waits_there_is_let_go() {
-    let (silent, good) = (hung().await, Engine::start(good_stream).await);
-    let bench = Bench::start_with(&[silent.address, good.address], soon_raced).await;
+    let (silent, good) = (hung().await, ScriptedEngine::start(good_stream).await);
+    let bench = DataPlaneFixture::start_with(&[silent.address, good.address], soon_raced).await;
     for _ in 0..3 {
         assert!(bench.ask(CHAT, STREAM).await.body.ends_with(DONE));
     }

@@ -5,11 +5,11 @@ use std::io::Write;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use gorgo_routing::model::{ErrorClass, Refusal};
+use gorgo_routing::model::{ErrorClass, RefusalReason};
 
 use super::fixture::*;
 
-fn refusals(bench: &Bench) -> Vec<Option<Refusal>> {
+fn refusals(bench: &DataPlaneFixture) -> Vec<Option<RefusalReason>> {
     bench.rows.decisions().iter().map(|row| row.refusal).collect()
 }
 
@@ -20,14 +20,14 @@ async fn bodies_and_headers_cross_byte_for_byte() {
         r#""e":"\u00e9é\ud83d\ude00","f":1e400 ,"g":[ ]}"#,
     );
     let answer = r#"{"unknown":{"x":1,"x":2},"n":9223372036854775807 }"#;
-    let engine = Engine::start(move |_| {
+    let engine = ScriptedEngine::start(move |_| {
         vec![send(format!(
             "HTTP/1.1 200 OK\r\nx-engine: 1\r\nkeep-alive: timeout=5\r\ncontent-length: {}\r\n\r\n{answer}",
             answer.len()
         ))]
     })
     .await;
-    let bench = Bench::start(&[engine.address]).await;
+    let bench = DataPlaneFixture::start(&[engine.address]).await;
     let got = bench.ask("/v1/unknown?q=%20a", strange).await;
     assert_eq!((got.status, got.body.as_str()), (200, answer));
     assert_eq!((got.header("x-engine"), got.header("keep-alive")), (Some("1"), None));
@@ -41,15 +41,15 @@ async fn bodies_and_headers_cross_byte_for_byte() {
 
 #[tokio::test]
 async fn keys_and_request_ids_are_passed_or_replaced() {
-    let engine = Engine::start(|_| whole(200, "{}")).await;
+    let engine = ScriptedEngine::start(|_| whole(200, "{}")).await;
     let request = format!(
         "POST {CHAT} HTTP/1.1\r\nhost: a\r\nauthorization: Bearer client\r\nx-request-id: mine\r\nx-session-id: 12345\r\ncontent-length: {}\r\n\r\n{PLAIN}",
         PLAIN.len()
     );
-    let bench = Bench::start(&[engine.address]).await;
+    let bench = DataPlaneFixture::start(&[engine.address]).await;
     assert_eq!(bench.raw(&request).await.header("x-request-id"), Some("mine"));
     assert_eq!(bench.rows.decisions()[0].session_hash, 5);
-    let bench = Bench::start_with(&[engine.address], |settings| {
+    let bench = DataPlaneFixture::start_with(&[engine.address], |settings| {
         settings.key = Some("engine".to_owned());
         settings.server.headers = false;
     })
@@ -63,8 +63,8 @@ async fn keys_and_request_ids_are_passed_or_replaced() {
 
 #[tokio::test]
 async fn what_cannot_be_read_is_400_and_an_unknown_model_404() {
-    let engine = Engine::start(|_| whole(200, "{}")).await;
-    let bench = Bench::start(&[engine.address]).await;
+    let engine = ScriptedEngine::start(|_| whole(200, "{}")).await;
+    let bench = DataPlaneFixture::start(&[engine.address]).await;
     let malformed = bench.ask(CHAT, "{").await;
     assert_eq!(malformed.status, 400);
     let error: serde_json::Value = serde_json::from_str(&malformed.body).unwrap();
@@ -75,18 +75,18 @@ async fn what_cannot_be_read_is_400_and_an_unknown_model_404() {
     let outcomes = bench.rows.outcomes_are(2).await;
     assert_eq!(outcomes[0].decision, malformed.decision());
     assert!(outcomes.iter().all(|outcome| outcome.error == Some(ErrorClass::Refused)));
-    assert_eq!(refusals(&bench), [Some(Refusal::MalformedBody), Some(Refusal::UnknownModel)]);
-    let nobody = Bench::start(&[]).await;
+    assert_eq!(refusals(&bench), [Some(RefusalReason::MalformedBody), Some(RefusalReason::UnknownModel)]);
+    let nobody = DataPlaneFixture::start(&[]).await;
     let answer = nobody.ask(CHAT, PLAIN).await;
     assert_eq!((answer.status, answer.header("retry-after")), (503, Some("1")));
-    assert_eq!(refusals(&nobody), [Some(Refusal::NoReplica)]);
+    assert_eq!(refusals(&nobody), [Some(RefusalReason::NoReplica)]);
     assert!(engine.asked().is_empty());
 }
 
 #[tokio::test]
 async fn a_wish_that_cannot_be_read_is_counted_and_the_request_goes_on() {
-    let engine = Engine::start(|_| whole(200, "{}")).await;
-    let bench = Bench::start(&[engine.address]).await;
+    let engine = ScriptedEngine::start(|_| whole(200, "{}")).await;
+    let bench = DataPlaneFixture::start(&[engine.address]).await;
     for (wish, counted) in [("800", 0), ("800ms", 1), ("-1", 2)] {
         let length = PLAIN.len();
         let head =
@@ -98,8 +98,9 @@ async fn a_wish_that_cannot_be_read_is_counted_and_the_request_goes_on() {
 
 #[tokio::test]
 async fn the_body_limit_is_a_setting_and_is_named() {
-    let engine = Engine::start(|_| whole(200, "{}")).await;
-    let bench = Bench::start_with(&[engine.address], |settings| settings.server.max_body_bytes = 1_000_000).await;
+    let engine = ScriptedEngine::start(|_| whole(200, "{}")).await;
+    let bench =
+        DataPlaneFixture::start_with(&[engine.address], |settings| settings.server.max_body_bytes = 1_000_000).await;
     let fits = format!("{{\"t\":\"{}\"}}", "x".repeat(999_992));
     assert_eq!(fits.len(), 1_000_000);
     assert_eq!(bench.ask(CHAT, &fits).await.status, 200);
@@ -123,34 +124,36 @@ async fn the_body_limit_is_a_setting_and_is_named() {
         .await;
     assert_eq!(client.answer().await.status, 413);
     bench.rows.outcomes_are(4).await;
-    assert_eq!(refusals(&bench)[1..], [Some(Refusal::BodyTooLarge); 3]);
+    assert_eq!(refusals(&bench)[1..], [Some(RefusalReason::BodyTooLarge); 3]);
     assert_eq!(engine.asked().len(), 1);
 }
 
 #[tokio::test]
 async fn all_bodies_together_are_bounded_and_given_back() {
-    let engine = Engine::start(|_| vec![Step::Hang]).await;
-    let bench = Bench::start_with(&[engine.address], |settings| settings.server.max_buffered_bytes = 1_000).await;
+    let engine = ScriptedEngine::start(|_| vec![ScriptStep::Hang]).await;
+    let bench =
+        DataPlaneFixture::start_with(&[engine.address], |settings| settings.server.max_buffered_bytes = 1_000).await;
     let body = format!("{{\"t\":\"{}\"}}", "x".repeat(600));
     let mut first = bench.client().await;
     first.post(CHAT, &body).await;
-    engine.was_asked(1).await;
+    engine.wait_for_requests(1).await;
     let refused = bench.ask(CHAT, &body).await;
     assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")));
     assert!(refused.body.contains("max_buffered_bytes"));
     drop(first);
-    engine.was_left(1).await;
+    engine.wait_for_disconnects(1).await;
     bench.rows.outcomes_are(2).await;
-    assert_eq!(refusals(&bench), [None, Some(Refusal::Overloaded)]);
+    assert_eq!(refusals(&bench), [None, Some(RefusalReason::Overloaded)]);
     let mut third = bench.client().await;
     third.post(CHAT, &body).await;
-    engine.was_asked(2).await;
+    engine.wait_for_requests(2).await;
 }
 
 #[tokio::test]
 async fn packed_bodies_are_read_and_go_on_as_they_came() {
-    let engine = Engine::start(good_stream).await;
-    let bench = Bench::start_with(&[engine.address], |settings| settings.server.max_body_bytes = 100_000).await;
+    let engine = ScriptedEngine::start(good_stream).await;
+    let bench =
+        DataPlaneFixture::start_with(&[engine.address], |settings| settings.server.max_body_bytes = 100_000).await;
     let packed = |text: &str| {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
         encoder.write_all(text.as_bytes()).unwrap();
@@ -183,8 +186,8 @@ async fn packed_bodies_are_read_and_go_on_as_they_came() {
 
 #[tokio::test]
 async fn a_client_that_stops_in_mid_upload_leaves_a_row() {
-    let engine = Engine::start(|_| whole(200, "{}")).await;
-    let bench = Bench::start(&[engine.address]).await;
+    let engine = ScriptedEngine::start(|_| whole(200, "{}")).await;
+    let bench = DataPlaneFixture::start(&[engine.address]).await;
     for part in [
         "content-length: 100\r\n\r\n{",
         "transfer-encoding: chunked\r\n\r\n5",
@@ -197,7 +200,7 @@ async fn a_client_that_stops_in_mid_upload_leaves_a_row() {
     for outcome in bench.rows.outcomes_are(3).await {
         assert_eq!((outcome.status, outcome.error), (None, Some(ErrorClass::ClientGone)));
     }
-    assert_eq!(refusals(&bench), [Some(Refusal::ClientGone); 3]);
+    assert_eq!(refusals(&bench), [Some(RefusalReason::ClientGone); 3]);
     let mut client = bench.client().await;
     client.write(format!("POST {CHAT} HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n")).await;
     assert_eq!(client.answer().await.status, 400);
@@ -209,8 +212,8 @@ async fn a_client_that_stops_in_mid_upload_leaves_a_row() {
 
 #[tokio::test]
 async fn a_body_in_many_pieces_arrives_whole() {
-    let engine = Engine::start(|_| whole(200, "{}")).await;
-    let bench = Bench::start(&[engine.address]).await;
+    let engine = ScriptedEngine::start(|_| whole(200, "{}")).await;
+    let bench = DataPlaneFixture::start(&[engine.address]).await;
     let text = format!("{{\"t\":\"{}\"}}", "0123456789".repeat(20_000));
     let mut client = bench.client().await;
     client.write(format!("POST {CHAT} HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n")).await;

@@ -9,14 +9,14 @@ use super::fixture::*;
 #[tokio::test]
 async fn requests_aborted_at_any_moment_leave_no_load_behind() {
     // The request contains the engine's behaviour, so that all kinds run at the same time.
-    let engine = Engine::start(|asked| match asked.text() {
-        text if text.contains("silent") => vec![Step::Hang],
-        text if text.contains("head") => vec![sse_head(), Step::Hang],
-        text if text.contains("middle") => vec![sse_head(), chunk(&event(r#"{"content":"a"}"#)), Step::Hang],
+    let engine = ScriptedEngine::start(|asked| match asked.text() {
+        text if text.contains("silent") => vec![ScriptStep::Hang],
+        text if text.contains("head") => vec![sse_head(), ScriptStep::Hang],
+        text if text.contains("middle") => vec![sse_head(), chunk(&event(r#"{"content":"a"}"#)), ScriptStep::Hang],
         _ => good_stream(asked),
     })
     .await;
-    let bench = Bench::start(&[engine.address, engine.address]).await;
+    let bench = DataPlaneFixture::start(&[engine.address, engine.address]).await;
     let mut leaving = Vec::new();
     for model in ["silent", "head", "middle", "silent", "head", "middle"] {
         for _ in 0..10 {
@@ -30,9 +30,9 @@ async fn requests_aborted_at_any_moment_leave_no_load_behind() {
         }
         assert!(bench.ask(CHAT, STREAM).await.body.ends_with(DONE));
     }
-    engine.was_asked(66).await;
+    engine.wait_for_requests(66).await;
     drop(leaving);
-    engine.was_left(60).await;
+    engine.wait_for_disconnects(60).await;
     let outcomes = bench.rows.outcomes_are(126).await;
     assert_eq!(outcomes.iter().filter(|outcome| outcome.error.is_none()).count(), 6);
     assert_eq!(outcomes.iter().filter(|outcome| outcome.error == Some(ErrorClass::ClientGone)).count(), 120);
@@ -42,9 +42,9 @@ async fn requests_aborted_at_any_moment_leave_no_load_behind() {
 
 #[tokio::test]
 async fn every_path_is_load_and_is_spread() {
-    let engine = Engine::start(|_| vec![Step::Hang]).await;
+    let engine = ScriptedEngine::start(|_| vec![ScriptStep::Hang]).await;
     for path in ["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/generate", "/v1/unknown"] {
-        let bench = Bench::start(&[engine.address, engine.address]).await;
+        let bench = DataPlaneFixture::start(&[engine.address, engine.address]).await;
         let asked = engine.asked().len();
         let mut clients = Vec::new();
         for _ in 0..20 {
@@ -52,25 +52,25 @@ async fn every_path_is_load_and_is_spread() {
             client.post(path, PLAIN).await;
             clients.push(client);
         }
-        engine.was_asked(asked + 20).await;
+        engine.wait_for_requests(asked + 20).await;
         let loads: Vec<i64> = bench.fake.loads.iter().map(|load| load.load(Ordering::SeqCst)).collect();
         assert_eq!(loads, [10, 10], "{path}");
-        assert!(bench.rows.decisions().iter().all(|row| row.path == ApiPath::of(path)));
+        assert!(bench.rows.decisions().iter().all(|row| row.path == ApiPath::from_path(path)));
     }
 }
 
 #[tokio::test]
 async fn the_prefill_is_over_at_the_first_token() {
-    let gate = Gate::new();
+    let gate = TestLatch::new();
     let first = gate.clone();
-    let engine = Engine::start(move |_| {
-        vec![sse_head(), Step::Await(first.clone()), chunk(&event(r#"{"content":"a"}"#)), Step::Hang]
+    let engine = ScriptedEngine::start(move |_| {
+        vec![sse_head(), ScriptStep::Await(first.clone()), chunk(&event(r#"{"content":"a"}"#)), ScriptStep::Hang]
     })
     .await;
-    let bench = Bench::start(&[engine.address]).await;
+    let bench = DataPlaneFixture::start(&[engine.address]).await;
     let mut client = bench.client().await;
     client.post(CHAT, STREAM).await;
-    engine.was_asked(1).await;
+    engine.wait_for_requests(1).await;
     assert_eq!((bench.load(), bench.fake.decoding.load(Ordering::SeqCst)), (1, 0));
     gate.open();
     client.until("\"a\"").await;

@@ -9,8 +9,8 @@ use super::fixture::*;
 use gorgo_routing::model::ErrorClass;
 
 /// Engine that creates responses whose ids begin with its name, and knows only those.
-async fn keeper(name: &'static str) -> Engine {
-    Engine::start(move |asked| {
+async fn keeper(name: &'static str) -> ScriptedEngine {
+    ScriptedEngine::start(move |asked| {
         let id = format!("resp_{name}");
         if asked.head.starts_with("POST") {
             let known = !asked.text().contains("previous_response_id") || asked.text().contains(&id);
@@ -29,7 +29,7 @@ fn get(path: &str) -> String {
 #[tokio::test]
 async fn a_response_is_continued_where_it_is_held() {
     let (first, second) = (keeper("one").await, keeper("two").await);
-    let bench = Bench::start(&[first.address, second.address]).await;
+    let bench = DataPlaneFixture::start(&[first.address, second.address]).await;
     // The fake router prefers the first; the second holds this one, which was not learned yet.
     let found = bench.raw(get("/v1/responses/resp_two")).await;
     assert_eq!((found.status, found.header("x-gorgo-replica")), (200, Some("e2")));
@@ -52,12 +52,12 @@ async fn a_response_is_continued_where_it_is_held() {
 
 #[tokio::test]
 async fn what_one_replica_holds_is_not_asked_of_another() {
-    let made = Engine::start(|asked| {
+    let made = ScriptedEngine::start(|asked| {
         if asked.text().contains("previous") { whole(503, "{}") } else { whole(200, "{\"id\":\"resp_one\"}") }
     })
     .await;
     let other = keeper("two").await;
-    let bench = Bench::start(&[made.address, other.address]).await;
+    let bench = DataPlaneFixture::start(&[made.address, other.address]).await;
     bench.ask("/v1/responses", r#"{"model":"m"}"#).await;
     let answer = bench.ask("/v1/responses", r#"{"model":"m","previous_response_id":"resp_one"}"#).await;
     assert_eq!((answer.status, answer.header("x-gorgo-replica")), (503, Some("e1")));
@@ -72,13 +72,13 @@ async fn a_packed_stream_crosses_as_it_is_and_is_read() {
     let packed = encoder.finish().unwrap();
     for (cut, error) in [(0, None), (packed.len() / 2, Some(ErrorClass::UpstreamAborted))] {
         let sent = packed[..packed.len() - cut].to_vec();
-        let engine = Engine::start(move |_| {
+        let engine = ScriptedEngine::start(move |_| {
             let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-encoding: gzip\r\ntransfer-encoding: chunked\r\n\r\n";
             let framed = [format!("{:x}\r\n", sent.len()).as_bytes(), &sent, b"\r\n0\r\n\r\n"].concat();
-            vec![send(head), Step::Send(framed)]
+            vec![send(head), ScriptStep::Send(framed)]
         })
         .await;
-        let bench = Bench::start(&[engine.address]).await;
+        let bench = DataPlaneFixture::start(&[engine.address]).await;
         let answer = bench.ask(CHAT, r#"{"model":"m","stream":true,"stream_options":{}}"#).await;
         assert_eq!(answer.header("content-encoding"), Some("gzip"));
         assert_eq!(answer.complete, error.is_none());

@@ -10,7 +10,7 @@ fn request(method: &str, path: &str) -> String {
 
 #[tokio::test]
 async fn wrong_methods_are_405_with_the_right_ones() {
-    let bench = Bench::start(&[]).await;
+    let bench = DataPlaneFixture::start(&[]).await;
     for (method, path, allow) in [
         ("GET", "/v1/chat/completions", "POST, OPTIONS"),
         ("PUT", "/v1/embeddings", "POST, OPTIONS"),
@@ -28,7 +28,7 @@ async fn wrong_methods_are_405_with_the_right_ones() {
 
 #[tokio::test]
 async fn health_is_always_and_ready_when_told_until_the_drain() {
-    let bench = Bench::start(&[]).await;
+    let bench = DataPlaneFixture::start(&[]).await;
     assert_eq!(bench.raw(request("GET", "/health")).await.status, 200);
     assert_eq!(bench.raw(request("GET", "/ready")).await.status, 503);
     bench.readiness.set(true);
@@ -41,17 +41,17 @@ async fn health_is_always_and_ready_when_told_until_the_drain() {
 #[tokio::test]
 async fn models_are_merged_over_replicas() {
     let lists = |ids: &'static str| {
-        move |asked: &Asked| {
+        move |asked: &ReceivedRequest| {
             if asked.header("authorization") != Some("Bearer k") {
                 return whole(401, "{}");
             }
             whole(200, &format!("{{\"object\":\"list\",\"data\":[{ids}]}}"))
         }
     };
-    let first = Engine::start(lists(r#"{"id":"a","n":1},{"id":"b"}"#)).await;
-    let second = Engine::start(lists(r#"{"id":"b","n":2},{"id":"c"}"#)).await;
-    let nowhere = Engine::nowhere().await;
-    let bench = Bench::start_with(&[first.address, second.address, nowhere], |settings| {
+    let first = ScriptedEngine::start(lists(r#"{"id":"a","n":1},{"id":"b"}"#)).await;
+    let second = ScriptedEngine::start(lists(r#"{"id":"b","n":2},{"id":"c"}"#)).await;
+    let nowhere = ScriptedEngine::nowhere().await;
+    let bench = DataPlaneFixture::start_with(&[first.address, second.address, nowhere], |settings| {
         settings.key = Some("k".to_owned());
         settings.models = vec!["configured".into(), "a".into()];
     })
@@ -65,14 +65,14 @@ async fn models_are_merged_over_replicas() {
 
 #[tokio::test]
 async fn other_paths_pass_with_their_method() {
-    let engine = Engine::start(|asked| {
+    let engine = ScriptedEngine::start(|asked| {
         if asked.head.starts_with("HEAD") {
             return vec![send("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n")];
         }
         whole(if asked.head.starts_with("DELETE") { 404 } else { 200 }, "other")
     })
     .await;
-    let bench = Bench::start(&[engine.address]).await;
+    let bench = DataPlaneFixture::start(&[engine.address]).await;
     assert_eq!(bench.raw(request("GET", "/v1/unknown")).await.body, "other");
     assert_eq!(bench.raw(request("DELETE", "/get_server_info")).await.status, 404);
     let mut client = bench.client().await;
@@ -86,7 +86,7 @@ async fn other_paths_pass_with_their_method() {
 
 #[tokio::test]
 async fn a_head_that_is_too_long_is_refused() {
-    let bench = Bench::start(&[]).await;
+    let bench = DataPlaneFixture::start(&[]).await;
     let answer = bench.raw(format!("GET /health HTTP/1.1\r\nhost: a\r\nx: {}\r\n\r\n", "y".repeat(100_000))).await;
     assert_eq!(answer.status, 431);
     let many: String = (0..500).map(|index| format!("x-{index}: 1\r\n")).collect();
@@ -95,14 +95,15 @@ async fn a_head_that_is_too_long_is_refused() {
 
 #[tokio::test]
 async fn an_engines_own_paths_can_be_kept_from_clients() {
-    let engine = Engine::start(|_| whole(200, "{}")).await;
-    let closed = Bench::start_with(&[engine.address], |settings| settings.server.pass_engine_paths = false).await;
+    let engine = ScriptedEngine::start(|_| whole(200, "{}")).await;
+    let closed =
+        DataPlaneFixture::start_with(&[engine.address], |settings| settings.server.pass_engine_paths = false).await;
     let get = |path: &str| format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
     for path in ["/metrics", "/flush_cache"] {
         assert_eq!(closed.raw(get(path)).await.status, 404, "{path}");
     }
     assert_eq!(engine.asked().len(), 0);
     assert_eq!(closed.raw(get("/v1/files/x")).await.status, 200);
-    let open = Bench::start(&[engine.address]).await;
+    let open = DataPlaneFixture::start(&[engine.address]).await;
     assert_eq!(open.raw(get("/metrics")).await.status, 200);
 }

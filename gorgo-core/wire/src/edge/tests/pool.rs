@@ -17,25 +17,25 @@ use tokio::net::TcpListener;
 use tokio::sync::{broadcast, watch};
 use tokio_util::task::TaskTracker;
 
-use super::super::listen::Spawner;
+use super::super::listen::TrackerExecutor;
 use super::super::upstream::dial::tell_name;
 use super::fixture::*;
 use gorgo_routing::config::HttpVersion;
-use gorgo_routing::model::{Connection, ErrorClass, Event, ReplicaId};
+use gorgo_routing::model::{ConnectionReuse, ErrorClass, FleetEvent, ReplicaId};
 
-fn kinds(bench: &Bench) -> Vec<Option<Connection>> {
+fn kinds(bench: &DataPlaneFixture) -> Vec<Option<ConnectionReuse>> {
     bench.rows.attempts().iter().map(|row| row.connection).collect()
 }
 
 #[tokio::test]
 async fn connections_are_kept_and_used_again() {
-    let engine = Engine::start(good_stream).await;
-    let bench = Bench::start(&[engine.address]).await;
+    let engine = ScriptedEngine::start(good_stream).await;
+    let bench = DataPlaneFixture::start(&[engine.address]).await;
     for _ in 0..3 {
         bench.ask(CHAT, STREAM).await;
     }
     bench.rows.outcomes_are(3).await;
-    assert_eq!(kinds(&bench), [Some(Connection::Fresh), Some(Connection::Warm), Some(Connection::Warm)]);
+    assert_eq!(kinds(&bench), [Some(ConnectionReuse::Fresh), Some(ConnectionReuse::Warm), Some(ConnectionReuse::Warm)]);
     let attempts = bench.rows.attempts();
     assert!(attempts[0].connect_us.unwrap() > 0 && attempts[1].connect_us == Some(0));
     assert!(engine.asked().iter().all(|asked| asked.connection == 1));
@@ -43,8 +43,8 @@ async fn connections_are_kept_and_used_again() {
 
 #[tokio::test]
 async fn a_connection_that_the_engine_closed_is_not_used() {
-    let engine = Engine::start(|_| [whole(200, "{}"), vec![Step::Close]].concat()).await;
-    let bench = Bench::start(&[engine.address]).await;
+    let engine = ScriptedEngine::start(|_| [whole(200, "{}"), vec![ScriptStep::Close]].concat()).await;
+    let bench = DataPlaneFixture::start(&[engine.address]).await;
     for count in 1..=20 {
         assert_eq!(bench.ask(CHAT, PLAIN).await.status, 200);
         assert_eq!(engine.asked().len(), count, "each request is seen once");
@@ -56,13 +56,15 @@ async fn a_connection_that_the_engine_closed_is_not_used() {
 
 #[tokio::test]
 async fn a_connection_is_given_up_before_the_engines_own_limit() {
-    let engine =
-        Engine::start(|_| vec![send("HTTP/1.1 200 OK\r\nkeep-alive: timeout=1\r\ncontent-length: 2\r\n\r\n{}")]).await;
-    let bench = Bench::start(&[engine.address]).await;
+    let engine = ScriptedEngine::start(|_| {
+        vec![send("HTTP/1.1 200 OK\r\nkeep-alive: timeout=1\r\ncontent-length: 2\r\n\r\n{}")]
+    })
+    .await;
+    let bench = DataPlaneFixture::start(&[engine.address]).await;
     bench.ask(CHAT, PLAIN).await;
     bench.ask(CHAT, PLAIN).await;
     bench.rows.outcomes_are(2).await;
-    assert_eq!(kinds(&bench), [Some(Connection::Fresh), Some(Connection::Fresh)]);
+    assert_eq!(kinds(&bench), [Some(ConnectionReuse::Fresh), Some(ConnectionReuse::Fresh)]);
 }
 
 #[tokio::test]
@@ -102,7 +104,7 @@ async fn an_answer_before_the_upload_ended_leaves_later_requests_right() {
             }
         }
     });
-    let bench = Bench::start(&[address]).await;
+    let bench = DataPlaneFixture::start(&[address]).await;
     let long = format!("{{\"model\":\"m\",\"t\":\"{}\"}}", "x".repeat((20 << 20) - 100));
     assert_eq!(long.len() / 10_000, 2097, "the engine tells it by its length");
     let answer = bench.ask(CHAT, &long).await;
@@ -143,7 +145,7 @@ async fn http2_engine(tasks: &TaskTracker) -> Http2Engine {
                 let text = format!("{{\"v\":\"{:?}\",\"uri\":\"{}\",\"n\":{}}}", head.version, head.uri, body.len());
                 Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(text))))
             };
-            let connection = hyper::server::conn::http2::Builder::new(Spawner(spawner.clone()))
+            let connection = hyper::server::conn::http2::Builder::new(TrackerExecutor(spawner.clone()))
                 .serve_connection(TokioIo::new(stream), service_fn(answer));
             spawner.spawn(async move {
                 tokio::select! {
@@ -160,7 +162,7 @@ async fn http2_engine(tasks: &TaskTracker) -> Http2Engine {
 async fn http2_engines_share_one_connection() {
     let tasks = TaskTracker::new();
     let address = http2_engine(&tasks).await.address;
-    let bench = Bench::start_with(&[address], |settings| settings.http = HttpVersion::Http2).await;
+    let bench = DataPlaneFixture::start_with(&[address], |settings| settings.http = HttpVersion::Http2).await;
     for _ in 0..3 {
         let answer = bench.ask(CHAT, PLAIN).await;
         assert_eq!(
@@ -169,7 +171,7 @@ async fn http2_engines_share_one_connection() {
         );
     }
     bench.rows.outcomes_are(3).await;
-    assert_eq!(kinds(&bench), [Some(Connection::Fresh), Some(Connection::Warm), Some(Connection::Warm)]);
+    assert_eq!(kinds(&bench), [Some(ConnectionReuse::Fresh), Some(ConnectionReuse::Warm), Some(ConnectionReuse::Warm)]);
     bench.shutdown.cancel();
     bench.has_served().await;
 }
@@ -178,14 +180,14 @@ async fn http2_engines_share_one_connection() {
 async fn the_shared_connection_is_opened_ahead_and_again_when_it_ends() {
     let tasks = TaskTracker::new();
     let engine = http2_engine(&tasks).await;
-    let bench = Bench::start_with(&[engine.address], |settings| {
+    let bench = DataPlaneFixture::start_with(&[engine.address], |settings| {
         settings.http = HttpVersion::Http2;
         settings.server.spare_connections = 4;
     })
     .await;
     let accepted = |count| {
         let mut accepted = engine.accepted.subscribe();
-        async move { *soon(accepted.wait_for(|accepted| *accepted >= count)).await.unwrap() }
+        async move { *within_limit(accepted.wait_for(|accepted| *accepted >= count)).await.unwrap() }
     };
     assert_eq!(accepted(1).await, 1, "nobody asked for anything yet");
     assert_eq!(bench.ask(CHAT, PLAIN).await.status, 200);
@@ -193,7 +195,7 @@ async fn the_shared_connection_is_opened_ahead_and_again_when_it_ends() {
     assert_eq!(accepted(2).await, 2, "one, not as many as are spare");
     assert_eq!(bench.ask(CHAT, PLAIN).await.status, 200);
     bench.rows.outcomes_are(2).await;
-    assert_eq!(kinds(&bench), [Some(Connection::Warm), Some(Connection::Warm)]);
+    assert_eq!(kinds(&bench), [Some(ConnectionReuse::Warm), Some(ConnectionReuse::Warm)]);
     assert_eq!(accepted(2).await, 2);
     bench.shutdown.cancel();
     bench.has_served().await;
@@ -204,7 +206,7 @@ async fn a_name_is_looked_up_at_each_dial() {
     let (here, there) = (closing(r#"{"here":1}"#).await, closing(r#"{"there":1}"#).await);
     let name = "moves.gorgo.invalid";
     tell_name(name, here.address);
-    let bench = Bench::start_with(&[here.address], |settings| settings.host = Some(name.to_owned())).await;
+    let bench = DataPlaneFixture::start_with(&[here.address], |settings| settings.host = Some(name.to_owned())).await;
     assert_eq!(bench.ask(CHAT, PLAIN).await.body, r#"{"here":1}"#);
     tell_name(name, there.address);
     assert_eq!(bench.ask(CHAT, PLAIN).await.body, r#"{"there":1}"#);
@@ -213,14 +215,14 @@ async fn a_name_is_looked_up_at_each_dial() {
 }
 
 /// Engine that closes each connection after its response.
-async fn closing(answer: &'static str) -> Engine {
-    Engine::start(move |_| [whole(200, answer), vec![Step::Close]].concat()).await
+async fn closing(answer: &'static str) -> ScriptedEngine {
+    ScriptedEngine::start(move |_| [whole(200, answer), vec![ScriptStep::Close]].concat()).await
 }
 
 /// Body of unknown length, frame by frame.
-struct Pieces(VecDeque<Bytes>);
+struct UnsizedBody(VecDeque<Bytes>);
 
-impl Body for Pieces {
+impl Body for UnsizedBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -231,19 +233,21 @@ impl Body for Pieces {
 
 #[tokio::test]
 async fn http2_bodies_that_end_in_an_empty_frame_leave_later_requests_right() {
-    let engine = Engine::start(|_| whole(200, "{}")).await;
-    let bench = Bench::start(&[engine.address]).await;
+    let engine = ScriptedEngine::start(|_| whole(200, "{}")).await;
+    let bench = DataPlaneFixture::start(&[engine.address]).await;
     let stream = tokio::net::TcpStream::connect(bench.address).await.unwrap();
     let (sender, connection) =
-        hyper::client::conn::http2::handshake(Spawner(bench.tracker.clone()), TokioIo::new(stream)).await.unwrap();
+        hyper::client::conn::http2::handshake(TrackerExecutor(bench.tracker.clone()), TokioIo::new(stream))
+            .await
+            .unwrap();
     bench.tracker.spawn(connection);
     for _ in 0..51 {
         // Since no length is known, hyper ends the body with an additional empty frame. (Empty frames in mid-body are
         // counted by h2, which closes a connection after a hundred of them.)
         let pieces = [&PLAIN.as_bytes()[..9], &PLAIN.as_bytes()[9..]];
-        let body = Pieces(pieces.map(Bytes::from_static).into());
+        let body = UnsizedBody(pieces.map(Bytes::from_static).into());
         let request = Request::post(format!("http://{}{CHAT}", bench.address)).body(body).unwrap();
-        assert_eq!(soon(sender.clone().send_request(request)).await.unwrap().status(), 200);
+        assert_eq!(within_limit(sender.clone().send_request(request)).await.unwrap().status(), 200);
     }
     bench.rows.outcomes_are(51).await;
     assert!(engine.asked().iter().all(|asked| asked.text() == PLAIN));
@@ -252,8 +256,8 @@ async fn http2_bodies_that_end_in_an_empty_frame_leave_later_requests_right() {
 
 #[tokio::test]
 async fn clients_that_say_nothing_or_half_a_request_are_closed_in_time() {
-    let engine = Engine::start(good_stream).await;
-    let bench = Bench::start_with(&[engine.address], |settings| settings.server.head_timeout_ms = 500).await;
+    let engine = ScriptedEngine::start(good_stream).await;
+    let bench = DataPlaneFixture::start_with(&[engine.address], |settings| settings.server.head_timeout_ms = 500).await;
     let mut kept = bench.client().await;
     kept.post(CHAT, STREAM).await;
     assert!(kept.answer().await.body.ends_with(DONE));
@@ -262,7 +266,7 @@ async fn clients_that_say_nothing_or_half_a_request_are_closed_in_time() {
     shared.write("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await;
     for client in [&mut kept, &mut half, &mut silent, &mut shared] {
         let mut rest = Vec::new();
-        let _ = soon(client.stream.read_to_end(&mut rest)).await;
+        let _ = within_limit(client.stream.read_to_end(&mut rest)).await;
         assert!(!String::from_utf8_lossy(&rest).contains("200"));
     }
     // A client that sends a request is served as before, and a stream may be silent for any time.
@@ -274,11 +278,16 @@ async fn clients_that_say_nothing_or_half_a_request_are_closed_in_time() {
 #[tokio::test]
 async fn http2_clients_are_served_and_an_aborted_stream_frees_its_load() {
     let engine =
-        Engine::start(|asked| if asked.text().contains("hang") { vec![Step::Hang] } else { good_stream(asked) }).await;
-    let bench = Bench::start(&[engine.address]).await;
+        ScriptedEngine::start(
+            |asked| if asked.text().contains("hang") { vec![ScriptStep::Hang] } else { good_stream(asked) },
+        )
+        .await;
+    let bench = DataPlaneFixture::start(&[engine.address]).await;
     let stream = tokio::net::TcpStream::connect(bench.address).await.unwrap();
     let (sender, connection) =
-        hyper::client::conn::http2::handshake(Spawner(bench.tracker.clone()), TokioIo::new(stream)).await.unwrap();
+        hyper::client::conn::http2::handshake(TrackerExecutor(bench.tracker.clone()), TokioIo::new(stream))
+            .await
+            .unwrap();
     bench.tracker.spawn(connection);
     let request = |body: &'static str| {
         let request = Request::post(format!("http://{}{CHAT}", bench.address));
@@ -287,9 +296,9 @@ async fn http2_clients_are_served_and_an_aborted_stream_frees_its_load() {
     let hanging = sender.clone().send_request(request(r#"{"model":"hang"}"#));
     let tasks = TaskTracker::new();
     let hanging = tasks.spawn(hanging);
-    engine.was_asked(1).await;
+    engine.wait_for_requests(1).await;
     hanging.abort();
-    engine.was_left(1).await;
+    engine.wait_for_disconnects(1).await;
     assert_eq!(bench.rows.outcome().await.error, Some(ErrorClass::ClientGone));
     // The connection itself continues.
     let answer = sender.clone().send_request(request(STREAM)).await.unwrap();
@@ -301,9 +310,9 @@ async fn http2_clients_are_served_and_an_aborted_stream_frees_its_load() {
 
 /// The engine closes each connection after one response, so a connection that its request did not dial was opened
 /// ahead.
-async fn kinds_with(spare_connections: u64) -> Vec<Option<Connection>> {
-    let engine = Engine::start(|_| [whole(200, "{}"), vec![Step::Close]].concat()).await;
-    let bench = Bench::start_with(&[engine.address], |settings| {
+async fn kinds_with(spare_connections: u64) -> Vec<Option<ConnectionReuse>> {
+    let engine = ScriptedEngine::start(|_| [whole(200, "{}"), vec![ScriptStep::Close]].concat()).await;
+    let bench = DataPlaneFixture::start_with(&[engine.address], |settings| {
         settings.server.spare_connections = spare_connections;
     })
     .await;
@@ -316,15 +325,15 @@ async fn kinds_with(spare_connections: u64) -> Vec<Option<Connection>> {
 
 #[tokio::test]
 async fn connections_are_opened_ahead_of_need() {
-    assert!(kinds_with(0).await.iter().all(|kind| *kind == Some(Connection::Fresh)));
+    assert!(kinds_with(0).await.iter().all(|kind| *kind == Some(ConnectionReuse::Fresh)));
     let ahead = kinds_with(3).await;
-    assert!(ahead.contains(&Some(Connection::Warm)), "{ahead:?}");
+    assert!(ahead.contains(&Some(ConnectionReuse::Warm)), "{ahead:?}");
 }
 
 #[tokio::test]
 async fn a_request_is_told_what_its_connection_would_cost_it() {
-    let engine = Engine::start(good_stream).await;
-    let bench = Bench::start(&[engine.address]).await;
+    let engine = ScriptedEngine::start(good_stream).await;
+    let bench = DataPlaneFixture::start(&[engine.address]).await;
     let connections = bench.data.connections();
     let trips = |bytes| connections.round_trips(ReplicaId(0), bytes, bench.data.clock.now()).unwrap();
     let (small, large) = (1_000, 70_000);
@@ -338,14 +347,14 @@ async fn a_request_is_told_what_its_connection_would_cost_it() {
 
 #[tokio::test]
 async fn the_kernels_round_trip_reaches_the_facts_once_a_second() {
-    let engine = Engine::start(good_stream).await;
-    let bench = Bench::start(&[engine.address]).await;
+    let engine = ScriptedEngine::start(good_stream).await;
+    let bench = DataPlaneFixture::start(&[engine.address]).await;
     for _ in 0..20 {
         bench.ask(CHAT, STREAM).await;
     }
     bench.rows.outcomes_are(20).await;
     let events = bench.events.lock().clone();
-    let Some(Event::KernelRtt { replica, smoothed_ms, min_ms, at }) = events.first() else { panic!("{events:?}") };
+    let Some(FleetEvent::KernelRtt { replica, smoothed_ms, min_ms, at }) = events.first() else { panic!("{events:?}") };
     assert_eq!(*replica, ReplicaId(0));
     assert!(*min_ms > 0.0 && min_ms <= smoothed_ms && *smoothed_ms < 1_000.0, "{events:?}");
     let last = bench.rows.outcomes().last().map(|outcome| outcome.decision.0 >> 20).unwrap();

@@ -5,15 +5,15 @@ use gorgo_routing::model::ErrorClass;
 
 #[tokio::test]
 async fn a_drain_lets_streams_finish_and_closes_the_idle_at_once() {
-    let gate = Gate::new();
+    let gate = TestLatch::new();
     let last = gate.clone();
-    let engine = Engine::start(move |asked| {
+    let engine = ScriptedEngine::start(move |asked| {
         let mut steps = good_stream(asked);
-        steps.insert(2, Step::Await(last.clone()));
+        steps.insert(2, ScriptStep::Await(last.clone()));
         steps
     })
     .await;
-    let bench = Bench::start(&[engine.address]).await;
+    let bench = DataPlaneFixture::start(&[engine.address]).await;
     let mut streams = Vec::new();
     for _ in 0..5 {
         let mut client = bench.client().await;
@@ -40,20 +40,20 @@ async fn a_drain_lets_streams_finish_and_closes_the_idle_at_once() {
     assert!(bench.rows.outcomes_are(5).await.iter().all(|outcome| outcome.error.is_none()));
     // Nothing is left running: not a connection, not a pool.
     bench.tracker.close();
-    soon(bench.tracker.wait()).await;
+    within_limit(bench.tracker.wait()).await;
 }
 
 #[tokio::test]
 async fn what_does_not_end_in_time_ends_as_an_error() {
-    let engine = Engine::start(|asked| {
+    let engine = ScriptedEngine::start(|asked| {
         if asked.text().contains("silent") {
-            return vec![Step::Hang];
+            return vec![ScriptStep::Hang];
         }
-        vec![sse_head(), chunk(&event(r#"{"content":"a"}"#)), Step::Hang]
+        vec![sse_head(), chunk(&event(r#"{"content":"a"}"#)), ScriptStep::Hang]
     })
     .await;
     for second_signal in [false, true] {
-        let bench = Bench::start_with(&[engine.address], |settings| {
+        let bench = DataPlaneFixture::start_with(&[engine.address], |settings| {
             settings.server.drain_secs = if second_signal { 3_600 } else { 0 };
         })
         .await;
@@ -63,10 +63,10 @@ async fn what_does_not_end_in_time_ends_as_an_error() {
         let mut silent = bench.client().await;
         silent.post(CHAT, r#"{"model":"silent"}"#).await;
         let asked = engine.asked().len();
-        engine.was_asked(if second_signal { 4 } else { 2 }.max(asked)).await;
+        engine.wait_for_requests(if second_signal { 4 } else { 2 }.max(asked)).await;
         bench.shutdown.cancel();
         if second_signal {
-            bench.data.cut_now();
+            bench.data.abort_requests();
         }
         let answer = stream.answer().await;
         assert!(answer.body.contains("data: {\"error\":") && answer.body.contains("router_shutdown"));
@@ -81,11 +81,11 @@ async fn what_does_not_end_in_time_ends_as_an_error() {
 
 #[tokio::test]
 async fn a_client_that_never_reads_does_not_keep_the_process() {
-    let engine = Engine::start(|_| vec![sse_head(), Step::Flood]).await;
-    let bench = Bench::start_with(&[engine.address], |settings| settings.server.drain_secs = 0).await;
+    let engine = ScriptedEngine::start(|_| vec![sse_head(), ScriptStep::Flood]).await;
+    let bench = DataPlaneFixture::start_with(&[engine.address], |settings| settings.server.drain_secs = 0).await;
     let mut client = bench.client().await;
     client.post(CHAT, STREAM).await;
-    engine.was_asked(1).await;
+    engine.wait_for_requests(1).await;
     client.until("HTTP/1.1 200").await;
     bench.shutdown.cancel();
     bench.has_served().await;

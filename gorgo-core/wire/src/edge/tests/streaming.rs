@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use gorgo_routing::model::{At, ErrorClass, EventKind, Record, ReplicaId};
+use gorgo_routing::model::{ErrorClass, EventKind, ReplicaId, StoreRecord, UnixMicros};
 
 use super::fixture::*;
 
@@ -12,14 +12,14 @@ const ASKING: &str = r#"{"model":"m","stream":true,"stream_options":{"include_us
 
 #[tokio::test]
 async fn a_stream_crosses_byte_for_byte_as_it_comes() {
-    let gate = Gate::new();
+    let gate = TestLatch::new();
     let last = gate.clone();
-    let engine = Engine::start(move |_| {
+    let engine = ScriptedEngine::start(move |_| {
         vec![
             sse_head(),
             chunk(&event(r#"{"role":"assistant","content":""}"#)),
             chunk(&event(r#"{"content":"a"}"#)),
-            Step::Await(last.clone()),
+            ScriptStep::Await(last.clone()),
             chunk(": a comment\r\n\r\n"),
             chunk(FINISH),
             chunk(USAGE),
@@ -28,7 +28,7 @@ async fn a_stream_crosses_byte_for_byte_as_it_comes() {
         ]
     })
     .await;
-    let bench = Bench::start(&[engine.address]).await;
+    let bench = DataPlaneFixture::start(&[engine.address]).await;
     let mut client = bench.client().await;
     client.post(CHAT, ASKING).await;
     // The first token arrives while the engine still waits for the test.
@@ -64,13 +64,13 @@ async fn what_came_together_goes_on_together_and_what_came_alone_at_once() {
     let together = tokens.iter().map(|token| format!("{:x}\r\n{token}\r\n", token.len())).collect::<String>();
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
     let rest = format!("{:x}\r\n{FINISH}\r\n{:x}\r\n{DONE}\r\n0\r\n\r\n", FINISH.len(), DONE.len());
-    let gate = Gate::new();
+    let gate = TestLatch::new();
     let opened = gate.clone();
-    let engine = Engine::start(move |_| {
-        vec![send(format!("{head}{together}")), Step::Await(opened.clone()), send(rest.clone())]
+    let engine = ScriptedEngine::start(move |_| {
+        vec![send(format!("{head}{together}")), ScriptStep::Await(opened.clone()), send(rest.clone())]
     })
     .await;
-    let bench = Bench::start(&[engine.address]).await;
+    let bench = DataPlaneFixture::start(&[engine.address]).await;
     let mut client = bench.client().await;
     client.post(CHAT, ASKING).await;
     client.until("\"t19\"").await;
@@ -92,8 +92,8 @@ async fn an_answer_of_any_size_crosses_whole() {
         let event = event(&format!("{{\"content\":\"{content}\"}}"));
         let expected = format!("{}{event}{DONE}", event.repeat(2));
         let steps = vec![sse_head(), chunk(&event), chunk(&event), chunk(&event), chunk(DONE), last_chunk()];
-        let engine = Engine::start(move |_| steps.clone()).await;
-        let bench = Bench::start(&[engine.address]).await;
+        let engine = ScriptedEngine::start(move |_| steps.clone()).await;
+        let bench = DataPlaneFixture::start(&[engine.address]).await;
         let answer = bench.ask(CHAT, ASKING).await;
         assert!(answer.body == expected && answer.complete, "{length}");
         assert_eq!(bench.rows.outcome().await.error, None);
@@ -103,8 +103,8 @@ async fn an_answer_of_any_size_crosses_whole() {
 #[tokio::test]
 async fn a_plain_answer_has_no_first_token_and_all_the_rest() {
     let answer = r#"{"choices":[{"message":{"content":"x"}}],"usage":{"prompt_tokens":9,"completion_tokens":4,"prompt_tokens_details":{"cached_tokens":3}}}"#;
-    let engine = Engine::start(move |_| whole(200, answer)).await;
-    let bench = Bench::start(&[engine.address]).await;
+    let engine = ScriptedEngine::start(move |_| whole(200, answer)).await;
+    let bench = DataPlaneFixture::start(&[engine.address]).await;
     assert_eq!(bench.ask(CHAT, PLAIN).await.body, answer);
     let outcome = bench.rows.outcome().await;
     assert_eq!((outcome.ttft_us, outcome.itl_mean_us, outcome.itl_counts), (None, None, None));
@@ -114,19 +114,23 @@ async fn a_plain_answer_has_no_first_token_and_all_the_rest() {
 
 #[tokio::test]
 async fn a_client_that_leaves_is_noticed_at_once_before_and_after_the_head() {
-    for steps in [vec![Step::Hang], vec![sse_head(), Step::Hang], vec![sse_head(), chunk(&event("{}")), Step::Hang]] {
-        let engine = Engine::start(move |_| steps.clone()).await;
-        let bench = Bench::start(&[engine.address]).await;
+    for steps in [
+        vec![ScriptStep::Hang],
+        vec![sse_head(), ScriptStep::Hang],
+        vec![sse_head(), chunk(&event("{}")), ScriptStep::Hang],
+    ] {
+        let engine = ScriptedEngine::start(move |_| steps.clone()).await;
+        let bench = DataPlaneFixture::start(&[engine.address]).await;
         let mut clients = Vec::new();
         for _ in 0..10 {
             let mut client = bench.client().await;
             client.post(CHAT, STREAM).await;
             clients.push(client);
         }
-        engine.was_asked(10).await;
+        engine.wait_for_requests(10).await;
         assert_eq!(bench.load(), 10);
         drop(clients);
-        engine.was_left(10).await;
+        engine.wait_for_disconnects(10).await;
         for outcome in bench.rows.outcomes_are(10).await {
             assert_eq!((outcome.error, outcome.ttft_us), (Some(ErrorClass::ClientGone), None));
         }
@@ -147,13 +151,13 @@ async fn every_split_of_the_last_event_reads_the_same() {
     for form in forms {
         for split in 1..form.len() {
             let (head, tail) = (form[..split].to_owned(), form[split..].to_owned());
-            let engine = Engine::start(move |_| {
+            let engine = ScriptedEngine::start(move |_| {
                 let mut steps = vec![sse_head(), chunk(&event(r#"{"content":"a"}"#)), chunk(FINISH)];
                 steps.extend([chunk(&head), chunk(&tail), last_chunk()]);
                 steps
             })
             .await;
-            let bench = Bench::start(&[engine.address]).await;
+            let bench = DataPlaneFixture::start(&[engine.address]).await;
             let answer = bench.ask(CHAT, ASKING).await;
             assert_eq!(answer.body, format!("{}{FINISH}{form}", event(r#"{"content":"a"}"#)));
             let outcome = bench.rows.outcome().await;
@@ -167,19 +171,19 @@ async fn every_split_of_the_last_event_reads_the_same() {
 #[tokio::test]
 async fn an_engine_that_dies_in_mid_stream_never_looks_finished() {
     let three = || vec![sse_head(), chunk(&event(r#"{"content":"a"}"#)), chunk(&event(r#"{"content":"b"}"#))];
-    let ways: [Vec<Step>; 4] = [
-        vec![Step::Reset],
-        vec![Step::Close],
+    let ways: [Vec<ScriptStep>; 4] = [
+        vec![ScriptStep::Reset],
+        vec![ScriptStep::Close],
         // HTTP ends properly, the stream does not.
         vec![last_chunk()],
         // In the middle of an event.
-        vec![chunk("data: {\"choi"), Step::Close],
+        vec![chunk("data: {\"choi"), ScriptStep::Close],
     ];
     for way in ways {
         let with_event_cut = way.len() == 2;
         let steps = [three(), way].concat();
-        let engine = Engine::start(move |_| steps.clone()).await;
-        let bench = Bench::start(&[engine.address, engine.address]).await;
+        let engine = ScriptedEngine::start(move |_| steps.clone()).await;
+        let bench = DataPlaneFixture::start(&[engine.address, engine.address]).await;
         let mut client = bench.client().await;
         client.post(CHAT, ASKING).await;
         let answer = client.answer().await;
@@ -200,14 +204,14 @@ async fn an_engine_that_dies_in_mid_stream_never_looks_finished() {
 
 #[tokio::test]
 async fn a_plain_answer_that_breaks_is_aborted() {
-    let engine = Engine::start(|_| {
+    let engine = ScriptedEngine::start(|_| {
         vec![
             send("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{\"choices\""),
-            Step::Close,
+            ScriptStep::Close,
         ]
     })
     .await;
-    let bench = Bench::start(&[engine.address]).await;
+    let bench = DataPlaneFixture::start(&[engine.address]).await;
     let answer = bench.ask(CHAT, PLAIN).await;
     assert_eq!((answer.status, answer.complete), (200, false));
     let outcome = bench.rows.outcome().await;
@@ -217,38 +221,41 @@ async fn a_plain_answer_that_breaks_is_aborted() {
 
 #[tokio::test]
 async fn there_is_an_idle_limit_and_a_first_byte_limit_but_no_total_one() {
-    let stalls = Engine::start(|_| vec![sse_head(), chunk(&event(r#"{"content":"a"}"#)), Step::Hang]).await;
-    let bench = Bench::start_with(&[stalls.address], |settings| settings.server.idle_timeout_ms = 100).await;
+    let stalls =
+        ScriptedEngine::start(|_| vec![sse_head(), chunk(&event(r#"{"content":"a"}"#)), ScriptStep::Hang]).await;
+    let bench = DataPlaneFixture::start_with(&[stalls.address], |settings| settings.server.idle_timeout_ms = 100).await;
     let answer = bench.ask(CHAT, ASKING).await;
     assert!(answer.body.contains("upstream_idle_timeout"));
     assert_eq!(bench.rows.outcome().await.error, Some(ErrorClass::IdleTimeout));
-    stalls.was_left(1).await;
+    stalls.wait_for_disconnects(1).await;
 
-    for steps in [vec![Step::Hang], vec![sse_head(), Step::Hang]] {
-        let silent = Engine::start(move |_| steps.clone()).await;
-        let bench = Bench::start_with(&[silent.address], |settings| settings.server.first_byte_timeout_ms = 100).await;
+    for steps in [vec![ScriptStep::Hang], vec![sse_head(), ScriptStep::Hang]] {
+        let silent = ScriptedEngine::start(move |_| steps.clone()).await;
+        let bench =
+            DataPlaneFixture::start_with(&[silent.address], |settings| settings.server.first_byte_timeout_ms = 100)
+                .await;
         let answer = bench.ask(CHAT, ASKING).await;
         assert_eq!(answer.status, 504);
         assert!(answer.body.contains("upstream_timeout"));
         let outcome = bench.rows.outcome().await;
         assert_eq!((outcome.status, outcome.error), (Some(504), Some(ErrorClass::FirstByteTimeout)));
-        silent.was_left(1).await;
+        silent.wait_for_disconnects(1).await;
         assert_eq!(bench.load(), 0);
     }
 
     // Six pieces, each well within the idle limit, together beyond it: the test itself is the engine's clock.
-    let gates: Vec<Gate> = (0..6).map(|_| Gate::new()).collect();
+    let gates: Vec<TestLatch> = (0..6).map(|_| TestLatch::new()).collect();
     let waits = gates.clone();
-    let slow = Engine::start(move |_| {
+    let slow = ScriptedEngine::start(move |_| {
         let mut steps = vec![sse_head()];
         for (index, gate) in waits.iter().enumerate() {
-            steps.extend([Step::Await(gate.clone()), chunk(&event(&format!("{{\"content\":\"t{index}\"}}")))]);
+            steps.extend([ScriptStep::Await(gate.clone()), chunk(&event(&format!("{{\"content\":\"t{index}\"}}")))]);
         }
         steps.extend([chunk(FINISH), last_chunk()]);
         steps
     })
     .await;
-    let bench = Bench::start_with(&[slow.address], |settings| settings.server.idle_timeout_ms = 1_000).await;
+    let bench = DataPlaneFixture::start_with(&[slow.address], |settings| settings.server.idle_timeout_ms = 1_000).await;
     let mut client = bench.client().await;
     client.post(CHAT, ASKING).await;
     for (index, gate) in gates.iter().enumerate() {
@@ -264,12 +271,12 @@ async fn there_is_an_idle_limit_and_a_first_byte_limit_but_no_total_one() {
 
 #[tokio::test]
 async fn a_client_that_does_not_read_stops_the_engine_and_is_dropped_at_the_limit() {
-    let engine = Engine::start(|_| vec![sse_head(), Step::Flood]).await;
-    let bench = Bench::start_with(&[engine.address], |settings| settings.server.idle_timeout_ms = 500).await;
+    let engine = ScriptedEngine::start(|_| vec![sse_head(), ScriptStep::Flood]).await;
+    let bench = DataPlaneFixture::start_with(&[engine.address], |settings| settings.server.idle_timeout_ms = 500).await;
     let mut client = bench.client().await;
     socket2::SockRef::from(&client.stream).set_recv_buffer_size(32 << 10).unwrap();
     client.post(CHAT, ASKING).await;
-    engine.was_left(1).await;
+    engine.wait_for_disconnects(1).await;
     let flooded = engine.flooded.load(std::sync::atomic::Ordering::Relaxed);
     // As much as the kernel's buffers take; a router that reads on would have taken gigabytes in half a second.
     assert!(flooded < 64 << 20, "{flooded}");
@@ -281,8 +288,8 @@ async fn a_client_that_does_not_read_stops_the_engine_and_is_dropped_at_the_limi
 
 #[tokio::test]
 async fn usage_is_asked_for_and_its_chunk_kept_from_a_client_that_did_not() {
-    let engine = Engine::start(good_stream).await;
-    let bench = Bench::start(&[engine.address]).await;
+    let engine = ScriptedEngine::start(good_stream).await;
+    let bench = DataPlaneFixture::start(&[engine.address]).await;
     let silent = bench.ask(CHAT, STREAM).await;
     assert!(engine.asked()[0].text().starts_with(r#"{"stream_options":{"include_usage":true},"model""#));
     assert!(!silent.body.contains("\"choices\":[]") && silent.body.ends_with(DONE) && silent.complete);
@@ -298,11 +305,11 @@ async fn usage_is_asked_for_and_its_chunk_kept_from_a_client_that_did_not() {
 
 #[tokio::test]
 async fn an_engine_that_refuses_the_option_is_asked_without_it_from_then_on() {
-    let engine = Engine::start(|asked| {
+    let engine = ScriptedEngine::start(|asked| {
         if asked.text().contains("stream_options") { whole(400, "{\"error\":{}}") } else { good_stream(asked) }
     })
     .await;
-    let bench = Bench::start(&[engine.address]).await;
+    let bench = DataPlaneFixture::start(&[engine.address]).await;
     assert!(bench.ask(CHAT, STREAM).await.body.ends_with(DONE));
     assert!(bench.ask(CHAT, STREAM).await.body.ends_with(DONE));
     let sent: Vec<bool> = engine.asked().iter().map(|asked| asked.text().contains("stream_options")).collect();
@@ -316,11 +323,11 @@ async fn an_engine_that_refuses_the_option_is_asked_without_it_from_then_on() {
 
 #[tokio::test]
 async fn a_bad_request_stays_one_and_is_not_sent_twice_to_an_engine_that_is_known() {
-    let engine = Engine::start(|asked| {
+    let engine = ScriptedEngine::start(|asked| {
         if asked.text().contains("bad") { whole(400, "{\"error\":{\"message\":\"bad\"}}") } else { good_stream(asked) }
     })
     .await;
-    let bench = Bench::start(&[engine.address, engine.address]).await;
+    let bench = DataPlaneFixture::start(&[engine.address, engine.address]).await;
     bench.ask(CHAT, STREAM).await;
     let answer = bench.ask(CHAT, r#"{"model":"bad","stream":true}"#).await;
     assert_eq!((answer.status, answer.body.as_str()), (400, "{\"error\":{\"message\":\"bad\"}}"));
@@ -336,10 +343,11 @@ async fn first_content_of_any_kind_counts_and_none_is_none() {
         (r#"{"tool_calls":[{"index":0,"function":{"name":"f"}}]}"#, true),
         (r#"{"role":"assistant","content":""}"#, false),
     ] {
-        let engine =
-            Engine::start(move |_| vec![sse_head(), chunk(&event(delta)), chunk(FINISH), chunk(DONE), last_chunk()])
-                .await;
-        let bench = Bench::start(&[engine.address]).await;
+        let engine = ScriptedEngine::start(move |_| {
+            vec![sse_head(), chunk(&event(delta)), chunk(FINISH), chunk(DONE), last_chunk()]
+        })
+        .await;
+        let bench = DataPlaneFixture::start(&[engine.address]).await;
         bench.ask(CHAT, ASKING).await;
         let outcome = bench.rows.outcome().await;
         assert_eq!((outcome.error, outcome.ttft_us.is_some()), (None, counts), "{delta}");
@@ -349,12 +357,12 @@ async fn first_content_of_any_kind_counts_and_none_is_none() {
 
 #[tokio::test]
 async fn an_error_event_after_content_is_passed_on_and_is_no_success() {
-    let engine = Engine::start(|_| {
+    let engine = ScriptedEngine::start(|_| {
         let error = "data: {\"error\":{\"code\":500,\"message\":\"boom\"}}\n\n";
         vec![sse_head(), chunk(&event(r#"{"content":"a"}"#)), chunk(error), last_chunk()]
     })
     .await;
-    let bench = Bench::start(&[engine.address]).await;
+    let bench = DataPlaneFixture::start(&[engine.address]).await;
     let answer = bench.ask(CHAT, ASKING).await;
     assert!(answer.body.ends_with("\"boom\"}}\n\n") && answer.complete);
     assert_eq!(bench.rows.outcome().await.error, Some(ErrorClass::UpstreamErrorEvent));
@@ -362,13 +370,13 @@ async fn an_error_event_after_content_is_passed_on_and_is_no_success() {
 
 #[tokio::test]
 async fn the_anthropic_dialect_gets_an_error_event_it_knows() {
-    let engine = Engine::start(|_| {
+    let engine = ScriptedEngine::start(|_| {
         let delta =
             "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"delta\":{\"text\":\"a\"}}\n\n";
-        vec![sse_head(), chunk(delta), Step::Reset]
+        vec![sse_head(), chunk(delta), ScriptStep::Reset]
     })
     .await;
-    let bench = Bench::start(&[engine.address]).await;
+    let bench = DataPlaneFixture::start(&[engine.address]).await;
     let answer = bench.ask("/v1/messages", r#"{"model":"m","stream":true}"#).await;
     assert!(answer.body.contains("event: error\ndata: {\"error\":{"), "{}", answer.body);
     assert!(answer.body.ends_with("\"type\":\"error\"}\n\n"));
@@ -376,13 +384,13 @@ async fn the_anthropic_dialect_gets_an_error_event_it_knows() {
 
 #[tokio::test]
 async fn times_are_in_order() {
-    let engine = Engine::start(good_stream).await;
-    let bench = Bench::start(&[engine.address]).await;
+    let engine = ScriptedEngine::start(good_stream).await;
+    let bench = DataPlaneFixture::start(&[engine.address]).await;
     bench.ask(CHAT, STREAM).await;
     let outcome = bench.rows.outcome().await;
     let attempt = bench.rows.attempts().remove(0);
     let decision = bench.rows.decisions().remove(0);
-    assert!(decision.received > At(1_700_000_000_000_000));
+    assert!(decision.received > UnixMicros(1_700_000_000_000_000));
     assert_eq!(decision.decision.0 >> 20, i64::try_from(decision.received.0 / 1_000).unwrap());
     assert!(decision.seed < 1 << 53 && decision.seed != 0);
     assert!(attempt.sent_us.unwrap() <= attempt.first_byte_us.unwrap());
@@ -394,15 +402,17 @@ async fn times_are_in_order() {
 
 #[tokio::test]
 async fn an_engine_without_the_flag_for_cached_tokens_is_named_once_with_it() {
-    let engine = Engine::start(good_stream).await;
-    let bench = Bench::start(&[engine.address]).await;
+    let engine = ScriptedEngine::start(good_stream).await;
+    let bench = DataPlaneFixture::start(&[engine.address]).await;
     for _ in 0..3 {
         bench.ask(CHAT, STREAM).await;
     }
     bench.rows.outcomes_are(3).await;
     let rows = bench.rows.all();
     let texts = rows.iter().filter_map(|row| match row {
-        Record::Event(event) if event.kind == EventKind::MissingSignal => Some((event.replica, event.text.as_str())),
+        StoreRecord::Event(event) if event.kind == EventKind::MissingSignal => {
+            Some((event.replica, event.text.as_str()))
+        }
         _ => None,
     });
     let flag = "replica e1 reports no cached tokens: start vllm with --enable-prompt-tokens-details";

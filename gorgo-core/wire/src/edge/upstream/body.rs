@@ -8,25 +8,25 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 
-use gorgo_routing::model::Splice;
+use gorgo_routing::model::BodySplice;
 
 /// Up to three pieces, sent in order without being joined.
 ///
 /// Boxed, because hyper keeps room for 32 requests with each connection to an engine.
 #[derive(Debug, Clone, Default)]
-pub(in crate::edge) struct Payload {
+pub(in crate::edge) struct UpstreamBody {
     pieces: Box<[Bytes; 3]>,
 }
 
-impl Payload {
+impl UpstreamBody {
     pub(in crate::edge) fn whole(body: Bytes) -> Self {
         Self { pieces: Box::new([body, Bytes::new(), Bytes::new()]) }
     }
 
     /// Body with the splice applied; `None` if the splice does not fit the body.
-    pub(in crate::edge) fn spliced(body: &Bytes, splice: &Splice) -> Option<Self> {
-        let rest = splice.at.checked_add(splice.remove).filter(|rest| *rest <= body.len())?;
-        let pieces = [body.slice(..splice.at), Bytes::from(splice.text.clone()), body.slice(rest..)];
+    pub(in crate::edge) fn spliced(body: &Bytes, splice: &BodySplice) -> Option<Self> {
+        let rest = splice.offset.checked_add(splice.removed_bytes).filter(|rest| *rest <= body.len())?;
+        let pieces = [body.slice(..splice.offset), Bytes::from(splice.text.clone()), body.slice(rest..)];
         Some(Self { pieces: Box::new(pieces) })
     }
 
@@ -35,7 +35,7 @@ impl Payload {
     }
 }
 
-impl Body for Payload {
+impl Body for UpstreamBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -62,18 +62,18 @@ mod tests {
     #[tokio::test]
     async fn pieces_are_sent_in_order() {
         let body = Bytes::from_static(b"{\"a\":1}");
-        let splice = Splice { at: 1, remove: 2, text: b"\"b\"".to_vec() };
-        let payload = Payload::spliced(&body, &splice).unwrap();
+        let splice = BodySplice { offset: 1, removed_bytes: 2, text: b"\"b\"".to_vec() };
+        let payload = UpstreamBody::spliced(&body, &splice).unwrap();
         assert_eq!(payload.size_hint().exact(), Some(8));
         assert_eq!(payload.collect().await.unwrap().to_bytes(), "{\"b\"\":1}");
-        assert!(Payload::whole(Bytes::new()).is_end_stream());
+        assert!(UpstreamBody::whole(Bytes::new()).is_end_stream());
     }
 
     #[test]
     fn a_splice_beyond_the_body_does_not_fit() {
-        let splice = Splice { at: 3, remove: usize::MAX, text: Vec::new() };
-        assert!(Payload::spliced(&Bytes::from_static(b"abc"), &splice).is_none());
-        let splice = Splice { at: 4, remove: 0, text: Vec::new() };
-        assert!(Payload::spliced(&Bytes::from_static(b"abc"), &splice).is_none());
+        let splice = BodySplice { offset: 3, removed_bytes: usize::MAX, text: Vec::new() };
+        assert!(UpstreamBody::spliced(&Bytes::from_static(b"abc"), &splice).is_none());
+        let splice = BodySplice { offset: 4, removed_bytes: 0, text: Vec::new() };
+        assert!(UpstreamBody::spliced(&Bytes::from_static(b"abc"), &splice).is_none());
     }
 }

@@ -18,7 +18,7 @@ const TCP_KEEPALIVE: Duration = Duration::from_secs(15);
 
 /// Address and protocol of a replica.
 #[derive(Debug, Clone)]
-pub(in crate::edge) struct Target {
+pub(in crate::edge) struct ReplicaAddress {
     pub(in crate::edge) host: String,
     pub(in crate::edge) port: u16,
     pub(in crate::edge) http: HttpVersion,
@@ -26,7 +26,7 @@ pub(in crate::edge) struct Target {
     pub(in crate::edge) congestion: Option<Arc<str>>,
 }
 
-impl Target {
+impl ReplicaAddress {
     /// Opens a connection.
     ///
     /// # Errors
@@ -107,8 +107,8 @@ mod tests {
 
     use super::*;
 
-    fn target(host: &str, port: u16) -> Target {
-        Target { host: host.to_owned(), port, http: HttpVersion::Http1, congestion: None }
+    fn target(host: &str, port: u16) -> ReplicaAddress {
+        ReplicaAddress { host: host.to_owned(), port, http: HttpVersion::Http1, congestion: None }
     }
 
     #[tokio::test]

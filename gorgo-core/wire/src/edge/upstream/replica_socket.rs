@@ -18,22 +18,22 @@ use crate::edge::upstream::tcp_info::{self, TcpState};
 
 /// Socket, as hyper reads and writes it.
 #[derive(Debug)]
-pub(in crate::edge) struct EngineSocket {
+pub(in crate::edge) struct ReplicaSocket {
     stream: TcpStream,
     view: SocketView,
 }
 
 /// State of a socket as last sampled. Clones refer to the same socket.
 #[derive(Debug, Clone, Default)]
-pub(in crate::edge) struct SocketView(Arc<Seen>);
+pub(in crate::edge) struct SocketView(Arc<SocketSample>);
 
 #[derive(Debug, Default)]
-struct Seen {
+struct SocketSample {
     wanted: AtomicBool,
     state: Mutex<Option<TcpState>>,
 }
 
-impl EngineSocket {
+impl ReplicaSocket {
     pub(in crate::edge) fn new(stream: TcpStream) -> (Self, SocketView) {
         let view = SocketView::default();
         (Self { stream, view: view.clone() }, view)
@@ -42,17 +42,17 @@ impl EngineSocket {
 
 impl SocketView {
     /// Requests a sample at the next read.
-    pub(in crate::edge) fn look(&self) {
+    pub(in crate::edge) fn request_sample(&self) {
         self.0.wanted.store(true, Ordering::Relaxed);
     }
 
     /// Result of the last sample.
-    pub(in crate::edge) fn state(&self) -> Option<TcpState> {
+    pub(in crate::edge) fn last_sample(&self) -> Option<TcpState> {
         *self.0.state.lock()
     }
 }
 
-impl AsyncRead for EngineSocket {
+impl AsyncRead for ReplicaSocket {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         use std::os::fd::AsFd;
         let this = self.get_mut();
@@ -66,7 +66,7 @@ impl AsyncRead for EngineSocket {
     }
 }
 
-impl AsyncWrite for EngineSocket {
+impl AsyncWrite for ReplicaSocket {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
     }

@@ -21,10 +21,10 @@ mod tokenize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-pub use listener::{Source, listen_loop};
-pub use tokenize::{Lessons, Pupil};
+pub use listener::{KvEventSource, listen_loop};
+pub use tokenize::{TokenizeQueue, TokenizeWorker};
 
-use gorgo_routing::model::{DecisionId, KvChange, KvCount, Prompt, ReplicaId};
+use gorgo_routing::model::{DecisionId, KvChange, KvEventStats, ParsedRequest, ReplicaId};
 
 /// Receiver of what engines report. Called beside requests; may lock, must not wait.
 pub trait CacheFacts: Send + Sync {
@@ -35,16 +35,16 @@ pub trait CacheFacts: Send + Sync {
     /// Current moment, to be passed to `settle` later.
     fn moment(&self) -> u64;
     /// Returns `true` if the tokens of a prompt are known for a replica's engine.
-    fn is_mapped(&self, replica: ReplicaId, prompt: &Prompt) -> bool;
+    fn is_mapped(&self, replica: ReplicaId, prompt: &ParsedRequest) -> bool;
     /// Stores the tokens of a prompt as an engine reported them.
-    fn learn(&self, prompt: &Prompt, decision: DecisionId, tokens: &[u32]);
+    fn learn(&self, prompt: &ParsedRequest, decision: DecisionId, tokens: &[u32]);
     /// Corrects what is believed of a prompt, except for what was used since.
-    fn settle(&self, prompt: &Prompt, decision: DecisionId, since: u64);
+    fn settle(&self, prompt: &ParsedRequest, decision: DecisionId, since: u64);
 }
 
 /// Counters of one replica.
 #[derive(Debug, Default)]
-pub struct Tally {
+pub struct KvEventCounters {
     connected: AtomicBool,
     batches: AtomicU64,
     gaps: AtomicU64,
@@ -53,14 +53,14 @@ pub struct Tally {
     unknown_events: AtomicU64,
     mapped: AtomicU64,
     unmapped: AtomicU64,
-    unheard: AtomicU64,
+    answers_since_batch: AtomicU64,
 }
 
-impl Tally {
+impl KvEventCounters {
     /// Current counts.
     #[must_use]
-    pub fn count(&self, replica: Arc<str>, exact: bool) -> KvCount {
-        KvCount {
+    pub fn count(&self, replica: Arc<str>, exact: bool) -> KvEventStats {
+        KvEventStats {
             replica,
             connected: self.connected.load(Relaxed),
             exact,
@@ -71,7 +71,7 @@ impl Tally {
             unknown_events: self.unknown_events.load(Relaxed),
             mapped: self.mapped.load(Relaxed),
             unmapped: self.unmapped.load(Relaxed),
-            unheard: self.unheard.load(Relaxed),
+            answers_since_batch: self.answers_since_batch.load(Relaxed),
         }
     }
 }

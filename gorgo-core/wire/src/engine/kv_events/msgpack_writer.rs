@@ -2,9 +2,9 @@
 
 /// Writes msgpack by hand.
 #[derive(Default)]
-pub(super) struct Pack(pub(super) Vec<u8>);
+pub(super) struct MsgpackWriter(pub(super) Vec<u8>);
 
-impl Pack {
+impl MsgpackWriter {
     pub(super) fn array(mut self, members: u32) -> Self {
         rmp::encode::write_array_len(&mut self.0, members).unwrap();
         self

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use tokio::time::timeout;
 use zeromq::{DealerSocket, Socket, SocketOptions, SocketRecv, SocketSend, ZmqError, ZmqMessage};
 
-use super::decode::{self, Batch};
-use super::sequence::Seen;
+use super::decode::{self, KvEventBatch};
+use super::sequence::BatchStamp;
 
 /// Time for the next batch of an answer: an engine looks for such requests ten times a second, and between two steps of
 /// its model.
@@ -17,24 +17,24 @@ const MOST_BYTES: usize = 256 << 20;
 
 /// Answer, as far as it was received.
 #[derive(Debug, Default)]
-pub(super) struct Answer {
-    pub(super) seen: Vec<Seen>,
+pub(super) struct ReplayedBatches {
+    pub(super) stamps: Vec<BatchStamp>,
     /// One for each of `seen`.
-    pub(super) batches: Vec<Batch>,
+    pub(super) batches: Vec<KvEventBatch>,
     /// True if it was received to its end, and all of it could be read.
-    pub(super) whole: bool,
+    pub(super) complete: bool,
     pub(super) bad_frames: u64,
 }
 
 /// Requests all batches from a number on. Batches that the engine no longer has are missing in the answer.
-pub(super) async fn ask(address: &str, from: u64) -> Answer {
-    let mut answer = Answer::default();
+pub(super) async fn request_replay(address: &str, from: u64) -> ReplayedBatches {
+    let mut answer = ReplayedBatches::default();
     // After any error the answer is incomplete, which `whole` already says.
     let _ = take(address, from, &mut answer).await;
     answer
 }
 
-async fn take(address: &str, from: u64, answer: &mut Answer) -> Result<(), ZmqError> {
+async fn take(address: &str, from: u64, answer: &mut ReplayedBatches) -> Result<(), ZmqError> {
     let mut options = SocketOptions::default();
     options.connect_timeout(LIMIT);
     let mut socket = DealerSocket::with_options(options);
@@ -50,14 +50,14 @@ async fn take(address: &str, from: u64, answer: &mut Answer) -> Result<(), ZmqEr
             (answer.bad_frames, readable) = (answer.bad_frames + 1, false);
             continue;
         };
-        match (decode::number(number), decode::batch(payload)) {
+        match (decode::batch_number(number), decode::decode_batch(payload)) {
             // The end marker has no batch, so it comes before the others are judged.
             (Ok(-1), _) => {
-                answer.whole = readable;
+                answer.complete = readable;
                 return Ok(());
             }
             (Ok(number), Ok(batch)) if number >= 0 => {
-                answer.seen.push(Seen { number: number.cast_unsigned(), made: batch.made });
+                answer.stamps.push(BatchStamp { number: number.cast_unsigned(), created_secs: batch.created_secs });
                 answer.batches.push(batch);
             }
             _ => (answer.bad_frames, readable) = (answer.bad_frames + 1, false),

@@ -15,11 +15,11 @@ use serde::Deserialize;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use super::{CacheFacts, Tally};
-use crate::engine::Served;
-use crate::engine::client::{Client, Endpoint};
-use crate::engine::monitor::Senses;
-use gorgo_routing::model::{ApiPath, DecisionId, EventKind, Prompt, ReplicaId};
+use super::{CacheFacts, KvEventCounters};
+use crate::engine::ServedRequest;
+use crate::engine::client::{EngineClient, HttpEndpoint};
+use crate::engine::monitor::ProbeContext;
+use gorgo_routing::model::{ApiPath, DecisionId, EventKind, ParsedRequest, ReplicaId};
 
 const PATH: &str = "/tokenize";
 /// Jobs that may wait for one engine.
@@ -31,88 +31,94 @@ const MOST_ANSWER: usize = 16 << 20;
 const LIMIT: Duration = Duration::from_secs(10);
 /// Shortest pause between two requests to an engine.
 const PAUSE: Duration = Duration::from_millis(5);
-/// After this many refusals in a row of one path, only one in [`SELDOM`] jobs is tried.
+/// After this many refusals in a row of one path, only one in [`RETRY_EVERY`] jobs is tried.
 const REFUSALS: u32 = 3;
-const SELDOM: u32 = 64;
+const RETRY_EVERY: u32 = 64;
 
-struct Lesson {
-    prompt: Arc<Prompt>,
+struct TokenizeJob {
+    prompt: Arc<ParsedRequest>,
     body: Bytes,
     decision: DecisionId,
     since: u64,
 }
 
 /// Worker that learns from one replica.
-pub struct Pupil {
+pub struct TokenizeWorker {
     replica: ReplicaId,
     name: Arc<str>,
-    endpoint: Endpoint,
-    tally: Arc<Tally>,
-    lessons: mpsc::Receiver<Lesson>,
-    waiting: Arc<AtomicUsize>,
+    endpoint: HttpEndpoint,
+    tally: Arc<KvEventCounters>,
+    jobs: mpsc::Receiver<TokenizeJob>,
+    waiting_bytes: Arc<AtomicUsize>,
     facts: Arc<dyn CacheFacts>,
 }
 
-impl std::fmt::Debug for Pupil {
+impl std::fmt::Debug for TokenizeWorker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Pupil").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
 /// Queue that takes answered requests. Submitting never waits.
-pub struct Lessons {
+pub struct TokenizeQueue {
     facts: Arc<dyn CacheFacts>,
     /// By replica; those without events have none.
-    desks: Vec<Option<(mpsc::Sender<Lesson>, Arc<Tally>)>>,
+    senders: Vec<Option<(mpsc::Sender<TokenizeJob>, Arc<KvEventCounters>)>>,
     /// Bytes of the bodies that wait.
-    waiting: Arc<AtomicUsize>,
+    waiting_bytes: Arc<AtomicUsize>,
 }
 
-impl std::fmt::Debug for Lessons {
+impl std::fmt::Debug for TokenizeQueue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Lessons").field("waiting", &self.waiting).finish_non_exhaustive()
+        f.debug_struct("Lessons").field("waiting", &self.waiting_bytes).finish_non_exhaustive()
     }
 }
 
-impl Lessons {
+impl TokenizeQueue {
     /// Queue for a fleet of `replicas`, none of which is added yet.
     #[must_use]
     pub fn new(replicas: usize, facts: Arc<dyn CacheFacts>) -> Self {
         let desks = std::iter::repeat_with(|| None).take(replicas).collect();
-        Self { facts, desks, waiting: Arc::default() }
+        Self { facts, senders: desks, waiting_bytes: Arc::default() }
     }
 
-    /// Adds a replica, of which [`Pupil::learn_loop`] then learns.
-    pub fn add(&mut self, replica: ReplicaId, name: Arc<str>, endpoint: Endpoint, tally: Arc<Tally>) -> Pupil {
+    /// Adds a replica, of which [`TokenizeWorker::run`] then learns.
+    pub fn add_replica(
+        &mut self,
+        replica: ReplicaId,
+        name: Arc<str>,
+        endpoint: HttpEndpoint,
+        tally: Arc<KvEventCounters>,
+    ) -> TokenizeWorker {
         let (sender, lessons) = mpsc::channel(MOST_WAITING);
-        if let Some(desk) = self.desks.get_mut(replica.index()) {
+        if let Some(desk) = self.senders.get_mut(replica.index()) {
             *desk = Some((sender, Arc::clone(&tally)));
         }
-        let (waiting, facts) = (Arc::clone(&self.waiting), Arc::clone(&self.facts));
-        Pupil { replica, name, endpoint, tally, lessons, waiting, facts }
+        let (waiting, facts) = (Arc::clone(&self.waiting_bytes), Arc::clone(&self.facts));
+        TokenizeWorker { replica, name, endpoint, tally, jobs: lessons, waiting_bytes: waiting, facts }
     }
 
     /// Submits a request that an engine answered, so that its tokens may be learned.
-    pub fn served(&self, served: &Served<'_>) {
-        let Some((desk, tally)) = self.desks.get(served.replica.index()).and_then(Option::as_ref) else { return };
-        tally.unheard.fetch_add(1, Relaxed);
+    pub fn submit(&self, served: &ServedRequest<'_>) {
+        let Some((desk, tally)) = self.senders.get(served.replica.index()).and_then(Option::as_ref) else { return };
+        tally.answers_since_batch.fetch_add(1, Relaxed);
         let prompt = served.prompt;
         let told = matches!(prompt.path, ApiPath::ChatCompletions | ApiPath::Completions);
         // `/tokenize` takes text, so neither token ids nor pictures; and adapters and salts make other blocks of the
         // same tokens.
-        let other = prompt.apart || prompt.exact_tokens.is_some() || prompt.picture_bytes > 0;
+        let other = prompt.has_extra_keys || prompt.exact_tokens.is_some() || prompt.media_bytes > 0;
         if !told || prompt.chain.is_empty() || other {
             return;
         }
         let bytes = served.body.len();
         // Reserved first and undone if over, because several requests submit at the same time.
-        if self.waiting.fetch_add(bytes, Relaxed).saturating_add(bytes) > MOST_BYTES {
-            self.waiting.fetch_sub(bytes, Relaxed);
+        if self.waiting_bytes.fetch_add(bytes, Relaxed).saturating_add(bytes) > MOST_BYTES {
+            self.waiting_bytes.fetch_sub(bytes, Relaxed);
             tally.unmapped.fetch_add(1, Relaxed);
             return;
         }
         // The moment is taken now: what the index learns of this prompt while the job waits must survive `settle`.
-        let lesson = Lesson {
+        let lesson = TokenizeJob {
             prompt: Arc::clone(prompt),
             body: served.body.clone(),
             decision: served.decision,
@@ -120,29 +126,29 @@ impl Lessons {
         };
         // Full: dropped, because waiting here would delay the client's response.
         if desk.try_send(lesson).is_err() {
-            self.waiting.fetch_sub(bytes, Relaxed);
+            self.waiting_bytes.fetch_sub(bytes, Relaxed);
             tally.unmapped.fetch_add(1, Relaxed);
         }
     }
 }
 
 #[derive(Deserialize)]
-struct Tokens {
+struct TokenizeResponse {
     tokens: Vec<u32>,
 }
 
-impl Pupil {
+impl TokenizeWorker {
     /// Asks for the tokens of answered requests until `senses.stop`.
-    pub async fn learn_loop(mut self, senses: Senses) {
-        let mut client = Client::new(self.endpoint.clone(), senses.tasks.clone());
+    pub async fn run(mut self, senses: ProbeContext) {
+        let mut client = EngineClient::new(self.endpoint.clone(), senses.tasks.clone());
         // Per path, completions and chats: SGLang supports only the former.
         let (mut refusals, mut passed) = ([0; 2], 0);
         loop {
             let lesson = tokio::select! {
-                lesson = self.lessons.recv() => lesson,
+                lesson = self.jobs.recv() => lesson,
                 () = senses.stop.cancelled() => return,
             };
-            let Some(Lesson { prompt, body, decision, since }) = lesson else { return };
+            let Some(TokenizeJob { prompt, body, decision, since }) = lesson else { return };
             let bytes = body.len();
             // A known mapping, such as the head of a long conversation, need not be asked for again.
             if !self.facts.is_mapped(self.replica, &prompt) {
@@ -150,10 +156,10 @@ impl Pupil {
                 let refused = &mut refusals[usize::from(prompt.path == ApiPath::ChatCompletions)];
                 // Even a path that was refused is tried now and then, since the engine may be replaced by one that
                 // supports it.
-                let asks = *refused < REFUSALS || passed % SELDOM == 0;
+                let asks = *refused < REFUSALS || passed % RETRY_EVERY == 0;
                 let answer = if asks {
                     tokio::select! {
-                        answer = self.ask(&mut client, body, &senses) => answer,
+                        answer = self.fetch_tokens(&mut client, body, &senses) => answer,
                         () = senses.stop.cancelled() => return,
                     }
                 } else {
@@ -185,13 +191,18 @@ impl Pupil {
             }
             // In every case: the index is compared with the events as far as this prompt's blocks are mapped by now.
             self.facts.settle(&prompt, decision, since);
-            self.waiting.fetch_sub(bytes, Relaxed);
+            self.waiting_bytes.fetch_sub(bytes, Relaxed);
         }
     }
 
     /// Fetches the tokens of a body. The error says, for people, what was answered instead, but never quotes the
     /// engine's text, which may contain the prompt.
-    async fn ask(&self, client: &mut Client, body: Bytes, senses: &Senses) -> Result<Vec<u32>, Option<String>> {
+    async fn fetch_tokens(
+        &self,
+        client: &mut EngineClient,
+        body: Bytes,
+        senses: &ProbeContext,
+    ) -> Result<Vec<u32>, Option<String>> {
         let got = client.post(PATH, body, MOST_ANSWER, LIMIT, &*senses.clock).await;
         // Also after a failure, so that a failing engine is not asked in a tight loop.
         sleep(PAUSE).await;
@@ -199,7 +210,7 @@ impl Pupil {
         if !answer.status.is_success() {
             return Err(Some(answer.status.as_u16().to_string()));
         }
-        let read: Result<Tokens, _> = serde_json::from_slice(&answer.body);
+        let read: Result<TokenizeResponse, _> = serde_json::from_slice(&answer.body);
         read.map(|read| read.tokens).map_err(|_| Some("no list of tokens".to_owned()))
     }
 }

@@ -11,54 +11,57 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::engine::monitor::ejection::Ejections;
-use gorgo_routing::model::{At, ReplicaId};
+use crate::engine::monitor::ejection::EjectionTracker;
+use gorgo_routing::model::{ReplicaId, UnixMicros};
 
 /// Failures in a row that take a replica down.
 const FAILURES_DOWN: u32 = 3;
 /// Successful probes in a row that bring back a replica that was down.
-const SIGNS_UP: u32 = 2;
+const ANSWERS_UP: u32 = 2;
 /// Silence that takes a replica down, ms.
 const SILENCE_MS: f64 = 30_000.0;
 
 /// Last sign of life of each replica, from any source: the data plane reports every byte that a stream brings, since an
 /// engine that streams is alive, whatever its health page says.
 #[derive(Debug)]
-pub struct Vitals {
-    heard: Vec<AtomicU64>,
-    ejections: Ejections,
+pub struct ReplicaLiveness {
+    last_activity: Vec<AtomicU64>,
+    ejections: EjectionTracker,
 }
 
-impl Vitals {
+impl ReplicaLiveness {
     /// State for a fleet of `replicas`.
     #[must_use]
     pub fn new(replicas: usize) -> Self {
-        Self { heard: (0..replicas).map(|_| AtomicU64::new(0)).collect(), ejections: Ejections::new(replicas) }
+        Self {
+            last_activity: (0..replicas).map(|_| AtomicU64::new(0)).collect(),
+            ejections: EjectionTracker::new(replicas),
+        }
     }
 
     /// Ejections of replicas for how requests ended there.
     #[must_use]
-    pub const fn ejections(&self) -> &Ejections {
+    pub const fn ejections(&self) -> &EjectionTracker {
         &self.ejections
     }
 
     /// Records that a byte came from this replica. Cheap: one relaxed store.
-    pub fn heard(&self, replica: ReplicaId, at: At) {
-        if let Some(heard) = self.heard.get(replica.index()) {
+    pub fn record_activity(&self, replica: ReplicaId, at: UnixMicros) {
+        if let Some(heard) = self.last_activity.get(replica.index()) {
             heard.store(at.0, Ordering::Relaxed);
         }
     }
 
     /// Time of the last sign of life; the epoch if there was none.
     #[must_use]
-    pub fn last(&self, replica: ReplicaId) -> At {
-        At(self.heard.get(replica.index()).map_or(0, |heard| heard.load(Ordering::Relaxed)))
+    pub fn last_activity(&self, replica: ReplicaId) -> UnixMicros {
+        UnixMicros(self.last_activity.get(replica.index()).map_or(0, |heard| heard.load(Ordering::Relaxed)))
     }
 }
 
 /// Result of a probe, as far as health is concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sign {
+pub enum HealthSignal {
     /// An answer below 500.
     Answered,
     /// A 5xx.
@@ -73,7 +76,7 @@ pub enum Sign {
 
 /// Change of a replica's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Change {
+pub enum HealthChange {
     /// Usable.
     Up {
         /// True if it had refused connections since its last sign of life, so its cache is empty.
@@ -90,28 +93,28 @@ pub enum Change {
 
 /// Health of one replica.
 #[derive(Debug, Clone)]
-pub struct Health {
-    state: State,
+pub struct ReplicaHealth {
+    state: HealthState,
     unconnected: u32,
     server_errors: u32,
     answered: u32,
     /// Start of the failures in a row.
-    failing_since: Option<At>,
+    failing_since: Option<UnixMicros>,
     ever_answered: bool,
     refused: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum HealthState {
     Untried,
     Up,
     Down,
 }
 
-impl Default for Health {
+impl Default for ReplicaHealth {
     fn default() -> Self {
         Self {
-            state: State::Untried,
+            state: HealthState::Untried,
             unconnected: 0,
             server_errors: 0,
             answered: 0,
@@ -122,12 +125,12 @@ impl Default for Health {
     }
 }
 
-impl Health {
+impl ReplicaHealth {
     /// Takes the result of a probe. `heard`: last sign of life from elsewhere.
-    pub fn sign(&mut self, at: At, sign: Sign, heard: At) -> Option<Change> {
+    pub fn observe(&mut self, at: UnixMicros, sign: HealthSignal, heard: UnixMicros) -> Option<HealthChange> {
         self.count(at, sign);
-        if sign == Sign::Answered {
-            return self.good();
+        if sign == HealthSignal::Answered {
+            return self.on_answer();
         }
         let since = self.failing_since.unwrap_or(at);
         // Bytes since the failures began prove that the engine lives and is merely too busy to accept connections.
@@ -136,7 +139,7 @@ impl Health {
         let silent_ms = at.millis_since(since.max(heard));
         // A refusal is certain: nothing listens, even if old connections still bring bytes. Other failures to connect
         // are not.
-        let cause = if sign == Sign::Refused && self.unconnected >= FAILURES_DOWN {
+        let cause = if sign == HealthSignal::Refused && self.unconnected >= FAILURES_DOWN {
             "it refuses connections"
         } else if self.unconnected >= FAILURES_DOWN && !heard_since {
             "no connection can be made"
@@ -148,43 +151,44 @@ impl Health {
             return None;
         };
         // Counted above all the same: the return from this state depends on the counts.
-        if self.state == State::Down {
+        if self.state == HealthState::Down {
             return None;
         }
-        self.state = State::Down;
-        Some(Change::Down { cause })
+        self.state = HealthState::Down;
+        Some(HealthChange::Down { cause })
     }
 
-    fn count(&mut self, at: At, sign: Sign) {
+    fn count(&mut self, at: UnixMicros, sign: HealthSignal) {
         // A run of one kind of failure ends with any other result.
         let one_more = |count: u32, counts: bool| if counts { count.saturating_add(1) } else { 0 };
         // Both count together: an engine that goes down may be refused or unreachable in turn.
-        self.unconnected = one_more(self.unconnected, matches!(sign, Sign::Refused | Sign::Unreachable));
-        self.server_errors = one_more(self.server_errors, sign == Sign::ServerError);
-        self.answered = one_more(self.answered, sign == Sign::Answered);
+        self.unconnected =
+            one_more(self.unconnected, matches!(sign, HealthSignal::Refused | HealthSignal::Unreachable));
+        self.server_errors = one_more(self.server_errors, sign == HealthSignal::ServerError);
+        self.answered = one_more(self.answered, sign == HealthSignal::Answered);
         // Before the first answer a refusal is just an engine that has not started yet.
-        self.refused |= sign == Sign::Refused && self.ever_answered;
-        if sign == Sign::Answered {
+        self.refused |= sign == HealthSignal::Refused && self.ever_answered;
+        if sign == HealthSignal::Answered {
             self.failing_since = None;
         } else {
             self.failing_since.get_or_insert(at);
         }
     }
 
-    fn good(&mut self) -> Option<Change> {
+    fn on_answer(&mut self) -> Option<HealthChange> {
         let restarted = std::mem::take(&mut self.refused);
         self.ever_answered = true;
         match self.state {
             // A quick restart shows as one or two refused probes between answers.
-            State::Up => return restarted.then_some(Change::Restarted),
-            State::Down if self.answered < SIGNS_UP => {
+            HealthState::Up => return restarted.then_some(HealthChange::Restarted),
+            HealthState::Down if self.answered < ANSWERS_UP => {
                 // Kept for the second answer, which reports the return.
                 self.refused = restarted;
                 return None;
             }
-            State::Untried | State::Down => self.state = State::Up,
+            HealthState::Untried | HealthState::Down => self.state = HealthState::Up,
         }
-        Some(Change::Up { restarted })
+        Some(HealthChange::Up { restarted })
     }
 }
 
@@ -192,76 +196,83 @@ impl Health {
 mod tests {
     use super::*;
 
-    const NEVER: At = At(0);
+    const NEVER: UnixMicros = UnixMicros(0);
 
-    fn at(probe: u64) -> At {
-        At(1_000_000_000 + probe * 2_000_000)
+    fn at(probe: u64) -> UnixMicros {
+        UnixMicros(1_000_000_000 + probe * 2_000_000)
     }
 
     /// Feeds signs, one every 2 s, and returns the changes with their times.
-    fn run(signs: &[Sign], heard: impl Fn(u64) -> At) -> Vec<(u64, Change)> {
-        let mut health = Health::default();
-        (0..).zip(signs).filter_map(|(n, sign)| health.sign(at(n), *sign, heard(n)).map(|change| (n, change))).collect()
+    fn run(signs: &[HealthSignal], heard: impl Fn(u64) -> UnixMicros) -> Vec<(u64, HealthChange)> {
+        let mut health = ReplicaHealth::default();
+        (0..)
+            .zip(signs)
+            .filter_map(|(n, sign)| health.observe(at(n), *sign, heard(n)).map(|change| (n, change)))
+            .collect()
     }
 
-    const UP: Change = Change::Up { restarted: false };
+    const UP: HealthChange = HealthChange::Up { restarted: false };
 
     #[test]
     fn one_answer_brings_up_the_untried_and_three_refusals_take_it_down() {
-        use Sign::{Answered, Refused};
+        use HealthSignal::{Answered, Refused};
         let changes =
             run(&[Answered, Answered, Refused, Refused, Refused, Refused, Answered, Answered, Answered], |_| NEVER);
         assert_eq!(
             changes,
-            [(0, UP), (4, Change::Down { cause: "it refuses connections" }), (7, Change::Up { restarted: true })]
+            [
+                (0, UP),
+                (4, HealthChange::Down { cause: "it refuses connections" }),
+                (7, HealthChange::Up { restarted: true })
+            ]
         );
     }
 
     #[test]
     fn a_replica_that_is_absent_from_the_start_goes_down_and_its_first_start_is_no_restart() {
-        use Sign::{Answered, Refused};
+        use HealthSignal::{Answered, Refused};
         let changes = run(&[Refused, Refused, Refused, Answered, Answered], |_| NEVER);
-        assert_eq!(changes, [(2, Change::Down { cause: "it refuses connections" }), (4, UP)]);
+        assert_eq!(changes, [(2, HealthChange::Down { cause: "it refuses connections" }), (4, UP)]);
     }
 
     #[test]
     fn a_quick_restart_is_noticed_without_going_down() {
-        use Sign::{Answered, Refused};
+        use HealthSignal::{Answered, Refused};
         let changes = run(&[Answered, Refused, Answered, Answered], |_| NEVER);
-        assert_eq!(changes, [(0, UP), (2, Change::Restarted)]);
+        assert_eq!(changes, [(0, UP), (2, HealthChange::Restarted)]);
     }
 
     #[test]
     fn late_answers_alone_do_not_kill_while_streams_flow() {
-        let mut signs = vec![Sign::Answered];
-        signs.extend([Sign::Late; 150]);
+        let mut signs = vec![HealthSignal::Answered];
+        signs.extend([HealthSignal::Late; 150]);
         assert_eq!(run(&signs, at), [(0, UP)]);
         // Nothing arrives: silent since the second probe, down 30 s later.
-        assert_eq!(run(&signs, |_| NEVER), [(0, UP), (16, Change::Down { cause: "it does not answer" })]);
+        assert_eq!(run(&signs, |_| NEVER), [(0, UP), (16, HealthChange::Down { cause: "it does not answer" })]);
     }
 
     #[test]
     fn a_full_backlog_is_not_death_but_a_closed_listener_is() {
-        use Sign::{Answered, Refused, Unreachable};
+        use HealthSignal::{Answered, Refused, Unreachable};
         assert_eq!(run(&[Answered, Unreachable, Unreachable, Unreachable, Unreachable], at), [(0, UP)]);
-        let down = Change::Down { cause: "no connection can be made" };
+        let down = HealthChange::Down { cause: "no connection can be made" };
         assert_eq!(run(&[Answered, Unreachable, Unreachable, Unreachable], |_| NEVER), [(0, UP), (3, down)]);
         // The replica drains: its streams continue, new requests are refused.
-        let down = Change::Down { cause: "it refuses connections" };
+        let down = HealthChange::Down { cause: "it refuses connections" };
         assert_eq!(run(&[Answered, Refused, Refused, Refused], at), [(0, UP), (3, down)]);
     }
 
     #[test]
     fn three_server_errors_in_a_row() {
-        use Sign::{Answered, ServerError};
+        use HealthSignal::{Answered, ServerError};
         let cause = "it answers probes with a server error";
         let changes = run(&[Answered, ServerError, ServerError, Answered, ServerError, ServerError, ServerError], at);
-        assert_eq!(changes, [(0, UP), (6, Change::Down { cause })]);
+        assert_eq!(changes, [(0, UP), (6, HealthChange::Down { cause })]);
     }
 
     #[test]
     fn an_engine_on_its_knees_does_not_flap() {
-        use Sign::{Answered, Refused};
+        use HealthSignal::{Answered, Refused};
         let mut signs = vec![Answered, Refused, Refused, Refused];
         signs.extend([Answered, Refused].repeat(20));
         assert_eq!(run(&signs, |_| NEVER).len(), 2);
@@ -269,17 +280,17 @@ mod tests {
 
     #[test]
     fn a_replica_that_freezes_again_and_again_comes_back_each_time() {
-        let mut signs = vec![Sign::Answered];
+        let mut signs = vec![HealthSignal::Answered];
         for _ in 0..5 {
-            signs.extend([Sign::Late; 30]);
-            signs.extend([Sign::Answered; 4]);
+            signs.extend([HealthSignal::Late; 30]);
+            signs.extend([HealthSignal::Answered; 4]);
         }
         let changes = run(&signs, |_| NEVER);
-        let downs = changes.iter().filter(|(_, change)| matches!(change, Change::Down { .. })).count();
+        let downs = changes.iter().filter(|(_, change)| matches!(change, HealthChange::Down { .. })).count();
         assert_eq!(downs, 5, "{changes:?}");
         // Each time within two answers.
         for (round, (probe, change)) in changes[1..].chunks(2).map(|pair| pair[1]).enumerate() {
-            assert!(matches!(change, Change::Up { .. }), "{changes:?}");
+            assert!(matches!(change, HealthChange::Up { .. }), "{changes:?}");
             let first = 1 + u64::try_from(round).unwrap() * 34 + 30;
             assert!((first..first + 2).contains(&probe), "{changes:?}");
         }
@@ -287,9 +298,9 @@ mod tests {
 
     #[test]
     fn vitals_of_a_stranger_are_nothing() {
-        let vitals = Vitals::new(1);
-        vitals.heard(ReplicaId(0), at(3));
-        vitals.heard(ReplicaId(9), at(3));
-        assert_eq!((vitals.last(ReplicaId(0)), vitals.last(ReplicaId(9))), (at(3), At(0)));
+        let vitals = ReplicaLiveness::new(1);
+        vitals.record_activity(ReplicaId(0), at(3));
+        vitals.record_activity(ReplicaId(9), at(3));
+        assert_eq!((vitals.last_activity(ReplicaId(0)), vitals.last_activity(ReplicaId(9))), (at(3), UnixMicros(0)));
     }
 }

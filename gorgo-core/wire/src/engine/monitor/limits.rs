@@ -10,7 +10,7 @@ use serde_json::Value;
 
 /// Limits as read from such a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(in crate::engine) struct Limits {
+pub(in crate::engine) struct EngineLimits {
     /// Largest batch that is decoded cheaply, requests.
     pub(in crate::engine) decode_batch: Option<u32>,
     /// Most requests that run at once.
@@ -18,12 +18,12 @@ pub(in crate::engine) struct Limits {
 }
 
 /// Reads the page; limits that it does not show are unknown.
-pub(in crate::engine) fn read(known: &LimitsPage, body: &[u8]) -> Limits {
-    let Ok(page) = serde_json::from_slice::<Value>(body) else { return Limits::default() };
+pub(in crate::engine) fn read(known: &LimitsPage, body: &[u8]) -> EngineLimits {
+    let Ok(page) = serde_json::from_slice::<Value>(body) else { return EngineLimits::default() };
     let first = |members: &[&str]| members.iter().find_map(|member| find(&page, member, &largest));
     let no_graphs = find(&page, known.no_graphs, &|value| value.as_bool().filter(|said| *said).map(u32::from));
     // Without captured graphs no batch size is cheaper than another.
-    Limits { decode_batch: first(known.batch).filter(|_| no_graphs.is_none()), max_running: first(known.running) }
+    EngineLimits { decode_batch: first(known.batch).filter(|_| no_graphs.is_none()), max_running: first(known.running) }
 }
 
 /// First value that `read` accepts among the members of that name, at any depth.

@@ -15,7 +15,7 @@ const MOST_LABEL_SETS: usize = 4_096;
 
 /// Figures of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Page {
+pub struct EngineMetrics {
     /// State of the engine.
     pub report: EngineReport,
     /// Prompt tokens since the engine started.
@@ -24,7 +24,7 @@ pub struct Page {
     pub generated_tokens_total: Option<f64>,
 }
 
-impl Page {
+impl EngineMetrics {
     /// Returns `true` if the page contained nothing that was wanted.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -35,22 +35,22 @@ impl Page {
 /// Reads a page. Used tokens and used share are computed from one another if only one is present and the capacity is
 /// known.
 #[must_use]
-pub fn read(page: &[u8], tables: &[&[Series]]) -> Page {
+pub fn read(page: &[u8], tables: &[&[Series]]) -> EngineMetrics {
     let wanted: Vec<&Series> = tables.iter().copied().flatten().collect();
     let mut found: Vec<Vec<(u64, f64)>> = vec![Vec::new(); wanted.len()];
     for line in lines(page) {
-        let Some(sample) = Sample::parse(line) else { continue };
+        let Some(sample) = MetricSample::parse(line) else { continue };
         // Every series is compared with every line: the tables are short, and most lines fail on the length of the
         // name.
         for (series, sets) in wanted.iter().zip(&mut found) {
             if same_name(sample.name, series.name.as_bytes())
                 && let Some(value) = sample.value_for(series)
             {
-                keep(sets, sample.work(), value);
+                merge_sample(sets, sample.work_key(), value);
             }
         }
     }
-    let mut out = Page::default();
+    let mut out = EngineMetrics::default();
     // In the order of the tables: the first series that has a value for a field wins, see `fill`.
     for (series, sets) in wanted.iter().zip(&found) {
         if let Some(value) = combine(series.across, sets) {
@@ -61,7 +61,7 @@ pub fn read(page: &[u8], tables: &[&[Series]]) -> Page {
     out
 }
 
-impl Page {
+impl EngineMetrics {
     fn fill(&mut self, field: Field, value: f64) {
         let report = &mut self.report;
         let place = match field {
@@ -112,13 +112,13 @@ fn lines(page: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// Line of the form `name{labels} value [timestamp]`.
-struct Sample<'a> {
+struct MetricSample<'a> {
     name: &'a [u8],
     labels: &'a [u8],
     value: &'a [u8],
 }
 
-impl<'a> Sample<'a> {
+impl<'a> MetricSample<'a> {
     fn parse(line: &'a [u8]) -> Option<Self> {
         let line = line.trim_ascii();
         if line.first().is_none_or(|first| *first == b'#') {
@@ -152,7 +152,7 @@ impl<'a> Sample<'a> {
     }
 
     /// Hash of the labels that distinguish work; equal for samples of the same work.
-    fn work(&self) -> u64 {
+    fn work_key(&self) -> u64 {
         let mut hash = 0;
         // Mixed in order, so that equal values of two different labels do not cancel out.
         for name in WORK_LABELS {
@@ -208,7 +208,7 @@ fn number(text: &[u8]) -> Option<f64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-fn keep(sets: &mut Vec<(u64, f64)>, work: u64, value: f64) {
+fn merge_sample(sets: &mut Vec<(u64, f64)>, work: u64, value: f64) {
     // The same work reported by another rank or process: the largest counts.
     if let Some((_, most)) = sets.iter_mut().find(|(known, _)| *known == work) {
         *most = most.max(value);

@@ -17,39 +17,41 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::engine::client::{Client, Endpoint};
-use crate::engine::monitor::health::Vitals;
-use crate::engine::monitor::{Senses, Watched};
-use gorgo_observe::{FactOutlet, Listener};
+use crate::engine::client::{EngineClient, HttpEndpoint};
+use crate::engine::monitor::health::ReplicaLiveness;
+use crate::engine::monitor::{MonitoredReplica, ProbeContext};
+use gorgo_observe::{FactOutlet, RecordListener};
 use gorgo_routing::config::{EngineUrl, HttpVersion};
-use gorgo_routing::model::{At, Clock, EngineKind, Event, EventKind, Record, ReplicaId};
+use gorgo_routing::model::{Clock, EngineKind, EventKind, FleetEvent, ReplicaId, StoreRecord, UnixMicros};
 
 /// Answer of the engine; `None`: none, ever.
-pub(in crate::engine) type Reply = Option<Response<Full<Bytes>>>;
+pub(in crate::engine) type MockReply = Option<Response<Full<Bytes>>>;
 
-pub(in crate::engine) fn reply(status: u16, body: impl Into<Bytes>) -> Reply {
+pub(in crate::engine) fn reply(status: u16, body: impl Into<Bytes>) -> MockReply {
     Some(Response::builder().status(status).body(Full::new(body.into())).unwrap())
 }
 
-pub(in crate::engine) fn redirect(to: &str) -> Reply {
+pub(in crate::engine) fn redirect(to: &str) -> MockReply {
     Some(Response::builder().status(307).header("location", to).body(Full::default()).unwrap())
 }
 
 /// Running mock.
-pub(in crate::engine) struct Mock {
+pub(in crate::engine) struct MockEngine {
     pub(in crate::engine) address: SocketAddr,
     connections: Arc<AtomicUsize>,
     stop: CancellationToken,
 }
 
-impl Mock {
-    pub(in crate::engine) async fn start(answer: impl Fn(&Request<Incoming>) -> Reply + Send + Sync + 'static) -> Self {
+impl MockEngine {
+    pub(in crate::engine) async fn start(
+        answer: impl Fn(&Request<Incoming>) -> MockReply + Send + Sync + 'static,
+    ) -> Self {
         Self::start_at("127.0.0.1:0".parse().unwrap(), answer).await
     }
 
     pub(in crate::engine) async fn start_at(
         address: SocketAddr,
-        answer: impl Fn(&Request<Incoming>) -> Reply + Send + Sync + 'static,
+        answer: impl Fn(&Request<Incoming>) -> MockReply + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -85,16 +87,16 @@ impl Mock {
         self.stop.cancel();
     }
 
-    pub(in crate::engine) fn endpoint(&self, key: Option<&str>) -> Endpoint {
-        Endpoint::new(EngineUrl::of_socket(self.address), key, HttpVersion::Http1).unwrap()
+    pub(in crate::engine) fn endpoint(&self, key: Option<&str>) -> HttpEndpoint {
+        HttpEndpoint::new(EngineUrl::of_socket(self.address), key, HttpVersion::Http1).unwrap()
     }
 
-    pub(in crate::engine) fn client(&self, key: Option<&str>) -> Client {
-        Client::new(self.endpoint(key), TaskTracker::new())
+    pub(in crate::engine) fn client(&self, key: Option<&str>) -> EngineClient {
+        EngineClient::new(self.endpoint(key), TaskTracker::new())
     }
 
-    pub(in crate::engine) fn watched(&self, engine: EngineKind, key: Option<&str>) -> Watched {
-        Watched {
+    pub(in crate::engine) fn watched(&self, engine: EngineKind, key: Option<&str>) -> MonitoredReplica {
+        MonitoredReplica {
             replica: ReplicaId(0),
             name: "a".into(),
             adapter: engine.adapter(),
@@ -105,33 +107,33 @@ impl Mock {
     }
 }
 
-impl Drop for Mock {
+impl Drop for MockEngine {
     fn drop(&mut self) {
         self.stop();
     }
 }
 
 /// Address that refuses connections, and that no other test can take meanwhile: bound, but not listened on.
-pub(in crate::engine) struct Nobody(socket2::Socket);
+pub(in crate::engine) struct RefusingAddress(socket2::Socket);
 
-impl Nobody {
+impl RefusingAddress {
     pub(in crate::engine) fn new() -> Self {
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
         socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
         Self(socket)
     }
 
-    pub(in crate::engine) fn endpoint(&self) -> Endpoint {
+    pub(in crate::engine) fn endpoint(&self) -> HttpEndpoint {
         let address = self.0.local_addr().unwrap().as_socket().unwrap();
-        Endpoint::new(EngineUrl::of_socket(address), None, HttpVersion::Http1).unwrap()
+        HttpEndpoint::new(EngineUrl::of_socket(address), None, HttpVersion::Http1).unwrap()
     }
 }
 
 /// Clock that advances by one millisecond each time it is read.
 #[derive(Debug)]
-pub(in crate::engine) struct Ticks(AtomicU64);
+pub(in crate::engine) struct TickingClock(AtomicU64);
 
-impl Ticks {
+impl TickingClock {
     pub(in crate::engine) const fn new() -> Self {
         Self(AtomicU64::new(1_000_000_000))
     }
@@ -141,41 +143,41 @@ impl Ticks {
     }
 }
 
-impl Clock for Ticks {
-    fn now(&self) -> At {
-        At(self.0.fetch_add(1_000, Ordering::Relaxed))
+impl Clock for TickingClock {
+    fn now(&self) -> UnixMicros {
+        UnixMicros(self.0.fetch_add(1_000, Ordering::Relaxed))
     }
 }
 
 #[derive(Default)]
-struct Ears {
-    records: Mutex<Vec<Record>>,
+struct RecordingListener {
+    records: Mutex<Vec<StoreRecord>>,
 }
 
-impl Listener for Ears {
-    fn record(&self, record: Record) {
+impl RecordListener for RecordingListener {
+    fn record(&self, record: StoreRecord) {
         self.records.lock().push(record);
     }
 }
 
 /// Context that remembers what was reported.
-pub(in crate::engine) struct Heard {
-    pub(in crate::engine) senses: Senses,
-    pub(in crate::engine) clock: Arc<Ticks>,
-    events: Arc<Mutex<Vec<Event>>>,
-    ears: Arc<Ears>,
+pub(in crate::engine) struct RecordingContext {
+    pub(in crate::engine) senses: ProbeContext,
+    pub(in crate::engine) clock: Arc<TickingClock>,
+    events: Arc<Mutex<Vec<FleetEvent>>>,
+    ears: Arc<RecordingListener>,
 }
 
-impl Heard {
+impl RecordingContext {
     pub(in crate::engine) fn new() -> Self {
         let (clock, ears, events) =
-            (Arc::new(Ticks::new()), Arc::new(Ears::default()), Arc::new(Mutex::new(Vec::new())));
-        let sink: Arc<Mutex<Vec<Event>>> = events.clone();
+            (Arc::new(TickingClock::new()), Arc::new(RecordingListener::default()), Arc::new(Mutex::new(Vec::new())));
+        let sink: Arc<Mutex<Vec<FleetEvent>>> = events.clone();
         let take = Arc::new(move |event| sink.lock().push(event));
-        let senses = Senses {
+        let senses = ProbeContext {
             clock: clock.clone(),
             outlet: FactOutlet::new(clock.clone(), take, ears.clone()),
-            vitals: Arc::new(Vitals::new(1)),
+            liveness: Arc::new(ReplicaLiveness::new(1)),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
             seed: 7,
@@ -184,19 +186,19 @@ impl Heard {
     }
 
     /// Events since the last call.
-    pub(in crate::engine) fn events(&self) -> Vec<Event> {
+    pub(in crate::engine) fn events(&self) -> Vec<FleetEvent> {
         std::mem::take(&mut self.events.lock())
     }
 
     /// Records since the last call.
-    pub(in crate::engine) fn records(&self) -> Vec<Record> {
+    pub(in crate::engine) fn records(&self) -> Vec<StoreRecord> {
         std::mem::take(&mut self.ears.records.lock())
     }
 
     /// Texts for operators in the records since the last call; the other records are dropped.
     pub(in crate::engine) fn notes(&self) -> Vec<(EventKind, String)> {
         let note = |record| match record {
-            Record::Event(event) => Some((event.kind, event.text)),
+            StoreRecord::Event(event) => Some((event.kind, event.text)),
             _ => None,
         };
         self.records().into_iter().filter_map(note).collect()

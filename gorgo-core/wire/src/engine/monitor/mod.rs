@@ -20,15 +20,15 @@ use rand_chacha::ChaCha8Rng;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::client::Endpoint;
-use super::monitor::health::Vitals;
+use super::client::HttpEndpoint;
+use super::monitor::health::ReplicaLiveness;
 use gorgo_observe::FactOutlet;
 use gorgo_routing::model::engine::Adapter;
 use gorgo_routing::model::{Clock, EventKind, ReplicaId};
 
 /// Replica to monitor.
 #[derive(Debug, Clone)]
-pub struct Watched {
+pub struct MonitoredReplica {
     /// Id.
     pub replica: ReplicaId,
     /// Name, for texts.
@@ -36,7 +36,7 @@ pub struct Watched {
     /// Adapter of its engine.
     pub adapter: &'static Adapter,
     /// Address and key.
-    pub endpoint: Endpoint,
+    pub endpoint: HttpEndpoint,
     /// Environment variable that the key should come from, for texts.
     pub api_key_env: Option<String>,
     /// True if its models must be learned because none are configured.
@@ -45,13 +45,13 @@ pub struct Watched {
 
 /// Time source and outlets of the monitoring loops. Cloned for each loop.
 #[derive(Clone)]
-pub struct Senses {
+pub struct ProbeContext {
     /// Source of time.
     pub clock: Arc<dyn Clock>,
     /// Outlet for results.
     pub outlet: FactOutlet,
     /// Signs of life, including those from the data plane.
-    pub vitals: Arc<Vitals>,
+    pub liveness: Arc<ReplicaLiveness>,
     /// Tracks spawned tasks (HTTP/2 connections), so that a shutdown can wait for them.
     pub tasks: TaskTracker,
     /// Ends the loops.
@@ -60,7 +60,7 @@ pub struct Senses {
     pub seed: u64,
 }
 
-impl std::fmt::Debug for Senses {
+impl std::fmt::Debug for ProbeContext {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Senses").field("seed", &self.seed).finish_non_exhaustive()
     }
@@ -68,12 +68,12 @@ impl std::fmt::Debug for Senses {
 
 /// Intervals with ± 10 % jitter, so that the probes of a fleet, and of several routers, do not synchronise.
 #[derive(Debug)]
-pub(super) struct Schedule {
+pub(super) struct JitteredInterval {
     interval: Duration,
     random: ChaCha8Rng,
 }
 
-impl Schedule {
+impl JitteredInterval {
     /// Schedule of one loop. `salt` distinguishes the loops of one replica.
     pub(super) fn new(interval_ms: u64, seed: u64, replica: ReplicaId, salt: u64) -> Self {
         let seed = seed ^ (u64::from(replica.0) << 8) ^ salt;
@@ -87,13 +87,13 @@ impl Schedule {
 
 /// Reports each warning once, until it changes or ends.
 #[derive(Debug, Default)]
-pub(super) struct Complaint {
+pub(super) struct WarningLatch {
     last: Option<String>,
 }
 
-impl Complaint {
+impl WarningLatch {
     /// Reports the warning if it is new. `None`: all is well.
-    pub(super) fn say(&mut self, text: Option<String>, watched: &Watched, senses: &Senses) {
+    pub(super) fn update(&mut self, text: Option<String>, watched: &MonitoredReplica, senses: &ProbeContext) {
         if self.last != text {
             if let Some(text) = &text {
                 senses.outlet.note(EventKind::MissingSignal, watched.replica, text.clone());
@@ -104,7 +104,7 @@ impl Complaint {
 }
 
 /// Warning about the API key, if the status indicates one.
-pub(super) fn key_complaint(watched: &Watched, path: &str, status: StatusCode) -> Option<String> {
+pub(super) fn key_warning(watched: &MonitoredReplica, path: &str, status: StatusCode) -> Option<String> {
     if status != StatusCode::UNAUTHORIZED && status != StatusCode::FORBIDDEN {
         return None;
     }
@@ -119,7 +119,7 @@ pub(super) fn key_complaint(watched: &Watched, path: &str, status: StatusCode) -
 
 /// Warning that a page is missing which the engine always has. The replica counts as alive all the same: a proxy in
 /// front of the engine may hide the page.
-pub(super) fn stranger_complaint(watched: &Watched, path: &str, status: StatusCode) -> Option<String> {
+pub(super) fn not_found_warning(watched: &MonitoredReplica, path: &str, status: StatusCode) -> Option<String> {
     (status == StatusCode::NOT_FOUND).then(|| {
         let (name, engine) = (&watched.name, watched.adapter.kind.name());
         format!(
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn jitter_is_ten_percent_and_repeats() {
         let intervals = |seed| -> Vec<Duration> {
-            let mut schedule = Schedule::new(2_000, seed, ReplicaId(1), 0);
+            let mut schedule = JitteredInterval::new(2_000, seed, ReplicaId(1), 0);
             (0..200).map(|_| schedule.next()).collect()
         };
         let once = intervals(7);

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::engine::client::{Client, GetError};
-use crate::engine::monitor::limits::{self, Limits};
-use crate::engine::monitor::metrics::{self, Page};
-use crate::engine::monitor::{Complaint, Schedule, Senses, Watched, key_complaint};
-use gorgo_routing::config::Scrape;
+use crate::engine::client::{EngineClient, EngineClientError};
+use crate::engine::monitor::limits::{self, EngineLimits};
+use crate::engine::monitor::metrics::{self, EngineMetrics};
+use crate::engine::monitor::{JitteredInterval, MonitoredReplica, ProbeContext, WarningLatch, key_warning};
+use gorgo_routing::config::ScrapeConfig;
 use gorgo_routing::model::engine::{CapacityPage, LimitsPage, MetricsPage};
-use gorgo_routing::model::{At, EngineReport};
+use gorgo_routing::model::{EngineReport, UnixMicros};
 
 /// Longest page that is read, bytes: vLLM's are 54 KB.
 pub(in crate::engine) const MOST_BYTES: usize = 8 << 20;
@@ -22,15 +22,15 @@ const MODELS_EVERY_MS: f64 = 60_000.0;
 const LEAST_LIMIT_MS: u64 = 2_000;
 /// A counter below this share of its last value has restarted. Not simply "below": a page that lacks one of several
 /// label sets would cost a whole prefix index.
-const BEGAN_ANEW: f64 = 0.5;
+const RESTART_SHARE: f64 = 0.5;
 /// Start times closer than this are the same start, seconds.
 const SAME_START_SECS: f64 = 1.0;
 
 /// Scrapes a replica until `senses.stop`; returns only then, so a task that ends earlier is a defect to be reported.
-pub async fn scrape_loop(watched: Watched, senses: Senses, config: Scrape) {
-    let mut schedule = Schedule::new(config.interval_ms, senses.seed, watched.replica, 2);
+pub async fn scrape_loop(watched: MonitoredReplica, senses: ProbeContext, config: ScrapeConfig) {
+    let mut schedule = JitteredInterval::new(config.interval_ms, senses.seed, watched.replica, 2);
     let limit = Duration::from_millis(config.interval_ms.max(LEAST_LIMIT_MS));
-    let mut scraper = Scraper::new(watched, limit, &senses);
+    let mut scraper = MetricsScraper::new(watched, limit, &senses);
     loop {
         // Started before the step, so that the interval does not grow by the duration of the scrape.
         let pause = tokio::time::sleep(schedule.next());
@@ -47,28 +47,28 @@ pub async fn scrape_loop(watched: Watched, senses: Senses, config: Scrape) {
 
 /// Scrape of a replica, with the last results, to detect changes.
 #[derive(Debug)]
-pub struct Scraper {
-    watched: Watched,
-    client: Client,
+pub struct MetricsScraper {
+    watched: MonitoredReplica,
+    client: EngineClient,
     limit: Duration,
     /// Target of a redirect, so that it is followed once and not each time.
     moved: Option<String>,
-    last: Option<(At, Page)>,
-    models_at: Option<At>,
+    last: Option<(UnixMicros, EngineMetrics)>,
+    models_at: Option<UnixMicros>,
     capacity_known: bool,
     /// `None` until they were read since the engine started.
-    limits: Option<Limits>,
+    limits: Option<EngineLimits>,
     failed: bool,
-    page_complaint: Complaint,
-    models_complaint: Complaint,
+    page_complaint: WarningLatch,
+    models_complaint: WarningLatch,
 }
 
-impl Scraper {
+impl MetricsScraper {
     /// Scraper that has not sent anything yet. `limit`: a page that has not arrived by then is abandoned.
     #[must_use]
-    pub fn new(watched: Watched, limit: Duration, senses: &Senses) -> Self {
+    pub fn new(watched: MonitoredReplica, limit: Duration, senses: &ProbeContext) -> Self {
         Self {
-            client: Client::new(watched.endpoint.clone(), senses.tasks.clone()),
+            client: EngineClient::new(watched.endpoint.clone(), senses.tasks.clone()),
             capacity_known: watched.adapter.capacity.is_none(),
             watched,
             limit,
@@ -77,13 +77,13 @@ impl Scraper {
             models_at: None,
             limits: None,
             failed: false,
-            page_complaint: Complaint::default(),
-            models_complaint: Complaint::default(),
+            page_complaint: WarningLatch::default(),
+            models_complaint: WarningLatch::default(),
         }
     }
 
     /// Reads the metrics page if the engine has one, and the models if they are due; reports the results.
-    pub async fn step(&mut self, senses: &Senses) {
+    pub async fn step(&mut self, senses: &ProbeContext) {
         // Before the page, whose report includes the limits.
         let asked = self.watched.adapter.limits.as_ref().filter(|_| self.limits.is_none());
         if let Some(page) = asked {
@@ -93,7 +93,7 @@ impl Scraper {
             self.page(page, senses).await;
         }
         if asked.is_some() && self.last.is_none() {
-            self.say_limits(senses);
+            self.report_limits(senses);
         }
         let due = self.models_at.is_none_or(|at| senses.clock.now().millis_since(at) >= MODELS_EVERY_MS);
         if due && self.watched.learn_models {
@@ -104,7 +104,7 @@ impl Scraper {
         }
     }
 
-    async fn page(&mut self, page: &MetricsPage, senses: &Senses) {
+    async fn page(&mut self, page: &MetricsPage, senses: &ProbeContext) {
         let path = self.moved.clone().unwrap_or_else(|| page.path.to_owned());
         let got = self.client.get_following(&path, MOST_BYTES, self.limit, &*senses.clock).await;
         let at = senses.clock.now();
@@ -112,7 +112,7 @@ impl Scraper {
         let (read, complaint) = match got {
             Ok((answer, moved)) if answer.status.is_success() => {
                 self.moved = moved.or_else(|| self.moved.take());
-                senses.vitals.heard(replica, at);
+                senses.liveness.record_activity(replica, at);
                 let read = metrics::read(&answer.body, page.series);
                 let empty = read.is_empty().then(|| {
                     let (name, engine) = (&self.watched.name, self.watched.adapter.kind.name());
@@ -130,16 +130,16 @@ impl Scraper {
         };
         // Without an answer the last warning remains in force; it must not be repeated after each lost page.
         if read.is_some() || complaint.is_some() {
-            self.page_complaint.say(complaint, &self.watched, senses);
+            self.page_complaint.update(complaint, &self.watched, senses);
         }
-        self.failed_or_back(read.is_none());
-        let report = read.filter(|read| !read.is_empty()).map(|read| self.take(at, read, senses));
+        self.track_failure(read.is_none());
+        let report = read.filter(|read| !read.is_empty()).map(|read| self.apply_page(at, read, senses));
         senses.outlet.scraped(replica, at, report);
     }
 
     fn refused_page(&self, page: &MetricsPage, path: &str, status: hyper::StatusCode) -> String {
         let (name, engine) = (&self.watched.name, self.watched.adapter.kind.name());
-        key_complaint(&self.watched, path, status).unwrap_or_else(|| {
+        key_warning(&self.watched, path, status).unwrap_or_else(|| {
             let remedy = match page.flag {
                 Some(flag) if status == hyper::StatusCode::NOT_FOUND || status.as_u16() == 501 => {
                     format!(": start {engine} with {flag}")
@@ -152,7 +152,7 @@ impl Scraper {
     }
 
     /// Notes a failure or a recovery. An engine that comes back may serve other models.
-    fn failed_or_back(&mut self, failed: bool) {
+    fn track_failure(&mut self, failed: bool) {
         if self.failed && !failed {
             self.models_at = None;
             self.limits = None;
@@ -161,10 +161,10 @@ impl Scraper {
     }
 
     /// Report of a page, completed from the pages before it.
-    fn take(&mut self, at: At, mut page: Page, senses: &Senses) -> EngineReport {
+    fn apply_page(&mut self, at: UnixMicros, mut page: EngineMetrics, senses: &ProbeContext) -> EngineReport {
         let replica = self.watched.replica;
         if let Some((last_at, last)) = &self.last {
-            if began_anew(last, &page) {
+            if has_restarted(last, &page) {
                 let name = &self.watched.name;
                 let text = format!("replica {name}: the engine restarted (by its counters or its start time)");
                 senses.outlet.restarted(replica, text);
@@ -176,7 +176,7 @@ impl Scraper {
                 && at > *last_at
             {
                 // An engine without a rate on its page: computed from the counter.
-                page.report.throughput = Some((now - before).max(0.0) / at.since(*last_at).as_secs_f64());
+                page.report.throughput = Some((now - before).max(0.0) / at.elapsed_since(*last_at).as_secs_f64());
             }
         }
         let limits = self.limits.unwrap_or_default();
@@ -188,7 +188,7 @@ impl Scraper {
         report
     }
 
-    async fn models(&mut self, senses: &Senses) {
+    async fn models(&mut self, senses: &ProbeContext) {
         let path = self.watched.adapter.models_path;
         let got = self.get(path, senses).await;
         let (models, complaint) = match got {
@@ -203,7 +203,7 @@ impl Scraper {
                 ),
             },
             Ok((status, _)) => {
-                let text = key_complaint(&self.watched, path, status).unwrap_or_else(|| {
+                let text = key_warning(&self.watched, path, status).unwrap_or_else(|| {
                     let (name, status) = (&self.watched.name, status.as_u16());
                     format!("replica {name} answers {status} to GET {path}; list its models in `models` or check `url`")
                 });
@@ -212,17 +212,17 @@ impl Scraper {
             // Lost: the list is still due and is read with the next step.
             Err(_) => return,
         };
-        self.models_complaint.say(complaint, &self.watched, senses);
+        self.models_complaint.update(complaint, &self.watched, senses);
         if let Some(models) = models {
             let at = senses.clock.now();
             self.models_at = Some(at);
-            senses.vitals.heard(self.watched.replica, at);
+            senses.liveness.record_activity(self.watched.replica, at);
             senses.outlet.lists_models(self.watched.replica, models);
         }
     }
 
     /// Reads the capacity from its own page, because the metrics page lacks it or is switched off.
-    async fn capacity(&mut self, page: &CapacityPage, senses: &Senses) {
+    async fn capacity(&mut self, page: &CapacityPage, senses: &ProbeContext) {
         let Ok((status, body)) = self.get(page.path, senses).await else { return };
         // Read once: another answer would say the same.
         self.capacity_known = true;
@@ -241,31 +241,35 @@ impl Scraper {
     }
 
     /// Reads how many requests the engine decodes cheaply, and how many it runs.
-    async fn limits(&mut self, page: &LimitsPage, senses: &Senses) {
+    async fn limits(&mut self, page: &LimitsPage, senses: &ProbeContext) {
         let Ok((status, body)) = self.get(page.path, senses).await else { return };
         // Read once: it would say the same until the engine restarts.
-        self.limits = Some(if status.is_success() { limits::read(page, &body) } else { Limits::default() });
+        self.limits = Some(if status.is_success() { limits::read(page, &body) } else { EngineLimits::default() });
     }
 
     /// Reports the limits by themselves if there is no metrics page to report them with.
-    fn say_limits(&self, senses: &Senses) {
-        if let Some(limits) = self.limits.filter(|limits| *limits != Limits::default()) {
-            let Limits { decode_batch, max_running } = limits;
+    fn report_limits(&self, senses: &ProbeContext) {
+        if let Some(limits) = self.limits.filter(|limits| *limits != EngineLimits::default()) {
+            let EngineLimits { decode_batch, max_running } = limits;
             let report = EngineReport { decode_batch, max_running, ..EngineReport::default() };
             let at = senses.clock.now();
             senses.outlet.described(self.watched.replica, at, report);
         }
     }
 
-    async fn get(&mut self, path: &str, senses: &Senses) -> Result<(hyper::StatusCode, bytes::Bytes), GetError> {
+    async fn get(
+        &mut self,
+        path: &str,
+        senses: &ProbeContext,
+    ) -> Result<(hyper::StatusCode, bytes::Bytes), EngineClientError> {
         let (answer, _) = self.client.get_following(path, MOST_BYTES, self.limit, &*senses.clock).await?;
         Ok((answer.status, answer.body))
     }
 }
 
-fn began_anew(last: &Page, page: &Page) -> bool {
+fn has_restarted(last: &EngineMetrics, page: &EngineMetrics) -> bool {
     let counter = match (last.prompt_tokens_total, page.prompt_tokens_total) {
-        (Some(before), Some(now)) => now < before * BEGAN_ANEW,
+        (Some(before), Some(now)) => now < before * RESTART_SHARE,
         // SGLang shows the counter only after its first request.
         (Some(before), None) => before > 0.0,
         (None, _) => false,
@@ -279,11 +283,11 @@ fn began_anew(last: &Page, page: &Page) -> bool {
 
 #[derive(Deserialize)]
 struct ModelList {
-    data: Vec<Model>,
+    data: Vec<ModelEntry>,
 }
 
 #[derive(Deserialize)]
-struct Model {
+struct ModelEntry {
     id: String,
 }
 

@@ -7,13 +7,13 @@ use std::io::{self, Write};
 use bytes::Bytes;
 use flate2::write::{GzDecoder, ZlibDecoder};
 
-use crate::engine::stream::events::Dialect;
-use crate::engine::stream::{Observed, StreamReader};
-use gorgo_routing::model::At;
+use crate::engine::stream::events::StreamDialect;
+use crate::engine::stream::{StreamObservation, StreamReader};
+use gorgo_routing::model::UnixMicros;
 
 /// Reader behind a decompressor.
 #[derive(Debug)]
-pub struct PackedReader {
+pub struct CompressedStreamReader {
     decoder: Decoder,
     /// Decompression failed; earlier observations remain valid.
     failed: bool,
@@ -21,19 +21,19 @@ pub struct PackedReader {
 
 #[derive(Debug)]
 enum Decoder {
-    Gzip(GzDecoder<Feed>),
-    Deflate(ZlibDecoder<Feed>),
+    Gzip(GzDecoder<DecodedSink>),
+    Deflate(ZlibDecoder<DecodedSink>),
 }
 
 /// Takes the decompressed bytes, at most a decoder's buffer at a time, so that nothing accumulates.
 #[derive(Debug)]
-struct Feed {
+struct DecodedSink {
     reader: StreamReader,
-    at: At,
+    at: UnixMicros,
     passed: Vec<Bytes>,
 }
 
-impl Write for Feed {
+impl Write for DecodedSink {
     fn write(&mut self, plain: &[u8]) -> io::Result<usize> {
         // The reader's output is discarded: the client gets the compressed bytes.
         self.reader.push(&Bytes::copy_from_slice(plain), self.at, &mut self.passed);
@@ -46,12 +46,12 @@ impl Write for Feed {
     }
 }
 
-impl PackedReader {
+impl CompressedStreamReader {
     /// Reader for this `Content-Encoding`; `None` for one that gorgo cannot decompress.
     #[must_use]
-    pub fn new(encoding: &[u8], dialect: Option<Dialect>) -> Option<Self> {
+    pub fn new(encoding: &[u8], dialect: Option<StreamDialect>) -> Option<Self> {
         // Nothing can be removed from a compressed stream, so usage is not withheld.
-        let feed = Feed { reader: StreamReader::new(dialect, false), at: At(0), passed: Vec::new() };
+        let feed = DecodedSink { reader: StreamReader::new(dialect, false), at: UnixMicros(0), passed: Vec::new() };
         let decoder = match encoding.trim_ascii().to_ascii_lowercase().as_slice() {
             b"gzip" | b"x-gzip" => Decoder::Gzip(GzDecoder::new(feed)),
             b"deflate" => Decoder::Deflate(ZlibDecoder::new(feed)),
@@ -60,14 +60,14 @@ impl PackedReader {
         Some(Self { decoder, failed: false })
     }
 
-    fn feed(&self) -> &Feed {
+    fn feed(&self) -> &DecodedSink {
         match &self.decoder {
             Decoder::Gzip(decoder) => decoder.get_ref(),
             Decoder::Deflate(decoder) => decoder.get_ref(),
         }
     }
 
-    fn feed_mut(&mut self) -> &mut Feed {
+    fn feed_mut(&mut self) -> &mut DecodedSink {
         match &mut self.decoder {
             Decoder::Gzip(decoder) => decoder.get_mut(),
             Decoder::Deflate(decoder) => decoder.get_mut(),
@@ -76,7 +76,7 @@ impl PackedReader {
 
     /// Observations so far.
     #[must_use]
-    pub fn observed(&self) -> &Observed {
+    pub fn observed(&self) -> &StreamObservation {
         self.feed().reader.observed()
     }
 
@@ -87,7 +87,7 @@ impl PackedReader {
     }
 
     /// Reads the next bytes, received at `at`.
-    pub fn push(&mut self, packed: &[u8], at: At) {
+    pub fn push(&mut self, packed: &[u8], at: UnixMicros) {
         if self.failed {
             return;
         }
@@ -103,7 +103,7 @@ impl PackedReader {
     }
 
     /// Ends the stream.
-    pub fn finish(&mut self, at: At) {
+    pub fn finish(&mut self, at: UnixMicros) {
         let feed = self.feed_mut();
         feed.reader.finish(at, &mut feed.passed);
         feed.passed.clear();
@@ -127,13 +127,13 @@ mod tests {
         let first = encoder.get_ref().len();
         encoder.write_all(&TEXT[50..]).unwrap();
         let packed = encoder.finish().unwrap();
-        let mut reader = PackedReader::new(b"GZIP", Some(Dialect::Chat)).unwrap();
+        let mut reader = CompressedStreamReader::new(b"GZIP", Some(StreamDialect::Chat)).unwrap();
         for byte in packed[..first].chunks(1) {
-            reader.push(byte, At(7));
+            reader.push(byte, UnixMicros(7));
         }
-        assert_eq!(reader.observed().first_content, Some(At(7)));
-        reader.push(&packed[first..], At(9));
-        reader.finish(At(9));
+        assert_eq!(reader.observed().first_content, Some(UnixMicros(7)));
+        reader.push(&packed[first..], UnixMicros(9));
+        reader.finish(UnixMicros(9));
         assert!(reader.observed().done && reader.readable());
     }
 
@@ -142,12 +142,12 @@ mod tests {
         let mut encoder = ZlibEncoder::new(Vec::new(), Compression::fast());
         encoder.write_all(TEXT).unwrap();
         let packed = encoder.finish().unwrap();
-        let mut reader = PackedReader::new(b"deflate", Some(Dialect::Chat)).unwrap();
-        reader.push(&packed, At(7));
+        let mut reader = CompressedStreamReader::new(b"deflate", Some(StreamDialect::Chat)).unwrap();
+        reader.push(&packed, UnixMicros(7));
         assert_eq!(reader.observed().content_events, 1);
-        let mut reader = PackedReader::new(b"gzip", Some(Dialect::Chat)).unwrap();
-        reader.push(b"this is not gzip at all", At(7));
+        let mut reader = CompressedStreamReader::new(b"gzip", Some(StreamDialect::Chat)).unwrap();
+        reader.push(b"this is not gzip at all", UnixMicros(7));
         assert!(!reader.readable());
-        assert!(PackedReader::new(b"br", None).is_none());
+        assert!(CompressedStreamReader::new(b"br", None).is_none());
     }
 }

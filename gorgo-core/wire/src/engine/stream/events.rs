@@ -8,12 +8,12 @@ use std::sync::LazyLock;
 use memchr::memmem::Finder;
 use serde_json::Value;
 
-use crate::engine::stream::usage::Envelope;
-use gorgo_routing::model::{ApiPath, Usage};
+use crate::engine::stream::usage::EventEnvelope;
+use gorgo_routing::model::{ApiPath, TokenUsage};
 
 /// Format of a stream's events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Dialect {
+pub enum StreamDialect {
     /// `POST /v1/chat/completions`
     Chat,
     /// `POST /v1/completions`
@@ -26,7 +26,7 @@ pub enum Dialect {
     Generate,
 }
 
-impl Dialect {
+impl StreamDialect {
     /// Format of an API; `None` if it has none that gorgo reads.
     #[must_use]
     pub const fn of(path: ApiPath) -> Option<Self> {
@@ -60,15 +60,15 @@ pub(in crate::engine) struct Seen {
     /// Reports an error.
     pub(in crate::engine) error: Option<StreamError>,
     /// Has token counts.
-    pub(in crate::engine) usage: Option<Usage>,
+    pub(in crate::engine) usage: Option<TokenUsage>,
     /// Has token counts and nothing else.
     pub(in crate::engine) only_usage: bool,
 }
 
-struct Key(LazyLock<Finder<'static>>);
+struct JsonKey(LazyLock<Finder<'static>>);
 
 macro_rules! keys {
-    ($($name:ident = $text:literal;)*) => { $(static $name: Key = Key(LazyLock::new(|| Finder::new($text)));)* };
+    ($($name:ident = $text:literal;)*) => { $(static $name: JsonKey = JsonKey(LazyLock::new(|| Finder::new($text)));)* };
 }
 
 keys! {
@@ -93,7 +93,7 @@ keys! {
     USAGE = "\"usage\"";
 }
 
-impl Key {
+impl JsonKey {
     /// Values of this member, first to last.
     fn values<'a>(&'a self, json: &'a [u8]) -> impl Iterator<Item = &'a [u8]> + 'a {
         let finder = &*self.0;
@@ -143,7 +143,7 @@ pub(in crate::engine) fn may_be_usage(data: &[u8]) -> bool {
 }
 
 /// Reads one event. `name` is its `event:` field, empty if there is none.
-pub(in crate::engine) fn look(dialect: Option<Dialect>, name: &[u8], data: &[u8]) -> Seen {
+pub(in crate::engine) fn look(dialect: Option<StreamDialect>, name: &[u8], data: &[u8]) -> Seen {
     let mut seen = Seen::default();
     // The end marker of OpenAI's streams is no JSON.
     if data.trim_ascii() == b"[DONE]" {
@@ -152,22 +152,22 @@ pub(in crate::engine) fn look(dialect: Option<Dialect>, name: &[u8], data: &[u8]
     }
     let named = |kind: &[u8]| name == kind || (name.is_empty() && TYPE.is(data, kind));
     match dialect {
-        Some(Dialect::Chat) => {
+        Some(StreamDialect::Chat) => {
             // Any of these counts: which member carries content depends on the model and on the engine's parsers.
             seen.content = [&CONTENT, &REASONING_CONTENT, &REASONING, &TOOL_CALLS, &REFUSAL, &FUNCTION_CALL, &AUDIO]
                 .into_iter()
                 .any(|key| key.filled(data));
             seen.finished = FINISH_REASON.filled(data);
         }
-        Some(Dialect::Completions) => {
+        Some(StreamDialect::Completions) => {
             seen.content = TEXT.filled(data);
             seen.finished = FINISH_REASON.filled(data);
         }
-        Some(Dialect::Generate) => {
+        Some(StreamDialect::Generate) => {
             seen.content = TEXT.filled(data) || OUTPUT_IDS.filled(data);
             seen.finished = FINISH_REASON.filled(data);
         }
-        Some(Dialect::Messages) => {
+        Some(StreamDialect::Messages) => {
             seen.content = (named(b"content_block_delta")
                 // The start of a tool call is generated content, although its arguments follow later.
                 && [&TEXT, &THINKING, &PARTIAL_JSON].into_iter().any(|key| key.filled(data)))
@@ -175,7 +175,7 @@ pub(in crate::engine) fn look(dialect: Option<Dialect>, name: &[u8], data: &[u8]
             seen.done = named(b"message_stop");
             seen.finished = seen.done || (named(b"message_delta") && STOP_REASON.filled(data));
         }
-        Some(Dialect::Responses) => {
+        Some(StreamDialect::Responses) => {
             // Without an `event:` field the kind is in the member `type`.
             let kind_is_delta = if name.is_empty() {
                 TYPE.values(data).any(|value| {
@@ -195,16 +195,16 @@ pub(in crate::engine) fn look(dialect: Option<Dialect>, name: &[u8], data: &[u8]
     // SGLang repeats `meta_info` in every event; the last one counts.
     let counted = USAGE.object(data) || (seen.finished && META_INFO.object(data));
     if (failed || counted)
-        && let Some(envelope) = Envelope::parse(data)
+        && let Some(envelope) = EventEnvelope::parse(data)
     {
         if failed {
             // Generated text can look like an error, so the members decide unless the event's name says it.
             seen.error = error_of(&envelope, name == b"error" || !ERROR.filled(data));
         }
         if counted {
-            seen.usage = Some(envelope.usage()).filter(|usage| *usage != Usage::default());
+            seen.usage = Some(envelope.usage()).filter(|usage| *usage != TokenUsage::default());
             // Only these two APIs send usage in an extra chunk, so only there may an event be removed.
-            let extra_chunk = matches!(dialect, Some(Dialect::Chat | Dialect::Completions));
+            let extra_chunk = matches!(dialect, Some(StreamDialect::Chat | StreamDialect::Completions));
             seen.only_usage = extra_chunk && seen.error.is_none() && envelope.only_usage();
         }
     } else if failed && name == b"error" {
@@ -215,7 +215,7 @@ pub(in crate::engine) fn look(dialect: Option<Dialect>, name: &[u8], data: &[u8]
 }
 
 /// Error of an event. `certain`: the event reports it by its name or type, whatever its members.
-fn error_of(envelope: &Envelope<'_>, certain: bool) -> Option<StreamError> {
+fn error_of(envelope: &EventEnvelope<'_>, certain: bool) -> Option<StreamError> {
     let named = envelope.error.clone().filter(|error| !error.is_null()).or_else(|| envelope.nested_error());
     if named.is_none() && !certain {
         return None;

@@ -6,22 +6,22 @@
 
 use std::time::Duration;
 
-use gorgo_routing::model::{ITL_BOUNDS_MS, ItlCounts};
+use gorgo_routing::model::{ITL_BOUNDS_MS, ItlHistogram};
 
 /// Most gaps kept per stream: 32 KiB.
 const KEPT: usize = 8_192;
 
 /// Gaps of one stream.
 #[derive(Debug, Clone, Default)]
-pub struct Gaps {
+pub struct TokenGaps {
     kept: Vec<u32>,
     /// Each kept gap represents 2^`halvings` gaps.
     halvings: u32,
     seen: u64,
-    counts: ItlCounts,
+    counts: ItlHistogram,
 }
 
-impl Gaps {
+impl TokenGaps {
     /// Adds one gap.
     pub fn push(&mut self, gap: Duration) {
         let within = ITL_BOUNDS_MS.iter().position(|bound| gap <= Duration::from_millis(*bound));
@@ -45,7 +45,7 @@ impl Gaps {
 
     /// Number of gaps in each bucket of [`ITL_BOUNDS_MS`], and beyond the last; `None` without gaps.
     #[must_use]
-    pub fn counts(&self) -> Option<ItlCounts> {
+    pub fn counts(&self) -> Option<ItlHistogram> {
         (self.seen > 0).then_some(self.counts)
     }
 
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn quantiles_are_nearest_rank() {
-        let mut gaps = Gaps::default();
+        let mut gaps = TokenGaps::default();
         assert_eq!(gaps.quantile(990), None);
         for micros in 1..=200 {
             gaps.push(Duration::from_micros(micros));
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn every_gap_is_counted_within_its_bound() {
-        let mut gaps = Gaps::default();
+        let mut gaps = TokenGaps::default();
         assert_eq!(gaps.counts(), None);
         for millis in [0, 5, 6, 10, 39, 40, 41, 320, 321, 60_000] {
             gaps.push(Duration::from_millis(millis));
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_long_stream_is_sampled_evenly() {
-        let mut gaps = Gaps::default();
+        let mut gaps = TokenGaps::default();
         for micros in 0..100_000 {
             gaps.push(Duration::from_micros(micros));
         }

@@ -18,10 +18,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::stream::events::{Dialect, Seen, StreamError, look, may_be_usage};
-use super::stream::gaps::Gaps;
+use super::stream::events::{Seen, StreamDialect, StreamError, look, may_be_usage};
+use super::stream::gaps::TokenGaps;
 use super::stream::usage::merge;
-use gorgo_routing::model::{At, Usage};
+use gorgo_routing::model::{TokenUsage, UnixMicros};
 use gorgo_routing::parse::sse::{SseEvent, SseReader, SseSink};
 
 /// Length beyond which an event, and everything after it, is no longer read; its bytes still pass. Bytes.
@@ -29,17 +29,17 @@ const MAX_EVENT: usize = 8 << 20;
 
 /// Observations of a stream so far.
 #[derive(Debug, Clone, Default)]
-pub struct Observed {
+pub struct StreamObservation {
     /// Time of the first generated content of any kind; a role or an empty delta is none.
-    pub first_content: Option<At>,
+    pub first_content: Option<UnixMicros>,
     /// Time of the last generated content.
-    pub last_content: Option<At>,
+    pub last_content: Option<UnixMicros>,
     /// Events with generated content.
     pub content_events: u64,
     /// Gaps between them.
-    pub gaps: Gaps,
+    pub gaps: TokenGaps,
     /// Token counts of the engine.
-    pub usage: Usage,
+    pub usage: TokenUsage,
     /// The stream's end marker was seen (`[DONE]`, `message_stop`, `response.completed`).
     pub done: bool,
     /// A finish reason was seen.
@@ -47,23 +47,23 @@ pub struct Observed {
     /// First error event.
     pub error: Option<StreamError>,
     /// An event was too long to read; nothing after it was observed.
-    pub unread: bool,
+    pub overlong: bool,
 }
 
-impl Observed {
+impl StreamObservation {
     /// Mean time between tokens: (last − first content) / (tokens − 1); `None` for fewer than two tokens, or if the
     /// engine did not count them.
     #[must_use]
     pub fn mean_gap(&self) -> Option<Duration> {
         let between = self.usage.completion_tokens?.checked_sub(1).filter(|count| *count > 0)?;
-        Some(self.last_content?.since(self.first_content?) / between)
+        Some(self.last_content?.elapsed_since(self.first_content?) / between)
     }
 
-    fn take(&mut self, seen: &Seen, at: At) {
+    fn observe(&mut self, seen: &Seen, at: UnixMicros) {
         if seen.content {
             if let Some(last) = self.last_content {
                 // Between events and not between tokens: an event may carry several.
-                self.gaps.push(at.since(last));
+                self.gaps.push(at.elapsed_since(last));
             }
             self.first_content.get_or_insert(at);
             self.last_content = Some(at);
@@ -80,7 +80,7 @@ impl Observed {
 
 /// State of the event being read: whether its bytes are withheld.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Hold {
+enum WithholdState {
     /// Between events, or nothing is ever withheld.
     Idle,
     /// This event may be the one to remove.
@@ -99,25 +99,25 @@ pub struct StreamReader {
 /// Observations of the stream, and its withheld bytes.
 #[derive(Debug)]
 struct StreamView {
-    dialect: Option<Dialect>,
+    dialect: Option<StreamDialect>,
     withhold_usage: bool,
-    observed: Observed,
+    observed: StreamObservation,
     /// The last line ended an event that was removed.
     took_out: bool,
-    hold: Hold,
+    hold: WithholdState,
     held: Vec<Bytes>,
 }
 
 impl StreamReader {
     /// Reader at the start of a stream. `withhold_usage`: remove the event that carries only usage.
     #[must_use]
-    pub fn new(dialect: Option<Dialect>, withhold_usage: bool) -> Self {
+    pub fn new(dialect: Option<StreamDialect>, withhold_usage: bool) -> Self {
         let view = StreamView {
             dialect,
             withhold_usage,
-            observed: Observed::default(),
+            observed: StreamObservation::default(),
             took_out: false,
-            hold: Hold::Idle,
+            hold: WithholdState::Idle,
             held: Vec::new(),
         };
         Self { events: SseReader::default(), view }
@@ -125,43 +125,43 @@ impl StreamReader {
 
     /// Observations so far.
     #[must_use]
-    pub const fn observed(&self) -> &Observed {
+    pub const fn observed(&self) -> &StreamObservation {
         &self.view.observed
     }
 
     /// Format of the events.
     #[must_use]
-    pub const fn dialect(&self) -> Option<Dialect> {
+    pub const fn dialect(&self) -> Option<StreamDialect> {
         self.view.dialect
     }
 
     /// Returns `true` if the bytes passed on so far end between two events, so that another event may follow.
     #[must_use]
     pub fn between_events(&self) -> bool {
-        self.view.hold == Hold::Undecided || (self.events.is_between_events() && !self.view.observed.unread)
+        self.view.hold == WithholdState::Undecided || (self.events.is_between_events() && !self.view.observed.overlong)
     }
 
     /// Reads the next bytes, received at `at`. Bytes that may go on to the client are appended to `out`, without
     /// copying.
-    pub fn push(&mut self, chunk: &Bytes, at: At, out: &mut Vec<Bytes>) {
+    pub fn push(&mut self, chunk: &Bytes, at: UnixMicros, out: &mut Vec<Bytes>) {
         if chunk.is_empty() {
             return;
         }
         // The parser was reset inside an event, so nothing after that can be parsed.
-        if self.view.observed.unread {
+        if self.view.observed.overlong {
             out.push(chunk.clone());
             return;
         }
-        let mut pass = Pass { view: &mut self.view, chunk, at, out, from: 0, hold_from: 0 };
+        let mut pass = ChunkCursor { view: &mut self.view, chunk, at, out, from: 0, hold_from: 0 };
         self.events.push(chunk, &mut pass);
         // A stream without the end of an event must not fill the memory.
         if self.events.kept_bytes() > MAX_EVENT {
-            pass.view.observed.unread = true;
+            pass.view.observed.overlong = true;
             self.events.forget();
             pass.release();
         }
         // Slices of the engine's buffer, not copies: withholding needs no extra memory.
-        if pass.view.hold == Hold::Undecided {
+        if pass.view.hold == WithholdState::Undecided {
             pass.emit(pass.hold_from);
             pass.view.held.push(chunk.slice(pass.hold_from..));
         } else {
@@ -170,32 +170,32 @@ impl StreamReader {
     }
 
     /// Ends the stream: reads the rest after its last line end, and releases withheld bytes.
-    pub fn finish(&mut self, at: At, out: &mut Vec<Bytes>) {
-        if self.view.observed.unread {
+    pub fn finish(&mut self, at: UnixMicros, out: &mut Vec<Bytes>) {
+        if self.view.observed.overlong {
             return;
         }
         let chunk = Bytes::new();
-        self.events.finish(&mut Pass { view: &mut self.view, chunk: &chunk, at, out, from: 0, hold_from: 0 });
+        self.events.finish(&mut ChunkCursor { view: &mut self.view, chunk: &chunk, at, out, from: 0, hold_from: 0 });
     }
 
     /// Drops withheld bytes: the stream broke inside an event.
-    pub fn drop_held(&mut self) {
+    pub fn drop_withheld(&mut self) {
         self.view.held.clear();
     }
 }
 
 /// One chunk on its way through: the part of it that was not yet passed on, withheld or removed.
-struct Pass<'a> {
+struct ChunkCursor<'a> {
     view: &'a mut StreamView,
     chunk: &'a Bytes,
-    at: At,
+    at: UnixMicros,
     out: &'a mut Vec<Bytes>,
     from: usize,
     /// Start of the withheld bytes in the chunk; 0 if they began in an earlier one.
     hold_from: usize,
 }
 
-impl Pass<'_> {
+impl ChunkCursor<'_> {
     fn emit(&mut self, to: usize) {
         if to > self.from {
             self.out.push(self.chunk.slice(self.from..to));
@@ -204,14 +204,14 @@ impl Pass<'_> {
     }
 
     fn release(&mut self) {
-        if self.view.hold == Hold::Undecided {
-            self.view.hold = Hold::Passing;
+        if self.view.hold == WithholdState::Undecided {
+            self.view.hold = WithholdState::Passing;
             self.out.append(&mut self.view.held);
         }
     }
 }
 
-impl SseSink for Pass<'_> {
+impl SseSink for ChunkCursor<'_> {
     fn line_feed_belongs_to_last(&mut self) {
         // A `\r\n` split between two chunks: its `\n` belongs to the event that was removed.
         if self.view.took_out {
@@ -226,8 +226,8 @@ impl SseSink for Pass<'_> {
 
     fn line_begins(&mut self, first_byte: u8, position: usize) {
         // A comment (`:`) is not part of an event and passes at once, as keep-alives should.
-        if self.view.withhold_usage && self.view.hold == Hold::Idle && first_byte != b':' {
-            self.view.hold = Hold::Undecided;
+        if self.view.withhold_usage && self.view.hold == WithholdState::Idle && first_byte != b':' {
+            self.view.hold = WithholdState::Undecided;
             self.hold_from = position;
         }
     }
@@ -235,7 +235,7 @@ impl SseSink for Pass<'_> {
     /// Releases an event whose first data line is complete and is not usage. Only a JSON text that is spread over
     /// several data lines remains undecided until the event ends.
     fn line_read(&mut self, event: &SseEvent<'_>) {
-        if self.view.hold != Hold::Undecided || event.data_lines != 1 {
+        if self.view.hold != WithholdState::Undecided || event.data_lines != 1 {
             return;
         }
         let data = event.data.trim_ascii();
@@ -249,10 +249,10 @@ impl SseSink for Pass<'_> {
         let mut take_out = false;
         if event.data_lines > 0 {
             let seen = look(self.view.dialect, event.name, event.data);
-            self.view.observed.take(&seen, self.at);
+            self.view.observed.observe(&seen, self.at);
             take_out = seen.only_usage;
         }
-        if self.view.hold == Hold::Undecided && take_out {
+        if self.view.hold == WithholdState::Undecided && take_out {
             // Everything before the event passes, then the event is skipped.
             self.emit(self.hold_from);
             self.from = next;
@@ -261,7 +261,7 @@ impl SseSink for Pass<'_> {
         } else {
             self.release();
         }
-        self.view.hold = Hold::Idle;
+        self.view.hold = WithholdState::Idle;
     }
 }
 

@@ -13,13 +13,13 @@ fn config(seed: u64) -> Config {
 fn feed(reader: &mut StreamReader, pieces: &[&[u8]], step: u64) -> Vec<u8> {
     let mut out = Vec::new();
     for (index, piece) in pieces.iter().enumerate() {
-        reader.push(&Bytes::copy_from_slice(piece), At(1_000 + step * u64::try_from(index).unwrap()), &mut out);
+        reader.push(&Bytes::copy_from_slice(piece), UnixMicros(1_000 + step * u64::try_from(index).unwrap()), &mut out);
     }
-    reader.finish(At(1_000), &mut out);
+    reader.finish(UnixMicros(1_000), &mut out);
     out.concat()
 }
 
-fn read(dialect: Dialect, text: &str) -> Observed {
+fn read(dialect: StreamDialect, text: &str) -> StreamObservation {
     let mut reader = StreamReader::new(Some(dialect), false);
     let out = feed(&mut reader, &[text.as_bytes()], 0);
     assert_eq!(out, text.as_bytes());
@@ -43,22 +43,25 @@ fn without_usage(text: &str) -> String {
 }
 
 /// Results that must not depend on the chunking.
-fn essence(observed: &Observed) -> (Option<At>, u64, Usage, bool, bool, Option<StreamError>) {
+fn essence(observed: &StreamObservation) -> (Option<UnixMicros>, u64, TokenUsage, bool, bool, Option<StreamError>) {
     (observed.first_content, observed.content_events, observed.usage, observed.done, observed.finished, observed.error)
 }
 
 #[test]
 fn a_chat_stream_is_read() {
-    let observed = read(Dialect::Chat, CHAT);
+    let observed = read(StreamDialect::Chat, CHAT);
     assert_eq!(observed.content_events, 2);
     assert!(observed.done && observed.finished && observed.error.is_none());
-    assert_eq!(observed.usage, Usage { prompt_tokens: Some(9), cached_tokens: Some(4), completion_tokens: Some(2) });
+    assert_eq!(
+        observed.usage,
+        TokenUsage { prompt_tokens: Some(9), cached_tokens: Some(4), completion_tokens: Some(2) }
+    );
 }
 
 #[test]
 fn content_of_any_kind_counts_and_a_role_does_not() {
     let delta = |delta: &str| {
-        read(Dialect::Chat, &format!("data: {{\"choices\":[{{\"delta\":{delta},\"finish_reason\":null}}]}}\n\n"))
+        read(StreamDialect::Chat, &format!("data: {{\"choices\":[{{\"delta\":{delta},\"finish_reason\":null}}]}}\n\n"))
             .first_content
             .is_some()
     };
@@ -86,13 +89,13 @@ fn content_of_any_kind_counts_and_a_role_does_not() {
 #[test]
 fn other_dialects_are_read() {
     let completions = read(
-        Dialect::Completions,
+        StreamDialect::Completions,
         "data: {\"choices\":[{\"text\":\"\"}]}\n\ndata: {\"choices\":[{\"text\":\"a\",\"finish_reason\":\"length\"}]}\n\n",
     );
     assert_eq!((completions.content_events, completions.finished, completions.done), (1, true, false));
 
     let messages = read(
-        Dialect::Messages,
+        StreamDialect::Messages,
         concat!(
             "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"content\":[],\"stop_reason\":null,\"usage\":{\"input_tokens\":5,\"cache_read_input_tokens\":4,\"output_tokens\":1}}}\n\n",
             "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"content_block\":{\"type\":\"text\",\"text\":\"\"}}\n\n",
@@ -103,10 +106,13 @@ fn other_dialects_are_read() {
         ),
     );
     assert_eq!((messages.content_events, messages.done), (1, true));
-    assert_eq!(messages.usage, Usage { prompt_tokens: Some(9), cached_tokens: Some(4), completion_tokens: Some(12) });
+    assert_eq!(
+        messages.usage,
+        TokenUsage { prompt_tokens: Some(9), cached_tokens: Some(4), completion_tokens: Some(12) }
+    );
 
     let responses = read(
-        Dialect::Responses,
+        StreamDialect::Responses,
         concat!(
             "event: response.created\ndata: {\"type\":\"response.created\",\"response\":{\"error\":null,\"reasoning\":{\"effort\":null},\"text\":{\"format\":{}}}}\n\n",
             "data: {\"type\":\"response.output_text.delta\",\"delta\":\"Hi\"}\n\n",
@@ -118,7 +124,7 @@ fn other_dialects_are_read() {
     assert_eq!(responses.usage.prompt_tokens, Some(9));
 
     let generate = read(
-        Dialect::Generate,
+        StreamDialect::Generate,
         concat!(
             "data: {\"text\":\"\",\"output_ids\":[],\"meta_info\":{\"finish_reason\":null,\"prompt_tokens\":9,\"completion_tokens\":0}}\n\n",
             "data: {\"text\":\"a\",\"meta_info\":{\"finish_reason\":{\"type\":\"length\"},\"prompt_tokens\":9,\"completion_tokens\":3,\"cached_tokens\":8}}\n\n",
@@ -126,28 +132,31 @@ fn other_dialects_are_read() {
         ),
     );
     assert_eq!((generate.content_events, generate.finished), (1, true));
-    assert_eq!(generate.usage, Usage { prompt_tokens: Some(9), cached_tokens: Some(8), completion_tokens: Some(3) });
+    assert_eq!(
+        generate.usage,
+        TokenUsage { prompt_tokens: Some(9), cached_tokens: Some(8), completion_tokens: Some(3) }
+    );
 }
 
 #[test]
 fn error_events_are_seen() {
     let queue_full =
-        read(Dialect::Chat, "data: {\"error\": {\"message\": \"full\", \"code\": 503}}\n\ndata: [DONE]\n\n");
+        read(StreamDialect::Chat, "data: {\"error\": {\"message\": \"full\", \"code\": 503}}\n\ndata: [DONE]\n\n");
     assert_eq!(queue_full.error, Some(StreamError { code: Some(503) }));
-    let old = read(Dialect::Chat, "data: {\"object\":\"error\",\"message\":\"no\",\"code\":400}\n\n");
+    let old = read(StreamDialect::Chat, "data: {\"object\":\"error\",\"message\":\"no\",\"code\":400}\n\n");
     assert_eq!(old.error, Some(StreamError { code: Some(400) }));
     let named = read(
-        Dialect::Messages,
+        StreamDialect::Messages,
         "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\"}}\n\n",
     );
     assert_eq!(named.error, Some(StreamError { code: None }));
     let failed = read(
-        Dialect::Responses,
+        StreamDialect::Responses,
         "data: {\"type\":\"response.failed\",\"response\":{\"error\":{\"code\":\"server_error\"}}}\n\n",
     );
     assert_eq!(failed.error, Some(StreamError { code: None }));
     let none = read(
-        Dialect::Chat,
+        StreamDialect::Chat,
         "data: {\"choices\":[{\"delta\":{\"content\":\"{\\\"error\\\":{}}\"}}],\"error\":null}\n\n",
     );
     assert_eq!(none.error, None);
@@ -160,7 +169,7 @@ fn the_extra_usage_chunk_is_taken_out_at_every_split() {
         let text = CHAT.replace('\n', line_end);
         let wanted = wanted.replace('\n', line_end);
         for split in 0..=text.len() {
-            let mut reader = StreamReader::new(Some(Dialect::Chat), true);
+            let mut reader = StreamReader::new(Some(StreamDialect::Chat), true);
             let (head, tail) = text.as_bytes().split_at(split);
             let out = feed(&mut reader, &[head, tail], 0);
             assert_eq!(String::from_utf8_lossy(&out), wanted, "split at {split}");
@@ -172,19 +181,19 @@ fn the_extra_usage_chunk_is_taken_out_at_every_split() {
 #[test]
 fn usage_beside_content_stays() {
     let text = "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}],\"usage\":{\"prompt_tokens\":1}}\n\n";
-    let mut reader = StreamReader::new(Some(Dialect::Chat), true);
+    let mut reader = StreamReader::new(Some(StreamDialect::Chat), true);
     assert_eq!(feed(&mut reader, &[text.as_bytes()], 0), text.as_bytes());
 }
 
 #[test]
 fn content_is_not_held_back_beyond_its_line() {
-    let mut reader = StreamReader::new(Some(Dialect::Chat), true);
+    let mut reader = StreamReader::new(Some(StreamDialect::Chat), true);
     let mut out = Vec::new();
-    reader.push(&Bytes::from_static(b"data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}"), At(1), &mut out);
+    reader.push(&Bytes::from_static(b"data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}"), UnixMicros(1), &mut out);
     assert_eq!(out.concat(), b"");
-    reader.push(&Bytes::from_static(b"\n"), At(2), &mut out);
+    reader.push(&Bytes::from_static(b"\n"), UnixMicros(2), &mut out);
     assert!(out.concat().ends_with(b"]}\n"));
-    reader.push(&Bytes::from_static(b"\n: still here"), At(2), &mut out);
+    reader.push(&Bytes::from_static(b"\n: still here"), UnixMicros(2), &mut out);
     assert!(out.concat().ends_with(b"\n\n: still here"));
 }
 
@@ -192,7 +201,7 @@ fn content_is_not_held_back_beyond_its_line() {
 fn json_over_several_data_lines_is_one_event() {
     let text = "data: {\"choices\":[],\ndata:\"usage\":{\"prompt_tokens\":3}}\n\ndata: [DONE]\n\n";
     for split in 0..=text.len() {
-        let mut reader = StreamReader::new(Some(Dialect::Chat), true);
+        let mut reader = StreamReader::new(Some(StreamDialect::Chat), true);
         let (head, tail) = text.as_bytes().split_at(split);
         assert_eq!(feed(&mut reader, &[head, tail], 0), b"data: [DONE]\n\n");
         assert_eq!(reader.observed().usage.prompt_tokens, Some(3));
@@ -201,14 +210,14 @@ fn json_over_several_data_lines_is_one_event() {
 
 #[test]
 fn an_endless_event_is_passed_on_but_not_kept() {
-    let mut reader = StreamReader::new(Some(Dialect::Chat), true);
+    let mut reader = StreamReader::new(Some(StreamDialect::Chat), true);
     let mut out = Vec::new();
     let piece = Bytes::from(vec![b'a'; 1 << 20]);
-    reader.push(&Bytes::from_static(b"data: {"), At(1), &mut out);
+    reader.push(&Bytes::from_static(b"data: {"), UnixMicros(1), &mut out);
     for _ in 0..20 {
-        reader.push(&piece, At(1), &mut out);
+        reader.push(&piece, UnixMicros(1), &mut out);
     }
-    assert!(reader.observed().unread);
+    assert!(reader.observed().overlong);
     assert_eq!(out.iter().map(Bytes::len).sum::<usize>(), 7 + (20 << 20));
     assert!(reader.view.held.is_empty() && reader.events.kept_bytes() == 0);
 }
@@ -216,7 +225,7 @@ fn an_endless_event_is_passed_on_but_not_kept() {
 #[test]
 fn gaps_are_between_content_events() {
     let event = "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n".as_bytes();
-    let mut reader = StreamReader::new(Some(Dialect::Chat), false);
+    let mut reader = StreamReader::new(Some(StreamDialect::Chat), false);
     feed(&mut reader, &[event, b": wait\n\n", event, event], 5_000);
     assert_eq!(reader.observed().gaps.quantile(500), Some(5_000));
     assert_eq!(reader.observed().gaps.quantile(990), Some(10_000));
@@ -265,11 +274,11 @@ proptest! {
         withhold in any::<bool>(),
     ) {
         let text: String = lines.iter().map(|(line, end)| format!("{line}{end}")).collect();
-        let mut whole = StreamReader::new(Some(Dialect::Chat), withhold);
+        let mut whole = StreamReader::new(Some(StreamDialect::Chat), withhold);
         let expected = feed(&mut whole, &[text.as_bytes()], 0);
         let pieces = cut(text.as_bytes(), &at);
         let pieces: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
-        let mut split = StreamReader::new(Some(Dialect::Chat), withhold);
+        let mut split = StreamReader::new(Some(StreamDialect::Chat), withhold);
         let out = feed(&mut split, &pieces, 0);
         prop_assert_eq!(&out, &expected);
         prop_assert_eq!(essence(split.observed()), essence(whole.observed()));
@@ -282,7 +291,7 @@ proptest! {
     fn any_bytes_are_survived_and_passed_on(
         pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..64), 0..16),
         dialect in prop::sample::select(vec![
-            None, Some(Dialect::Chat), Some(Dialect::Messages), Some(Dialect::Responses), Some(Dialect::Generate),
+            None, Some(StreamDialect::Chat), Some(StreamDialect::Messages), Some(StreamDialect::Responses), Some(StreamDialect::Generate),
         ]),
     ) {
         let pieces: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();

@@ -5,11 +5,11 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use gorgo_routing::model::Usage;
+use gorgo_routing::model::TokenUsage;
 
 /// Members of an event or a response that gorgo reads; everything else is skipped, not built.
 #[derive(Debug, Deserialize)]
-pub(in crate::engine) struct Envelope<'a> {
+pub(in crate::engine) struct EventEnvelope<'a> {
     #[serde(default)]
     usage: Option<Value>,
     #[serde(default)]
@@ -29,24 +29,24 @@ pub(in crate::engine) struct Envelope<'a> {
 }
 
 #[derive(Debug, Deserialize)]
-struct Inner {
+struct NestedUsage {
     #[serde(default)]
     usage: Option<Value>,
     #[serde(default)]
     error: Option<Value>,
 }
 
-impl<'a> Envelope<'a> {
+impl<'a> EventEnvelope<'a> {
     pub(in crate::engine) fn parse(json: &'a [u8]) -> Option<Self> {
         serde_json::from_slice(json).ok()
     }
 
     /// Counts from whichever members have them.
-    pub(in crate::engine) fn usage(&self) -> Usage {
-        let mut usage = Usage::default();
+    pub(in crate::engine) fn usage(&self) -> TokenUsage {
+        let mut usage = TokenUsage::default();
         // Outer counts are merged later and so take precedence over nested ones.
         for nested in [self.response, self.message].into_iter().flatten() {
-            if let Ok(Inner { usage: Some(value), .. }) = serde_json::from_str(nested.get()) {
+            if let Ok(NestedUsage { usage: Some(value), .. }) = serde_json::from_str(nested.get()) {
                 merge(&mut usage, counts(&value));
             }
         }
@@ -64,14 +64,14 @@ impl<'a> Envelope<'a> {
 
     /// Error of a failed response, if the event has one.
     pub(in crate::engine) fn nested_error(&self) -> Option<Value> {
-        let inner: Inner = serde_json::from_str(self.response?.get()).ok()?;
+        let inner: NestedUsage = serde_json::from_str(self.response?.get()).ok()?;
         inner.error
     }
 }
 
 /// Takes over the counts of `later`. A later zero does not replace a prompt count: Anthropic's closing event may omit
 /// it.
-pub(in crate::engine) fn merge(usage: &mut Usage, later: Usage) {
+pub(in crate::engine) fn merge(usage: &mut TokenUsage, later: TokenUsage) {
     if later.prompt_tokens.is_some_and(|tokens| tokens > 0 || usage.prompt_tokens.is_none()) {
         usage.prompt_tokens = later.prompt_tokens;
     }
@@ -84,13 +84,13 @@ pub(in crate::engine) fn merge(usage: &mut Usage, later: Usage) {
 }
 
 /// Reads one usage object of any API.
-pub(in crate::engine) fn counts(usage: &Value) -> Usage {
+pub(in crate::engine) fn counts(usage: &Value) -> TokenUsage {
     let count = |name: &str| usage.get(name).and_then(tokens);
     let detail = |name: &str| usage.get(name).and_then(|details| details.get("cached_tokens")).and_then(tokens);
     let (written, read) = (count("cache_creation_input_tokens"), count("cache_read_input_tokens"));
     // Anthropic counts cached tokens separately from `input_tokens`; all others include them.
     let apart = written.unwrap_or(0).saturating_add(read.unwrap_or(0));
-    Usage {
+    TokenUsage {
         prompt_tokens: count("prompt_tokens")
             .or_else(|| count("input_tokens").map(|tokens| tokens.saturating_add(apart))),
         // Each API has its own place for the figure; the first that is present counts.
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     fn read(json: &str) -> (Option<u32>, Option<u32>, Option<u32>) {
-        let usage = Envelope::parse(json.as_bytes()).unwrap().usage();
+        let usage = EventEnvelope::parse(json.as_bytes()).unwrap().usage();
         (usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens)
     }
 

@@ -10,19 +10,19 @@ use memchr::memmem;
 use serde_json::Value;
 
 use crate::engine::stream::usage::{counts, merge};
-use gorgo_routing::model::Usage;
+use gorgo_routing::model::TokenUsage;
 
 /// Bytes of a response that are kept for the search.
 const TAIL: usize = 1 << 20;
 
 /// Incremental reader of one response.
 #[derive(Debug, Default)]
-pub struct AnswerReader {
+pub struct UsageReader {
     kept: VecDeque<Bytes>,
     bytes: usize,
 }
 
-impl AnswerReader {
+impl UsageReader {
     /// Sees the next bytes pass.
     pub fn push(&mut self, chunk: &Bytes) {
         self.bytes += chunk.len();
@@ -38,7 +38,7 @@ impl AnswerReader {
 
     /// Counts, once the response is complete.
     #[must_use]
-    pub fn usage(&self) -> Usage {
+    pub fn usage(&self) -> TokenUsage {
         let joined: Vec<u8>;
         let text: &[u8] = if self.kept.len() == 1 {
             &self.kept[0]
@@ -46,7 +46,7 @@ impl AnswerReader {
             joined = self.kept.iter().flat_map(|chunk| chunk.iter().copied()).collect();
             &joined
         };
-        let mut usage = Usage::default();
+        let mut usage = TokenUsage::default();
         // `usage` last: where both exist its counts take precedence.
         for key in [&b"\"meta_info\""[..], b"\"usage\""] {
             if let Some(object) = last_object(text, key) {
@@ -77,8 +77,8 @@ fn last_object(text: &[u8], key: &[u8]) -> Option<Value> {
 mod tests {
     use super::*;
 
-    fn read(chunks: &[&[u8]]) -> Usage {
-        let mut reader = AnswerReader::default();
+    fn read(chunks: &[&[u8]]) -> TokenUsage {
+        let mut reader = UsageReader::default();
         for chunk in chunks {
             reader.push(&Bytes::copy_from_slice(chunk));
         }
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn only_the_tail_of_a_long_answer_is_kept() {
-        let mut reader = AnswerReader::default();
+        let mut reader = UsageReader::default();
         for _ in 0..100 {
             reader.push(&Bytes::from(vec![b' '; 100_000]));
         }
@@ -107,9 +107,9 @@ mod tests {
 
     #[test]
     fn rubbish_has_no_usage() {
-        assert_eq!(read(&[br#"{"usage":{"prompt_tokens":"#]), Usage::default());
-        assert_eq!(read(&[br#"{"usage":null}"#]), Usage::default());
-        assert_eq!(read(&[b"\"usage\""]), Usage::default());
-        assert_eq!(read(&[]), Usage::default());
+        assert_eq!(read(&[br#"{"usage":{"prompt_tokens":"#]), TokenUsage::default());
+        assert_eq!(read(&[br#"{"usage":null}"#]), TokenUsage::default());
+        assert_eq!(read(&[b"\"usage\""]), TokenUsage::default());
+        assert_eq!(read(&[]), TokenUsage::default());
     }
 }

@@ -1,27 +1,27 @@
 //! The replay as an HTML page: latencies of all requests and of long prompts, and the traffic of each replica.
 
-use gorgo_lab::trace::{Latencies, Quantiles, SHORT_INPUT_TOKENS};
+use gorgo_lab::trace::{LatencyQuantiles, LatencySummary, SHORT_INPUT_TOKENS};
 
-use super::Report;
+use super::ReplayReport;
 use crate::report::number::{count, millis, percent};
-use crate::report::page::{Page, PageTable, Plot, file_name};
-use crate::report::plot::{Estimate, Row, Rows};
+use crate::report::page::{HtmlPage, PagePlot, PageTable, file_name};
+use crate::report::plot::{DotPlot, DotRow, MeanDeviation};
 
 /// Selects one latency of a set.
-type Pick = fn(&Latencies) -> &Quantiles;
+type QuantileGetter = fn(&LatencySummary) -> &LatencyQuantiles;
 
-const fn exact(value: Option<f64>) -> Option<Estimate> {
+const fn exact(value: Option<f64>) -> Option<MeanDeviation> {
     match value {
-        Some(mean) => Some(Estimate { mean, deviation: None }),
+        Some(mean) => Some(MeanDeviation { mean, deviation: None }),
         None => None,
     }
 }
 
-fn quantiles(name: String, of: &Quantiles) -> Row {
-    Row { name, marked: false, marks: vec![exact(of.p50), exact(of.p95), exact(of.p99)] }
+fn quantiles(name: String, of: &LatencyQuantiles) -> DotRow {
+    DotRow { name, marked: false, marks: vec![exact(of.p50), exact(of.p95), exact(of.p99)] }
 }
 
-impl Report {
+impl ReplayReport {
     /// The page; `command` is the command line in a form that can be shown to others.
     pub(in crate::cmd::lab::replay) fn html(&self, command: &str) -> String {
         let summary = &self.summary;
@@ -29,7 +29,8 @@ impl Report {
         let sets = [("all", &summary.all), (long.as_str(), &summary.long)];
         let mut latency_rows = Vec::new();
         let mut cells = Vec::new();
-        let kinds: [(&str, Pick); 3] = [("TTFT", |set| &set.ttft), ("E2E", |set| &set.e2e), ("ITL", |set| &set.itl)];
+        let kinds: [(&str, QuantileGetter); 3] =
+            [("TTFT", |set| &set.ttft), ("E2E", |set| &set.e2e), ("ITL", |set| &set.itl)];
         // Plot and table are filled together, so that their rows match.
         for (kind, of) in kinds {
             for (name, set) in sets {
@@ -41,10 +42,10 @@ impl Report {
         }
         let header = ["ms", "measured", "p50", "p95", "p99", "mean", "max"].map(str::to_owned).to_vec();
         let latencies = PageTable { title: "Latencies".to_owned(), header, rows: cells, ..PageTable::default() };
-        let mut page = Page {
+        let mut page = HtmlPage {
             title: format!("gorgo replay: {}, {}", self.label, file_name(&self.trace)),
             facts: self.facts(command),
-            plots: vec![Plot {
+            plots: vec![PagePlot {
                 title: "Latencies".to_owned(),
                 note:
                     "Of requests that succeeded; one run, so there is no spread over seeds. 95 % intervals are below."
@@ -64,21 +65,21 @@ impl Report {
         page.html()
     }
 
-    fn add_replicas(&self, page: &mut Page) {
+    fn add_replicas(&self, page: &mut HtmlPage) {
         let replicas = &self.summary.replicas;
         let times =
             replicas.iter().map(|replica| quantiles(replica.name.to_string(), &replica.ttft)).collect::<Vec<_>>();
-        let shares = replicas.iter().map(|replica| Row {
+        let shares = replicas.iter().map(|replica| DotRow {
             name: replica.name.to_string(),
             marked: false,
             marks: vec![exact(replica.hit_rate), exact(Some(replica.share))],
         });
-        page.plots.push(Plot {
+        page.plots.push(PagePlot {
             title: "Time to first token by replica".to_owned(),
             note: "As the client saw it, round trips included.".to_owned(),
             svg: plot(&["p50", "p95", "p99"], &times, "TTFT, ms", false),
         });
-        page.plots.push(Plot {
+        page.plots.push(PagePlot {
             title: "Cache hits and traffic by replica".to_owned(),
             note: "Share of prompt tokens found cached at the replica, and its share of requests.".to_owned(),
             svg: plot(&["hit rate", "share"], &shares.collect::<Vec<_>>(), "share", true),
@@ -115,6 +116,6 @@ impl Report {
     }
 }
 
-fn plot(legend: &[&str], rows: &[Row], title: &str, shares: bool) -> String {
-    Rows { legend, rows, title, shares }.svg()
+fn plot(legend: &[&str], rows: &[DotRow], title: &str, shares: bool) -> String {
+    DotPlot { legend, rows, title, shares }.svg()
 }

@@ -1,16 +1,16 @@
 //! The table and the JSON on a fixed set of results.
 
-use gorgo_lab::trace::{Sample, ShapeCounts, Summary};
-use gorgo_routing::model::{ErrorClass, Usage};
+use gorgo_lab::trace::{RequestSample, RunSummary, ShapeCounts};
+use gorgo_routing::model::{ErrorClass, TokenUsage};
 
 use super::*;
 
 /// Ten requests, a third of them probes, two replicas, two failures.
-fn samples() -> Vec<Sample> {
+fn samples() -> Vec<RequestSample> {
     let sample = |row: u32| {
         let probe = row.is_multiple_of(3);
         let (cached, input) = if probe { (0, 8) } else { (3000, 8000) };
-        Sample {
+        RequestSample {
             row: row as usize,
             id: Some(row.to_string().into()),
             input_tokens: input,
@@ -20,31 +20,35 @@ fn samples() -> Vec<Sample> {
             e2e_ms: 2400.0 + f64::from(row),
             itl_ms: Some(12.5),
             content_events: 64,
-            usage: Usage { prompt_tokens: Some(input + 10), cached_tokens: Some(cached), completion_tokens: Some(64) },
+            usage: TokenUsage {
+                prompt_tokens: Some(input + 10),
+                cached_tokens: Some(cached),
+                completion_tokens: Some(64),
+            },
             replica: Some(if row < 7 { "us-ashburn" } else { "eu-frankfurt" }.into()),
             status: Some(200),
-            ..Sample::default()
+            ..RequestSample::default()
         }
     };
-    let mut samples: Vec<Sample> = (0..10).map(sample).collect();
+    let mut samples: Vec<RequestSample> = (0..10).map(sample).collect();
     samples[4].error = Some(ErrorClass::UpstreamErrorEvent);
     samples[4].detail = Some("the engine went away".into());
-    samples[5] = Sample {
+    samples[5] = RequestSample {
         status: Some(503),
         error: Some(ErrorClass::UpstreamStatus),
         detail: Some("no replica is available".into()),
         e2e_ms: 4.0,
         ttft_ms: None,
         itl_ms: None,
-        usage: Usage::default(),
+        usage: TokenUsage::default(),
         replica: None,
         ..sample(5)
     };
     samples
 }
 
-fn report(samples: &[Sample]) -> Report {
-    Report {
+fn report(samples: &[RequestSample]) -> ReplayReport {
+    ReplayReport {
         label: "gorgo".into(),
         trace: "trace.jsonl.gz".into(),
         to: "http://127.0.0.1:8080".into(),
@@ -58,20 +62,20 @@ fn report(samples: &[Sample]) -> Report {
         counts: ShapeCounts { rows: 1500, dropped_over_input: 1200, beyond_limit: 290, outputs_capped: 2, spread: 0 },
         max_input_tokens: Some(24_000),
         max_output_tokens: Some(128),
-        record: Record {
+        record: RunProvenance {
             trace_sha256: "0f".repeat(32),
             command: "gorgo replay trace.jsonl.gz".into(),
-            started_at: gorgo_routing::model::At(1_796_008_325_000_000),
+            started_at: gorgo_routing::model::UnixMicros(1_796_008_325_000_000),
             models: json!([{ "id": "sim", "max_model_len": null }]),
             engine: Value::Null,
         },
         router: None,
         max_fallback_share: 0.05,
-        traffic: Traffic::of(samples),
-        intervals: RunIntervals::of(samples, 3),
+        traffic: ReplayTraffic::of(samples),
+        intervals: RunIntervals::from_samples(samples, 3),
         unsent: 0,
         unfinished: 0,
-        summary: Summary::of(samples),
+        summary: RunSummary::from_samples(samples),
     }
 }
 
@@ -90,7 +94,7 @@ fn a_replay_that_was_late_and_stopped_says_so() {
         sample.replica = None;
         sample.usage.cached_tokens = None;
     }
-    let stopped = Report { unsent: 7, unfinished: 1, max_in_flight: None, ..report(&late) };
+    let stopped = ReplayReport { unsent: 7, unfinished: 1, max_in_flight: None, ..report(&late) };
     insta::assert_snapshot!(stopped.text());
 }
 
@@ -104,7 +108,7 @@ fn the_json_reads_like_this() {
 
 #[test]
 fn intervals_and_fallbacks_are_told_and_many_of_them_warned_of() {
-    let many: Vec<Sample> = (0..8).flat_map(|_| samples()).filter(|sample| sample.error.is_none()).collect();
+    let many: Vec<RequestSample> = (0..8).flat_map(|_| samples()).filter(|sample| sample.error.is_none()).collect();
     let run = gorgo_store::StoredRun {
         run: 3,
         version: "0.1.0".into(),
@@ -114,9 +118,9 @@ fn intervals_and_fallbacks_are_told_and_many_of_them_warned_of() {
         seed: 1,
         generation: Some(0),
     };
-    let fallbacks = Fallbacks { decisions: 64, refused: 1, relaxed: 4, tried_again: 0 };
-    let router = Router { run: Some(run), fallbacks, named: 64 };
-    let text = Report { router: Some(router.clone()), ..report(&many) }.text();
+    let fallbacks = FallbackCounts { decisions: 64, refused: 1, relaxed: 4, tried_again: 0 };
+    let router = RouterHistory { run: Some(run), fallbacks, named: 64 };
+    let text = ReplayReport { router: Some(router.clone()), ..report(&many) }.text();
     let lines: Vec<&str> =
         text.lines().filter(|line| line.contains("intervals") || line.contains("ell back")).collect();
     assert_eq!(lines.len(), 2, "{text}");
@@ -126,7 +130,7 @@ fn intervals_and_fallbacks_are_told_and_many_of_them_warned_of() {
         text.contains("history: run 3, policy gorgo; of 64 decisions 1 refused, 4 relaxed, 0 tried again"),
         "{text}"
     );
-    let lenient = Report { router: Some(router), max_fallback_share: 0.1, ..report(&many) };
+    let lenient = ReplayReport { router: Some(router), max_fallback_share: 0.1, ..report(&many) };
     assert!(!lenient.text().contains("NOT GOOD"), "{}", lenient.text());
     assert_eq!(serde_json::to_value(lenient.json()).unwrap()["run"]["router"]["fallback_share"], json!(0.078_125));
 }

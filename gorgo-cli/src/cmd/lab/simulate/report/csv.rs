@@ -2,10 +2,10 @@
 
 use std::io::{self, Write};
 
-use super::{FIGURES, Report};
+use super::{FIGURES, SimulationReport};
 use crate::report::csv::escaped;
 
-impl Report {
+impl SimulationReport {
     /// One line per policy and seed; the columns of a sweep come after the common ones.
     pub(in crate::cmd::lab::simulate) fn csv(&self, out: impl Write) -> io::Result<()> {
         let mut out = io::BufWriter::new(out);
@@ -13,16 +13,16 @@ impl Report {
         for figure in &FIGURES {
             write!(out, ",{}", figure.name)?;
         }
-        let is_sweep = !self.frame.axes.is_empty() || self.has_loads();
+        let is_sweep = !self.header.axes.is_empty() || self.has_loads();
         if is_sweep {
             write!(out, ",time_scale,requests_per_s")?;
-            for path in &self.frame.axes {
+            for path in &self.header.axes {
                 write!(out, ",{}", escaped(path))?;
             }
         }
         writeln!(out)?;
         for row in &self.rows {
-            for (seed, run) in self.frame.seeds.iter().zip(&row.runs) {
+            for (seed, run) in self.header.seeds.iter().zip(&row.runs) {
                 let name = escaped(&row.policy);
                 write!(out, "{name},{seed},{},{}", run.summary.requests, run.summary.errors)?;
                 for figure in &FIGURES {

@@ -9,14 +9,14 @@ mod text;
 
 use gorgo_lab::trace::{ShapeCounts, mean};
 
-use super::compare::{Outcome, PolicyRuns};
+use super::compare::{PolicyRuns, SimulationOutcome};
 use super::sweep::touches;
 use crate::report::json::standard_deviation;
 use crate::report::number::{fraction, millis};
 
 /// Inputs of the runs.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Frame {
+pub(super) struct ReportHeader {
     pub(super) default: String,
     pub(super) trace: String,
     pub(super) trace_sha256: String,
@@ -30,7 +30,7 @@ pub(super) struct Frame {
     /// Keys that were swept.
     pub(super) axes: Vec<String>,
     /// Configurations and loads, by position of their ground.
-    pub(super) places: Vec<Place>,
+    pub(super) points: Vec<SweepPoint>,
     /// Limit on p95 of E2E for the sustained load, if several loads are compared; ms.
     pub(super) e2e_limit_ms: f64,
     /// Parts of the policy under ablation: kind and name of each.
@@ -39,8 +39,8 @@ pub(super) struct Frame {
 
 /// A configuration at a load.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Place {
-    /// Values of the swept keys, in the order of [`Frame::axes`].
+pub(super) struct SweepPoint {
+    /// Values of the swept keys, in the order of [`ReportHeader::axes`].
     pub(super) values: Vec<String>,
     pub(super) time_scale: f64,
     /// Requests per second that the trace offers; `None` if it has no duration.
@@ -50,8 +50,8 @@ pub(super) struct Place {
 
 /// A comparison.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Report {
-    frame: Frame,
+pub(super) struct SimulationReport {
+    header: ReportHeader,
     rows: Vec<PolicyRuns>,
     /// Mean p95 TTFT of the best baseline, by ground, ms. Baselines are the policies compared there other than the
     /// default.
@@ -59,22 +59,22 @@ pub(super) struct Report {
 }
 
 /// A figure of a run, as the CSV names it.
-pub(super) struct Figure {
+pub(super) struct CsvFigure {
     pub(super) name: &'static str,
-    pub(super) read: fn(&Outcome) -> Option<f64>,
+    pub(super) read: fn(&SimulationOutcome) -> Option<f64>,
     /// Field of the figure, for a run that is read back from a file.
-    pub(super) place: fn(&mut Outcome) -> &mut Option<f64>,
+    pub(super) place: fn(&mut SimulationOutcome) -> &mut Option<f64>,
 }
 
 /// A row of [`FIGURES`].
 macro_rules! figure {
     ($name:literal, $($field:ident).+) => {
-        Figure { name: $name, read: |run| run.$($field).+, place: |run| &mut run.$($field).+ }
+        CsvFigure { name: $name, read: |run| run.$($field).+, place: |run| &mut run.$($field).+ }
     };
 }
 
 /// Figures of a row; the first ten are also in the table.
-pub(super) const FIGURES: [Figure; 13] = [
+pub(super) const FIGURES: [CsvFigure; 13] = [
     figure!("ttft_p50_ms", summary.all.ttft.p50),
     figure!("ttft_p95_ms", summary.all.ttft.p95),
     figure!("ttft_p99_ms", summary.all.ttft.p99),
@@ -131,11 +131,11 @@ impl PolicyRuns {
     }
 }
 
-impl Report {
-    pub(super) fn new(frame: Frame, rows: Vec<PolicyRuns>) -> Self {
+impl SimulationReport {
+    pub(super) fn new(frame: ReportHeader, rows: Vec<PolicyRuns>) -> Self {
         // A policy that a swept key does not affect was run once, and counts at every value of that key.
         let stands = |row: &PolicyRuns, ground: usize| {
-            let Some((own, here)) = frame.places.get(row.case.ground).zip(frame.places.get(ground)) else {
+            let Some((own, here)) = frame.points.get(row.case.setup).zip(frame.points.get(ground)) else {
                 return false;
             };
             let mut values = frame.axes.iter().zip(own.values.iter().zip(&here.values));
@@ -150,8 +150,8 @@ impl Report {
             baselines.filter_map(|row| row.mean(TTFT_P95)).reduce(f64::min)
         };
         // Once per ground, because every row of a ground is compared with the same baseline.
-        let best_ms = (0..frame.places.len()).map(best).collect();
-        Self { frame, rows, best_ms }
+        let best_ms = (0..frame.points.len()).map(best).collect();
+        Self { header: frame, rows, best_ms }
     }
 
     /// Mean p95 TTFT as a multiple of the best baseline's, and of the bound.
@@ -159,24 +159,24 @@ impl Report {
         let over = |least: Option<f64>| {
             row.mean(TTFT_P95).zip(least.filter(|least| *least > 0.0)).map(|(mine, least)| mine / least)
         };
-        let best_ms = self.best_ms.get(row.case.ground).copied().flatten();
+        let best_ms = self.best_ms.get(row.case.setup).copied().flatten();
         (over(best_ms), over(row.mean(BOUND)))
     }
 
-    fn place(&self, row: &PolicyRuns) -> Option<&Place> {
-        self.frame.places.get(row.case.ground)
+    fn place(&self, row: &PolicyRuns) -> Option<&SweepPoint> {
+        self.header.points.get(row.case.setup)
     }
 
     /// True if several loads are compared.
     fn has_loads(&self) -> bool {
-        let first = self.frame.places.first().map(|place| place.time_scale);
-        self.frame.places.iter().any(|place| Some(place.time_scale) != first)
+        let first = self.header.points.first().map(|place| place.time_scale);
+        self.header.points.iter().any(|place| Some(place.time_scale) != first)
     }
 
     /// Swept keys with their values in this row; `None` if the key belongs to another policy and has no effect here.
     fn swept(&self, row: &PolicyRuns) -> Vec<(&str, Option<&str>)> {
         let values = self.place(row).map(|place| place.values.as_slice()).unwrap_or_default();
-        let all = self.frame.axes.iter().zip(values);
+        let all = self.header.axes.iter().zip(values);
         all.map(|(path, value)| (path.as_str(), touches(path, &row.policy).then_some(value.as_str()))).collect()
     }
 
@@ -193,7 +193,7 @@ impl Report {
     }
 
     fn point_header(&self) -> Vec<String> {
-        let axes = &self.frame.axes;
+        let axes = &self.header.axes;
         // The last two parts of a path are enough for a column, unless two paths end alike.
         let short = |path: &str| {
             let cut = path.rmatch_indices('.').nth(1).map_or(0, |(at, _)| at + 1);

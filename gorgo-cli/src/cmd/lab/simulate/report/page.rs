@@ -3,33 +3,33 @@
 use gorgo_lab::trace::mean;
 
 use super::parts::ABLATION_NOTE;
-use super::{BUSIEST, E2E_P95, HIT_RATE, Report, TTFT_P50, TTFT_P95, TTFT_P99};
+use super::{BUSIEST, E2E_P95, HIT_RATE, SimulationReport, TTFT_P50, TTFT_P95, TTFT_P99};
 use crate::cmd::lab::simulate::compare::PolicyRuns;
 use crate::report::json::standard_deviation;
-use crate::report::page::{Page, PageTable, Plot, file_name};
-use crate::report::plot::{Dot, Estimate, Line, Lines, Row, Rows, Scatter};
+use crate::report::page::{HtmlPage, PagePlot, PageTable, file_name};
+use crate::report::plot::{DotPlot, DotRow, LinePlot, LineSeries, MeanDeviation, ScatterPlot, ScatterPoint};
 
 /// Most rows of a plot; if there are more, those with the lowest p95 of TTFT are shown.
 const MOST_ROWS: usize = 60;
 
 /// Rows of a policy over the varied load or key.
-struct Curve<'a> {
+struct PolicyCurve<'a> {
     name: String,
     marked: bool,
     points: Vec<(f64, &'a PolicyRuns)>,
 }
 
-impl Report {
+impl SimulationReport {
     /// The page; `command` is the command line in a form that can be shown to others.
     pub(in crate::cmd::lab::simulate) fn html(&self, command: &str) -> String {
-        let trace = file_name(&self.frame.trace);
+        let trace = file_name(&self.header.trace);
         let (header, rows) = self.cells();
-        let marked = self.rows.iter().position(|row| *row.policy == *self.frame.default);
+        let marked = self.rows.iter().position(|row| *row.policy == *self.header.default);
         let mut tables = vec![PageTable {
             title: "All figures".to_owned(),
             header,
             rows,
-            marked: marked.filter(|_| self.frame.places.len() == 1),
+            marked: marked.filter(|_| self.header.points.len() == 1),
             note: "ms, mean ± deviation over seeds; hit: share of prompt tokens found cached; busiest: largest share of \
                    requests of a replica; HHI: concentration, 1 ÷ replicas when even; × best: p95 of TTFT over that of \
                    the best policy that is not the default (*); × bound: over no queue and endless caches; clairvoyant: \
@@ -41,7 +41,7 @@ impl Report {
             let note = ABLATION_NOTE.to_owned();
             tables.push(PageTable { title: "Value of each part".to_owned(), header, rows, marked: None, note });
         }
-        Page {
+        HtmlPage {
             title: format!("gorgo simulate: {trace}"),
             facts: self.facts(trace, command),
             plots: self.plots(),
@@ -52,14 +52,14 @@ impl Report {
     }
 
     fn facts(&self, trace: String, command: &str) -> Vec<(String, String)> {
-        let frame = &self.frame;
+        let frame = &self.header;
         let seeds: Vec<String> = frame.seeds.iter().map(u64::to_string).collect();
         let seeds = match (&seeds[..], frame.seeds.is_sorted_by(|one, next| next - one == 1)) {
             // A run of consecutive seeds is shown by its ends: there may be thousands.
             ([first, .., last], true) => format!("{first} to {last}"),
             _ => seeds.join(", "),
         };
-        let counts = frame.places.first().map(|place| place.counts).unwrap_or_default();
+        let counts = frame.points.first().map(|place| place.counts).unwrap_or_default();
         let requests = self.rows.first().and_then(|row| row.runs.first()).map_or(0, |run| run.summary.requests);
         let in_flight = frame.max_in_flight.map_or_else(|| "no limit".to_owned(), |most| format!("at most {most}"));
         let facts = [
@@ -76,7 +76,7 @@ impl Report {
         facts.map(|(name, value)| (name.to_owned(), value)).into()
     }
 
-    fn plots(&self) -> Vec<Plot> {
+    fn plots(&self) -> Vec<PagePlot> {
         let mut shown: Vec<&PolicyRuns> = self.rows.iter().collect();
         let rank = |row: &PolicyRuns| row.mean(TTFT_P95).unwrap_or(f64::INFINITY);
         shown.sort_by(|one, other| rank(one).total_cmp(&rank(other)));
@@ -90,23 +90,23 @@ impl Report {
         let left_out = self.rows.len() - shown.len();
         let left_out =
             if left_out > 0 { format!(" {left_out} rows with a higher p95 are left out.") } else { String::new() };
-        let band = if self.frame.places.len() == 1 { ", the default policy on a band" } else { "" };
-        let rows = |figures: &[usize]| -> Vec<Row> {
-            let one = |row: &&PolicyRuns| Row {
+        let band = if self.header.points.len() == 1 { ", the default policy on a band" } else { "" };
+        let rows = |figures: &[usize]| -> Vec<DotRow> {
+            let one = |row: &&PolicyRuns| DotRow {
                 name: self.labelled(row),
-                marked: *row.policy == *self.frame.default && self.frame.places.len() == 1,
+                marked: *row.policy == *self.header.default && self.header.points.len() == 1,
                 marks: figures.iter().map(|figure| estimate(row, *figure)).collect(),
             };
             shown.iter().map(one).collect()
         };
         let mut plots = self.curves();
-        let latencies = Rows {
+        let latencies = DotPlot {
             legend: &["p50", "p95", "p99"],
             rows: &rows(&[TTFT_P50, TTFT_P95, TTFT_P99]),
             title: "TTFT, ms",
             shares: false,
         };
-        plots.push(Plot {
+        plots.push(PagePlot {
             title: "Time to first token".to_owned(),
             note: format!(
                 "Mean over seeds, whiskers one standard deviation; sorted by {}p95{band}.{left_out}",
@@ -114,26 +114,26 @@ impl Report {
             ),
             svg: latencies.svg(),
         });
-        let dots: Vec<Dot> = shown
+        let dots: Vec<ScatterPoint> = shown
             .iter()
             .filter_map(|row| {
                 let (x, y) = estimate(row, TTFT_P95).zip(estimate(row, E2E_P95))?;
-                let marked = *row.policy == *self.frame.default;
-                Some(Dot { name: self.labelled(row), marked, x, y })
+                let marked = *row.policy == *self.header.default;
+                Some(ScatterPoint { name: self.labelled(row), marked, x, y })
             })
             .collect();
-        plots.push(Plot {
+        plots.push(PagePlot {
             title: "First token against whole answer".to_owned(),
             note: "A policy that pays for early first tokens with slow answers is at the top left.".to_owned(),
-            svg: Scatter { dots: &dots, x_title: "p95 of TTFT, ms", y_title: "p95 of E2E, ms" }.svg(),
+            svg: ScatterPlot { dots: &dots, x_title: "p95 of TTFT, ms", y_title: "p95 of E2E, ms" }.svg(),
         });
-        let shares = Rows {
+        let shares = DotPlot {
             legend: &["hit rate", "busiest share"],
             rows: &rows(&[HIT_RATE, BUSIEST]),
             title: "share",
             shares: true,
         };
-        plots.push(Plot {
+        plots.push(PagePlot {
             title: "Cache hits and concentration".to_owned(),
             note: "Prompt tokens found cached, and requests at the busiest replica; in the order of the first plot."
                 .to_owned(),
@@ -143,8 +143,8 @@ impl Report {
     }
 
     /// Line plots over load, or over the one swept number.
-    fn curves(&self) -> Vec<Plot> {
-        let (x_title, what) = match &self.frame.axes[..] {
+    fn curves(&self) -> Vec<PagePlot> {
+        let (x_title, what) = match &self.header.axes[..] {
             _ if self.has_loads() => ("requests per second offered".to_owned(), "load"),
             [path] => (path.clone(), path.as_str()),
             _ => return Vec::new(),
@@ -154,7 +154,7 @@ impl Report {
             let swept = || self.swept(row).first().and_then(|(_, value)| value.as_ref()?.parse().ok());
             if self.has_loads() { self.place(row)?.requests_per_s } else { swept() }
         };
-        let mut curves: Vec<Curve<'_>> = Vec::new();
+        let mut curves: Vec<PolicyCurve<'_>> = Vec::new();
         for row in &self.rows {
             let Some(x) = x_of(row) else { continue };
             let mut name = row.policy.to_string();
@@ -166,10 +166,10 @@ impl Report {
                     }
                 }
             }
-            let marked = *row.policy == *self.frame.default;
+            let marked = *row.policy == *self.header.default;
             match curves.iter_mut().find(|curve| curve.name == name) {
                 Some(curve) => curve.points.push((x, row)),
-                None => curves.push(Curve { name, marked, points: vec![(x, row)] }),
+                None => curves.push(PolicyCurve { name, marked, points: vec![(x, row)] }),
             }
         }
         for curve in &mut curves {
@@ -179,19 +179,19 @@ impl Report {
         if curves.iter().all(|curve| curve.points.len() < 2) {
             return Vec::new();
         }
-        let limit = format!("limit {} ms", crate::report::number::millis(Some(self.frame.e2e_limit_ms)));
+        let limit = format!("limit {} ms", crate::report::number::millis(Some(self.header.e2e_limit_ms)));
         let one = |(figure, name): (usize, &str)| {
-            let line = |curve: &Curve<'_>| {
+            let line = |curve: &PolicyCurve<'_>| {
                 let points = curve.points.iter().filter_map(|(x, row)| Some((*x, estimate(row, figure)?)));
-                Line { name: curve.name.clone(), marked: curve.marked, points: points.collect() }
+                LineSeries { name: curve.name.clone(), marked: curve.marked, points: points.collect() }
             };
-            let lines: Vec<Line> = curves.iter().map(line).collect();
-            let limit = (figure == E2E_P95 && self.has_loads()).then_some((self.frame.e2e_limit_ms, limit.as_str()));
+            let lines: Vec<LineSeries> = curves.iter().map(line).collect();
+            let limit = (figure == E2E_P95 && self.has_loads()).then_some((self.header.e2e_limit_ms, limit.as_str()));
             let y_title = format!("p95 of {name}, ms");
-            Plot {
+            PagePlot {
                 title: format!("{name} over {what}"),
                 note: "Mean over seeds, whiskers one standard deviation.".to_owned(),
-                svg: Lines { lines: &lines, x_title: &x_title, y_title: &y_title, limit }.svg(),
+                svg: LinePlot { lines: &lines, x_title: &x_title, y_title: &y_title, limit }.svg(),
             }
         };
         [(E2E_P95, "E2E"), (TTFT_P95, "TTFT")].into_iter().map(one).collect()
@@ -217,7 +217,7 @@ fn rounded(value: &str) -> String {
     }
 }
 
-fn estimate(row: &PolicyRuns, figure: usize) -> Option<Estimate> {
+fn estimate(row: &PolicyRuns, figure: usize) -> Option<MeanDeviation> {
     let values = row.values(figure);
-    mean(&values).map(|mean| Estimate { mean, deviation: standard_deviation(&values) })
+    mean(&values).map(|mean| MeanDeviation { mean, deviation: standard_deviation(&values) })
 }

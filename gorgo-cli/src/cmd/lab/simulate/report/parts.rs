@@ -3,8 +3,8 @@
 use gorgo_lab::trace::mean;
 use serde_json::{Value, json};
 
-use super::{E2E_P95, Report, TTFT_P50, TTFT_P95};
-use crate::cmd::lab::simulate::compare::Ablation;
+use super::{E2E_P95, SimulationReport, TTFT_P50, TTFT_P95};
+use crate::cmd::lab::simulate::compare::AblationMode;
 use crate::report::json::{number, standard_deviation};
 use crate::report::number::percent;
 use crate::report::table::numbers;
@@ -14,7 +14,7 @@ const COMPARED: [(usize, &str, &str); 3] =
     [(TTFT_P50, "TTFT p50", "ttft_p50"), (TTFT_P95, "TTFT p95", "ttft_p95"), (E2E_P95, "E2E p95", "e2e_p95")];
 
 /// Results for one part.
-struct Found<'a> {
+struct PartEffect<'a> {
     what: &'static str,
     name: &'a str,
     /// Share of decisions that would have gone elsewhere without the part, by seed.
@@ -23,20 +23,20 @@ struct Found<'a> {
     ratios: Vec<Vec<f64>>,
 }
 
-impl Report {
-    fn found(&self) -> Vec<Found<'_>> {
-        let whole = self.rows.iter().find(|row| row.case.ablation == Ablation::Whole);
+impl SimulationReport {
+    fn found(&self) -> Vec<PartEffect<'_>> {
+        let whole = self.rows.iter().find(|row| row.case.ablation == AblationMode::Whole);
         let Some(whole) = whole else { return Vec::new() };
-        let less = self.rows.iter().filter(|row| matches!(row.case.ablation, Ablation::Without(_)));
+        let less = self.rows.iter().filter(|row| matches!(row.case.ablation, AblationMode::Without(_)));
         let mut found = Vec::new();
-        for (place, ((what, name), less)) in self.frame.parts.iter().zip(less).enumerate() {
+        for (place, ((what, name), less)) in self.header.parts.iter().zip(less).enumerate() {
             let ratio = |figure: usize| {
                 // By seed, because two runs with the same seed have the same traffic: the ratio varies less than
                 // either.
                 let pairs = whole.values(figure).into_iter().zip(less.values(figure));
                 pairs.filter(|(with, _)| *with > 0.0).map(|(with, without)| without / with).collect()
             };
-            found.push(Found {
+            found.push(PartEffect {
                 what,
                 name,
                 decisive: whole.runs.iter().filter_map(|run| run.decisive.get(place).copied()).collect(),
@@ -75,7 +75,7 @@ impl Report {
     }
 
     pub(super) fn ablation_json(&self) -> Value {
-        let one = |one: &Found<'_>| {
+        let one = |one: &PartEffect<'_>| {
             let mut value = json!({
                 "name": one.name, "what": one.what,
                 "decisive_share": number(mean(&one.decisive)),

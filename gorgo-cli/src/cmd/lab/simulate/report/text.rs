@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 
-use super::{COLUMNS, E2E_P95, Frame, Report, SLIP, TTFT_P95, spread};
+use super::{COLUMNS, E2E_P95, ReportHeader, SLIP, SimulationReport, TTFT_P95, spread};
 use crate::cmd::lab::simulate::compare::PolicyRuns;
 use crate::cmd::lab::simulate::sweep::touches;
 use crate::report::number::{count, counted, millis};
 use crate::report::table::numbers;
 
-impl Report {
+impl SimulationReport {
     /// The comparison as text for people.
     pub(in crate::cmd::lab::simulate) fn text(&self) -> String {
         let mut text = format!("{}\n", self.headline());
@@ -31,7 +31,7 @@ impl Report {
 
     /// One line on the inputs of the runs.
     pub(super) fn headline(&self) -> String {
-        let frame = &self.frame;
+        let frame = &self.header;
         let most =
             frame.max_in_flight.map_or_else(|| "any number".to_owned(), |most| format!("at most {}", count(most)));
         // All runs have the same requests, so the first run's number is that of all.
@@ -51,7 +51,7 @@ impl Report {
     /// The time scales, each once.
     pub(super) fn scales(&self) -> String {
         let mut scales: Vec<String> = Vec::new();
-        for place in &self.frame.places {
+        for place in &self.header.points {
             let scale = place.time_scale.to_string();
             if !scales.contains(&scale) {
                 scales.push(scale);
@@ -67,7 +67,7 @@ impl Report {
         header.extend(self.point_header());
         header.extend(names.into_iter().chain(["× best", "× bound"]).map(str::to_owned));
         let rows = self.rows.iter().map(|row| {
-            let mark = if *row.policy == *self.frame.default { " *" } else { "" };
+            let mark = if *row.policy == *self.header.default { " *" } else { "" };
             let (best, bound) = self.ratios(row);
             let ratios = [best, bound].map(|ratio| ratio.map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.2}")));
             let mut cells = vec![format!("{}{mark}", row.policy)];
@@ -91,7 +91,7 @@ impl Report {
 
     /// Best of several configurations.
     fn best_points(&self) -> Vec<String> {
-        if self.frame.axes.is_empty() {
+        if self.header.axes.is_empty() {
             return Vec::new();
         }
         let line = |(figure, what): (usize, &str)| {
@@ -137,14 +137,14 @@ impl Report {
             let line = format!("{path} is not a key of {}: run once for all its values", names.join(", "));
             (!names.is_empty()).then_some(line)
         };
-        self.frame.axes.iter().filter_map(of).collect()
+        self.header.axes.iter().filter_map(of).collect()
     }
 
     /// One line for each run whose policy was tuned.
     fn tuned(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for row in &self.rows {
-            for (seed, run) in self.frame.seeds.iter().zip(&row.runs) {
+            for (seed, run) in self.header.seeds.iter().zip(&row.runs) {
                 let Some(tuning) = &run.tuning else { continue };
                 let weights: Vec<String> =
                     tuning.weights.iter().map(|(term, weight)| format!("{term} = {weight:.4}")).collect();
@@ -168,10 +168,10 @@ impl Report {
 
     /// One line for each way in which the runs are less than the trace.
     fn left_out(&self) -> Vec<String> {
-        let Frame { max_input_tokens, max_output_tokens, rows_without_blocks, .. } = &self.frame;
+        let ReportHeader { max_input_tokens, max_output_tokens, rows_without_blocks, .. } = &self.header;
         let limit = |limit: &Option<u32>| limit.map_or_else(String::new, count);
         // The same at every load: the time scale only changes when rows are sent.
-        let counts = self.frame.places.first().map(|place| place.counts).unwrap_or_default();
+        let counts = self.header.points.first().map(|place| place.counts).unwrap_or_default();
         let things = [
             (counts.dropped_over_input, format!("rows dropped: over {} input tokens", limit(max_input_tokens))),
             (counts.beyond_limit, "rows left out: --limit was reached".to_owned()),
@@ -185,7 +185,7 @@ impl Report {
         for row in self.rows.iter().filter(|row| row.errors() > 0) {
             lines.push(format!("{}: {} requests failed, over all seeds", self.named(row), count(row.errors())));
         }
-        for row in self.rows.iter().filter(|row| row.runs.iter().any(|run| !run.summary.slip.is_good())) {
+        for row in self.rows.iter().filter(|row| row.runs.iter().any(|run| !run.summary.slip.is_within_limit())) {
             let late = row.values(SLIP).into_iter().fold(0.0, f64::max);
             lines.push(format!(
                 "{}: requests waited for a free slot (p99 of slip {} ms): its load was lighter than the trace's",

@@ -3,31 +3,32 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use gorgo_observe::Listener;
+use gorgo_observe::RecordListener;
 use gorgo_routing::config;
 use gorgo_routing::model::{
-    ApiPath, At, Clock, DecisionId, DecisionRecord, Generation, OutcomeRecord, PolicyBuildId, Record, Route, Weights,
+    ApiPath, Clock, DecisionId, DecisionRecord, Generation, OutcomeRecord, PolicyBuildId, PolicyWeights, RouteLabels,
+    StoreRecord, UnixMicros,
 };
 use gorgo_store::{PolicyInfo, RunInfo, open};
 
 /// 2026-11-30T03:12:05Z.
 const START_US: u64 = 1_796_008_325_000_000;
 
-struct Still;
+struct FrozenClock;
 
-impl Clock for Still {
-    fn now(&self) -> At {
-        At(START_US)
+impl Clock for FrozenClock {
+    fn now(&self) -> UnixMicros {
+        UnixMicros(START_US)
     }
 }
 
 /// A request: prompt tokens, parent and tokens shared with it, answer tokens.
-pub(super) type Request = (u32, Option<u32>, u32, u32);
+pub(super) type HistoryRequest = (u32, Option<u32>, u32, u32);
 
 /// Writes requests, one a second.
-pub(super) async fn write(path: &Path, requests: &[Request]) {
+pub(super) async fn write(path: &Path, requests: &[HistoryRequest]) {
     let run = RunInfo {
-        started: At(START_US),
+        started: UnixMicros(START_US),
         version: "0".to_owned(),
         config_text: String::new(),
         default_policy: PolicyBuildId(0),
@@ -37,18 +38,18 @@ pub(super) async fn write(path: &Path, requests: &[Request]) {
             name: "gorgo".to_owned(),
             text: String::new(),
             terms: Vec::new(),
-            weights: Weights { generation: Generation(0), values: Vec::new() },
+            weights: PolicyWeights { generation: Generation(0), values: Vec::new() },
         }],
     };
     let store = open(path).await.unwrap();
-    let begun = store.begin_run(&run, &config::Store::default(), Arc::new(Still), Box::new(|_| {})).await;
+    let begun = store.begin_run(&run, &config::StoreConfig::default(), Arc::new(FrozenClock), Box::new(|_| {})).await;
     let (sink, writer) = begun.unwrap();
     let writing = async {
         for (n, (prompt_tokens, parent, shared_tokens, answer)) in (0_u32..).zip(requests.iter().copied()) {
             let id = |n: u32| DecisionId((i64::from(n) + 1) << 20);
-            sink.record(Record::Decision(Box::new(DecisionRecord {
+            sink.record(StoreRecord::Decision(Box::new(DecisionRecord {
                 decision: id(n),
-                received: At(START_US + u64::from(n) * 1_000_000),
+                received: UnixMicros(START_US + u64::from(n) * 1_000_000),
                 path: ApiPath::ChatCompletions,
                 model: None,
                 session_hash: 7,
@@ -70,8 +71,8 @@ pub(super) async fn write(path: &Path, requests: &[Request]) {
                 candidates: Vec::new(),
                 shadows: Vec::new(),
             })));
-            let route = Route { path: ApiPath::ChatCompletions, replica: None };
-            sink.record(Record::Outcome(
+            let route = RouteLabels { path: ApiPath::ChatCompletions, replica: None };
+            sink.record(StoreRecord::Outcome(
                 route,
                 Box::new(OutcomeRecord {
                     decision: id(n),
@@ -91,7 +92,7 @@ pub(super) async fn write(path: &Path, requests: &[Request]) {
                 }),
             ));
         }
-        sink.finish(At(START_US + 9)).await.unwrap();
+        sink.finish(UnixMicros(START_US + 9)).await.unwrap();
     };
     tokio::join!(writer.run(), writing);
 }

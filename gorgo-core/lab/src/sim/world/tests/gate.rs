@@ -1,10 +1,10 @@
 //! Effect of the admission gate on traffic beyond what the fleet serves well; below that, it has none.
 
 use super::*;
-use crate::trace::Trace;
+use crate::trace::RecordedTrace;
 use crate::trace::generate::{GeneratedProfile, generate};
 use gorgo_routing::config::parse_toml;
-use gorgo_routing::model::Value;
+use gorgo_routing::model::ConfigValue;
 use gorgo_routing::policy::preset;
 
 /// With and without the gate; `bare` is the preset without.
@@ -23,30 +23,30 @@ admission = { max_queued = 2 }
 "#;
 
 /// Traffic like that of Apr 7, at this many requests per second.
-fn traffic(rate: f64, minutes: f64) -> Workload {
+fn traffic(rate: f64, minutes: f64) -> SimulatedWorkload {
     let profile = GeneratedProfile::find("art-chat-apr7").unwrap();
     let mut workload = profile.workload.clone();
     workload.scale_rate(rate / profile.rate());
-    let trace: Trace = generate(&workload, 11, minutes);
-    Workload::new(shape(trace, &Shape { max_output_tokens: Some(128), ..Shape::default() }))
+    let trace: RecordedTrace = generate(&workload, 11, minutes);
+    SimulatedWorkload::new(shape(trace, &ShapeOptions { max_output_tokens: Some(128), ..ShapeOptions::default() }))
 }
 
-fn run_of(workload: &Workload, policy: &str, scenario: &Scenario) -> Run {
+fn run_of(workload: &SimulatedWorkload, policy: &str, scenario: &Scenario) -> SimulationResult {
     let members = fleet();
     let file = parse_toml(POLICIES).unwrap();
-    let Some(Value::Table(mut tables)) = file.get("policy").cloned() else { panic!("no policies") };
-    let Value::Table(mut bare) = preset("predicted-latency").unwrap() else { panic!("no table") };
+    let Some(ConfigValue::Table(mut tables)) = file.get("policy").cloned() else { panic!("no policies") };
+    let ConfigValue::Table(mut bare) = preset("predicted-latency").unwrap() else { panic!("no table") };
     bare.retain(|(key, _)| key != "admission");
-    tables.push(("bare".to_owned(), Value::Table(bare)));
+    tables.push(("bare".to_owned(), ConfigValue::Table(bare)));
     let replicas: Vec<Replica> = members.iter().map(|member| member.replica.clone()).collect();
-    let policies = build(&Registry::built_in(), &tables, policy, &replicas).policies.unwrap();
-    let setup = Setup { max_in_flight: None, ..setup(workload, &members, scenario) };
+    let policies = build(&KindRegistry::built_in(), &tables, policy, &replicas).policies.unwrap();
+    let setup = SimulationSetup { max_in_flight: None, ..setup(workload, &members, scenario) };
     let id = policies.default;
-    simulate(&setup, Chooser::Policy(policies, id), 101).unwrap()
+    simulate(&setup, DecisionMaker::Policy(policies, id), 101).unwrap()
 }
 
 /// 95th percentile of end-to-end times, ms, by nearest rank.
-fn e2e_p95(run: &Run) -> f64 {
+fn e2e_p95(run: &SimulationResult) -> f64 {
     let mut times: Vec<f64> = run.samples.iter().map(|sample| sample.e2e_ms).collect();
     times.sort_by(f64::total_cmp);
     times[(times.len() * 95).div_ceil(100) - 1]
@@ -81,7 +81,7 @@ fn held_or_shed_each_request_ends_once_and_the_same_seed_is_the_same_run() {
         rows.sort_unstable();
         rows.dedup();
         assert_eq!((rows.len(), run.samples.len()), (workload.rows().len(), workload.rows().len()), "{policy}");
-        assert_eq!(run.left, (0, 0, 0), "{policy}");
+        assert_eq!(run.leftover_load, (0, 0, 0), "{policy}");
         let shed = run.samples.iter().filter(|sample| sample.error == Some(ErrorClass::Refused)).count();
         assert_eq!(shed > 0, policy == "smg-short", "{policy}: {shed} shed");
     }

@@ -3,24 +3,24 @@
 
 use super::*;
 use gorgo_routing::config::parse_toml;
-use gorgo_routing::model::{Record, Value, Verdict};
+use gorgo_routing::model::{ConfigValue, GenerationVerdict, StoreRecord};
 
 /// Policies of this file in addition to the presets.
-fn policies_of(text: &str, members: &[Member]) -> Policies {
+fn policies_of(text: &str, members: &[ReplicaSpec]) -> PolicySet {
     let fleet: Vec<Replica> = members.iter().map(|member| member.replica.clone()).collect();
     let tables = match parse_toml(text).unwrap().get("policy").cloned() {
-        Some(Value::Table(tables)) => tables,
+        Some(ConfigValue::Table(tables)) => tables,
         _ => Vec::new(),
     };
-    build(&Registry::built_in(), &tables, "gorgo", &fleet).policies.unwrap()
+    build(&KindRegistry::built_in(), &tables, "gorgo", &fleet).policies.unwrap()
 }
 
-fn recorded(setup: &Setup<'_>, text: &str, policy: &str, seed: u64) -> (Run, Vec<Record>) {
-    let policies = policies_of(text, setup.members);
+fn recorded(setup: &SimulationSetup<'_>, text: &str, policy: &str, seed: u64) -> (SimulationResult, Vec<StoreRecord>) {
+    let policies = policies_of(text, setup.replicas);
     let id = policies.index_of(policy).unwrap();
     let mut records = Vec::new();
-    let run =
-        simulate_recorded(setup, Chooser::Policy(policies, id), seed, &mut |record| records.push(record)).unwrap();
+    let run = simulate_recorded(setup, DecisionMaker::Policy(policies, id), seed, &mut |record| records.push(record))
+        .unwrap();
     (run, records)
 }
 
@@ -35,7 +35,7 @@ fn tune_the_shipped_policy_tunes_out_of_the_box_and_says_why() {
         let ended: Vec<_> = records
             .iter()
             .filter_map(|record| match record {
-                Record::Generation(row) if row.verdict.is_some() => Some(row),
+                StoreRecord::Generation(row) if row.verdict.is_some() => Some(row),
                 _ => None,
             })
             .collect();
@@ -45,12 +45,12 @@ fn tune_the_shipped_policy_tunes_out_of_the_box_and_says_why() {
         assert!(
             ended.iter().all(|row| row.reason.as_ref().is_some_and(|why| !why.is_empty()) && !row.scores.is_empty())
         );
-        assert!(ended.iter().any(|row| row.verdict != Some(Verdict::Cut)));
-        let judged = ended.iter().filter(|row| row.verdict != Some(Verdict::Cut)).count();
+        assert!(ended.iter().any(|row| row.verdict != Some(GenerationVerdict::Interrupted)));
+        let judged = ended.iter().filter(|row| row.verdict != Some(GenerationVerdict::Interrupted)).count();
         assert_eq!(u32::try_from(judged).unwrap(), tuning.accepted + tuning.rejected);
         let names: Vec<&str> = tuning.weights.iter().map(|(term, _)| &**term).collect();
         assert_eq!(names, ["rtt", "prefill", "queue"]);
-        assert!(!tuning.said.is_empty() && tuning.last >= 2 && run.left == (0, 0, 0));
+        assert!(!tuning.status.is_empty() && tuning.last >= 2 && run.leftover_load == (0, 0, 0));
     }
 }
 
@@ -81,15 +81,15 @@ fn tune_records_have_one_decision_and_one_outcome_per_request_and_weights_stand_
     let (mut attempts, mut retries) = (0, 0);
     for record in &records {
         match record {
-            Record::Decision(row) => {
+            StoreRecord::Decision(row) => {
                 assert_eq!(row.generation.0, in_force);
                 decisions.push(row.decision);
             }
-            Record::Outcome(_, row) => outcomes.push(row.decision),
-            Record::Weights(row) => in_force = row.generation.0,
-            Record::Event(row) => events.push(row.kind.name()),
-            Record::Attempt(_) => attempts += 1,
-            Record::Candidates { .. } => retries += 1,
+            StoreRecord::Outcome(_, row) => outcomes.push(row.decision),
+            StoreRecord::Weights(row) => in_force = row.generation.0,
+            StoreRecord::Event(row) => events.push(row.kind.name()),
+            StoreRecord::Attempt(_) => attempts += 1,
+            StoreRecord::Candidates { .. } => retries += 1,
             _ => {}
         }
     }
@@ -132,19 +132,19 @@ const OBJECTIVE: &str = "objective = \"ttft-e2e\"\noptimizer = \"es-1plus1\"";
 const LIMIT: &str = "max_share = 0.45\nof = \"requests\"";
 
 /// One run: p95 of E2E in s, the busiest share, and the last queue weight of a policy that is tuned.
-type Figures = (f64, f64, Option<f64>);
+type WindowFigures = (f64, f64, Option<f64>);
 
 /// A policy on the window, by seed of the run.
-fn window(setup: &Setup<'_>, text: &str, policy: &str, seed: u64) -> Figures {
-    let policies = policies_of(text, setup.members);
+fn window(setup: &SimulationSetup<'_>, text: &str, policy: &str, seed: u64) -> WindowFigures {
+    let policies = policies_of(text, setup.replicas);
     let id = policies.index_of(policy).unwrap();
-    let run = simulate(setup, Chooser::Policy(policies, id), seed).unwrap();
-    let summary = Summary::of(&run.samples);
+    let run = simulate(setup, DecisionMaker::Policy(policies, id), seed).unwrap();
+    let summary = RunSummary::from_samples(&run.samples);
     let weight = run.tuning.map(|tuning| tuning.weights[2].1);
     (summary.all.e2e.p95.unwrap() / 1e3, summary.busiest_share.unwrap(), weight)
 }
 
-fn mean_of(runs: &[Figures], of: fn(&Figures) -> f64) -> f64 {
+fn mean_of(runs: &[WindowFigures], of: fn(&WindowFigures) -> f64) -> f64 {
     crate::trace::mean(&runs.iter().map(of).collect::<Vec<_>>()).unwrap()
 }
 
@@ -158,13 +158,13 @@ fn tune_the_reward_hacking_window_and_its_two_cures() {
         println!("not run: {} is absent", path.display());
         return;
     };
-    let shape_of = Shape { max_output_tokens: Some(128), ..Shape::default() };
-    let workload = Workload::new(shape(read(&bytes, None).unwrap(), &shape_of));
+    let shape_of = ShapeOptions { max_output_tokens: Some(128), ..ShapeOptions::default() };
+    let workload = SimulatedWorkload::new(shape(read(&bytes, None).unwrap(), &shape_of));
     let (members, scenario) = (fleet(), Scenario::default());
     let setup = setup(&workload, &members, &scenario);
     // How far a search gets depends on luck, so the tuner's seed changes with that of the run.
-    let all = |policy: &dyn Fn(u64) -> String| -> Vec<Figures> {
-        let runs: Vec<Figures> = (1..=4).map(|seed| window(&setup, &policy(seed), "mine", seed)).collect();
+    let all = |policy: &dyn Fn(u64) -> String| -> Vec<WindowFigures> {
+        let runs: Vec<WindowFigures> = (1..=4).map(|seed| window(&setup, &policy(seed), "mine", seed)).collect();
         println!(
             "p95 of E2E {:.2} s, busiest {:.3}: {runs:.5?}",
             mean_of(&runs, |run| run.0),
@@ -187,7 +187,7 @@ fn tune_the_reward_hacking_window_and_its_two_cures() {
         assert!(hacked.0 >= 1.5 * gorgo.0, "{hacked:?} against {gorgo:?}");
     }
     assert!(mean_of(&hacked, |run| run.1) > 1.5 * mean_of(&gorgo, |run| run.1), "traffic piles up");
-    let e2e = |runs: &[Figures]| mean_of(runs, |run| run.0);
+    let e2e = |runs: &[WindowFigures]| mean_of(runs, |run| run.0);
     for cured in &cures {
         assert!(e2e(cured) <= 1.1 * e2e(&start), "worse than where it started");
     }

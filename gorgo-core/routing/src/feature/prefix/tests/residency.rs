@@ -12,17 +12,17 @@ fn a_block_that_went_takes_what_follows_and_its_path_can_still_be_evicted() {
     let _ = put(&index, &[1, 2, 7], 0, 2);
     let _ = put(&index, &[1, 2, 3, 4], 1, 3);
     let path = links(&[1, 2, 3, 4]);
-    index.drop_from(path[0], path[2], A);
+    index.unmark_from(path[0], path[2], A);
     check_invariants(&index, 2);
     assert_eq!(matches(&index, &[1, 2, 3, 4], 2), [2, 4]);
     assert_eq!(matches(&index, &[1, 2, 7], 2), [3, 2]);
     // The newest use ends in what goes: it is shortened, not lost.
-    index.drop_from(path[0], links(&[1, 2, 7])[2], A);
+    index.unmark_from(path[0], links(&[1, 2, 7])[2], A);
     check_invariants(&index, 2);
     index.set_capacity(A, 1);
     assert_eq!(matches(&index, &[1, 2], 2), [1, 2]);
-    index.drop_from(77, 78, A);
-    index.drop_from(path[0], path[0], ReplicaId(9));
+    index.unmark_from(77, 78, A);
+    index.unmark_from(path[0], path[0], ReplicaId(9));
     check_invariants(&index, 2);
 }
 
@@ -30,18 +30,18 @@ fn a_block_that_went_takes_what_follows_and_its_path_can_still_be_evicted() {
 fn settling_adds_what_is_missing_and_drops_what_was_not_used_since() {
     let index = PrefixIndex::new(2, ROOM);
     let path = links(&[1, 2, 3, 4]);
-    index.settle(&path, 3, None, A, D);
+    index.reconcile(&path, 3, None, A, D);
     assert_eq!(matches(&index, &[1, 2, 3, 4], 2), [3, 0]);
     let _ = put(&index, &[1, 2, 3, 4], 0, 10);
-    let since = index.moment();
-    index.settle(&path, 2, Some(since - 1), A, D);
+    let since = index.current_stamp();
+    index.reconcile(&path, 2, Some(since - 1), A, D);
     assert_eq!(matches(&index, &[1, 2, 3, 4], 2), [4, 0], "used since");
-    index.settle(&path, 2, None, A, D);
+    index.reconcile(&path, 2, None, A, D);
     assert_eq!(matches(&index, &[1, 2, 3, 4], 2), [4, 0], "not known for certain");
-    index.settle(&path, 2, Some(since), A, D);
+    index.reconcile(&path, 2, Some(since), A, D);
     assert_eq!(matches(&index, &[1, 2, 3, 4], 2), [2, 0]);
-    index.settle(&path, 0, Some(since), A, D);
-    index.settle(&path, 9, None, ReplicaId(1), D);
+    index.reconcile(&path, 0, Some(since), A, D);
+    index.reconcile(&path, 9, None, ReplicaId(1), D);
     assert_eq!(matches(&index, &[1, 2, 3, 4], 2), [0, 4]);
     check_invariants(&index, 2);
 }
@@ -63,13 +63,13 @@ proptest! {
                 0 => drop(put(&index, &path, replica, at)),
                 1 => {
                     let block = links[blocks % links.len()];
-                    index.drop_from(links[0], block, replica_id);
+                    index.unmark_from(links[0], block, replica_id);
                     let here = matches(&index, &path, 2)[usize::from(replica)];
                     prop_assert!(here <= u32::try_from(blocks % links.len()).unwrap());
                 }
-                2 => index.settle(&links, blocks, Some(index.moment()), replica_id, D),
+                2 => index.reconcile(&links, blocks, Some(index.current_stamp()), replica_id, D),
                 _ => {
-                    index.hold(&links, replica_id, D);
+                    index.mark_cached(&links, replica_id, D);
                     let here = matches(&index, &path, 2)[usize::from(replica)];
                     prop_assert_eq!(u64::from(here), (links.len() as u64).min(if replica == 0 { capacity } else { 99 }));
                 }

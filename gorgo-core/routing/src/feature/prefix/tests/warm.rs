@@ -3,7 +3,7 @@
 use super::*;
 
 const REPLICAS: u16 = 3;
-const LATER: At = At(2_000_000);
+const LATER: UnixMicros = UnixMicros(2_000_000);
 const FITS: u64 = 77;
 
 /// Some paths inserted at rising times; some of them fail and are taken back.
@@ -26,14 +26,14 @@ fn steps() -> impl Strategy<Value = Vec<(Vec<u8>, u16, bool)>> {
 /// What a later run makes of it.
 fn again(index: &PrefixIndex) -> PrefixIndex {
     let next = PrefixIndex::new(usize::from(REPLICAS), ROOM);
-    let all: Vec<Vec<Remembered>> = (0..REPLICAS)
+    let all: Vec<Vec<SnapshotPath>> = (0..REPLICAS)
         .map(|replica| {
-            let bytes = encode(FITS, LATER, &index.remember(ReplicaId(replica), MAX_BLOCKS));
+            let bytes = encode(FITS, LATER, &index.export_paths(ReplicaId(replica), MAX_BLOCKS));
             decode(&bytes, FITS, LATER, 60).unwrap()
         })
         .collect();
     let oldest = all.iter().filter_map(|uses| uses.last()).map(|used| used.at).min();
-    next.begin_at(oldest.unwrap_or(LATER));
+    next.set_clock_origin(oldest.unwrap_or(LATER));
     for (uses, replica) in all.iter().zip(0..) {
         let done = next.restore(ReplicaId(replica), uses);
         assert_eq!(done.left_out, 0);
@@ -77,9 +77,9 @@ proptest! {
     #[test]
     fn what_is_cut_short_keeps_the_newest_and_is_whole(steps in steps(), most in 0_usize..30) {
         let index = used(&steps);
-        let uses = index.remember(ReplicaId(0), most);
+        let uses = index.export_paths(ReplicaId(0), most);
         prop_assert!(uses.iter().map(|used| used.blocks.len()).sum::<usize>() <= most);
-        let whole = index.remember(ReplicaId(0), MAX_BLOCKS);
+        let whole = index.export_paths(ReplicaId(0), MAX_BLOCKS);
         prop_assert_eq!(&uses[..], &whole[..uses.len()]);
         let next = PrefixIndex::new(usize::from(REPLICAS), ROOM);
         prop_assert_eq!(next.restore(ReplicaId(0), &uses).left_out, 0);
@@ -88,9 +88,9 @@ proptest! {
 
     #[test]
     fn an_index_that_was_used_since_takes_the_rest(before in steps(), since in steps(), capacity in 1_u64..60) {
-        let uses = used(&before).remember(ReplicaId(1), MAX_BLOCKS);
+        let uses = used(&before).export_paths(ReplicaId(1), MAX_BLOCKS);
         let next = PrefixIndex::new(usize::from(REPLICAS), ROOM);
-        next.begin_at(At(1));
+        next.set_clock_origin(UnixMicros(1));
         next.set_capacity(ReplicaId(1), capacity);
         for ((path, replica, _), at) in since.iter().zip(LATER.0..) {
             let _ = put(&next, path, *replica, at);
@@ -107,7 +107,7 @@ proptest! {
         cut in any::<prop::sample::Index>(),
         mended in any::<bool>(),
     ) {
-        let sound = encode(FITS, LATER, &used(&steps).remember(ReplicaId(0), MAX_BLOCKS));
+        let sound = encode(FITS, LATER, &used(&steps).export_paths(ReplicaId(0), MAX_BLOCKS));
         let mut bytes = sound.clone();
         for (place, byte) in changes {
             let place = place.index(bytes.len());
@@ -141,8 +141,8 @@ fn what_does_not_fit_is_refused_by_name() {
     let bytes = encode(FITS, LATER, &[]);
     assert_eq!(decode(&bytes, FITS, LATER, 60), Ok(Vec::new()));
     assert_eq!(decode(&bytes, FITS + 1, LATER, 60), Err(SnapshotError::Foreign));
-    assert_eq!(decode(&bytes, FITS, At(LATER.0 + 62_000_000), 60), Err(SnapshotError::TooOld(62)));
-    assert_eq!(decode(&bytes, FITS, At(LATER.0 - 1), 60), Err(SnapshotError::Future));
+    assert_eq!(decode(&bytes, FITS, UnixMicros(LATER.0 + 62_000_000), 60), Err(SnapshotError::TooOld(62)));
+    assert_eq!(decode(&bytes, FITS, UnixMicros(LATER.0 - 1), 60), Err(SnapshotError::Future));
     let mut newer = bytes.clone();
     newer[8] = 9;
     assert_eq!(decode(&newer, FITS, LATER, 60), Err(SnapshotError::Version(9)));
@@ -164,7 +164,7 @@ fn a_snapshot_fits_one_database_block_size_engine_and_address() {
 #[test]
 fn a_purge_meanwhile_is_final() {
     let index = used(&[(vec![1, 2, 3], 0, false)]);
-    let uses = index.remember(ReplicaId(0), MAX_BLOCKS);
+    let uses = index.export_paths(ReplicaId(0), MAX_BLOCKS);
     let next = PrefixIndex::new(1, ROOM);
     next.restore(ReplicaId(0), &uses);
     assert_eq!(matches(&next, &[1, 2, 3], 1), [3]);

@@ -1,18 +1,18 @@
 //! `predicted-latency` through the router: what it learns, and what it does with it.
 
 use super::*;
-use crate::policy::Scratch;
+use crate::policy::DecisionScratch;
 
 const POLICY: &str = "predicted-latency";
 
-fn ms(ms: u64) -> At {
-    At(1_000_000_000 + ms * 1_000)
+fn ms(ms: u64) -> UnixMicros {
+    UnixMicros(1_000_000_000 + ms * 1_000)
 }
 
 /// The signal of a term at a replica, as stored.
 fn signal(router: &Router, row: &DecisionRecord, term: &str, replica: usize) -> f64 {
     let policies = router.policies();
-    let policy = policies.named(POLICY).unwrap();
+    let policy = policies.by_name(POLICY).unwrap();
     let slot = policy.terms.iter().position(|known| &*known.name == term).unwrap();
     crate::model::from_milli(row.candidates[replica].signals_milli[slot])
 }
@@ -21,7 +21,7 @@ fn signal(router: &Router, row: &DecisionRecord, term: &str, replica: usize) -> 
 fn distances(rtts_ms: &[f64]) -> Router {
     let router = router_of(u16::try_from(rtts_ms.len()).unwrap(), "");
     for (replica, rtt_ms) in (0..).zip(rtts_ms) {
-        router.apply(&Event::Probe { replica: ReplicaId(replica), at: ms(0), rtt_ms: Some(*rtt_ms) });
+        router.apply(&FleetEvent::Probe { replica: ReplicaId(replica), at: ms(0), rtt_ms: Some(*rtt_ms) });
     }
     router
 }
@@ -97,7 +97,7 @@ fn requests_that_waited_teach_nothing_of_service() {
         router.finish(routed.reservation, &prompt, &done(3_000, 0, ttft), ms(2_000_000 + 300 * (place as u64 + 1)));
     }
     let after = route(&router, POLICY, &unique(&router, 9_001, 4_000), 2, ms(3_000_000));
-    let compute = |routed: &Routed| signal(&router, &routed.record, "compute", 0);
+    let compute = |routed: &RoutedRequest| signal(&router, &routed.record, "compute", 0);
     assert!((compute(&after) / compute(&before) - 1.0).abs() < 0.02, "{} {}", compute(&before), compute(&after));
 }
 
@@ -105,10 +105,10 @@ fn requests_that_waited_teach_nothing_of_service() {
 fn a_smaller_cache_than_believed_is_found_out() {
     let router = router_of(1, "");
     let report = EngineReport { kv_capacity_tokens: Some(100_000), ..EngineReport::default() };
-    router.apply(&Event::Report { replica: ReplicaId(0), at: At(0), report });
+    router.apply(&FleetEvent::Report { replica: ReplicaId(0), at: UnixMicros(0), report });
     let capacity = || router.index.replica_stats(ReplicaId(0)).unwrap().capacity;
     let believed = capacity();
-    let prompts: Vec<Prompt> = (0..40).map(|number| unique(&router, number, 2_000)).collect();
+    let prompts: Vec<ParsedRequest> = (0..40).map(|number| unique(&router, number, 2_000)).collect();
     for round in 0..400_u64 {
         // Any of them, so that some are used again that are still believed cached; the engine keeps the last five.
         let drawn = |round: u64| usize::try_from(round * 7_919 % 1_009 % 40).unwrap();
@@ -122,7 +122,7 @@ fn a_smaller_cache_than_believed_is_found_out() {
     assert!(capacity() < believed * 2 / 3, "{} of {believed}", capacity());
     // The next report says the same as the first, and is not believed.
     let learned = capacity();
-    router.apply(&Event::Report { replica: ReplicaId(0), at: ms(400_000), report });
+    router.apply(&FleetEvent::Report { replica: ReplicaId(0), at: ms(400_000), report });
     assert!(capacity().abs_diff(learned) * 20 < learned, "{} after {learned}", capacity());
 }
 
@@ -130,7 +130,7 @@ fn a_smaller_cache_than_believed_is_found_out() {
 fn a_late_hit_lets_the_mirror_grow() {
     let router = router_of(1, "");
     let report = EngineReport { kv_capacity_tokens: Some(40_000), ..EngineReport::default() };
-    router.apply(&Event::Report { replica: ReplicaId(0), at: At(0), report });
+    router.apply(&FleetEvent::Report { replica: ReplicaId(0), at: UnixMicros(0), report });
     let capacity = || router.index.replica_stats(ReplicaId(0)).unwrap().capacity;
     let believed = capacity();
     // Twenty prompts fill the mirror; each is used again when it is about to be evicted, and the engine has it.
@@ -155,13 +155,14 @@ fn a_late_hit_lets_the_mirror_grow() {
 fn decisions_are_repeated_from_their_rows_while_everything_is_learned() {
     let router = router_of(3, "");
     let policies = router.policies();
-    let policy = policies.named(POLICY).unwrap();
-    let mut scratch = Scratch::default();
+    let policy = policies.by_name(POLICY).unwrap();
+    let mut scratch = DecisionScratch::default();
     let start = policy.terms.iter().position(|term| &*term.name == "tail-start").unwrap();
     let mut starts = std::collections::BTreeSet::new();
     for row in served(&router, POLICY, 1_000) {
         starts.insert(row.candidates[0].signals_milli[start]);
-        let repeated = again(policy, &policy.weights().values, &row.candidates, row.seed, &mut scratch).unwrap();
+        let repeated =
+            repeat_decision(policy, &policy.weights().values, &row.candidates, row.seed, &mut scratch).unwrap();
         assert_eq!((Some(repeated.replica), repeated.ties), (row.replica, row.ties));
         assert_eq!(repeated.propensity.to_bits(), row.propensity.to_bits());
     }

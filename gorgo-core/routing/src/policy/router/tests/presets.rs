@@ -4,10 +4,10 @@ use super::*;
 use crate::policy::PRESETS;
 
 /// Routes `count` equal prompts that all stay in flight; how many each replica got, in the order they came.
-fn flood(router: &Router, policy: &str, prompt: &Prompt, count: u64) -> Vec<usize> {
+fn flood(router: &Router, policy: &str, prompt: &ParsedRequest, count: u64) -> Vec<usize> {
     let mut chosen = Vec::new();
     for number in 0..count {
-        let routed = route(router, policy, prompt, number, At(1_000 + number));
+        let routed = route(router, policy, prompt, number, UnixMicros(1_000 + number));
         chosen.push(routed.reservation.replica().index());
         // It stays in flight for good.
         drop(routed.reservation);
@@ -20,13 +20,21 @@ fn counts(chosen: &[usize], replicas: usize) -> Vec<usize> {
 }
 
 /// One completed request of this prompt at a replica: its cache is warm.
-fn warm(router: &Router, prompt: &Prompt, replica: u16, replicas: u16) {
+fn warm(router: &Router, prompt: &ParsedRequest, replica: u16, replicas: u16) {
     let others: Vec<ReplicaId> = (0..replicas).filter(|id| *id != replica).map(ReplicaId).collect();
     let gorgo = id(router, "gorgo");
     let routed = router
-        .decide(prompt, &DecisionContext { policy: gorgo, id: DecisionId(1), seed: 1, at: At(1), exclude: &others })
+        .decide(
+            prompt,
+            &DecisionContext { policy: gorgo, id: DecisionId(1), seed: 1, at: UnixMicros(1), exclude: &others },
+        )
         .unwrap();
-    router.finish(routed.reservation, prompt, &Ending { completed: true, ..Ending::default() }, At(2));
+    router.finish(
+        routed.reservation,
+        prompt,
+        &RequestOutcome { completed: true, ..RequestOutcome::default() },
+        UnixMicros(2),
+    );
 }
 
 #[test]
@@ -64,7 +72,7 @@ fn prefix_hash_keeps_a_hot_head_within_its_bound_and_consistent_hash_does_not() 
 fn llm_d_herds_between_two_reports() {
     let router = probed(3, "", 20.0);
     for replica in 0..3 {
-        report(&router, replica, At(1), if replica == 2 { 0.0 } else { 1.0 });
+        report(&router, replica, UnixMicros(1), if replica == 2 { 0.0 } else { 1.0 });
     }
     let hot = unique(&router, 1, 2_000);
     warm(&router, &hot, 1, 3);
@@ -90,12 +98,12 @@ fn smg_least_load_gives_the_faster_engine_more() {
     let router = probed(2, "", 20.0);
     for (replica, throughput) in [(0, 4_000.0), (1, 1_000.0)] {
         let report = EngineReport { throughput: Some(throughput), ..EngineReport::default() };
-        router.apply(&Event::Report { replica: ReplicaId(replica), at: At(1), report });
+        router.apply(&FleetEvent::Report { replica: ReplicaId(replica), at: UnixMicros(1), report });
     }
     let mut counted = [0; 2];
     for number in 0..100 {
         let prompt = unique(&router, usize::try_from(number).unwrap(), 1_000);
-        counted[route(&router, "smg-least-load", &prompt, number, At(2)).reservation.replica().index()] += 1;
+        counted[route(&router, "smg-least-load", &prompt, number, UnixMicros(2)).reservation.replica().index()] += 1;
     }
     assert!((78..=82).contains(&counted[0]), "4 to 1: {counted:?}");
 }
@@ -104,12 +112,12 @@ fn smg_least_load_gives_the_faster_engine_more() {
 fn skywalker_fills_regions_from_near_to_far() {
     let router = router_of(3, "");
     for (replica, rtt_ms) in [(0, 37.0), (1, 279.0), (2, 456.0)] {
-        router.apply(&Event::Probe { replica: ReplicaId(replica), at: At(0), rtt_ms: Some(rtt_ms) });
+        router.apply(&FleetEvent::Probe { replica: ReplicaId(replica), at: UnixMicros(0), rtt_ms: Some(rtt_ms) });
     }
     let chosen: Vec<usize> = (0..30)
         .map(|number| {
             let prompt = unique(&router, usize::try_from(number).unwrap(), 500);
-            route(&router, "skywalker", &prompt, number, At(1)).reservation.replica().index()
+            route(&router, "skywalker", &prompt, number, UnixMicros(1)).reservation.replica().index()
         })
         .collect();
     assert_eq!(counts(&chosen[..10], 3), [10, 0, 0]);
@@ -131,13 +139,14 @@ fn every_preset_spreads_or_sticks_but_can_be_repeated_from_its_rows() {
     for preset in PRESETS {
         let router = router_of(3, "");
         for replica in 0..3 {
-            report(&router, replica, At(1), f64::from(replica));
+            report(&router, replica, UnixMicros(1), f64::from(replica));
         }
         let policies = router.policies();
-        let policy = policies.named(preset.name).unwrap();
-        let mut scratch = crate::policy::Scratch::default();
+        let policy = policies.by_name(preset.name).unwrap();
+        let mut scratch = crate::policy::DecisionScratch::default();
         for row in served(&router, preset.name, 120) {
-            let repeated = again(policy, &policy.weights().values, &row.candidates, row.seed, &mut scratch).unwrap();
+            let repeated =
+                repeat_decision(policy, &policy.weights().values, &row.candidates, row.seed, &mut scratch).unwrap();
             assert_eq!(Some(repeated.replica), row.replica, "{}", preset.name);
             let (stored, same) = ((row.propensity.to_bits(), row.ties), (repeated.propensity.to_bits(), repeated.ties));
             assert_eq!(stored, same, "{}", preset.name);

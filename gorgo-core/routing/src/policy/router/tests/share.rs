@@ -11,7 +11,7 @@ use crate::policy::RELAXED;
 
 /// What happens next.
 #[derive(Debug, Clone)]
-enum Step {
+enum TrafficStep {
     /// A request of so many tokens, of one of a few conversations.
     Request(usize, usize),
     /// The oldest request ends.
@@ -21,12 +21,12 @@ enum Step {
     Up(u16),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = TrafficStep> {
     prop_oneof![
-        12 => (0_usize..9, 1_usize..400).prop_map(|(who, tokens)| Step::Request(who, tokens)),
-        4 => Just(Step::End),
-        1 => (0_u16..3).prop_map(Step::Down),
-        2 => (0_u16..3).prop_map(Step::Up),
+        12 => (0_usize..9, 1_usize..400).prop_map(|(who, tokens)| TrafficStep::Request(who, tokens)),
+        4 => Just(TrafficStep::End),
+        1 => (0_u16..3).prop_map(TrafficStep::Down),
+        2 => (0_u16..3).prop_map(TrafficStep::Up),
     ]
 }
 
@@ -39,8 +39,8 @@ fn nearest(max_share: f64, window: usize) -> Router {
     );
     let router = router_of(3, &text);
     for (replica, rtt_ms) in [(0, 10.0), (1, 200.0), (2, 400.0)] {
-        router.apply(&Event::Up { replica: ReplicaId(replica) });
-        router.apply(&Event::Probe { replica: ReplicaId(replica), at: At(0), rtt_ms: Some(rtt_ms) });
+        router.apply(&FleetEvent::Up { replica: ReplicaId(replica) });
+        router.apply(&FleetEvent::Probe { replica: ReplicaId(replica), at: UnixMicros(0), rtt_ms: Some(rtt_ms) });
     }
     router
 }
@@ -59,14 +59,14 @@ proptest! {
         let router = nearest(max_share, window);
         let (mut recent, mut held, mut number) = (VecDeque::<(usize, bool)>::new(), VecDeque::new(), 0_u64);
         for step in steps {
-            let at = At(1_000_000 + number * 10_000);
+            let at = UnixMicros(1_000_000 + number * 10_000);
             match step {
-                Step::Request(who, tokens) => {
+                TrafficStep::Request(who, tokens) => {
                     number += 1;
                     let prompt = unique(&router, who, tokens);
                     let decision = DecisionId(i64::try_from(number).unwrap());
                     let routed = router.decide(&prompt, &DecisionContext { policy: id(&router, "nearest"), id: decision, seed: number, at, exclude: &[] });
-                    let Ok(Routed { record, reservation, .. }) = routed else { continue };
+                    let Ok(RoutedRequest { record, reservation, .. }) = routed else { continue };
                     let chosen = reservation.replica().index();
                     let says = |row: &CandidateRecord| row.excluded_by.as_deref().map(str::to_owned);
                     let rule = record.candidates.iter().find(|row| row.replica.index() == chosen).and_then(says);
@@ -90,17 +90,17 @@ proptest! {
                         }
                     }
                 }
-                Step::End => {
+                TrafficStep::End => {
                     if let Some((reservation, prompt)) = held.pop_front() {
                         router.finish(reservation, &prompt, &done(10, 0, 50.0), at);
                     }
                 }
-                Step::Down(replica) => drop(router.apply(&Event::Down { replica: ReplicaId(replica) })),
-                Step::Up(replica) => drop(router.apply(&Event::Up { replica: ReplicaId(replica) })),
+                TrafficStep::Down(replica) => drop(router.apply(&FleetEvent::Down { replica: ReplicaId(replica) })),
+                TrafficStep::Up(replica) => drop(router.apply(&FleetEvent::Up { replica: ReplicaId(replica) })),
             }
         }
         for (reservation, prompt) in held {
-            router.finish(reservation, &prompt, &Ending::default(), At(1));
+            router.finish(reservation, &prompt, &RequestOutcome::default(), UnixMicros(1));
         }
     }
 }

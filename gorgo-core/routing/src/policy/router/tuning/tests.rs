@@ -2,29 +2,31 @@
 
 use std::sync::Arc;
 
-use crate::config::{Index, Probe, Scrape};
+use crate::config::{IndexConfig, ProbeConfig, ScrapeConfig};
 use crate::model::arbitrary::fleet;
-use crate::model::{ApiPath, At, DecisionId, Ending, Event, OutcomeRecord, Record, ReplicaId, Route};
-use crate::policy::{DecideError, DecisionContext, Registry, Router, RouterSetup, build};
+use crate::model::{
+    ApiPath, DecisionId, FleetEvent, OutcomeRecord, ReplicaId, RequestOutcome, RouteLabels, StoreRecord, UnixMicros,
+};
+use crate::policy::{DecideError, DecisionContext, KindRegistry, Router, RouterSetup, build};
 
 fn router() -> Router {
-    let checked = build(&Registry::built_in(), &[], "gorgo-tuned", &fleet(3));
+    let checked = build(&KindRegistry::built_in(), &[], "gorgo-tuned", &fleet(3));
     let setup = RouterSetup {
         fleet: fleet(3),
         models: vec![vec![Arc::from("m")]; 3],
         secret: 42,
-        index: Index::default(),
-        probe: Probe::default(),
-        scrape: Scrape::default(),
+        index: IndexConfig::default(),
+        probe: ProbeConfig::default(),
+        scrape: ScrapeConfig::default(),
     };
     let router = Router::new(setup, checked.policies.unwrap());
     for replica in 0..3 {
-        router.apply(&Event::Probe { replica: ReplicaId(replica), at: At(0), rtt_ms: Some(20.0) });
+        router.apply(&FleetEvent::Probe { replica: ReplicaId(replica), at: UnixMicros(0), rtt_ms: Some(20.0) });
     }
     router
 }
 
-fn outcome(decision: DecisionId) -> Record {
+fn outcome(decision: DecisionId) -> StoreRecord {
     let outcome = OutcomeRecord {
         decision,
         status: Some(200),
@@ -41,7 +43,7 @@ fn outcome(decision: DecisionId) -> Record {
         predicted_ttft_us: None,
         predicted_cached_tokens: None,
     };
-    Record::Outcome(Route { path: ApiPath::ChatCompletions, replica: None }, Box::new(outcome))
+    StoreRecord::Outcome(RouteLabels { path: ApiPath::ChatCompletions, replica: None }, Box::new(outcome))
 }
 
 #[test]
@@ -50,29 +52,30 @@ fn tune_decisions_are_stamped_and_their_weights_stand_before_them() {
     let policy = router.policies().default;
     let mut taken = Vec::new();
     for number in 0..1_000_u32 {
-        let at = At(1_000_000 + u64::from(number) * 500_000);
+        let at = UnixMicros(1_000_000 + u64::from(number) * 500_000);
         let body = format!(r#"{{"model":"m","messages":[{{"role":"user","content":"{number} and so on"}}]}}"#);
-        let prompt = router.read("/v1/chat/completions", body.as_bytes(), None, None).unwrap();
+        let prompt = router.parse_request("/v1/chat/completions", body.as_bytes(), None, None).unwrap();
         let id = DecisionId(i64::from(number));
         let routed =
             router.decide(&prompt, &DecisionContext { policy, id, seed: u64::from(number), at, exclude: &[] }).unwrap();
-        let decision = Record::Decision(routed.record);
-        taken.extend(router.tuning(&decision, at));
+        let decision = StoreRecord::Decision(routed.record);
+        taken.extend(router.observe_record(&decision, at));
         taken.push(decision);
-        router.finish(routed.reservation, &prompt, &Ending::default(), at);
-        let unknown = router.read("/v1/chat/completions", br#"{"model":"x","messages":[]}"#, None, None).unwrap();
+        router.finish(routed.reservation, &prompt, &RequestOutcome::default(), at);
+        let unknown =
+            router.parse_request("/v1/chat/completions", br#"{"model":"x","messages":[]}"#, None, None).unwrap();
         let refused =
             router.decide(&unknown, &DecisionContext { policy, id: DecisionId(1 << 40), seed: 1, at, exclude: &[] });
         assert!(matches!(refused, Err(DecideError::UnknownModel)), "and takes no place in a block");
         let ended = outcome(id);
-        taken.extend(router.tuning(&ended, at));
+        taken.extend(router.observe_record(&ended, at));
     }
     let (mut in_force, mut arms, mut generations) = (0, [0_u32; 2], 0_u32);
     let mut counted = std::collections::BTreeMap::new();
     for record in &taken {
         match record {
-            Record::Weights(weights) => in_force = weights.generation.0,
-            Record::Decision(decision) => {
+            StoreRecord::Weights(weights) => in_force = weights.generation.0,
+            StoreRecord::Decision(decision) => {
                 assert_eq!(decision.generation.0, in_force, "weights of {} stand before it", decision.decision);
                 if let Some(arm) = decision.arm {
                     arms[usize::from(arm)] += 1;
@@ -82,32 +85,39 @@ fn tune_decisions_are_stamped_and_their_weights_stand_before_them() {
                     *counted.entry(decision.block.unwrap()).or_insert(0_u32) += 1;
                 }
             }
-            Record::Generation(_) => generations += 1,
+            StoreRecord::Generation(_) => generations += 1,
             _ => {}
         }
     }
     assert!(arms[0] > 200 && arms[1] > 200 && generations > 0, "{arms:?}, {generations}");
     assert!(counted.values().all(|count| *count <= 32), "{counted:?}");
     assert!(counted.values().filter(|count| **count == 32).count() >= 10, "{counted:?}");
-    assert!(router.tuner_said(policy).is_some());
+    assert!(router.tuner_status(policy).is_some());
 }
 
 #[test]
 fn tune_a_retry_is_decided_with_the_weights_of_the_first_attempt() {
     let router = router();
     let policy = router.policies().default;
-    let prompt =
-        router.read("/v1/chat/completions", br#"{"model":"m","messages":[{"role":"user","content":"a"}]}"#, None, None);
+    let prompt = router.parse_request(
+        "/v1/chat/completions",
+        br#"{"model":"m","messages":[{"role":"user","content":"a"}]}"#,
+        None,
+        None,
+    );
     let prompt = prompt.unwrap();
     let first = router
-        .decide(&prompt, &DecisionContext { policy, id: DecisionId(1), seed: 1, at: At(5), exclude: &[] })
+        .decide(&prompt, &DecisionContext { policy, id: DecisionId(1), seed: 1, at: UnixMicros(5), exclude: &[] })
         .unwrap();
     let (generation, replica) = (first.record.generation, first.reservation.replica());
-    router.tuning(&Record::Decision(first.record), At(5));
+    router.observe_record(&StoreRecord::Decision(first.record), UnixMicros(5));
     let retry = router
-        .decide(&prompt, &DecisionContext { policy, id: DecisionId(1), seed: 2, at: At(6), exclude: &[replica] })
+        .decide(
+            &prompt,
+            &DecisionContext { policy, id: DecisionId(1), seed: 2, at: UnixMicros(6), exclude: &[replica] },
+        )
         .unwrap();
     assert_eq!((retry.record.generation, retry.record.arm), (generation, None));
-    router.finish(first.reservation, &prompt, &Ending::default(), At(7));
-    router.finish(retry.reservation, &prompt, &Ending::default(), At(7));
+    router.finish(first.reservation, &prompt, &RequestOutcome::default(), UnixMicros(7));
+    router.finish(retry.reservation, &prompt, &RequestOutcome::default(), UnixMicros(7));
 }

@@ -9,7 +9,7 @@ use super::*;
 use gorgo_routing::model::EngineKind;
 use gorgo_routing::model::engine::ENGINES;
 
-fn read_as(kind: EngineKind, page: &str) -> Page {
+fn read_as(kind: EngineKind, page: &str) -> EngineMetrics {
     read(page.as_bytes(), kind.adapter().metrics.as_ref().unwrap().series)
 }
 

@@ -7,16 +7,16 @@ use hyper::header::AUTHORIZATION;
 use parking_lot::Mutex;
 
 use super::*;
-use crate::engine::monitor::mock::{Heard, Mock, Nobody, redirect, reply};
-use gorgo_routing::model::{EngineKind, Event, Record, ReplicaId, ScrapeRecord};
+use crate::engine::monitor::mock::{MockEngine, RecordingContext, RefusingAddress, redirect, reply};
+use gorgo_routing::model::{EngineKind, FleetEvent, ReplicaId, ScrapeRecord, StoreRecord};
 
 const LIMIT: Duration = Duration::from_secs(5);
 const R: ReplicaId = ReplicaId(0);
 const MODELS: &str = r#"{"object":"list","data":[{"id":"m","object":"model"},{"id":"m-lora"}]}"#;
 
 /// Engine whose metrics page is this text, with a redirect like SGLang's, and a count of requests to `/metrics`.
-async fn engine(page: Arc<Mutex<String>>, redirected: Arc<AtomicUsize>) -> Mock {
-    Mock::start(move |request| match request.uri().path() {
+async fn engine(page: Arc<Mutex<String>>, redirected: Arc<AtomicUsize>) -> MockEngine {
+    MockEngine::start(move |request| match request.uri().path() {
         "/metrics" => {
             redirected.fetch_add(1, Ordering::Relaxed);
             redirect("/metrics/")
@@ -29,11 +29,11 @@ async fn engine(page: Arc<Mutex<String>>, redirected: Arc<AtomicUsize>) -> Mock 
     .await
 }
 
-fn report(events: &[Event]) -> EngineReport {
+fn report(events: &[FleetEvent]) -> EngineReport {
     let reports: Vec<EngineReport> = events
         .iter()
         .filter_map(|event| match event {
-            Event::Report { report, .. } => Some(*report),
+            FleetEvent::Report { report, .. } => Some(*report),
             _ => None,
         })
         .collect();
@@ -45,17 +45,17 @@ async fn a_page_becomes_a_report_a_row_and_models() {
     let (page, redirects) = (Arc::new(Mutex::new(String::new())), Arc::new(AtomicUsize::new(0)));
     *page.lock() = "sglang:num_running_reqs 3\nsglang:num_queue_reqs 1\nsglang:max_total_num_tokens 1000\n".to_owned();
     let mock = engine(page, redirects.clone()).await;
-    let heard = Heard::new();
-    let mut scraper = Scraper::new(mock.watched(EngineKind::Sglang, None), LIMIT, &heard.senses);
+    let heard = RecordingContext::new();
+    let mut scraper = MetricsScraper::new(mock.watched(EngineKind::Sglang, None), LIMIT, &heard.senses);
     scraper.step(&heard.senses).await;
     let events = heard.events();
     let got = report(&events);
     assert_eq!((got.running, got.waiting, got.kv_capacity_tokens), (Some(3.0), Some(1.0), Some(1_000)));
-    assert_eq!(events.last(), Some(&Event::Models { replica: R, models: vec!["m".into(), "m-lora".into()] }));
+    assert_eq!(events.last(), Some(&FleetEvent::Models { replica: R, models: vec!["m".into(), "m-lora".into()] }));
     let records = heard.records();
-    let [Record::Scrape(row)] = records.as_slice() else { panic!("{records:?}") };
+    let [StoreRecord::Scrape(row)] = records.as_slice() else { panic!("{records:?}") };
     assert!(row.ok && row.running == Some(3.0) && row.waiting == Some(1.0));
-    assert!(heard.senses.vitals.last(R) > At::default());
+    assert!(heard.senses.liveness.last_activity(R) > UnixMicros::default());
 
     // The redirect is remembered, and the models are not read each time.
     scraper.step(&heard.senses).await;
@@ -63,16 +63,16 @@ async fn a_page_becomes_a_report_a_row_and_models() {
     assert_eq!(heard.events().len(), 1);
     heard.clock.skip(60_000);
     scraper.step(&heard.senses).await;
-    assert!(matches!(heard.events().as_slice(), [Event::Report { .. }, Event::Models { .. }]));
+    assert!(matches!(heard.events().as_slice(), [FleetEvent::Report { .. }, FleetEvent::Models { .. }]));
     assert_eq!(mock.connections(), 1);
 }
 
 #[tokio::test]
 async fn configured_models_are_not_asked_for() {
     let mock = engine(Arc::default(), Arc::default()).await;
-    let heard = Heard::new();
-    let watched = Watched { learn_models: false, ..mock.watched(EngineKind::OpenAi, None) };
-    Scraper::new(watched, LIMIT, &heard.senses).step(&heard.senses).await;
+    let heard = RecordingContext::new();
+    let watched = MonitoredReplica { learn_models: false, ..mock.watched(EngineKind::OpenAi, None) };
+    MetricsScraper::new(watched, LIMIT, &heard.senses).step(&heard.senses).await;
     assert_eq!((heard.events(), mock.connections()), (vec![], 0));
 }
 
@@ -80,20 +80,20 @@ async fn configured_models_are_not_asked_for() {
 async fn throughput_comes_from_the_counter_where_no_gauge_does() {
     let page = Arc::new(Mutex::new("vllm:generation_tokens_total 1000\n".to_owned()));
     let mock = engine(page.clone(), Arc::default()).await;
-    let heard = Heard::new();
-    let mut scraper = Scraper::new(mock.watched(EngineKind::Vllm, None), LIMIT, &heard.senses);
+    let heard = RecordingContext::new();
+    let mut scraper = MetricsScraper::new(mock.watched(EngineKind::Vllm, None), LIMIT, &heard.senses);
     scraper.step(&heard.senses).await;
-    let Some(Event::Report { at: first, report: before, .. }) = heard.events().into_iter().next() else {
+    let Some(FleetEvent::Report { at: first, report: before, .. }) = heard.events().into_iter().next() else {
         panic!("none")
     };
     assert_eq!(before.throughput, None);
     *page.lock() = "vllm:generation_tokens_total 3000\n".to_owned();
     heard.clock.skip(2_000);
     scraper.step(&heard.senses).await;
-    let Some(Event::Report { at: second, report: after, .. }) = heard.events().into_iter().next() else {
+    let Some(FleetEvent::Report { at: second, report: after, .. }) = heard.events().into_iter().next() else {
         panic!("none")
     };
-    let expected = 2_000.0 / second.since(first).as_secs_f64();
+    let expected = 2_000.0 / second.elapsed_since(first).as_secs_f64();
     assert!((after.throughput.unwrap() - expected).abs() < 1e-6 && expected > 900.0, "{after:?} {expected}");
 }
 
@@ -106,22 +106,23 @@ async fn a_counter_that_began_anew_is_a_restart_before_its_report() {
     ] {
         let page = Arc::new(Mutex::new(before.to_owned()));
         let mock = engine(page.clone(), Arc::default()).await;
-        let heard = Heard::new();
-        let mut scraper = Scraper::new(mock.watched(EngineKind::Vllm, None), LIMIT, &heard.senses);
+        let heard = RecordingContext::new();
+        let mut scraper = MetricsScraper::new(mock.watched(EngineKind::Vllm, None), LIMIT, &heard.senses);
         scraper.step(&heard.senses).await;
         heard.events();
         *page.lock() = after.to_owned();
         scraper.step(&heard.senses).await;
         let events = heard.events();
-        let [Event::Restarted { .. }, Event::Report { .. }, Event::Models { .. }] = events.as_slice() else {
+        let [FleetEvent::Restarted { .. }, FleetEvent::Report { .. }, FleetEvent::Models { .. }] = events.as_slice()
+        else {
             panic!("{events:?}")
         };
         assert_eq!(heard.notes().len(), 1);
         scraper.step(&heard.senses).await;
         assert_eq!(heard.events().len(), 1, "told once");
     }
-    let same = Page { prompt_tokens_total: Some(600.0), ..Page::default() };
-    assert!(!began_anew(&Page { prompt_tokens_total: Some(1_000.0), ..Page::default() }, &same));
+    let same = EngineMetrics { prompt_tokens_total: Some(600.0), ..EngineMetrics::default() };
+    assert!(!has_restarted(&EngineMetrics { prompt_tokens_total: Some(1_000.0), ..EngineMetrics::default() }, &same));
 }
 
 #[tokio::test]
@@ -131,15 +132,15 @@ async fn what_is_missing_is_said_once_with_its_remedy() {
         Some(key) if key == "Bearer right" => reply(404, ""),
         _ => reply(401, ""),
     };
-    let mock = Mock::start(locked).await;
-    let told = async |watched: Watched| {
-        let heard = Heard::new();
-        let mut scraper = Scraper::new(watched, LIMIT, &heard.senses);
+    let mock = MockEngine::start(locked).await;
+    let told = async |watched: MonitoredReplica| {
+        let heard = RecordingContext::new();
+        let mut scraper = MetricsScraper::new(watched, LIMIT, &heard.senses);
         scraper.step(&heard.senses).await;
         scraper.step(&heard.senses).await;
         heard.notes().into_iter().map(|(kind, text)| format!("{}: {text}", kind.name())).collect::<Vec<_>>()
     };
-    let unset = Watched { api_key_env: Some("A_KEY".to_owned()), ..mock.watched(EngineKind::Sglang, None) };
+    let unset = MonitoredReplica { api_key_env: Some("A_KEY".to_owned()), ..mock.watched(EngineKind::Sglang, None) };
     assert_eq!(
         told(mock.watched(EngineKind::Sglang, Some("right"))).await,
         [
@@ -167,12 +168,12 @@ async fn what_is_missing_is_said_once_with_its_remedy() {
 async fn a_page_of_another_engine_is_no_report() {
     let page = Arc::new(Mutex::new("vllm:num_requests_running 3\n".to_owned()));
     let mock = engine(page, Arc::default()).await;
-    let heard = Heard::new();
-    let watched = Watched { learn_models: false, ..mock.watched(EngineKind::LlamaCpp, None) };
-    Scraper::new(watched, LIMIT, &heard.senses).step(&heard.senses).await;
+    let heard = RecordingContext::new();
+    let watched = MonitoredReplica { learn_models: false, ..mock.watched(EngineKind::LlamaCpp, None) };
+    MetricsScraper::new(watched, LIMIT, &heard.senses).step(&heard.senses).await;
     assert_eq!(heard.events(), []);
     let records = heard.records();
-    let [Record::Event(note), Record::Scrape(row)] = records.as_slice() else { panic!("{records:?}") };
+    let [StoreRecord::Event(note), StoreRecord::Scrape(row)] = records.as_slice() else { panic!("{records:?}") };
     assert_eq!(note.text, "replica a: GET /metrics has no metrics of llama-cpp; check `engine`");
     assert!(!row.ok);
 }
@@ -181,8 +182,8 @@ async fn a_page_of_another_engine_is_no_report() {
 async fn capacity_is_asked_for_where_the_page_does_not_tell() {
     let page = Arc::new(Mutex::new("sglang:num_running_reqs 3\n".to_owned()));
     let mock = engine(page, Arc::default()).await;
-    let heard = Heard::new();
-    let mut scraper = Scraper::new(mock.watched(EngineKind::Sglang, None), LIMIT, &heard.senses);
+    let heard = RecordingContext::new();
+    let mut scraper = MetricsScraper::new(mock.watched(EngineKind::Sglang, None), LIMIT, &heard.senses);
     scraper.step(&heard.senses).await;
     let got = report(&heard.events());
     assert_eq!((got.running, got.kv_capacity_tokens), (Some(3.0), Some(4_096)));
@@ -195,7 +196,7 @@ async fn what_it_decodes_cheaply_is_asked_at_connect_and_after_a_restart() {
     let (page, asked) = (Arc::new(Mutex::new(String::new())), Arc::new(AtomicUsize::new(0)));
     let mock = {
         let (page, asked) = (page.clone(), asked.clone());
-        Mock::start(move |request| match request.uri().path() {
+        MockEngine::start(move |request| match request.uri().path() {
             "/metrics" => reply(if page.lock().is_empty() { 404 } else { 200 }, page.lock().clone()),
             "/get_server_info" => {
                 let before = asked.fetch_add(1, Ordering::Relaxed);
@@ -205,9 +206,9 @@ async fn what_it_decodes_cheaply_is_asked_at_connect_and_after_a_restart() {
         })
         .await
     };
-    let heard = Heard::new();
-    let watched = Watched { learn_models: false, ..mock.watched(EngineKind::Simulated, None) };
-    let mut scraper = Scraper::new(watched, LIMIT, &heard.senses);
+    let heard = RecordingContext::new();
+    let watched = MonitoredReplica { learn_models: false, ..mock.watched(EngineKind::Simulated, None) };
+    let mut scraper = MetricsScraper::new(watched, LIMIT, &heard.senses);
     // Its metrics are switched off: it is reported all the same.
     scraper.step(&heard.senses).await;
     let got = report(&heard.events());
@@ -230,16 +231,16 @@ async fn what_it_decodes_cheaply_is_asked_at_connect_and_after_a_restart() {
 #[tokio::test]
 async fn an_absent_engine_makes_rows_and_no_noise() {
     let mock = engine(Arc::default(), Arc::default()).await;
-    let nobody = Nobody::new();
-    let heard = Heard::new();
-    let mut scraper = Scraper::new(
-        Watched { endpoint: nobody.endpoint(), ..mock.watched(EngineKind::Vllm, None) },
+    let nobody = RefusingAddress::new();
+    let heard = RecordingContext::new();
+    let mut scraper = MetricsScraper::new(
+        MonitoredReplica { endpoint: nobody.endpoint(), ..mock.watched(EngineKind::Vllm, None) },
         LIMIT,
         &heard.senses,
     );
     scraper.step(&heard.senses).await;
     assert_eq!(heard.events(), []);
-    assert!(matches!(heard.records().as_slice(), [Record::Scrape(ScrapeRecord { ok: false, .. })]));
+    assert!(matches!(heard.records().as_slice(), [StoreRecord::Scrape(ScrapeRecord { ok: false, .. })]));
 }
 
 #[test]
