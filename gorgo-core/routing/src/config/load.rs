@@ -6,11 +6,11 @@ use std::path::Path;
 
 use super::layers::Layers;
 use super::origin::{Origin, Origins, UNKNOWN_KEY};
+use super::overrides::{Ground, Missed, Spelling};
 use super::path::{self, Step};
 use super::sections::{Config, Document};
-use super::setting::{Ground, Missed, Spelling};
 use super::source::{Parsed, Source};
-use super::{Draft, Inputs, Known, Loaded, check, environment, schema, shape};
+use super::{Draft, Inputs, Known, Loaded, consistency_check, environment, schema, schema_check};
 use crate::model::{Faults, Value};
 
 /// Reads a configuration file. One that cannot be read is a fault like any other.
@@ -79,11 +79,11 @@ pub fn load(name: &str, text: &str, base: &Path, inputs: Inputs<'_>) -> Loaded {
     }
     let (root, nodes) = layers.merged(&source);
     let mut misshapen = Faults::default();
-    shape::check(&schema, &schema, &root, "", &mut misshapen);
+    schema_check::check(&schema, &schema, &root, "", &mut misshapen);
     // What could not even be read as a value is reported already.
     misshapen.list.retain(|fault| faults.list.iter().all(|before| before.path != fault.path));
     faults.extend(misshapen);
-    check::check(&root, inputs.environment, &inputs.known, &mut faults);
+    consistency_check::check(&root, inputs.environment, &inputs.known, &mut faults);
     let draft = Draft::of(&root);
     let config = if faults.any() { None } else { config(&layers, &draft, base, &mut faults) };
     Loaded { config, draft, faults, origins: Origins::new(source, nodes) }

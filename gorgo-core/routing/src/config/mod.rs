@@ -4,7 +4,7 @@
 //! environment and flags through figment, `shape` checks keys, types and ranges against the schema of the `sections`,
 //! `check` what they mean together. All faults are found at once; [`render`] shows them, [`effective`] shows what holds.
 
-mod check;
+mod consistency_check;
 mod effective;
 mod endpoint;
 mod environment;
@@ -12,13 +12,13 @@ mod layers;
 mod load;
 mod nearest;
 mod origin;
+mod overrides;
 mod path;
 mod report;
 mod schema;
+mod schema_check;
 mod secrets;
 mod sections;
-mod setting;
-mod shape;
 mod source;
 #[cfg(test)]
 mod tests;

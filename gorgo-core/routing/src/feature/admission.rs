@@ -19,11 +19,11 @@
 //! The count is held against the engine's own: see `room`. Source: design study, "Late binding, a decode
 //! gate", sections 2, 3, 6.
 
-mod room;
+mod replica;
 
 use std::time::Duration;
 
-use self::room::{Order, Room};
+use self::replica::{Order, Room};
 use super::backlog::BATCH_MS;
 use crate::model::{AdmissionRule, At, Candidates, Event, Replica, ReplicaId};
 

@@ -4,7 +4,7 @@
 //! That it fails is for health to decide. Before the first sample, and when the last is too old to say anything, it is
 //! unknown, and the term's `unknown` rule decides: so a replica that was slow once is not avoided for ever.
 
-use super::decay::DecayingMean;
+use super::decaying_mean::DecayingMean;
 use crate::model::{At, Candidates, Ending, ReplicaId};
 
 /// A mean whose newest sample is older than this many half-lives is unknown.

@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use super::decay::DecayingMean;
+use super::decaying_mean::DecayingMean;
 use crate::model::{At, Candidates, Event, ReplicaId, RttSource, quantile};
 
 /// Probes the quantile and the minimum look back over: about a minute at the default interval of 2 s.

@@ -10,14 +10,14 @@
 //! Selecting and reserving under the same lock is what makes a burst see itself. `edge` drives this on the wall clock,
 //! `sim` on a virtual one; nothing here reads a clock, and the same calls give the same decisions.
 
+mod active_policies;
 mod admission;
-mod network;
-mod read;
+mod request;
 mod residency;
-mod ruling;
-mod state;
+mod restart;
+mod round_trips;
+mod router_state;
 mod tuning;
-mod warm;
 mod workspace;
 
 use std::sync::{Arc, OnceLock};
@@ -25,12 +25,12 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
+use self::active_policies::Ruling;
+pub use self::active_policies::Succession;
 pub use self::admission::{Entered, Held};
 use self::admission::{Turn, gated, wish};
-use self::ruling::Ruling;
-pub use self::ruling::Succession;
-use self::state::{Dispatch, Ended, Reserved, State};
-pub use self::warm::Refused;
+pub use self::restart::Refused;
+use self::router_state::{Dispatch, Ended, Reserved, State};
 use self::workspace::Workspaces;
 use super::Policies;
 use super::decide::{Choice, evaluate, written};

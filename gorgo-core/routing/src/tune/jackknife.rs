@@ -8,7 +8,7 @@
 use super::cohort::{Common, STATISTICS, count};
 use super::contrast::{Contrast, Pair, common};
 use super::objective::OfRequests;
-use super::requests::Requests;
+use super::request_columns::Requests;
 use super::sample::Sample;
 
 /// Requests of an arm below which nothing is decided: what is asked of the tail of a built-in objective.

@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use super::cohort::Statistic;
 use super::contrast::{estimates, samples};
-use super::decisive::Decisive;
+use super::decisive_terms::Decisive;
 use super::drift::Drift;
-use super::hacking::hacked;
 use super::objective::Objective;
 use super::optimizer::{Constants, Optimizer, OptimizerKind, Told};
-use super::reference::Reference;
+use super::reference_tuner::Reference;
+use super::reward_hacking::hacked;
 use super::sample::Sample;
 use super::space::Space;
 use super::trial::{Assignment, Blocks, Stamp, Trial};
@@ -457,7 +457,7 @@ impl Tuner {
                 reason = format!("{reason}; {}", hacked.told());
                 self.said = format!("generation {} {}: {reason}", running.candidate.generation.0, verdict.name());
             }
-            let value = hacked.as_ref().map_or(0.0, super::hacking::Hacked::ratio);
+            let value = hacked.as_ref().map_or(0.0, super::reward_hacking::Hacked::ratio);
             self.alarm("reward-hacking".to_owned(), hacked.is_some(), value, at);
         }
         let mut row = self.row(&running, Some(self.save()));

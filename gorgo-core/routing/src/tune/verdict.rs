@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cohort::{Statistic, count};
 use super::contrast::{Contrast, Pair, contrast, enough};
-use super::exact;
+use super::exact_floats;
 use super::objective::Objective;
 use super::optimizer::Told;
 use super::trial::{Blocks, Test};
@@ -33,9 +33,9 @@ impl Default for Guard {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(super) struct Noise {
     /// How many degrees of freedom stand behind it.
-    #[serde(with = "exact")]
+    #[serde(with = "exact_floats")]
     weight: f64,
-    #[serde(with = "exact")]
+    #[serde(with = "exact_floats")]
     variance: f64,
 }
 

@@ -10,6 +10,7 @@
 
 mod chain;
 mod evict;
+mod export;
 mod holders;
 mod index;
 mod residency;
@@ -18,9 +19,8 @@ mod snapshot;
 #[cfg(test)]
 mod tests;
 mod tree;
-mod warm;
 
 pub use chain::{Chain, ChainKey, Chainer, HEAD_BYTES};
+pub use export::{Remembered, Restored};
 pub use index::{PrefixIndex, PrefixStats, ReplicaStats, Shared, Ticket};
 pub use snapshot::{MAX_BLOCKS, SnapshotError, SnapshotKey, decode, encode};
-pub use warm::{Remembered, Restored};

@@ -6,7 +6,7 @@ use std::fmt;
 
 use parking_lot::MutexGuard;
 
-use super::state::State;
+use super::router_state::State;
 use super::{DecideError, DecisionContext, Routed, Router};
 use crate::feature::admission::{Resync, Ticket, Wish, Withdrawn};
 use crate::model::{

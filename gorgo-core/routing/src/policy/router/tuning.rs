@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::ruling::Ruling;
+use super::active_policies::Ruling;
 use super::{DecisionContext, Router};
 use crate::model::{At, EventKind, PolicyIndex, Prompt, Record, Weights};
 use crate::tune::{Assigned, Stamp};

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::{Optimizer, OptimizerKind, Told, loaded, saved};
 use crate::model::{Param, ParamType};
 use crate::tune::cohort::count;
-use crate::tune::exact;
+use crate::tune::exact_floats;
 use crate::tune::space::{Space, normal, randomness};
 
 pub(super) const KIND: OptimizerKind = OptimizerKind {
@@ -47,19 +47,19 @@ const THRESHOLD: f64 = 0.44;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct State {
-    #[serde(with = "exact::list")]
+    #[serde(with = "exact_floats::list")]
     incumbent: Vec<f64>,
-    #[serde(with = "exact::list")]
+    #[serde(with = "exact_floats::list")]
     candidate: Vec<f64>,
     /// the factor, row-major.
-    #[serde(with = "exact::list")]
+    #[serde(with = "exact_floats::list")]
     factor: Vec<f64>,
     /// The last draw, standard normal.
-    #[serde(with = "exact::list")]
+    #[serde(with = "exact_floats::list")]
     draw: Vec<f64>,
-    #[serde(with = "exact")]
+    #[serde(with = "exact_floats")]
     sigma: f64,
-    #[serde(with = "exact")]
+    #[serde(with = "exact_floats")]
     success: f64,
     asked: u64,
     seed: u64,

@@ -4,7 +4,7 @@
 //! divided by `decay` after every decided trial, once `window` of them are known. Trials that ran to their limit
 //! undecided do not count: under noise they would shrink the steps until nothing is left to see. Where a step was clearly
 //! worse, its mirror image is tried next: what makes things worse one way often makes them better the other.
-//! `mode = "reference"`: the reference's own loop, faults included, run by [`crate::tune::reference`].
+//! `mode = "reference"`: the reference's own loop, faults included, run by [`crate::tune::reference_tuner`].
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Optimizer, OptimizerKind, Told, loaded, saved};
 use crate::model::{Param, ParamType, Params};
-use crate::tune::exact;
+use crate::tune::exact_floats;
 use crate::tune::space::{Space, normal, randomness};
 
 pub(super) const KIND: OptimizerKind = OptimizerKind {
@@ -88,18 +88,18 @@ impl Constants {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct State {
-    #[serde(with = "exact::list")]
+    #[serde(with = "exact_floats::list")]
     incumbent: Vec<f64>,
-    #[serde(with = "exact::list")]
+    #[serde(with = "exact_floats::list")]
     candidate: Vec<f64>,
     /// The last step, in logarithms.
-    #[serde(with = "exact::list")]
+    #[serde(with = "exact_floats::list")]
     step: Vec<f64>,
     /// Whether the next candidate mirrors it.
     mirror: bool,
     /// Whether the last one did.
     mirrored: bool,
-    #[serde(with = "exact")]
+    #[serde(with = "exact_floats")]
     sigma: f64,
     /// The last decided trials, oldest first.
     won: VecDeque<bool>,

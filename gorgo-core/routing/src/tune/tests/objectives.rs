@@ -1,6 +1,6 @@
 //! Which of two engines an objective prefers: raw times count, whatever the length of answers is.
 
-use super::world::params;
+use super::synthetic::params;
 use crate::model::Verdict;
 use crate::tune::contrast::Pair;
 use crate::tune::sample::{Fate, Sample};

@@ -1,9 +1,9 @@
 //! The reference's own loop shows the faults it is known for.
 
-use super::world::{World, plan, tuner, valley};
+use super::synthetic::{World, plan, tuner, valley};
 use crate::model::{Record, Value};
 use crate::tune::optimizer::Constants;
-use crate::tune::reference::Reference;
+use crate::tune::reference_tuner::Reference;
 
 fn reference_plan(seed: u64) -> crate::tune::Plan {
     plan("ttft-p95", "es-1plus1", &[("mode", Value::Text("reference".to_owned()))], seed)

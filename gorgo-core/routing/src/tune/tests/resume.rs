@@ -1,6 +1,6 @@
 //! After a restart a tuner goes on where the last saved state left it, and trusts nothing in it.
 
-use super::world::{World, plan, tuner, valley};
+use super::synthetic::{World, plan, tuner, valley};
 use crate::model::Record;
 use crate::tune::Tuner;
 

@@ -1,6 +1,6 @@
 //! Flat, a better point, a lucky window, a world that changes, a fleet that changes, a candidate that fails.
 
-use super::world::{World, plan, tuner, valley};
+use super::synthetic::{World, plan, tuner, valley};
 use crate::model::{Generation, Record, Verdict, Weights};
 use crate::tune::{Assignment, Blocks, Guard, Test};
 

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Noise, Tuner};
 use crate::model::{Generation, Weights};
-use crate::tune::exact;
-use crate::tune::reference;
+use crate::tune::exact_floats;
+use crate::tune::reference_tuner;
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Saved {
@@ -17,14 +17,14 @@ struct Saved {
     fleet: Vec<String>,
     optimizer: String,
     incumbent: u64,
-    #[serde(with = "exact::list")]
+    #[serde(with = "exact_floats::list")]
     weights: Vec<f64>,
     next_generation: u64,
     next_block: u32,
     noise: Noise,
     /// The optimizer's own.
     state: String,
-    reference: Option<reference::State>,
+    reference: Option<reference_tuner::State>,
 }
 
 impl Tuner {

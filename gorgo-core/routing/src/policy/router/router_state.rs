@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use crate::config::{Probe, Scrape};
 use crate::feature::admission::{AdmissionGate, Ahead};
-use crate::feature::answer::Answers;
+use crate::feature::answer_stats::Answers;
 use crate::feature::backlog::{self, Backlog};
+use crate::feature::capacity_correction::{Finding, Mirror};
 use crate::feature::fleet::{Fleet, Serves};
-use crate::feature::hit::Hits;
+use crate::feature::hit_correction::Hits;
 use crate::feature::latency::Latency;
 use crate::feature::load::{self, Load};
-use crate::feature::mirror::{Finding, Mirror};
 use crate::feature::rates::{RateFacts, Rates, Sample};
 use crate::feature::report::{Reports, Restarted};
 use crate::feature::rtt::Rtt;

@@ -6,7 +6,7 @@ use std::fmt;
 use super::canonical::Writer;
 use super::fields::{Field, Fields};
 use super::json::{Json, Kind};
-use super::splice::usage_splice;
+use super::usage_splice::usage_splice;
 use super::{FORMATS, Format, ParseError, other};
 use crate::model::{ApiPath, CanonicalSink, Splice};
 

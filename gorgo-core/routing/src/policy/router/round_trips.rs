@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Router;
-use super::ruling::Ruling;
+use super::active_policies::Ruling;
 use crate::model::{At, Connections, Needs, RequestView};
 use crate::policy::Policy;
 

@@ -5,7 +5,7 @@ use serde_json::Value as Json;
 use super::Known;
 use super::nearest::{folded, nearest};
 use super::path::{self, Step};
-use super::shape;
+use super::schema_check;
 use super::source::value_of;
 use crate::model::{ParamType, Value};
 
@@ -131,7 +131,7 @@ impl<'a> Ground<'a> {
         }
         let part = &rest[0];
         let within_policies = matches!(target.steps[..], [Step::Key(ref top)] if top == "policy");
-        let free = target.schema.is_none_or(|schema| shape::member(schema, part).is_some());
+        let free = target.schema.is_none_or(|schema| schema_check::member(schema, part).is_some());
         // A policy can be made by one value that says all of it, but not by one of its keys.
         if part.is_empty() || !free || (within_policies && rest.len() > 1) {
             let slip = nearest(part, names.iter().copied());
@@ -153,7 +153,7 @@ impl<'a> Ground<'a> {
 
     /// The keys that may stand where `target` is, sorted: declared ones, those there, and those that kinds bring.
     fn names(&self, target: &Target<'a>) -> Vec<&'a str> {
-        let mut names: Vec<_> = target.schema.into_iter().flat_map(shape::names).collect();
+        let mut names: Vec<_> = target.schema.into_iter().flat_map(schema_check::names).collect();
         if let Some(Value::Table(members)) = target.now {
             names.extend(members.iter().map(|(name, _)| name.as_str()));
         }
@@ -176,7 +176,7 @@ impl<'a> Ground<'a> {
         let plain = || Ok(Value::Text(text.to_owned()));
         let in_policy = matches!(target.steps.first(), Some(Step::Key(top)) if top == "policy");
         let is_text = match (target.schema.filter(|_| !in_policy), target.now) {
-            (Some(schema), _) => shape::is_text(schema),
+            (Some(schema), _) => schema_check::is_text(schema),
             (None, Some(Value::Text(_))) => true,
             (None, _) => matches!(target.steps.last(), Some(Step::Key(key)) if self.is_policy_text(key)),
         };
@@ -201,7 +201,8 @@ impl<'a> Target<'a> {
     fn enter(&mut self, key: &str) {
         self.steps.push(Step::Key(key.to_owned()));
         // `true` allows anything, and so says nothing.
-        self.schema = self.schema.and_then(|schema| shape::member(schema, key)).filter(|schema| !schema.is_boolean());
+        self.schema =
+            self.schema.and_then(|schema| schema_check::member(schema, key)).filter(|schema| !schema.is_boolean());
         self.now = self.now.and_then(|value| value.get(key));
     }
 }
