@@ -6,11 +6,13 @@ use std::path::Path;
 
 use super::layers::ConfigLayers;
 use super::origin::{ConfigOrigins, UNKNOWN_KEY, ValueOrigin};
+use super::overrides::{KeySpelling, OverrideContext, UnresolvedKey};
 use super::path::{self, PathStep};
 use super::sections::{Config, ConfigDocument};
-use super::setting::{KeySpelling, OverrideContext, UnresolvedKey};
 use super::source::{ConfigSource, ParsedSource};
-use super::{ConfigInputs, KnownNames, LoadedConfig, PolicyInputs, check, environment, schema, shape};
+use super::{
+    ConfigInputs, KnownNames, LoadedConfig, PolicyInputs, consistency_check, environment, schema, schema_check,
+};
 use crate::model::{ConfigFaults, ConfigValue};
 
 /// Reads a configuration file. A file that cannot be read is a fault like any other.
@@ -83,11 +85,11 @@ pub fn load(name: &str, text: &str, base: &Path, inputs: ConfigInputs<'_>) -> Lo
     }
     let (root, nodes) = layers.merged(&source);
     let mut misshapen = ConfigFaults::default();
-    shape::check_against_schema(&schema, &schema, &root, "", &mut misshapen);
+    schema_check::check_against_schema(&schema, &schema, &root, "", &mut misshapen);
     // Values that could not even be parsed are reported already.
     misshapen.list.retain(|fault| faults.list.iter().all(|before| before.path != fault.path));
     faults.extend(misshapen);
-    check::check_consistency(&root, inputs.environment, &inputs.known, &mut faults);
+    consistency_check::check_consistency(&root, inputs.environment, &inputs.known, &mut faults);
     let draft = PolicyInputs::from_root(&root);
     // Deserialization stops at its first fault, so it only runs on values that passed every check.
     let config = if faults.has_faults() { None } else { config(&layers, &draft, base, &mut faults) };

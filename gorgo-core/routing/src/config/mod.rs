@@ -5,7 +5,7 @@
 //! `check` whether they are consistent. All faults are found at once; [`render`] shows them, [`effective`] shows the
 //! effective configuration.
 
-mod check;
+mod consistency_check;
 mod effective;
 mod endpoint;
 mod environment;
@@ -13,13 +13,13 @@ mod layers;
 mod load;
 mod nearest;
 mod origin;
+mod overrides;
 mod path;
 mod report;
 mod schema;
+mod schema_check;
 mod secrets;
 mod sections;
-mod setting;
-mod shape;
 mod source;
 #[cfg(test)]
 mod tests;

@@ -237,7 +237,7 @@ mod tests {
         fn walk(path: &str, schema: &Json, bare: &mut Vec<String>) {
             for (name, member) in schema.get("properties").and_then(Json::as_object).into_iter().flatten() {
                 let path = format!("{path}.{name}");
-                let number = matches!(super::super::shape::type_of(member), Some("integer" | "number"));
+                let number = matches!(super::super::schema_check::type_of(member), Some("integer" | "number"));
                 if member.get("description").is_none()
                     || (number && (member.get("minimum").is_none() || member.get("maximum").is_none()))
                 {

@@ -19,11 +19,11 @@
 //!
 //! The count is checked against the engine's own: see `room`.
 
-mod room;
+mod replica;
 
 use std::time::Duration;
 
-use self::room::{QueueRank, ReplicaAdmission};
+use self::replica::{QueueRank, ReplicaAdmission};
 use super::backlog::BATCH_MS;
 use crate::model::{AdmissionRule, Candidates, FleetEvent, Replica, ReplicaId, UnixMicros};
 

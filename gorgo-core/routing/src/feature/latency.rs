@@ -4,7 +4,7 @@
 //! Failures are for health checks to judge. Before the first sample, and when the last one is too old, the value is
 //! unknown and the term's `unknown` rule decides, so that a replica that was slow once is not avoided forever.
 
-use super::decay::DecayingMean;
+use super::decaying_mean::DecayingMean;
 use crate::model::{Candidates, ReplicaId, RequestOutcome, UnixMicros};
 
 /// Age in half-lives beyond which the newest sample no longer counts and the mean is unknown.

@@ -2,14 +2,14 @@
 //! fills its columns of [`Candidates`](crate::model::Candidates). Locking is left to the code that owns them.
 
 pub mod admission;
-pub mod answer;
+pub mod answer_stats;
 pub mod backlog;
-mod decay;
+pub mod capacity_correction;
+mod decaying_mean;
 pub mod fleet;
-pub mod hit;
+pub mod hit_correction;
 pub mod latency;
 pub mod load;
-pub mod mirror;
 pub mod prefix;
 pub mod rates;
 pub mod report;

@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use super::decay::DecayingMean;
+use super::decaying_mean::DecayingMean;
 use crate::model::{Candidates, FleetEvent, ReplicaId, RttSource, UnixMicros, quantile};
 
 /// Number of probes for the quantile and the minimum: about a minute at the default interval of 2 s.

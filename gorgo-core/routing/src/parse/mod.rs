@@ -14,18 +14,18 @@ mod content;
 mod embeddings;
 mod fields;
 mod generate;
-mod head;
 mod json;
 mod messages;
 mod other;
 mod plain;
+mod request_head;
 mod responses;
-mod splice;
 pub mod sse;
 #[cfg(test)]
 mod tests;
+mod usage_splice;
 
-pub use head::{RequestHead, read_head};
+pub use request_head::{RequestHead, read_head};
 
 use crate::model::ApiPath;
 use canonical::CanonicalWriter;

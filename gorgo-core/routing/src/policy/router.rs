@@ -10,14 +10,14 @@
 //! Selecting and reserving under the same lock is what lets the requests of a burst see each other. `edge` drives this
 //! on the wall clock, `sim` on a virtual one; nothing here reads a clock, and the same calls give the same decisions.
 
+mod active_policies;
 mod admission;
-mod network;
-mod read;
+mod request;
 mod residency;
-mod ruling;
-mod state;
+mod restart;
+mod round_trips;
+mod router_state;
 mod tuning;
-mod warm;
 mod workspace;
 
 use std::sync::{Arc, OnceLock};
@@ -25,12 +25,12 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
+use self::active_policies::ActivePolicies;
+pub use self::active_policies::StagedReload;
 use self::admission::{AdmissionMode, gated, wish};
 pub use self::admission::{EnterResult, WaitingRequest};
-use self::ruling::ActivePolicies;
-pub use self::ruling::StagedReload;
-use self::state::{Dispatch, EndedRequest, ReservedWork, RouterState};
-pub use self::warm::RefusedPart;
+pub use self::restart::RefusedPart;
+use self::router_state::{Dispatch, EndedRequest, ReservedWork, RouterState};
 use self::workspace::WorkspacePool;
 use super::PolicySet;
 use super::decide::{PickedRow, evaluate, to_decision};

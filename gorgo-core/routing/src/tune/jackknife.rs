@@ -8,7 +8,7 @@
 use super::cohort::{CohortBaseline, STATISTICS, count};
 use super::contrast::{ArmContrast, BlockPair, common};
 use super::objective::RequestObjective;
-use super::requests::RequestColumns;
+use super::request_columns::RequestColumns;
 use super::sample::TuningSample;
 
 /// Requests per arm below which nothing is decided: the limit of built-in objectives that look at the 95th percentile.

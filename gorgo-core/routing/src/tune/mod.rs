@@ -12,15 +12,15 @@
 
 pub mod cohort;
 pub mod contrast;
-mod decisive;
+mod decisive_terms;
 mod drift;
-mod exact;
-mod hacking;
+mod exact_floats;
 mod jackknife;
 pub mod objective;
 pub mod optimizer;
-mod reference;
-mod requests;
+mod reference_tuner;
+mod request_columns;
+mod reward_hacking;
 pub mod sample;
 pub mod space;
 pub mod trial;
@@ -29,7 +29,7 @@ mod verdict;
 
 pub use objective::{OBJECTIVES, Objective, ObjectiveKind, RequestObjective};
 pub use optimizer::{OPTIMIZERS, Optimizer, OptimizerKind};
-pub use requests::RequestColumns;
+pub use request_columns::RequestColumns;
 pub use space::{SearchSpace, TunedWeight};
 pub use trial::{AcceptanceTest, ArmAssignment, BlockSettings, TrialStamp};
 pub use tuner::{AssignedWeights, Tuner, TuningPlan};

@@ -6,4 +6,4 @@ mod objectives;
 mod reference;
 mod resume;
 mod search;
-mod world;
+mod synthetic;

@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use super::cohort::Statistic;
 use super::contrast::{estimates, samples};
-use super::decisive::DecisiveCounter;
+use super::decisive_terms::DecisiveCounter;
 use super::drift::DriftDetector;
-use super::hacking::detect_reward_hacking;
 use super::objective::Objective;
 use super::optimizer::{EsConstants, Optimizer, OptimizerKind, TrialResult};
-use super::reference::ReferenceTuner;
+use super::reference_tuner::ReferenceTuner;
+use super::reward_hacking::detect_reward_hacking;
 use super::sample::TuningSample;
 use super::space::SearchSpace;
 use super::trial::{ArmAssignment, BlockSettings, TrialStamp, TuningTrial};
@@ -482,7 +482,7 @@ impl Tuner {
                 reason = format!("{reason}; {}", hacked.message());
                 self.status = format!("generation {} {}: {reason}", running.candidate.generation.0, verdict.name());
             }
-            let value = hacked.as_ref().map_or(0.0, super::hacking::RewardHacking::ratio);
+            let value = hacked.as_ref().map_or(0.0, super::reward_hacking::RewardHacking::ratio);
             self.alarm("reward-hacking".to_owned(), hacked.is_some(), value, at);
         }
         // Saved after the optimizer has its result, so that a restart continues with the next generation.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cohort::{Statistic, count};
 use super::contrast::{ArmContrast, BlockPair, contrast, enough};
-use super::exact;
+use super::exact_floats;
 use super::objective::Objective;
 use super::optimizer::TrialResult;
 use super::trial::{AcceptanceTest, BlockSettings};
@@ -34,9 +34,9 @@ impl Default for GuardLimits {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(super) struct PairNoise {
     /// Degrees of freedom behind the variance.
-    #[serde(with = "exact")]
+    #[serde(with = "exact_floats")]
     weight: f64,
-    #[serde(with = "exact")]
+    #[serde(with = "exact_floats")]
     variance: f64,
 }
 

@@ -10,6 +10,7 @@
 
 mod chain;
 mod evict;
+mod export;
 mod holders;
 mod index;
 mod residency;
@@ -18,9 +19,8 @@ mod snapshot;
 #[cfg(test)]
 mod tests;
 mod tree;
-mod warm;
 
 pub use chain::{ChainHasher, ChainKey, HEAD_BYTES, PromptChain};
+pub use export::{RestoreCounts, SnapshotPath};
 pub use index::{PrefixIndex, PrefixStats, PrefixTicket, ReplicaIndexStats, SharedPrefix};
 pub use snapshot::{MAX_BLOCKS, SnapshotError, SnapshotKey, decode, encode};
-pub use warm::{RestoreCounts, SnapshotPath};

@@ -12,7 +12,7 @@
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use super::warm::SnapshotPath;
+use super::export::SnapshotPath;
 use crate::model::{DecisionId, UnixMicros};
 
 /// Most blocks of one replica that are kept, newest first: 2 MiB, 16 million tokens at 64 to a block.

@@ -1,7 +1,7 @@
 //! The prefix index against a naive model; laws of chains.
 
+mod export;
 mod residency;
-mod warm;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering};

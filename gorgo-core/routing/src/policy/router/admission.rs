@@ -7,7 +7,7 @@ use std::fmt;
 
 use parking_lot::MutexGuard;
 
-use super::state::RouterState;
+use super::router_state::RouterState;
 use super::{DecideError, DecisionContext, RoutedRequest, Router};
 use crate::feature::admission::{AdmissionRequest, CountCorrection, QueueTicket, WithdrawnTicket};
 use crate::model::{

@@ -3,9 +3,9 @@
 mod admission;
 mod predicted;
 mod presets;
+mod reload;
 mod residency;
 mod share;
-mod succession;
 
 use super::*;
 use crate::config::parse_toml;

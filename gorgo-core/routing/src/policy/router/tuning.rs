@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::ruling::ActivePolicies;
+use super::active_policies::ActivePolicies;
 use super::{DecisionContext, Router};
 use crate::model::{EventKind, ParsedRequest, PolicyIndex, PolicyWeights, StoreRecord, UnixMicros};
 use crate::tune::{AssignedWeights, TrialStamp};

@@ -3,7 +3,7 @@
 use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::read::BlockTokenScale;
+use super::request::BlockTokenScale;
 use crate::model::{Candidates, Replica, ReplicaId};
 use crate::policy::DecisionScratch;
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{Optimizer, OptimizerKind, TrialResult, load_state, save_state};
 use crate::model::{ParamSpec, ParamType};
 use crate::tune::cohort::count;
-use crate::tune::exact;
+use crate::tune::exact_floats;
 use crate::tune::space::{SearchSpace, normal, step_rng};
 
 pub(super) const KIND: OptimizerKind = OptimizerKind {
@@ -48,19 +48,19 @@ const THRESHOLD: f64 = 0.44;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct CmaEsState {
-    #[serde(with = "exact::list")]
+    #[serde(with = "exact_floats::list")]
     incumbent: Vec<f64>,
-    #[serde(with = "exact::list")]
+    #[serde(with = "exact_floats::list")]
     candidate: Vec<f64>,
     /// Cholesky factor, row-major.
-    #[serde(with = "exact::list")]
+    #[serde(with = "exact_floats::list")]
     factor: Vec<f64>,
     /// Last draw, standard normal.
-    #[serde(with = "exact::list")]
+    #[serde(with = "exact_floats::list")]
     draw: Vec<f64>,
-    #[serde(with = "exact")]
+    #[serde(with = "exact_floats")]
     sigma: f64,
-    #[serde(with = "exact")]
+    #[serde(with = "exact_floats")]
     success: f64,
     asked: u64,
     seed: u64,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Optimizer, OptimizerKind, TrialResult, load_state, save_state};
 use crate::model::{ParamSpec, ParamType};
-use crate::tune::exact;
+use crate::tune::exact_floats;
 use crate::tune::space::SearchSpace;
 
 pub(super) const KIND: OptimizerKind = OptimizerKind {
@@ -46,11 +46,11 @@ pub(super) const KIND: OptimizerKind = OptimizerKind {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct CoordinateState {
-    #[serde(with = "exact::list")]
+    #[serde(with = "exact_floats::list")]
     incumbent: Vec<f64>,
-    #[serde(with = "exact::list")]
+    #[serde(with = "exact_floats::list")]
     candidate: Vec<f64>,
-    #[serde(with = "exact::list")]
+    #[serde(with = "exact_floats::list")]
     steps: Vec<f64>,
     turn: usize,
     down: bool,

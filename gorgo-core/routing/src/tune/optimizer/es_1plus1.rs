@@ -4,7 +4,7 @@
 //! divided by `decay` after every decided trial, once `window` of them are known. Trials that reached their limit
 //! undecided do not count: under noise they would shrink the steps until there is nothing left to detect. If a step was
 //! clearly worse, its mirror image is tried next: what makes things worse one way often makes them better the other.
-//! `mode = "reference"`: the reference's own loop, faults included, run by [`crate::tune::reference`].
+//! `mode = "reference"`: the reference's own loop, faults included, run by [`crate::tune::reference_tuner`].
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Optimizer, OptimizerKind, TrialResult, load_state, save_state};
 use crate::model::{ParamSpec, ParamType, ParamValues};
-use crate::tune::exact;
+use crate::tune::exact_floats;
 use crate::tune::space::{SearchSpace, normal, step_rng};
 
 pub(super) const KIND: OptimizerKind = OptimizerKind {
@@ -88,18 +88,18 @@ impl EsConstants {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct EsState {
-    #[serde(with = "exact::list")]
+    #[serde(with = "exact_floats::list")]
     incumbent: Vec<f64>,
-    #[serde(with = "exact::list")]
+    #[serde(with = "exact_floats::list")]
     candidate: Vec<f64>,
     /// Last step, in logarithms.
-    #[serde(with = "exact::list")]
+    #[serde(with = "exact_floats::list")]
     step: Vec<f64>,
     /// True if the next candidate is the mirror image of that step.
     mirror: bool,
     /// True if the last candidate was a mirror image.
     mirrored: bool,
-    #[serde(with = "exact")]
+    #[serde(with = "exact_floats")]
     sigma: f64,
     /// Results of the last decided trials, oldest first.
     won: VecDeque<bool>,

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Optimizer, OptimizerKind, TrialResult, load_state, save_state};
-use crate::tune::exact;
+use crate::tune::exact_floats;
 use crate::tune::space::{SearchSpace, step_rng, uniform};
 
 pub(super) const KIND: OptimizerKind = OptimizerKind {
@@ -18,9 +18,9 @@ pub(super) const KIND: OptimizerKind = OptimizerKind {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct RandomSearchState {
-    #[serde(with = "exact::list")]
+    #[serde(with = "exact_floats::list")]
     incumbent: Vec<f64>,
-    #[serde(with = "exact::list")]
+    #[serde(with = "exact_floats::list")]
     candidate: Vec<f64>,
     asked: u64,
     seed: u64,

@@ -1,6 +1,6 @@
 //! What every optimizer must do, over the whole table.
 
-use super::world::{params, plan};
+use super::synthetic::{params, plan};
 use crate::tune::optimizer::{OPTIMIZERS, Optimizer, TrialResult};
 
 fn built(kind: &str, seed: u64) -> (crate::tune::SearchSpace, Box<dyn Optimizer>) {

@@ -1,6 +1,6 @@
 //! Which of two engines an objective prefers: raw times count, whatever the length of answers is.
 
-use super::world::params;
+use super::synthetic::params;
 use crate::model::GenerationVerdict;
 use crate::tune::contrast::BlockPair;
 use crate::tune::sample::{SampleOutcome, TuningSample};

@@ -1,9 +1,9 @@
 //! The reference's own loop shows the faults it is known for.
 
-use super::world::{SyntheticTraffic, plan, tuner, valley};
+use super::synthetic::{SyntheticTraffic, plan, tuner, valley};
 use crate::model::{ConfigValue, StoreRecord};
 use crate::tune::optimizer::EsConstants;
-use crate::tune::reference::ReferenceTuner;
+use crate::tune::reference_tuner::ReferenceTuner;
 
 fn reference_plan(seed: u64) -> crate::tune::TuningPlan {
     plan("ttft-p95", "es-1plus1", &[("mode", ConfigValue::Text("reference".to_owned()))], seed)

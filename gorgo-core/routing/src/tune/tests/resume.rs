@@ -1,6 +1,6 @@
 //! After a restart a tuner goes on where the last saved state left it, and trusts nothing in it.
 
-use super::world::{SyntheticTraffic, plan, tuner, valley};
+use super::synthetic::{SyntheticTraffic, plan, tuner, valley};
 use crate::model::StoreRecord;
 use crate::tune::Tuner;
 

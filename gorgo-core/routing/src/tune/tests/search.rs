@@ -1,6 +1,6 @@
 //! Flat, a better point, a lucky window, a world that changes, a fleet that changes, a candidate that fails.
 
-use super::world::{SyntheticTraffic, plan, tuner, valley};
+use super::synthetic::{SyntheticTraffic, plan, tuner, valley};
 use crate::model::{Generation, GenerationVerdict, PolicyWeights, StoreRecord};
 use crate::tune::{AcceptanceTest, ArmAssignment, BlockSettings, GuardLimits};
 

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{PairNoise, Tuner};
 use crate::model::{Generation, PolicyWeights};
-use crate::tune::exact;
-use crate::tune::reference;
+use crate::tune::exact_floats;
+use crate::tune::reference_tuner;
 
 #[derive(Debug, Serialize, Deserialize)]
 struct SavedTuner {
@@ -18,14 +18,14 @@ struct SavedTuner {
     fleet: Vec<String>,
     optimizer: String,
     incumbent: u64,
-    #[serde(with = "exact::list")]
+    #[serde(with = "exact_floats::list")]
     weights: Vec<f64>,
     next_generation: u64,
     next_block: u32,
     noise: PairNoise,
     /// State of the optimizer.
     state: String,
-    reference: Option<reference::ReferenceState>,
+    reference: Option<reference_tuner::ReferenceState>,
 }
 
 impl Tuner {

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use tracing_subscriber::filter::EnvFilter;
 
 use super::endpoint::EngineUrl;
-use super::shape::suggestion;
+use super::schema_check::suggestion;
 use super::{KnownNames, path, secrets};
 use crate::model::engine::ENGINES;
 use crate::model::{ConfigFaults, ConfigValue, EngineKind};

@@ -28,13 +28,13 @@ struct LearnedState {
     /// The same for requests that met no backlog.
     #[serde(default)]
     service: Value,
-    /// See `feature::hit`.
+    /// See `feature::hit_correction`.
     #[serde(default)]
     hits: Value,
-    /// See `feature::mirror`.
+    /// See `feature::capacity_correction`.
     #[serde(default)]
     mirror: Value,
-    /// See `feature::answer`.
+    /// See `feature::answer_stats`.
     #[serde(default)]
     answers: Value,
 }

@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 use super::KnownNames;
 use super::nearest::{folded, nearest};
 use super::path::{self, PathStep};
-use super::shape;
+use super::schema_check;
 use super::source::parse_value;
 use crate::model::{ConfigValue, ParamType};
 
@@ -137,7 +137,7 @@ impl<'a> OverrideContext<'a> {
         }
         let part = &rest[0];
         let within_policies = matches!(target.steps[..], [PathStep::Key(ref top)] if top == "policy");
-        let free = target.schema.is_none_or(|schema| shape::member(schema, part).is_some());
+        let free = target.schema.is_none_or(|schema| schema_check::member(schema, part).is_some());
         // A policy can be created by one value with all its content, but not by one of its keys.
         if part.is_empty() || !free || (within_policies && rest.len() > 1) {
             let slip = nearest(part, names.iter().copied());
@@ -160,7 +160,7 @@ impl<'a> OverrideContext<'a> {
 
     /// Keys that are possible at `target`, sorted: declared ones, existing ones, and those that kinds add.
     fn names(&self, target: &ResolvedKey<'a>) -> Vec<&'a str> {
-        let mut names: Vec<_> = target.schema.into_iter().flat_map(shape::names).collect();
+        let mut names: Vec<_> = target.schema.into_iter().flat_map(schema_check::names).collect();
         if let Some(ConfigValue::Table(members)) = target.current {
             names.extend(members.iter().map(|(name, _)| name.as_str()));
         }
@@ -185,7 +185,7 @@ impl<'a> OverrideContext<'a> {
         let in_policy = matches!(target.steps.first(), Some(PathStep::Key(top)) if top == "policy");
         // Schema first, then the present value, then the kinds: within policies the schema knows no types.
         let is_text = match (target.schema.filter(|_| !in_policy), target.current) {
-            (Some(schema), _) => shape::is_text(schema),
+            (Some(schema), _) => schema_check::is_text(schema),
             (None, Some(ConfigValue::Text(_))) => true,
             (None, _) => matches!(target.steps.last(), Some(PathStep::Key(key)) if self.is_policy_text(key)),
         };
@@ -210,7 +210,8 @@ impl<'a> ResolvedKey<'a> {
     fn enter(&mut self, key: &str) {
         self.steps.push(PathStep::Key(key.to_owned()));
         // `true` allows anything and contains no information.
-        self.schema = self.schema.and_then(|schema| shape::member(schema, key)).filter(|schema| !schema.is_boolean());
+        self.schema =
+            self.schema.and_then(|schema| schema_check::member(schema, key)).filter(|schema| !schema.is_boolean());
         self.current = self.current.and_then(|value| value.get(key));
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Router;
-use super::ruling::ActivePolicies;
+use super::active_policies::ActivePolicies;
 use crate::model::{RequestView, RequiredFacts, RoundTripEstimator, UnixMicros};
 use crate::policy::Policy;
 

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use crate::config::{ProbeConfig, ScrapeConfig};
 use crate::feature::admission::{AdmissionGate, WorkAhead};
-use crate::feature::answer::AnswerStats;
+use crate::feature::answer_stats::AnswerStats;
 use crate::feature::backlog::{self, FleetBacklog};
+use crate::feature::capacity_correction::{CapacityCorrection, HitObservation};
 use crate::feature::fleet::{FleetState, ModelAvailability};
-use crate::feature::hit::HitCorrection;
+use crate::feature::hit_correction::HitCorrection;
 use crate::feature::latency::TtftAverages;
 use crate::feature::load::{self, FleetLoad};
-use crate::feature::mirror::{CapacityCorrection, HitObservation};
 use crate::feature::rates::{FleetRates, RateFacts, RateSample};
 use crate::feature::report::{EngineReports, RestartedEngine};
 use crate::feature::rtt::RoundTrips;

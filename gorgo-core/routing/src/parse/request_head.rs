@@ -6,7 +6,7 @@ use std::fmt;
 use super::canonical::CanonicalWriter;
 use super::fields::{BodyFields, Field};
 use super::json::{JsonKind, RawJson};
-use super::splice::usage_splice;
+use super::usage_splice::usage_splice;
 use super::{FORMATS, ParseError, RequestFormat, other};
 use crate::model::{ApiPath, BodySplice, CanonicalSink};
 

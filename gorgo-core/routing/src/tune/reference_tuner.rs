@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use serde::{Deserialize, Serialize};
 
 use super::cohort::count;
-use super::exact;
+use super::exact_floats;
 use super::optimizer::EsConstants;
 use super::space::{SearchSpace, normal, step_rng};
 
@@ -21,14 +21,14 @@ const TOLERANCE: f64 = 0.005;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct ReferenceState {
-    #[serde(with = "exact::list")]
+    #[serde(with = "exact_floats::list")]
     pub(super) best: Vec<f64>,
-    #[serde(with = "exact::list")]
+    #[serde(with = "exact_floats::list")]
     pub(super) current: Vec<f64>,
     /// Best score; −∞ before the first.
-    #[serde(with = "exact")]
+    #[serde(with = "exact_floats")]
     pub(super) best_score: f64,
-    #[serde(with = "exact")]
+    #[serde(with = "exact_floats")]
     pub(super) sigma: f64,
     won: VecDeque<bool>,
     asked: u64,
