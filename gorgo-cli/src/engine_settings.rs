@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use gorgo_lab::sim::EngineProfile;
 use gorgo_routing::config::{ReplicaConfig, SimulatedEngineConfig};
 use gorgo_routing::model::EngineKind;
-use gorgo_routing::model::engine::{Adapter, ENGINES, EngineSetting};
+use gorgo_routing::model::engine::{ENGINES, EngineAdapter, EngineSetting};
 use serde_json::{Value, json};
 
 /// Prefill chunks of this size and more pay their fixed cost rarely enough, tokens.
@@ -117,7 +117,7 @@ fn order() -> SettingAdvice {
 }
 
 fn named(setting: EngineSetting) -> String {
-    let flag = |engine: &&Adapter| engine.flag(setting).map(|flag| format!("{} {flag}", engine.name));
+    let flag = |engine: &&EngineAdapter| engine.flag(setting).map(|flag| format!("{} {flag}", engine.name));
     ENGINES.iter().filter_map(flag).collect::<Vec<_>>().join("; ")
 }
 

@@ -2,15 +2,15 @@
 
 #[cfg(test)]
 use super::sample::*;
-use super::{RetentionRule, Table};
+use super::{HistoryTable, RetentionRule};
 use crate::write::batch::Batch;
 use crate::write::loss::RowLoss;
-use crate::write::statement::{InsertStatement, Statements, insert_one};
+use crate::write::statement::{BatchStatements, InsertStatement, insert_one};
 #[cfg(test)]
 use gorgo_routing::model::AlarmRecord;
 use gorgo_routing::model::StoreRecord;
 
-pub(super) const TABLE: Table = Table {
+pub(super) const TABLE: HistoryTable = HistoryTable {
     name: "alarms",
     retention: RetentionRule::Never,
     loss: |record| match record {
@@ -26,7 +26,7 @@ pub(super) const TABLE: Table = Table {
 const RAISE: InsertStatement = insert_one!("INSERT", alarms(run_id, kind, from_us, value), "");
 const CLEAR: &str = "UPDATE alarms SET to_us = max(?3, from_us) WHERE run_id = ?1 AND kind = ?2 AND to_us IS NULL";
 
-fn write(batch: &Batch<'_>, to: &mut Statements) {
+fn write(batch: &Batch<'_>, to: &mut BatchStatements) {
     // One by one, in order: an alarm may go on and off in the same batch.
     for record in batch.records {
         let StoreRecord::Alarm(alarm) = record else { continue };

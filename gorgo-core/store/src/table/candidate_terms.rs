@@ -1,13 +1,13 @@
 //! `candidate_terms`: a row per term of a candidate beyond the eighth.
 
 use super::candidates::{self, CandidateRow};
-use super::{Table, with_decision};
+use super::{HistoryTable, with_decision};
 use crate::write::batch::Batch;
 use crate::write::loss::{RowLoss, moment_of};
-use crate::write::statement::{InsertStatement, Statements, insert};
+use crate::write::statement::{BatchStatements, InsertStatement, insert};
 use gorgo_routing::model::{CandidateRecord, StoreRecord, TERM_SLOTS, VOID_MILLI};
 
-pub(super) const TABLE: Table = Table {
+pub(super) const TABLE: HistoryTable = HistoryTable {
     name: "candidate_terms",
     retention: with_decision!(candidate_terms),
     loss: |record| match record {
@@ -50,7 +50,7 @@ fn terms(of: CandidateRow<'_>) -> impl Iterator<Item = TermRow<'_>> {
     })
 }
 
-fn write(batch: &Batch<'_>, to: &mut Statements) {
+fn write(batch: &Batch<'_>, to: &mut BatchStatements) {
     to.insert(&INSERT, batch.records.iter().flat_map(candidates::of).flat_map(terms), |to, term| {
         to.int("decision_id", term.candidate.decision.0);
         to.int("attempt", term.candidate.attempt);

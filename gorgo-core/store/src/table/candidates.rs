@@ -3,15 +3,15 @@
 
 #[cfg(test)]
 use super::sample::*;
-use super::{Table, with_decision};
+use super::{HistoryTable, with_decision};
 use crate::write::batch::Batch;
 use crate::write::loss::{RowLoss, moment_of};
-use crate::write::statement::{InsertStatement, StatementParameters, Statements, insert};
+use crate::write::statement::{BatchStatements, InsertStatement, StatementParameters, insert};
 use gorgo_routing::model::{CandidateRecord, DecisionId, StoreRecord, VOID_MILLI};
 #[cfg(test)]
 use gorgo_routing::model::{ReplicaId, RttSource};
 
-pub(super) const TABLE: Table = Table {
+pub(super) const TABLE: HistoryTable = HistoryTable {
     name: "candidates",
     retention: with_decision!(candidates),
     loss: |record| {
@@ -110,7 +110,7 @@ pub(super) fn of(record: &StoreRecord) -> impl Iterator<Item = CandidateRow<'_>>
     (0..).zip(rows).map(move |(position, row)| CandidateRow { decision, attempt, position, row })
 }
 
-fn write(batch: &Batch<'_>, to: &mut Statements) {
+fn write(batch: &Batch<'_>, to: &mut BatchStatements) {
     // Candidates are most of the rows of a history: binding eight NULLs less in each is worth a second statement.
     let few = |candidate: &CandidateRow<'_>| candidate.row.signals_milli.len() <= 4;
     // A closure, because the records are iterated once per statement.

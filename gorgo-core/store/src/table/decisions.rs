@@ -2,15 +2,15 @@
 
 #[cfg(test)]
 use super::sample::*;
-use super::{Table, with_decision};
+use super::{HistoryTable, with_decision};
 use crate::write::batch::Batch;
 use crate::write::loss::RowLoss;
-use crate::write::statement::{InsertStatement, Statements, insert};
+use crate::write::statement::{BatchStatements, InsertStatement, insert};
 #[cfg(test)]
 use gorgo_routing::model::{ApiPath, DecisionId, Generation, RefusalReason, ReplicaId, ShadowRecord};
 use gorgo_routing::model::{DecisionRecord, StoreRecord};
 
-pub(super) const TABLE: Table = Table {
+pub(super) const TABLE: HistoryTable = HistoryTable {
     name: "decisions",
     retention: with_decision!(decisions),
     loss: |record| row(record).map(|row| RowLoss::at(row.received.micros(), 1)),
@@ -47,7 +47,7 @@ fn row(record: &StoreRecord) -> Option<&DecisionRecord> {
     if let StoreRecord::Decision(decision) = record { Some(decision) } else { None }
 }
 
-fn write(batch: &Batch<'_>, to: &mut Statements) {
+fn write(batch: &Batch<'_>, to: &mut BatchStatements) {
     let numbers = batch.numbers;
     // A policy without a number breaks NOT NULL, and its row counts as lost; a model without one only loses its name.
     to.insert(&INSERT, batch.records.iter().filter_map(row), |to, row| {

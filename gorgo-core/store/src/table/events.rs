@@ -2,15 +2,15 @@
 
 #[cfg(test)]
 use super::sample::*;
-use super::{RetentionRule, Table};
+use super::{HistoryTable, RetentionRule};
 use crate::write::batch::Batch;
 use crate::write::loss::RowLoss;
-use crate::write::statement::{InsertStatement, Statements, insert};
+use crate::write::statement::{BatchStatements, InsertStatement, insert};
 #[cfg(test)]
 use gorgo_routing::model::EventKind;
 use gorgo_routing::model::{EventRecord, StoreRecord};
 
-pub(super) const TABLE: Table = Table {
+pub(super) const TABLE: HistoryTable = HistoryTable {
     name: "events",
     retention: RetentionRule::ByAge(
         "DELETE FROM events WHERE event_id IN (SELECT event_id FROM events WHERE at_us < ?1 LIMIT ?2)",
@@ -27,7 +27,7 @@ fn row(record: &StoreRecord) -> Option<&EventRecord> {
     if let StoreRecord::Event(event) = record { Some(event) } else { None }
 }
 
-fn write(batch: &Batch<'_>, to: &mut Statements) {
+fn write(batch: &Batch<'_>, to: &mut BatchStatements) {
     to.insert(&INSERT, batch.records.iter().filter_map(row), |to, row| {
         to.int("run_id", batch.numbers.run());
         to.int("at_us", row.at.micros());

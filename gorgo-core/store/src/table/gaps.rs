@@ -1,10 +1,10 @@
 //! `gaps`: a row per table and batch with lost rows. Made from losses, not from records.
 
-use super::{RetentionRule, TABLES, Table};
+use super::{HistoryTable, RetentionRule, TABLES};
 use crate::write::batch::Batch;
-use crate::write::statement::{InsertStatement, Statements, insert};
+use crate::write::statement::{BatchStatements, InsertStatement, insert};
 
-pub(super) const TABLE: Table = Table {
+pub(super) const TABLE: HistoryTable = HistoryTable {
     name: "gaps",
     retention: RetentionRule::ByAge(
         "DELETE FROM gaps WHERE gap_id IN (SELECT gap_id FROM gaps WHERE to_us < ?1 LIMIT ?2)",
@@ -23,7 +23,7 @@ pub(super) const TABLE: Table = Table {
 
 const INSERT: InsertStatement = insert!(gaps(run_id, table_name, from_us, to_us, rows));
 
-fn write(batch: &Batch<'_>, to: &mut Statements) {
+fn write(batch: &Batch<'_>, to: &mut BatchStatements) {
     to.insert(&INSERT, batch.losses.iter(), |to, (table, loss)| {
         to.int("run_id", batch.numbers.run());
         to.text("table_name", TABLES[*table].name);

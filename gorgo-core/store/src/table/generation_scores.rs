@@ -1,12 +1,12 @@
 //! `generation_scores`: a row per statistic and arm of a generation that ended.
 
-use super::{RetentionRule, Table, generations};
+use super::{HistoryTable, RetentionRule, generations};
 use crate::write::batch::Batch;
 use crate::write::loss::RowLoss;
-use crate::write::statement::{InsertStatement, Statements, insert};
+use crate::write::statement::{BatchStatements, InsertStatement, insert};
 use gorgo_routing::model::StoreRecord;
 
-pub(super) const TABLE: Table = Table {
+pub(super) const TABLE: HistoryTable = HistoryTable {
     name: "generation_scores",
     retention: RetentionRule::Never,
     loss: |record| match record {
@@ -23,7 +23,7 @@ pub(super) const TABLE: Table = Table {
 const INSERT: InsertStatement =
     insert!(generation_scores(policy_id, generation_id, arm, statistic, value, low, high, samples));
 
-fn write(batch: &Batch<'_>, to: &mut Statements) {
+fn write(batch: &Batch<'_>, to: &mut BatchStatements) {
     // Per record, because the rows need the generation that their scores belong to.
     for record in batch.records {
         let StoreRecord::Generation(generation) = record else { continue };

@@ -2,15 +2,15 @@
 
 #[cfg(test)]
 use super::sample::*;
-use super::{RetentionRule, Table};
+use super::{HistoryTable, RetentionRule};
 use crate::write::batch::Batch;
 use crate::write::loss::RowLoss;
-use crate::write::statement::{InsertStatement, Statements, insert_one};
+use crate::write::statement::{BatchStatements, InsertStatement, insert_one};
 #[cfg(test)]
 use gorgo_routing::model::{Generation, ScoreRecord};
 use gorgo_routing::model::{GenerationRecord, GenerationVerdict, StoreRecord, UnixMicros};
 
-pub(super) const TABLE: Table = Table {
+pub(super) const TABLE: HistoryTable = HistoryTable {
     name: "generations",
     retention: RetentionRule::Never,
     loss: |record| row(record).map(|row| RowLoss::at(moment(row), 1)),
@@ -50,7 +50,7 @@ pub(super) fn moment(row: &GenerationRecord) -> i64 {
     row.ended.unwrap_or(row.started).micros()
 }
 
-fn write(batch: &Batch<'_>, to: &mut Statements) {
+fn write(batch: &Batch<'_>, to: &mut BatchStatements) {
     // Start and end have the same columns: the INSERT's ON CONFLICT clause lets the end complete the row of the start.
     to.insert(&INSERT, batch.records.iter().filter_map(row), |to, row| {
         to.maybe("policy_id", batch.numbers.policy(row.policy));

@@ -2,15 +2,15 @@
 
 #[cfg(test)]
 use super::sample::*;
-use super::{Table, with_decision};
+use super::{HistoryTable, with_decision};
 use crate::write::batch::Batch;
 use crate::write::loss::{RowLoss, moment_of};
-use crate::write::statement::{InsertStatement, Statements, insert};
+use crate::write::statement::{BatchStatements, InsertStatement, insert};
 #[cfg(test)]
 use gorgo_routing::model::AdmissionEnd;
 use gorgo_routing::model::{AdmissionRecord, StoreRecord};
 
-pub(super) const TABLE: Table = Table {
+pub(super) const TABLE: HistoryTable = HistoryTable {
     name: "admissions",
     retention: with_decision!(admissions),
     loss: |record| row(record).map(|row| RowLoss::at(moment_of(row.decision), 1)),
@@ -25,7 +25,7 @@ fn row(record: &StoreRecord) -> Option<&AdmissionRecord> {
     if let StoreRecord::Hold(hold) = record { Some(hold) } else { None }
 }
 
-fn write(batch: &Batch<'_>, to: &mut Statements) {
+fn write(batch: &Batch<'_>, to: &mut BatchStatements) {
     to.insert(&INSERT, batch.records.iter().filter_map(row), |to, row| {
         to.int("decision_id", row.decision.0);
         to.int("attempt", row.attempt);

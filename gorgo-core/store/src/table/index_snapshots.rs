@@ -2,15 +2,15 @@
 
 #[cfg(test)]
 use super::sample::*;
-use super::{RetentionRule, Table};
+use super::{HistoryTable, RetentionRule};
 use crate::write::batch::Batch;
 use crate::write::loss::RowLoss;
-use crate::write::statement::{InsertStatement, Statements, insert_one};
+use crate::write::statement::{BatchStatements, InsertStatement, insert_one};
 use gorgo_routing::model::StoreRecord;
 #[cfg(test)]
 use gorgo_routing::model::{EngineEpoch, IndexRecord};
 
-pub(super) const TABLE: Table = Table {
+pub(super) const TABLE: HistoryTable = HistoryTable {
     name: "index_snapshots",
     retention: RetentionRule::ByAge(
         "DELETE FROM index_snapshots WHERE (replica_id, taken_at_us) IN (SELECT replica_id, taken_at_us \
@@ -29,7 +29,7 @@ const INSERT: InsertStatement =
     insert_one!("INSERT OR REPLACE", index_snapshots(replica_id, taken_at_us, engine_epoch, engine_tokens, blocks), "");
 const DROP_OLDER: &str = "DELETE FROM index_snapshots WHERE replica_id = ? AND taken_at_us < ?";
 
-fn write(batch: &Batch<'_>, to: &mut Statements) {
+fn write(batch: &Batch<'_>, to: &mut BatchStatements) {
     for record in batch.records {
         let StoreRecord::Index(index) = record else { continue };
         // One by one, so that each snapshot removes the ones before it, even those of the same batch.

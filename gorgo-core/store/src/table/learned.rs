@@ -2,13 +2,13 @@
 
 #[cfg(test)]
 use super::sample::*;
-use super::{RetentionRule, Table};
+use super::{HistoryTable, RetentionRule};
 use crate::write::batch::Batch;
 use crate::write::loss::RowLoss;
-use crate::write::statement::{InsertStatement, Statements, insert_one};
+use crate::write::statement::{BatchStatements, InsertStatement, insert_one};
 use gorgo_routing::model::{LearnedRecord, StoreRecord};
 
-pub(super) const TABLE: Table = Table {
+pub(super) const TABLE: HistoryTable = HistoryTable {
     name: "learned",
     retention: RetentionRule::ByAge(
         "DELETE FROM learned WHERE replica_id IN (SELECT replica_id FROM learned WHERE at_us < ?1 LIMIT ?2)",
@@ -29,7 +29,7 @@ fn row(record: &StoreRecord) -> Option<&LearnedRecord> {
     if let StoreRecord::Learned(learned) = record { Some(learned) } else { None }
 }
 
-fn write(batch: &Batch<'_>, to: &mut Statements) {
+fn write(batch: &Batch<'_>, to: &mut BatchStatements) {
     // Replaces the row of the replica: only the newest state is of use, and `rates` has the history.
     to.insert(&INSERT, batch.records.iter().filter_map(row), |to, row| {
         to.maybe("replica_id", batch.numbers.replica(row.replica));

@@ -31,9 +31,9 @@ use proptest::strategy::BoxedStrategy;
 
 use crate::write::batch::Batch;
 use crate::write::loss::RowLoss;
+use crate::write::statement::BatchStatements;
 #[cfg(test)]
 use crate::write::statement::InsertStatement;
-use crate::write::statement::Statements;
 use gorgo_routing::model::StoreRecord;
 
 /// Number, name and text of each migration, in order.
@@ -48,7 +48,7 @@ pub(crate) const MIGRATIONS: &[(i64, &str, &str)] = &[
 ];
 
 /// All tables, in the order in which a batch is written and `gaps` names them.
-pub(crate) const TABLES: &[&Table] = &[
+pub(crate) const TABLES: &[&HistoryTable] = &[
     // First, because pruning runs through the list backwards: rows that belong to a decision go before the decision.
     &decisions::TABLE,
     &candidates::TABLE,
@@ -73,7 +73,7 @@ pub(crate) const TABLES: &[&Table] = &[
 
 /// A table that batches of records are written to.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub(crate) struct HistoryTable {
     /// Name in the schema and in `gaps.table_name`.
     pub(crate) name: &'static str,
     /// Rule by which its rows are deleted.
@@ -81,7 +81,7 @@ pub(crate) struct Table {
     /// Counts and dates the rows that a record becomes here, for `gaps` in case they are lost.
     pub(crate) loss: fn(&StoreRecord) -> Option<RowLoss>,
     /// Turns a batch into the statements that write its rows of this table.
-    pub(crate) write: fn(&Batch<'_>, &mut Statements),
+    pub(crate) write: fn(&Batch<'_>, &mut BatchStatements),
     /// Further data for the tests of the list.
     #[cfg(test)]
     pub(crate) checks: Checks,

@@ -2,15 +2,15 @@
 
 #[cfg(test)]
 use super::sample::*;
-use super::{Table, with_decision};
+use super::{HistoryTable, with_decision};
 use crate::write::batch::Batch;
 use crate::write::loss::{RowLoss, moment_of};
-use crate::write::statement::{InsertStatement, Statements, insert};
+use crate::write::statement::{BatchStatements, InsertStatement, insert};
 #[cfg(test)]
 use gorgo_routing::model::{ApiPath, ErrorClass, RouteLabels};
 use gorgo_routing::model::{OutcomeRecord, StoreRecord};
 
-pub(super) const TABLE: Table = Table {
+pub(super) const TABLE: HistoryTable = HistoryTable {
     name: "outcomes",
     retention: with_decision!(outcomes),
     // Outcomes have no absolute time but that in the decision's id.
@@ -50,7 +50,7 @@ fn row(record: &StoreRecord) -> Option<&OutcomeRecord> {
     if let StoreRecord::Outcome(_, outcome) = record { Some(outcome) } else { None }
 }
 
-fn write(batch: &Batch<'_>, to: &mut Statements) {
+fn write(batch: &Batch<'_>, to: &mut BatchStatements) {
     // The route of the record is for metrics only: the decision's row has path and replica.
     to.insert(&INSERT, batch.records.iter().filter_map(row), |to, row| {
         to.int("decision_id", row.decision.0);

@@ -2,15 +2,15 @@
 
 #[cfg(test)]
 use super::sample::*;
-use super::{RetentionRule, Table};
+use super::{HistoryTable, RetentionRule};
 use crate::write::batch::Batch;
 use crate::write::loss::RowLoss;
-use crate::write::statement::{InsertStatement, Statements, insert};
+use crate::write::statement::{BatchStatements, InsertStatement, insert};
 #[cfg(test)]
 use gorgo_routing::model::RateKind;
 use gorgo_routing::model::{RateRecord, StoreRecord};
 
-pub(super) const TABLE: Table = Table {
+pub(super) const TABLE: HistoryTable = HistoryTable {
     name: "rates",
     retention: RetentionRule::ByAge(
         "DELETE FROM rates WHERE (replica_id, kind, at_us) IN (SELECT replica_id, kind, at_us FROM rates \
@@ -29,7 +29,7 @@ fn row(record: &StoreRecord) -> Option<&RateRecord> {
     if let StoreRecord::Rate(rate) = record { Some(rate) } else { None }
 }
 
-fn write(batch: &Batch<'_>, to: &mut Statements) {
+fn write(batch: &Batch<'_>, to: &mut BatchStatements) {
     to.insert(&INSERT, batch.records.iter().filter_map(row), |to, row| {
         to.maybe("replica_id", batch.numbers.replica(row.replica));
         to.code("kind", Some(row.kind));

@@ -2,13 +2,13 @@
 
 #[cfg(test)]
 use super::sample::*;
-use super::{RetentionRule, Table};
+use super::{HistoryTable, RetentionRule};
 use crate::write::batch::Batch;
 use crate::write::loss::RowLoss;
-use crate::write::statement::{InsertStatement, Statements, insert};
+use crate::write::statement::{BatchStatements, InsertStatement, insert};
 use gorgo_routing::model::{ScrapeRecord, StoreRecord};
 
-pub(super) const TABLE: Table = Table {
+pub(super) const TABLE: HistoryTable = HistoryTable {
     name: "scrapes",
     retention: RetentionRule::ByAge(
         "DELETE FROM scrapes WHERE (replica_id, at_us) IN (SELECT replica_id, at_us FROM scrapes \
@@ -27,7 +27,7 @@ fn row(record: &StoreRecord) -> Option<&ScrapeRecord> {
     if let StoreRecord::Scrape(scrape) = record { Some(scrape) } else { None }
 }
 
-fn write(batch: &Batch<'_>, to: &mut Statements) {
+fn write(batch: &Batch<'_>, to: &mut BatchStatements) {
     to.insert(&INSERT, batch.records.iter().filter_map(row), |to, row| {
         to.maybe("replica_id", batch.numbers.replica(row.replica));
         to.int("at_us", row.at.micros());

@@ -1,12 +1,12 @@
 //! `shadows`: a row per shadow policy and decision.
 
-use super::{Table, with_decision};
+use super::{HistoryTable, with_decision};
 use crate::write::batch::Batch;
 use crate::write::loss::RowLoss;
-use crate::write::statement::{InsertStatement, Statements, insert};
+use crate::write::statement::{BatchStatements, InsertStatement, insert};
 use gorgo_routing::model::{DecisionId, ShadowRecord, StoreRecord};
 
-pub(super) const TABLE: Table = Table {
+pub(super) const TABLE: HistoryTable = HistoryTable {
     name: "shadows",
     retention: with_decision!(shadows),
     // Shadows travel in the decision's record, and are lost with it.
@@ -29,7 +29,7 @@ fn rows(record: &StoreRecord) -> impl Iterator<Item = (DecisionId, &ShadowRecord
     shadows.iter().map(move |shadow| (decision, shadow))
 }
 
-fn write(batch: &Batch<'_>, to: &mut Statements) {
+fn write(batch: &Batch<'_>, to: &mut BatchStatements) {
     to.insert(&INSERT, batch.records.iter().flat_map(rows), |to, (decision, row)| {
         to.int("decision_id", decision.0);
         to.maybe("policy_id", batch.numbers.policy(row.policy));

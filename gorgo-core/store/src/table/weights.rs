@@ -2,15 +2,15 @@
 
 #[cfg(test)]
 use super::sample::*;
-use super::{RetentionRule, Table};
+use super::{HistoryTable, RetentionRule};
 use crate::write::batch::Batch;
 use crate::write::loss::RowLoss;
-use crate::write::statement::{InsertStatement, Statements, insert};
+use crate::write::statement::{BatchStatements, InsertStatement, insert};
 use gorgo_routing::model::StoreRecord;
 #[cfg(test)]
 use gorgo_routing::model::{Generation, WeightRecord};
 
-pub(super) const TABLE: Table = Table {
+pub(super) const TABLE: HistoryTable = HistoryTable {
     name: "weights",
     // A minute before the oldest decision that stays: the minute covers decisions in progress when the weights ended.
     retention: RetentionRule::OnceEnded("DELETE FROM weights WHERE to_us < ?1 - 60000000"),
@@ -29,7 +29,7 @@ pub(crate) const INSERT: InsertStatement = insert!(weights(run_id, policy_id, ge
 pub(crate) const CLOSE: &str =
     "UPDATE weights SET to_us = ?1 WHERE run_id = ?2 AND policy_id = ?3 AND to_us IS NULL AND from_us < ?1";
 
-fn write(batch: &Batch<'_>, to: &mut Statements) {
+fn write(batch: &Batch<'_>, to: &mut BatchStatements) {
     // One by one, in order: two generations in one batch must each end the one before.
     for record in batch.records {
         let StoreRecord::Weights(weights) = record else { continue };

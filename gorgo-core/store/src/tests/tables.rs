@@ -10,10 +10,10 @@ use super::schema::dictionary;
 use super::{StoreFixture, migrated, run_info};
 use crate::codes::CODE_TABLES;
 use crate::retain;
-use crate::table::{MIGRATIONS, RetentionRule, TABLES, Table};
+use crate::table::{HistoryTable, MIGRATIONS, RetentionRule, TABLES};
 use crate::write::batch::Batch;
 use crate::write::loss::RowLosses;
-use crate::write::statement::{Cell, Statements};
+use crate::write::statement::{BatchStatements, BoundValue};
 use crate::write::writer::HistoryWriter;
 use gorgo_routing::model::StoreRecord;
 
@@ -24,16 +24,16 @@ const OTHER_TABLES: [&str; 9] =
 const CASES: u32 = 48;
 
 /// Columns that INSERTs fill.
-fn inserted(table: &Table) -> BTreeSet<&'static str> {
+fn inserted(table: &HistoryTable) -> BTreeSet<&'static str> {
     table.checks.inserts.iter().flat_map(|insert| insert.columns).copied().collect()
 }
 
 /// INSERT that names every column that rows have.
-fn columns(table: &Table) -> &'static [&'static str] {
+fn columns(table: &HistoryTable) -> &'static [&'static str] {
     table.checks.inserts.iter().map(|insert| insert.columns).max_by_key(|columns| columns.len()).unwrap()
 }
 
-fn samples(table: &Table) -> Vec<StoreRecord> {
+fn samples(table: &HistoryTable) -> Vec<StoreRecord> {
     let config = Config { rng_seed: RngSeed::Fixed(20_261_130), failure_persistence: None, ..Config::default() };
     let mut runner = TestRunner::new(config);
     let sample = (table.checks.sample)();
@@ -41,17 +41,17 @@ fn samples(table: &Table) -> Vec<StoreRecord> {
 }
 
 /// Rows of a table, in the columns that its INSERTs fill.
-async fn stored(connection: &mut SqliteConnection, table: &Table) -> Vec<Vec<Cell>> {
+async fn stored(connection: &mut SqliteConnection, table: &HistoryTable) -> Vec<Vec<BoundValue>> {
     let query = format!("SELECT {} FROM {}", columns(table).join(", "), table.name);
     let rows = sqlx::query(AssertSqlSafe(query)).fetch_all(connection).await.unwrap();
     let cell = |row: &sqlx::sqlite::SqliteRow, place: usize| {
         let value = row.try_get_raw(place).unwrap();
         match value.type_info().name() {
-            _ if value.is_null() => Cell::Null,
-            "INTEGER" => Cell::Int(row.get_unchecked(place)),
-            "REAL" => Cell::Real(row.get_unchecked(place)),
-            "TEXT" => Cell::Text(row.get_unchecked(place)),
-            _ => Cell::Blob(row.get_unchecked(place)),
+            _ if value.is_null() => BoundValue::Null,
+            "INTEGER" => BoundValue::Int(row.get_unchecked(place)),
+            "REAL" => BoundValue::Real(row.get_unchecked(place)),
+            "TEXT" => BoundValue::Text(row.get_unchecked(place)),
+            _ => BoundValue::Blob(row.get_unchecked(place)),
         }
     };
     rows.iter().map(|row| (0..row.len()).map(|place| cell(row, place)).collect()).collect()
@@ -60,12 +60,12 @@ async fn stored(connection: &mut SqliteConnection, table: &Table) -> Vec<Vec<Cel
 /// Writes records as the writer does, without its transaction; returns the rows that should be in `table`.
 async fn write(
     writer: &mut HistoryWriter,
-    table: &Table,
+    table: &HistoryTable,
     records: &[StoreRecord],
     losses: &RowLosses,
-) -> Vec<Vec<Cell>> {
+) -> Vec<Vec<BoundValue>> {
     writer.numbers.learn_names(&mut writer.connection, records).await.unwrap();
-    let mut statements = Statements::default();
+    let mut statements = BatchStatements::default();
     (table.write)(&Batch { records, losses, numbers: &writer.numbers }, &mut statements);
     let mut rows = Vec::new();
     for statement in statements.0 {
@@ -76,7 +76,7 @@ async fn write(
             for values in cells.chunks(length) {
                 let value = |column: &&str| {
                     let place = insert.columns.iter().position(|known| known == column);
-                    place.map_or(Cell::Null, |place| values[place].clone())
+                    place.map_or(BoundValue::Null, |place| values[place].clone())
                 };
                 rows.push(columns(table).iter().map(value).collect());
             }

@@ -3,8 +3,8 @@
 use sqlx::SqliteConnection;
 
 use super::loss::{RowLoss, RowLosses};
-use super::numbers::Numbers;
-use super::statement::Statements;
+use super::numbers::RowNumbers;
+use super::statement::BatchStatements;
 use crate::sql;
 use crate::table::TABLES;
 use gorgo_routing::model::StoreRecord;
@@ -15,7 +15,7 @@ pub(crate) struct Batch<'r> {
     pub(crate) records: &'r [StoreRecord],
     /// Rows lost since the last batch.
     pub(crate) losses: &'r RowLosses,
-    pub(crate) numbers: &'r Numbers,
+    pub(crate) numbers: &'r RowNumbers,
 }
 
 /// Rows of a table that SQLite did not insert.
@@ -29,7 +29,7 @@ struct Missing {
 /// exists already, or that break a rule of the schema.
 pub(crate) async fn write(
     connection: &mut SqliteConnection,
-    numbers: &mut Numbers,
+    numbers: &mut RowNumbers,
     records: &[StoreRecord],
     losses: &RowLosses,
 ) -> Result<RowLosses, sqlx::Error> {
@@ -53,7 +53,7 @@ async fn write_tables(connection: &mut SqliteConnection, batch: &Batch<'_>) -> R
     let mut missing = Vec::new();
     // Table by table, so that rows of many records share a statement.
     for (place, table) in TABLES.iter().enumerate() {
-        let mut statements = Statements::default();
+        let mut statements = BatchStatements::default();
         (table.write)(batch, &mut statements);
         let mut rows = 0;
         for statement in statements.0 {

@@ -11,14 +11,14 @@ use gorgo_routing::model::{PolicyBuildId, ReplicaId, StoreRecord};
 
 /// All numbers that rows may refer to.
 #[derive(Debug)]
-pub(crate) struct Numbers {
+pub(crate) struct RowNumbers {
     /// Numbers assigned when the run began or a policy was loaded.
     pub(crate) ids: StoredIds,
     models: NameTable,
     constraints: NameTable,
 }
 
-impl Numbers {
+impl RowNumbers {
     pub(crate) fn new(ids: StoredIds) -> Self {
         Self { ids, models: NameTable::models(), constraints: NameTable::constraints() }
     }

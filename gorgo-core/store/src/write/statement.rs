@@ -96,7 +96,7 @@ pub(crate) use {insert, insert_head, insert_one, insert_row, placeholder, ten};
 
 /// Value of a column.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Cell {
+pub(crate) enum BoundValue {
     Null,
     Int(i64),
     Real(f64),
@@ -115,7 +115,7 @@ pub(crate) struct StatementParameters {
     columns: &'static [&'static str],
     /// The same values, for tests that look for them in the database.
     #[cfg(test)]
-    pub(crate) cells: Vec<Cell>,
+    pub(crate) cells: Vec<BoundValue>,
 }
 
 impl StatementParameters {
@@ -132,7 +132,7 @@ impl StatementParameters {
     }
 
     #[cfg_attr(not(debug_assertions), expect(unused_variables, reason = "only debug builds compare columns"))]
-    fn add(&mut self, column: &'static str, value: Cell) {
+    fn add(&mut self, column: &'static str, value: BoundValue) {
         #[cfg(debug_assertions)]
         // Statements other than INSERTs have no list of columns. Remainder: the columns repeat for each row.
         if !self.columns.is_empty() {
@@ -142,11 +142,11 @@ impl StatementParameters {
         #[cfg(test)]
         self.cells.push(value.clone());
         let added = match value {
-            Cell::Null => self.arguments.add(None::<i64>),
-            Cell::Int(value) => self.arguments.add(value),
-            Cell::Real(value) => self.arguments.add(value),
-            Cell::Text(value) => self.arguments.add(value),
-            Cell::Blob(value) => self.arguments.add(value),
+            BoundValue::Null => self.arguments.add(None::<i64>),
+            BoundValue::Int(value) => self.arguments.add(value),
+            BoundValue::Real(value) => self.arguments.add(value),
+            BoundValue::Text(value) => self.arguments.add(value),
+            BoundValue::Blob(value) => self.arguments.add(value),
         };
         // Kept until `parts`: the binding functions of the tables then need no error handling.
         if let Err(cause) = added {
@@ -155,16 +155,16 @@ impl StatementParameters {
     }
 
     pub(crate) fn int(&mut self, column: &'static str, value: impl Into<i64>) {
-        self.add(column, Cell::Int(value.into()));
+        self.add(column, BoundValue::Int(value.into()));
     }
 
     pub(crate) fn unsigned(&mut self, column: &'static str, value: u64) {
         // SQLite's integers are signed: a count of 2^63 or more saturates.
-        self.add(column, Cell::Int(i64::try_from(value).unwrap_or(i64::MAX)));
+        self.add(column, BoundValue::Int(i64::try_from(value).unwrap_or(i64::MAX)));
     }
 
     pub(crate) fn maybe(&mut self, column: &'static str, value: Option<impl Into<i64>>) {
-        self.add(column, value.map_or(Cell::Null, |value| Cell::Int(value.into())));
+        self.add(column, value.map_or(BoundValue::Null, |value| BoundValue::Int(value.into())));
     }
 
     pub(crate) fn code<C: ClosedList>(&mut self, column: &'static str, value: Option<C>) {
@@ -172,15 +172,15 @@ impl StatementParameters {
     }
 
     pub(crate) fn real(&mut self, column: &'static str, value: impl Into<Option<f64>>) {
-        self.add(column, value.into().map_or(Cell::Null, Cell::Real));
+        self.add(column, value.into().map_or(BoundValue::Null, BoundValue::Real));
     }
 
     pub(crate) fn text<'t>(&mut self, column: &'static str, value: impl Into<Option<&'t str>>) {
-        self.add(column, value.into().map_or(Cell::Null, |value| Cell::Text(value.to_owned())));
+        self.add(column, value.into().map_or(BoundValue::Null, |value| BoundValue::Text(value.to_owned())));
     }
 
     pub(crate) fn blob(&mut self, column: &'static str, value: &[u8]) {
-        self.add(column, Cell::Blob(value.to_vec()));
+        self.add(column, BoundValue::Blob(value.to_vec()));
     }
 
     /// Adds a measured count, rounded; NULL if it is not a finite number.
@@ -216,9 +216,9 @@ impl Statement {
 
 /// Statements that write a batch to one table.
 #[derive(Debug, Default)]
-pub(crate) struct Statements(pub(crate) Vec<Statement>);
+pub(crate) struct BatchStatements(pub(crate) Vec<Statement>);
 
-impl Statements {
+impl BatchStatements {
     /// Adds INSERTs for `rows`, as many rows per statement as `insert` allows.
     pub(crate) fn insert<R>(
         &mut self,

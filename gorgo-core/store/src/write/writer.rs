@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use super::batch;
 use super::loss::RowLosses;
-use super::numbers::Numbers;
+use super::numbers::RowNumbers;
 use super::queue::RecordQueue;
 use super::sink::{HistorySink, StoreTrouble, WriterCommand};
 use crate::error::{WriteFailure, classify_failure};
@@ -41,7 +41,7 @@ pub struct HistoryWriter {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) retention: RetentionState,
     trouble: Box<dyn Fn(StoreTrouble) + Send + Sync>,
-    pub(crate) numbers: Numbers,
+    pub(crate) numbers: RowNumbers,
     queue: Arc<RecordQueue>,
     commands: mpsc::Receiver<WriterCommand>,
     /// Commands that arrived while rows could not be written.
@@ -80,7 +80,7 @@ impl HistoryWriter {
             clock,
             retention: RetentionState::new(&settings.retention),
             trouble,
-            numbers: Numbers::new(ids),
+            numbers: RowNumbers::new(ids),
             queue: Arc::clone(&queue),
             commands,
             postponed: VecDeque::new(),

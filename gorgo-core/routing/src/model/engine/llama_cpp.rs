@@ -3,9 +3,9 @@
 //! The probe asks `/health`, which needs no key, is answered without occupying a slot, and returns 503 while a model loads.
 //! Current builds no longer have KV figures on the metrics page; those of older builds are still read.
 
-use super::{Across, Adapter, EngineKind, Field, MetricsPage, Series};
+use super::{EngineAdapter, EngineKind, LabelAggregation, MetricField, MetricSeries, MetricsPage};
 
-pub(super) const ENGINE: Adapter = Adapter {
+pub(super) const ENGINE: EngineAdapter = EngineAdapter {
     kind: EngineKind::LlamaCpp,
     name: "llama-cpp",
     summary: "llama.cpp's server",
@@ -19,11 +19,11 @@ pub(super) const ENGINE: Adapter = Adapter {
     setting_flags: &[],
 };
 
-const SERIES: &[Series] = &[
-    Series::sample("llamacpp:requests_processing", Field::Running, Across::Sum),
-    Series::sample("llamacpp:requests_deferred", Field::Waiting, Across::Sum),
-    Series::sample("llamacpp:kv_cache_tokens", Field::KvUsedTokens, Across::Sum),
-    Series::sample("llamacpp:kv_cache_usage_ratio", Field::KvUsedShare, Across::Mean),
-    Series::sample("llamacpp:prompt_tokens_total", Field::PromptTokensTotal, Across::Sum),
-    Series::sample("llamacpp:tokens_predicted_total", Field::GeneratedTokensTotal, Across::Sum),
+const SERIES: &[MetricSeries] = &[
+    MetricSeries::sample("llamacpp:requests_processing", MetricField::Running, LabelAggregation::Sum),
+    MetricSeries::sample("llamacpp:requests_deferred", MetricField::Waiting, LabelAggregation::Sum),
+    MetricSeries::sample("llamacpp:kv_cache_tokens", MetricField::KvUsedTokens, LabelAggregation::Sum),
+    MetricSeries::sample("llamacpp:kv_cache_usage_ratio", MetricField::KvUsedShare, LabelAggregation::Mean),
+    MetricSeries::sample("llamacpp:prompt_tokens_total", MetricField::PromptTokensTotal, LabelAggregation::Sum),
+    MetricSeries::sample("llamacpp:tokens_predicted_total", MetricField::GeneratedTokensTotal, LabelAggregation::Sum),
 ];

@@ -10,7 +10,7 @@ mod sglang;
 mod simulated;
 mod vllm;
 
-pub use page::{Across, CapacityPage, Field, LimitsPage, MetricsPage, Series};
+pub use page::{CapacityPage, LabelAggregation, LimitsPage, MetricField, MetricSeries, MetricsPage};
 
 /// Engine of a replica; selects its adapter, whose position in [`ENGINES`] is the kind's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -24,12 +24,12 @@ pub enum EngineKind {
 }
 
 /// All engines, in documentation order.
-pub const ENGINES: &[&Adapter] =
+pub const ENGINES: &[&EngineAdapter] =
     &[&sglang::ENGINE, &vllm::ENGINE, &llama_cpp::ENGINE, &openai::ENGINE, &simulated::ENGINE];
 
 /// Description of one kind of engine.
 #[derive(Debug)]
-pub struct Adapter {
+pub struct EngineAdapter {
     /// Kind of the engine.
     pub kind: EngineKind,
     /// Name in configuration files and in the database.
@@ -71,7 +71,7 @@ pub enum EngineSetting {
 impl EngineKind {
     /// The row of this engine.
     #[must_use]
-    pub fn adapter(self) -> &'static Adapter {
+    pub fn adapter(self) -> &'static EngineAdapter {
         // Every kind has its row (tested below); if one were missing, nothing beyond the API would be assumed of it.
         ENGINES.iter().find(|row| row.kind == self).copied().unwrap_or(&openai::ENGINE)
     }
@@ -95,7 +95,7 @@ impl EngineKind {
     }
 }
 
-impl Adapter {
+impl EngineAdapter {
     /// Message for an operator: this replica does not report its cached tokens, and which flag would make it.
     #[must_use]
     pub fn missing_cached_tokens(&self, replica: &str) -> String {

@@ -1,8 +1,8 @@
 //! Any OpenAI-compatible server: nothing beyond the API is assumed, so there are no metrics, only the router's own counts.
 
-use super::{Adapter, EngineKind};
+use super::{EngineAdapter, EngineKind};
 
-pub(super) const ENGINE: Adapter = Adapter {
+pub(super) const ENGINE: EngineAdapter = EngineAdapter {
     kind: EngineKind::OpenAi,
     name: "openai",
     summary: "any server with OpenAI's API; nothing beyond it is assumed",

@@ -6,7 +6,7 @@ pub struct MetricsPage {
     /// Path of the page.
     pub path: &'static str,
     /// Series to read, by engine; the groups are searched in this order.
-    pub series: &'static [&'static [Series]],
+    pub series: &'static [&'static [MetricSeries]],
     /// The engine flag without which the page is missing; `None`: it is always available.
     pub flag: Option<&'static str>,
 }
@@ -35,7 +35,7 @@ pub struct LimitsPage {
 
 /// Meaning of a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Field {
+pub enum MetricField {
     /// Running requests.
     Running,
     /// Waiting requests.
@@ -58,38 +58,38 @@ pub enum Field {
 
 /// How the label sets of parallel workers become one number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Across {
+pub enum LabelAggregation {
     /// Their sum.
     Sum,
     /// Their mean.
     Mean,
     /// The largest.
-    Most,
+    Max,
 }
 
 /// A series to look for. Where several give the same field, the first that the page has wins.
 #[derive(Debug, Clone, Copy)]
-pub struct Series {
+pub struct MetricSeries {
     /// Name on the page.
     pub name: &'static str,
     /// Field that it gives.
-    pub field: Field,
+    pub field: MetricField,
     /// How its label sets become one number.
-    pub across: Across,
+    pub across: LabelAggregation,
     /// The value is not the sample but the product of these two labels.
     pub labels: Option<(&'static str, &'static str)>,
 }
 
-impl Series {
+impl MetricSeries {
     /// A series whose sample is the value.
     #[must_use]
-    pub const fn sample(name: &'static str, field: Field, across: Across) -> Self {
+    pub const fn sample(name: &'static str, field: MetricField, across: LabelAggregation) -> Self {
         Self { name, field, across, labels: None }
     }
 
     /// An info series whose value is the product of two labels (pages × page size), summed.
     #[must_use]
-    pub const fn labels(name: &'static str, field: Field, first: &'static str, second: &'static str) -> Self {
-        Self { name, field, across: Across::Sum, labels: Some((first, second)) }
+    pub const fn labels(name: &'static str, field: MetricField, first: &'static str, second: &'static str) -> Self {
+        Self { name, field, across: LabelAggregation::Sum, labels: Some((first, second)) }
     }
 }

@@ -3,9 +3,12 @@
 //! The probe asks `/v1/models`, which the HTTP process answers by itself: `/health` runs a one-token generation and
 //! takes 1.0 s even when idle (measured, 0.5.23). Gauges are refreshed every 40 decode steps, so they are late.
 
-use super::{Across, Adapter, CapacityPage, EngineKind, EngineSetting, Field, LimitsPage, MetricsPage, Series};
+use super::{
+    CapacityPage, EngineAdapter, EngineKind, EngineSetting, LabelAggregation, LimitsPage, MetricField, MetricSeries,
+    MetricsPage,
+};
 
-pub(super) const ENGINE: Adapter = Adapter {
+pub(super) const ENGINE: EngineAdapter = EngineAdapter {
     kind: EngineKind::Sglang,
     name: "sglang",
     summary: "SGLang",
@@ -32,16 +35,16 @@ pub(super) const LIMITS: LimitsPage = LimitsPage {
 };
 
 /// Names as of 0.4 to 0.5.23; the newer one first where two mean the same.
-pub(super) const SERIES: &[Series] = &[
-    Series::sample("sglang:num_running_reqs", Field::Running, Across::Sum),
-    Series::sample("sglang:num_queue_reqs", Field::Waiting, Across::Sum),
-    Series::sample("sglang:kv_used_tokens", Field::KvUsedTokens, Across::Sum),
-    Series::sample("sglang:num_used_tokens", Field::KvUsedTokens, Across::Sum),
-    Series::sample("sglang:token_usage", Field::KvUsedShare, Across::Mean),
-    Series::sample("sglang:max_total_num_tokens", Field::KvCapacityTokens, Across::Sum),
-    Series::labels("sglang:cache_config_info", Field::KvCapacityTokens, "num_pages", "page_size"),
-    Series::sample("sglang:gen_throughput", Field::Throughput, Across::Sum),
-    Series::sample("sglang:prompt_tokens_total", Field::PromptTokensTotal, Across::Sum),
-    Series::sample("sglang:generation_tokens_total", Field::GeneratedTokensTotal, Across::Sum),
-    Series::sample("process_start_time_seconds", Field::StartedSecs, Across::Most),
+pub(super) const SERIES: &[MetricSeries] = &[
+    MetricSeries::sample("sglang:num_running_reqs", MetricField::Running, LabelAggregation::Sum),
+    MetricSeries::sample("sglang:num_queue_reqs", MetricField::Waiting, LabelAggregation::Sum),
+    MetricSeries::sample("sglang:kv_used_tokens", MetricField::KvUsedTokens, LabelAggregation::Sum),
+    MetricSeries::sample("sglang:num_used_tokens", MetricField::KvUsedTokens, LabelAggregation::Sum),
+    MetricSeries::sample("sglang:token_usage", MetricField::KvUsedShare, LabelAggregation::Mean),
+    MetricSeries::sample("sglang:max_total_num_tokens", MetricField::KvCapacityTokens, LabelAggregation::Sum),
+    MetricSeries::labels("sglang:cache_config_info", MetricField::KvCapacityTokens, "num_pages", "page_size"),
+    MetricSeries::sample("sglang:gen_throughput", MetricField::Throughput, LabelAggregation::Sum),
+    MetricSeries::sample("sglang:prompt_tokens_total", MetricField::PromptTokensTotal, LabelAggregation::Sum),
+    MetricSeries::sample("sglang:generation_tokens_total", MetricField::GeneratedTokensTotal, LabelAggregation::Sum),
+    MetricSeries::sample("process_start_time_seconds", MetricField::StartedSecs, LabelAggregation::Max),
 ];

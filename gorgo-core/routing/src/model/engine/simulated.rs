@@ -1,9 +1,9 @@
 //! The engine simulated by gorgo itself. It shows the metrics page of SGLang or of vLLM, so both are read, and
 //! always reports the cached tokens.
 
-use super::{Adapter, EngineKind, MetricsPage, sglang, vllm};
+use super::{EngineAdapter, EngineKind, MetricsPage, sglang, vllm};
 
-pub(super) const ENGINE: Adapter = Adapter {
+pub(super) const ENGINE: EngineAdapter = EngineAdapter {
     kind: EngineKind::Simulated,
     name: "simulated",
     summary: "an engine simulated by gorgo, behind a real server on loopback",

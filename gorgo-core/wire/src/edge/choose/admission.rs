@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::edge::DataPlane;
 use crate::edge::choose::{AdmissionTicket, SelectedReplica, SelectionOutcome};
 use crate::edge::forward::attempt::RequestAttempt;
-use crate::edge::forward::buffered_request::Asked;
+use crate::edge::forward::buffered_request::BufferedRequest;
 use crate::edge::forward::seed;
 use crate::edge::ledger::{RequestLedger, micros};
 use gorgo_routing::model::{
@@ -41,14 +41,15 @@ impl From<DecideError> for RoutingRefusal {
 
 /// Requests a replica. Ejected ones are chosen only if no other is left. `since`: start of the decision; for the first
 /// one, reading the body is part of it.
-pub(in crate::edge) fn enter(
-    asked: &Asked,
+pub(in crate::edge) fn admit(
+    asked: &BufferedRequest,
     id: DecisionId,
     tried: &[ReplicaId],
     since: UnixMicros,
 ) -> Result<PendingAttempt, DecideError> {
     let number = asked.next_attempt_number();
-    let entry = decide(asked, id, number, tried, |context| asked.data.selector.admit(&asked.prompt, context))?;
+    let entry =
+        decide_excluding(asked, id, number, tried, |context| asked.data.selector.admit(&asked.prompt, context))?;
     Ok(PendingAttempt { number, decide_began_at: since, outcome: entry })
 }
 
@@ -56,7 +57,7 @@ impl PendingAttempt {
     /// Waits at the gate if necessary, and begins the attempt.
     pub(in crate::edge) async fn begin_when_admitted(
         self,
-        asked: &Asked,
+        asked: &BufferedRequest,
         ledger: &mut RequestLedger,
         tried: &[ReplicaId],
     ) -> Result<RequestAttempt, RoutingRefusal> {
@@ -80,7 +81,7 @@ impl PendingAttempt {
                     }
                     // The time at the gate is recorded as a wait; the decision's own time starts again here.
                     since = data.clock.now();
-                    entry = again(asked, ledger.id, number, tried, place).map_err(|error| {
+                    entry = readmit(asked, ledger.id, number, tried, place).map_err(|error| {
                         hold.ended = AdmissionEnd::Refused;
                         RoutingRefusal::from(error)
                     })?;
@@ -99,8 +100,8 @@ impl PendingAttempt {
 }
 
 /// Decides a waiting request again. If only ejected replicas are left, it enters their queues from the start.
-fn again(
-    asked: &Asked,
+fn readmit(
+    asked: &BufferedRequest,
     id: DecisionId,
     number: u16,
     tried: &[ReplicaId],
@@ -108,14 +109,14 @@ fn again(
 ) -> Result<SelectionOutcome, DecideError> {
     let mut place = Some(place);
     // A second call, which admits ejected replicas, finds that the first one has used up the place.
-    decide(asked, id, number, tried, |context| match place.take() {
+    decide_excluding(asked, id, number, tried, |context| match place.take() {
         Some(place) => place.enter_again(&asked.prompt, context),
         None => asked.data.selector.admit(&asked.prompt, context),
     })
 }
 
-fn decide<T>(
-    asked: &Asked,
+fn decide_excluding<T>(
+    asked: &BufferedRequest,
     id: DecisionId,
     number: u16,
     tried: &[ReplicaId],
@@ -136,13 +137,14 @@ fn decide<T>(
 
 /// Chooses a replica that has room now and begins an attempt there: for a hedge, which would be of no use in a queue.
 pub(in crate::edge) fn select_for_hedge(
-    asked: &Asked,
+    asked: &BufferedRequest,
     ledger: &mut RequestLedger,
     tried: &[ReplicaId],
 ) -> Result<RequestAttempt, DecideError> {
     let data = &asked.data;
     let (since, number) = (data.clock.now(), asked.next_attempt_number());
-    let choice = decide(asked, ledger.id, number, tried, |context| data.selector.decide(&asked.prompt, context))?;
+    let choice =
+        decide_excluding(asked, ledger.id, number, tried, |context| data.selector.decide(&asked.prompt, context))?;
     let reserved = ledger.record_decision(choice, number, since);
     Ok(RequestAttempt::begin(data, &asked.prompt, ledger, number, since, reserved))
 }

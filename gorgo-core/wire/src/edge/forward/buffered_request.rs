@@ -25,7 +25,7 @@ use crate::engine::{CompressedStreamReader, ServedRequest, StreamDialect, Stream
 use gorgo_routing::model::{ApiPath, DecisionId, ErrorClass, ParsedRequest, ReplicaId};
 
 /// Request that was read completely and can be sent, repeatedly if necessary.
-pub(in crate::edge) struct Asked {
+pub(in crate::edge) struct BufferedRequest {
     pub(in crate::edge) data: Arc<DataPlane>,
     pub(in crate::edge) head: request::Parts,
     body: Bytes,
@@ -44,7 +44,7 @@ pub(in crate::edge) enum AttemptResult {
     NoResponse { class: ErrorClass, unsent: bool },
 }
 
-impl Asked {
+impl BufferedRequest {
     pub(in crate::edge) fn new(
         data: Arc<DataPlane>,
         ledger: &RequestLedger,

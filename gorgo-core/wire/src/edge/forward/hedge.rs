@@ -16,8 +16,8 @@ use tokio::time::sleep;
 use crate::edge::DataPlane;
 use crate::edge::choose::admission::select_for_hedge;
 use crate::edge::forward::attempt::{HedgeOutcome, RequestAttempt};
-use crate::edge::forward::buffered_request::{Asked, AttemptResult};
-use crate::edge::forward::failure;
+use crate::edge::forward::buffered_request::{AttemptResult, BufferedRequest};
+use crate::edge::forward::retryable_failure;
 use crate::edge::intake::{ActiveRequest, EligibleReplicas};
 use crate::edge::listen::connection::ClientConnection;
 use gorgo_routing::model::{ReplicaId, TokenUsage};
@@ -33,7 +33,7 @@ struct RunningAttempt<'a> {
 }
 
 impl<'a> RunningAttempt<'a> {
-    fn new(asked: &'a Asked, mut attempt: RequestAttempt, client: &'a ClientConnection) -> Self {
+    fn new(asked: &'a BufferedRequest, mut attempt: RequestAttempt, client: &'a ClientConnection) -> Self {
         let (replica, fate) = (attempt.replica(), attempt.hedge_outcome());
         let running = Box::pin(async move {
             let came = asked.run_attempt(&mut attempt, client).await;
@@ -78,7 +78,7 @@ impl ActiveRequest {
                     if matches!(came, AttemptResult::NoResponse { unsent: true, .. }) {
                         *spent -= 1;
                     }
-                    match failure(holder, &came) {
+                    match retryable_failure(holder, &came) {
                         Some((class, _)) if !runners.is_empty() => {
                             drop(came);
                             attempt.end(Some(class), TokenUsage::default());

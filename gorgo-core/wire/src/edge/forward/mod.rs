@@ -22,11 +22,11 @@ use hyper::http::response;
 use hyper::{Request, Response, StatusCode};
 
 use super::DataPlane;
-use super::choose::admission::{RoutingRefusal, enter};
+use super::choose::admission::{RoutingRefusal, admit};
 use super::forward::attempt::RequestAttempt;
 use super::forward::buffered_request::AttemptResult;
 use super::headers::{X_GORGO_DECISION, X_GORGO_REPLICA, X_REQUEST_ID, strip_hop_by_hop};
-use super::intake::{ActiveRequest, EligibleReplicas, refuse, take};
+use super::intake::{ActiveRequest, EligibleReplicas, accept_request, refuse};
 use super::ledger::{ClientOutcome, RequestLedger};
 use super::listen::connection::ClientConnection;
 use super::local_reply;
@@ -45,7 +45,7 @@ pub(super) async fn forward(
 ) -> Response<ResponseBody> {
     let ledger = RequestLedger::open(&data, path);
     let id = ledger.id;
-    let mut response = match take(&data, request, ledger).await {
+    let mut response = match accept_request(&data, request, ledger).await {
         Ok(exchange) => exchange.run(client).await,
         Err(refused) => *refused,
     };
@@ -69,7 +69,7 @@ impl ActiveRequest {
             }
             EligibleReplicas::Any | EligibleReplicas::EachInTurn => Vec::new(),
         };
-        let turn = match enter(&self.request, self.ledger.id, &tried, self.body_read_at) {
+        let turn = match admit(&self.request, self.ledger.id, &tried, self.body_read_at) {
             Ok(turn) => turn,
             Err(error) => return self.refuse_routing(&error.into()),
         };
@@ -82,10 +82,10 @@ impl ActiveRequest {
         loop {
             let (came, first) = self.run_hedged(attempt, &mut tried, &mut spent, &client).await;
             attempt = first;
-            let failure = failure(self.eligible, &came);
+            let failure = retryable_failure(self.eligible, &came);
             if let Some((class, unsent)) = failure
                 && self.may_retry(spent, unsent)
-                && let Ok(turn) = enter(&self.request, self.ledger.id, &tried, self.request.data.clock.now())
+                && let Ok(turn) = admit(&self.request, self.ledger.id, &tried, self.request.data.clock.now())
             {
                 // Its own place at a gate must be free before it waits at another replica's.
                 drop(came);
@@ -189,7 +189,7 @@ impl ActiveRequest {
 }
 
 /// Reason why this is no final response, if another replica may have one. `true`: it cost no engine work.
-pub(super) fn failure(holder: EligibleReplicas, came: &AttemptResult) -> Option<(ErrorClass, bool)> {
+pub(super) fn retryable_failure(holder: EligibleReplicas, came: &AttemptResult) -> Option<(ErrorClass, bool)> {
     match came {
         AttemptResult::NoResponse { class, unsent } => Some((*class, *unsent)),
         // A replica that does not hold the object answers 404 without any work; another one may hold it.

@@ -17,7 +17,7 @@ use tokio::task::spawn_blocking;
 
 use super::DataPlane;
 use super::budget::BufferedBytes;
-use super::forward::buffered_request::Asked;
+use super::forward::buffered_request::BufferedRequest;
 use super::headers::client_key;
 use super::intake::body::{BLOCKING_BYTES, BodyError, BodyLimits, ContentCoding, discard_body, read_body};
 use super::intake::object_owners::{object_in_body, object_in_path};
@@ -29,7 +29,7 @@ use gorgo_routing::policy::ReadError;
 
 /// Request that was read, with its ledger.
 pub(super) struct ActiveRequest {
-    pub(super) request: Asked,
+    pub(super) request: BufferedRequest,
     pub(super) ledger: RequestLedger,
     _body_bytes: BufferedBytes,
     pub(super) eligible: EligibleReplicas,
@@ -49,7 +49,7 @@ pub(super) enum EligibleReplicas {
 }
 
 /// Reads the body. `Err` is the response to a request that cannot be routed; its rows are written.
-pub(super) async fn take(
+pub(super) async fn accept_request(
     data: &Arc<DataPlane>,
     request: Request<Incoming>,
     mut ledger: RequestLedger,
@@ -96,7 +96,7 @@ pub(super) async fn take(
         let message = "this content-encoding is not supported; send gzip, deflate or a plain body";
         return Err(refuse(ledger, RefusalReason::MalformedBody, message));
     };
-    let (mut prompt, refers_to) = match read(data, &head, &body, packing).await {
+    let (mut prompt, refers_to) = match parse_request(data, &head, &body, packing).await {
         Ok(read) => read,
         Err(RequestReadError::Malformed(message)) => {
             return Err(refuse(ledger, RefusalReason::MalformedBody, &message));
@@ -118,7 +118,7 @@ pub(super) async fn take(
         }
         (None, None) => EligibleReplicas::Any,
     };
-    let asked = Asked::new(Arc::clone(data), &ledger, head, body, prompt);
+    let asked = BufferedRequest::new(Arc::clone(data), &ledger, head, body, prompt);
     Ok(ActiveRequest { request: asked, ledger, _body_bytes: held, eligible: holder, body_read_at: taken_in })
 }
 
@@ -128,7 +128,7 @@ enum RequestReadError {
 }
 
 /// Has the body parsed; long ones off the event loop. Also returns the holder of what the body refers to.
-async fn read(
+async fn parse_request(
     data: &Arc<DataPlane>,
     head: &Parts,
     body: &Bytes,

@@ -18,7 +18,7 @@ use tokio_util::task::TaskTracker;
 use super::upstream::dial::ReplicaAddress;
 use super::upstream::pool::{ConnectionPool, PoolConfig};
 use crate::engine::HttpEndpoint;
-use gorgo_routing::model::engine::Adapter;
+use gorgo_routing::model::engine::EngineAdapter;
 use gorgo_routing::model::{EngineKind, ReplicaId, TokenUsage};
 
 /// Settings of a replica.
@@ -78,7 +78,7 @@ struct CachedTokenReports {
 #[derive(Debug)]
 pub(super) struct UpstreamReplica {
     pub(super) name: Arc<str>,
-    adapter: &'static Adapter,
+    adapter: &'static EngineAdapter,
     cached_tokens: CachedTokenReports,
     pub(super) name_header: HeaderValue,
     pub(super) endpoint: HttpEndpoint,

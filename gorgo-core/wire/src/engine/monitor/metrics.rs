@@ -6,7 +6,7 @@
 //! broken page makes readings unknown, but never wrong, and never causes a panic.
 
 use gorgo_routing::model::EngineReport;
-use gorgo_routing::model::engine::{Across, Field, Series};
+use gorgo_routing::model::engine::{LabelAggregation, MetricField, MetricSeries};
 
 /// Labels that distinguish work within the same series.
 const WORK_LABELS: [&[u8]; 4] = [b"dp_rank", b"engine", b"engine_type", b"model_name"];
@@ -35,8 +35,8 @@ impl EngineMetrics {
 /// Reads a page. Used tokens and used share are computed from one another if only one is present and the capacity is
 /// known.
 #[must_use]
-pub fn read(page: &[u8], tables: &[&[Series]]) -> EngineMetrics {
-    let wanted: Vec<&Series> = tables.iter().copied().flatten().collect();
+pub fn read(page: &[u8], tables: &[&[MetricSeries]]) -> EngineMetrics {
+    let wanted: Vec<&MetricSeries> = tables.iter().copied().flatten().collect();
     let mut found: Vec<Vec<(u64, f64)>> = vec![Vec::new(); wanted.len()];
     for line in lines(page) {
         let Some(sample) = MetricSample::parse(line) else { continue };
@@ -62,19 +62,19 @@ pub fn read(page: &[u8], tables: &[&[Series]]) -> EngineMetrics {
 }
 
 impl EngineMetrics {
-    fn fill(&mut self, field: Field, value: f64) {
+    fn fill(&mut self, field: MetricField, value: f64) {
         let report = &mut self.report;
         let place = match field {
-            Field::Running => &mut report.running,
-            Field::Waiting => &mut report.waiting,
-            Field::KvUsedTokens => &mut report.kv_used_tokens,
-            Field::KvUsedShare => &mut report.kv_used_share,
-            Field::Throughput => &mut report.throughput,
-            Field::StartedSecs => &mut report.started_secs,
-            Field::PromptTokensTotal => &mut self.prompt_tokens_total,
-            Field::GeneratedTokensTotal => &mut self.generated_tokens_total,
+            MetricField::Running => &mut report.running,
+            MetricField::Waiting => &mut report.waiting,
+            MetricField::KvUsedTokens => &mut report.kv_used_tokens,
+            MetricField::KvUsedShare => &mut report.kv_used_share,
+            MetricField::Throughput => &mut report.throughput,
+            MetricField::StartedSecs => &mut report.started_secs,
+            MetricField::PromptTokensTotal => &mut self.prompt_tokens_total,
+            MetricField::GeneratedTokensTotal => &mut self.generated_tokens_total,
             // A count and not a number of any value, hence not in the common path.
-            Field::KvCapacityTokens => {
+            MetricField::KvCapacityTokens => {
                 report.kv_capacity_tokens = report.kv_capacity_tokens.or_else(|| whole(value));
                 return;
             }
@@ -138,7 +138,7 @@ impl<'a> MetricSample<'a> {
         Some(Self { name, labels, value })
     }
 
-    fn value_for(&self, series: &Series) -> Option<f64> {
+    fn value_for(&self, series: &MetricSeries) -> Option<f64> {
         let value = match series.labels {
             None => number(self.value)?,
             Some((first, second)) => number(self.label(first.as_bytes())?)? * number(self.label(second.as_bytes())?)?,
@@ -217,15 +217,15 @@ fn merge_sample(sets: &mut Vec<(u64, f64)>, work: u64, value: f64) {
     }
 }
 
-fn combine(across: Across, sets: &[(u64, f64)]) -> Option<f64> {
+fn combine(across: LabelAggregation, sets: &[(u64, f64)]) -> Option<f64> {
     let values = || sets.iter().map(|(_, value)| *value);
     #[expect(clippy::cast_precision_loss, reason = "at most MOST_LABEL_SETS")]
     let count = sets.len() as f64;
     match across {
         _ if sets.is_empty() => None,
-        Across::Sum => Some(values().sum()),
-        Across::Mean => Some(values().sum::<f64>() / count),
-        Across::Most => values().reduce(f64::max),
+        LabelAggregation::Sum => Some(values().sum()),
+        LabelAggregation::Mean => Some(values().sum::<f64>() / count),
+        LabelAggregation::Max => values().reduce(f64::max),
     }
     // Sums of finite values may still overflow.
     .filter(|value| value.is_finite())

@@ -23,7 +23,7 @@ use tokio_util::task::TaskTracker;
 use super::client::HttpEndpoint;
 use super::monitor::health::ReplicaLiveness;
 use gorgo_observe::FactOutlet;
-use gorgo_routing::model::engine::Adapter;
+use gorgo_routing::model::engine::EngineAdapter;
 use gorgo_routing::model::{Clock, EventKind, ReplicaId};
 
 /// Replica to monitor.
@@ -34,7 +34,7 @@ pub struct MonitoredReplica {
     /// Name, for texts.
     pub name: Arc<str>,
     /// Adapter of its engine.
-    pub adapter: &'static Adapter,
+    pub adapter: &'static EngineAdapter,
     /// Address and key.
     pub endpoint: HttpEndpoint,
     /// Environment variable that the key should come from, for texts.

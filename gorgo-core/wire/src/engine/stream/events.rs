@@ -50,7 +50,7 @@ pub struct StreamError {
 
 /// Summary of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(in crate::engine) struct Seen {
+pub(in crate::engine) struct EventSummary {
     /// Has generated content.
     pub(in crate::engine) content: bool,
     /// Reports that generation ended.
@@ -143,8 +143,8 @@ pub(in crate::engine) fn may_be_usage(data: &[u8]) -> bool {
 }
 
 /// Reads one event. `name` is its `event:` field, empty if there is none.
-pub(in crate::engine) fn look(dialect: Option<StreamDialect>, name: &[u8], data: &[u8]) -> Seen {
-    let mut seen = Seen::default();
+pub(in crate::engine) fn read_event(dialect: Option<StreamDialect>, name: &[u8], data: &[u8]) -> EventSummary {
+    let mut seen = EventSummary::default();
     // The end marker of OpenAI's streams is no JSON.
     if data.trim_ascii() == b"[DONE]" {
         seen.done = true;

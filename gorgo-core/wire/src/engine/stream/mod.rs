@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::stream::events::{Seen, StreamDialect, StreamError, look, may_be_usage};
+use super::stream::events::{EventSummary, StreamDialect, StreamError, may_be_usage, read_event};
 use super::stream::gaps::TokenGaps;
 use super::stream::usage::merge;
 use gorgo_routing::model::{TokenUsage, UnixMicros};
@@ -59,7 +59,7 @@ impl StreamObservation {
         Some(self.last_content?.elapsed_since(self.first_content?) / between)
     }
 
-    fn observe(&mut self, seen: &Seen, at: UnixMicros) {
+    fn observe(&mut self, seen: &EventSummary, at: UnixMicros) {
         if seen.content {
             if let Some(last) = self.last_content {
                 // Between events and not between tokens: an event may carry several.
@@ -248,7 +248,7 @@ impl SseSink for ChunkCursor<'_> {
     fn event_ends(&mut self, event: &SseEvent<'_>, next: usize) {
         let mut take_out = false;
         if event.data_lines > 0 {
-            let seen = look(self.view.dialect, event.name, event.data);
+            let seen = read_event(self.view.dialect, event.name, event.data);
             self.view.observed.observe(&seen, self.at);
             take_out = seen.only_usage;
         }
