@@ -7,6 +7,7 @@ mod extending;
 mod field_reports;
 mod layout;
 mod operate;
+mod plain_english;
 mod plugins;
 mod program;
 mod serve;

@@ -9,14 +9,14 @@
 //! step + batch × cost per request + prefills in between. Each constant has a 95 % interval by a block bootstrap, and
 //! each model has its error on rows and on runs that it was not fitted on. Nothing here reads a file or a clock.
 
-mod alone;
 mod fit;
+mod isolated;
 mod load;
 mod regression;
 mod table;
 
-pub use alone::{IsolatedFit, fit_isolated};
 pub use fit::{Calibration, FitQuality, FittedConstant, FittedModel, HoldOut, RunFitQuality, TheilSen, calibrate};
+pub use isolated::{IsolatedFit, fit_isolated};
 pub use table::{TableError, decisions, measured};
 
 /// Measurements of one request. Times are in ms.

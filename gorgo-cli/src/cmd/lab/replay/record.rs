@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 
 use super::ReplayError;
 use super::args::ReplayArgs;
-use crate::cmd::lab::simulate::ground::hexadecimal;
+use crate::cmd::lab::simulate::experiment::hexadecimal;
 use crate::load::{ReplayClient, RequestFailure};
 use crate::report::json::SCHEMA_VERSION;
 

@@ -12,7 +12,7 @@ use gorgo_routing::model::{CandidateRecord, DecisionRecord, StoreRecord};
 use gorgo_routing::policy::{DecisionScratch, Policy, RELAXED, repeat_decision};
 
 use super::compare::{AblationMode, SimulationCase};
-use super::ground::ExperimentSetup;
+use super::experiment::ExperimentSetup;
 
 /// Part removed from a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

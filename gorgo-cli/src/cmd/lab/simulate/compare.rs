@@ -11,8 +11,8 @@ use gorgo_lab::trace::RunSummary;
 use gorgo_routing::model::quantile;
 
 use super::ablation::{DecisiveParts, PolicyPart};
-use super::ground::{ExperimentError, ExperimentSetup};
-use super::kept::RunCache;
+use super::experiment::{ExperimentError, ExperimentSetup};
+use super::run_cache::RunCache;
 
 /// Name of the row that no real router could reach.
 pub(super) const CLAIRVOYANT: &str = "clairvoyant";

@@ -13,9 +13,9 @@
 
 mod ablation;
 mod compare;
-pub(super) mod ground;
-mod kept;
+pub(super) mod experiment;
 mod report;
+mod run_cache;
 pub(super) mod seeds;
 mod sweep;
 
@@ -26,9 +26,9 @@ use std::sync::Arc;
 
 use self::ablation::PolicyPart;
 use self::compare::{AblationMode, SimulationCase, SimulationPlan, compare};
-use self::ground::{ExperimentArgs, ExperimentError, ExperimentSetup, progress};
-use self::kept::RunCache;
+use self::experiment::{ExperimentArgs, ExperimentError, ExperimentSetup, progress};
 use self::report::{ReportHeader, SimulationReport, SweepPoint};
+use self::run_cache::RunCache;
 use self::seeds::SeedList;
 use self::sweep::{SweepAxis, SweepValues, points, touches};
 use crate::cmd::CliCommand;

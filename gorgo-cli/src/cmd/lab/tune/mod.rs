@@ -24,7 +24,7 @@ use gorgo_routing::policy::PRESETS;
 
 use self::report::TunedTable;
 use self::search::WeightSearch;
-use super::simulate::ground::{ExperimentArgs, ExperimentError, progress};
+use super::simulate::experiment::{ExperimentArgs, ExperimentError, progress};
 use super::simulate::seeds::SeedList;
 use crate::cmd::CliCommand;
 use crate::exit::CommandExit;

@@ -14,7 +14,7 @@ use gorgo_routing::tune::sample::{SampleOutcome, TuningSample};
 use gorgo_routing::tune::{Optimizer, TuningPlan};
 
 use crate::cmd::lab::simulate::each;
-use crate::cmd::lab::simulate::ground::{ExperimentError, ExperimentSetup};
+use crate::cmd::lab::simulate::experiment::{ExperimentError, ExperimentSetup};
 
 /// A candidate is accepted if it is better by more than this many standard errors of the paired runs.
 const ACCEPT_SE: f64 = 1.0;

@@ -5,9 +5,9 @@
 
 use std::time::Duration;
 
-use super::agenda::SimEvent;
 use super::clairvoyant::ReplicaOutlook;
-use super::live::LiveRequest;
+use super::event_queue::SimEvent;
+use super::live_request::LiveRequest;
 use super::network::micros;
 use super::run::SimulatedWorld;
 use super::workload;

@@ -11,29 +11,29 @@
 //! (drift, spikes, jitter of a request) depends only on the seed, not on the policy, so that policies are compared
 //! under the same conditions.
 //!
-//! If the policy has a tuner, that tuner runs as well, on records that the world writes as `serve` does ([`book`]).
+//! If the policy has a tuner, that tuner runs as well, on records that the world writes as `serve` does ([`recorder`]).
 //!
 //! Not modelled, although `serve` does it: hedging, the kernel's RTT estimate, connection set-up, tokenizing.
 
-mod agenda;
-mod answers;
-mod book;
-mod chance;
+mod admission;
 mod clairvoyant;
 mod client;
-mod fleet;
+mod engine_output;
+mod event_queue;
 mod health;
-mod live;
+mod live_request;
+mod monitoring;
 mod network;
+mod randomness;
+mod recorder;
+mod replica_spec;
 mod run;
 mod scenario;
-mod turns;
-mod watch;
 mod workload;
 
-pub use book::TuningSummary;
-pub use fleet::{ReplicaSpec, ReplicaSpecError, replica_specs};
 pub use network::NetworkModel;
+pub use recorder::TuningSummary;
+pub use replica_spec::{ReplicaSpec, ReplicaSpecError, replica_specs};
 pub use run::{
     DecisionMaker, START_TIME, SimulateError, SimulationResult, SimulationSetup, simulate, simulate_recorded,
 };

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::chance::{bits, standard_normal, to_unit_interval};
+use super::randomness::{bits, standard_normal, to_unit_interval};
 use gorgo_routing::model::UnixMicros;
 
 /// Bytes that a connection sends before it waits for the first acknowledgement: ten segments (RFC 6928).
@@ -155,7 +155,7 @@ impl NetworkPath {
             let drawn = bits(self.seed, SIZES | self.replica_index, second);
             self.spike = spike_least + (spike_most - spike_least) * to_unit_interval(drawn);
             // Exponentially distributed length; `mix` makes a second number from the bits that chose the size.
-            self.spike_left_secs = -spike_secs * (1.0 - to_unit_interval(super::chance::mix(drawn))).ln();
+            self.spike_left_secs = -spike_secs * (1.0 - to_unit_interval(super::randomness::mix(drawn))).ln();
         }
         let spike = if self.spike_left_secs > 0.0 { self.spike } else { 1.0 };
         // The mean of a lognormal factor is exp(sigma²/2); dividing by it keeps the configured round trip the mean.

@@ -3,13 +3,13 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use super::agenda::{EventQueue, SimEvent};
-use super::book::{RecordSink, RunRecorder, TuningSummary};
-use super::chance::bits;
-use super::fleet::ReplicaSpec;
+use super::event_queue::{EventQueue, SimEvent};
 use super::health::SimulatedHealth;
-use super::live::LiveRequest;
+use super::live_request::LiveRequest;
 use super::network::{NetworkPath, micros};
+use super::randomness::bits;
+use super::recorder::{RecordSink, RunRecorder, TuningSummary};
+use super::replica_spec::ReplicaSpec;
 use super::scenario::Scenario;
 use super::workload::SimulatedWorkload;
 use crate::sim::{EngineError, EngineOutput, SimulatedEngine};

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::chance::mix;
+use super::randomness::mix;
 use crate::sim::cache::PageHasher;
 use crate::sim::{PAGE_TOKENS, SimulatedRequest};
 use crate::trace::{BYTES_PER_TOKEN, ShapedTrace, TraceRow};

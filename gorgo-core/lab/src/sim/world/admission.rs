@@ -1,9 +1,9 @@
 //! A request at the router: decided, forwarded, or held at the admission gate until the gate calls it or its recheck is
 //! due. The gate determines the order of its calls, so nothing here depends on the speed of the computer.
 
-use super::agenda::SimEvent;
-use super::chance::bits;
-use super::live::LiveRequest;
+use super::event_queue::SimEvent;
+use super::live_request::LiveRequest;
+use super::randomness::bits;
 use super::run::{DECISIONS, SimulatedWorld};
 use gorgo_routing::model::{DecisionId, UnixMicros};
 use gorgo_routing::policy::{DecideError, DecisionContext, EnterResult};

@@ -1,6 +1,6 @@
 //! Engine outputs on their way to the router, and failures of requests whose engine goes down.
 
-use super::agenda::SimEvent;
+use super::event_queue::SimEvent;
 use super::run::SimulatedWorld;
 use crate::sim::{EngineOutput, FinishReason};
 use gorgo_routing::model::{ErrorClass, ReplicaId, UnixMicros};

@@ -3,7 +3,7 @@
 //!
 //! Known to `serve` but not to a simulated run: the time that a decision took (0 here), and p99 of token gaps.
 
-use super::live::LiveRequest;
+use super::live_request::LiveRequest;
 use super::run::SimulatedWorld;
 use crate::trace::RequestSample;
 use gorgo_routing::model::{

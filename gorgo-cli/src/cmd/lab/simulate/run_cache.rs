@@ -19,7 +19,7 @@ use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
 use super::compare::{SimulationCase, SimulationOutcome};
-use super::ground::{ExperimentError, ExperimentSetup, hexadecimal};
+use super::experiment::{ExperimentError, ExperimentSetup, hexadecimal};
 use super::report::FIGURES;
 
 /// Kept runs, and the file that new ones are added to.

@@ -1,9 +1,9 @@
 //! Observation of the replicas by the router, besides its own requests: probes and metrics pages, each delayed by its
 //! network path; and the faults of the scenario.
 
-use super::agenda::SimEvent;
-use super::chance::{bits, to_unit_interval};
+use super::event_queue::SimEvent;
 use super::network::micros;
+use super::randomness::{bits, to_unit_interval};
 use super::run::{PACE, SimulatedWorld};
 use super::scenario::{FaultKind, Scenario, ScenarioFault};
 use crate::sim::SimulatedEngine;
