@@ -58,7 +58,7 @@ fn fleet() -> Vec<Replica> {
         region: Arc::from(["eu", "us", "ap"][usize::from(id) % 3]),
         engine: EngineKind::Vllm,
         kv_capacity_tokens: Some(400_000),
-        decode_batch: (id % 2 == 0).then_some(24),
+        decode_batch: id.is_multiple_of(2).then_some(24),
     };
     (0..REPLICAS).map(replica).collect()
 }
@@ -183,9 +183,7 @@ fn recorded(policies: PolicySet) -> Vec<(RequestView, Candidates)> {
         let prompt = router.parse_request("/v1/chat/completions", body.as_bytes(), None, None).unwrap();
         let id = DecisionId(i64::try_from(number).unwrap());
         let context = DecisionContext { policy: driven, id, seed: number as u64, at: UnixMicros(now), exclude: &[] };
-        let Ok(routed) = router.decide(&prompt, &context) else {
-            panic!("decision {number} found nobody");
-        };
+        let routed = router.decide(&prompt, &context).expect("somebody serves each decision");
         let replica = routed.decision.row;
         let tokens = routed.record.prompt_tokens;
         let cached = routed.predicted_cached_tokens.min(tokens) / 8 * u32::try_from(6 + chance.below(3)).unwrap();

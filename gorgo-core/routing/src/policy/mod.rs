@@ -1,6 +1,6 @@
 //! Ring 2: kinds, policies, decisions.
 //!
-//! [`build`] makes [`PolicySet`] of configuration; [`decide`] is the one function that routes; [`again`] repeats a
+//! [`build`] makes [`PolicySet`] of configuration; [`decide`] is the one function that routes; [`repeat_decision`] repeats a
 //! stored decision; [`Router`] drives all of it with facts.
 
 mod admission;

@@ -207,7 +207,7 @@ impl Router {
     }
 
     /// Selects and reserves in one step, without waiting: replicas whose gate is closed are passed over.
-    /// [`Router::enter`] is the function that may answer that the request has to wait.
+    /// [`Router::admit`] is the function that may answer that the request has to wait.
     ///
     /// # Errors
     /// The reason why no replica could be chosen; nothing is reserved then. A policy that does not exist has no

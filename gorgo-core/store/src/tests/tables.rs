@@ -69,9 +69,9 @@ async fn write(
     (table.write)(&Batch { records, losses, numbers: &writer.numbers }, &mut statements);
     let mut rows = Vec::new();
     for statement in statements.0 {
-        if statement.rows > 0 {
-            let cells = &statement.parameters.cells;
-            let length = cells.len() / statement.rows;
+        let cells = &statement.parameters.cells;
+        // A statement without rows of its own changes those of others.
+        if let Some(length) = cells.len().checked_div(statement.rows) {
             let insert = table.checks.inserts.iter().find(|insert| insert.columns.len() == length).unwrap();
             for values in cells.chunks(length) {
                 let value = |column: &&str| {

@@ -11,7 +11,7 @@
 //! (drift, spikes, jitter of a request) depends only on the seed, not on the policy, so that policies are compared
 //! under the same conditions.
 //!
-//! If the policy has a tuner, that tuner runs as well, on records that the world writes as `serve` does ([`recorder`]).
+//! If the policy has a tuner, that tuner runs as well, on records that the world writes as `serve` does (`recorder`).
 //!
 //! Not modelled, although `serve` does it: hedging, the kernel's RTT estimate, connection set-up, tokenizing.
 

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! canonical bytes → Chainer → chain ─ lookup (before the choice) → cached blocks per replica
-//!                                   ─ insert (at dispatch)       → Ticket
-//!								 ─ confirm | retract (at the end, with the engine's report)
+//!                                   ─ insert (at dispatch)       → PrefixTicket
+//!                                   ─ confirm | retract (at the end, with the engine's report)
 //! ```
 //!
 //! No tokenizer: blocks are made of bytes, and `feature::tokens` knows how many tokens a model makes of them.

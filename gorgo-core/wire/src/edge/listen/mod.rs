@@ -43,7 +43,7 @@ where
 
 /// Serves `listener` until `shutdown`, then drains. Returns when the last connection is closed. Connections run as
 /// tasks of `tracker`. The result is `true` if all requests could finish, `false` if some were aborted because the
-/// drain time was over or [`DataPlane::cut_now`] was called.
+/// drain time was over or [`DataPlane::abort_requests`] was called.
 pub async fn serve(
     data: Arc<DataPlane>,
     listener: TcpListener,
