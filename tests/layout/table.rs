@@ -66,7 +66,7 @@ pub(super) const CRATES: &[CrateRules] = &[
         package: "gorgo-simulated",
         folder: "gorgo-core/simulated",
         crates: &["gorgo-lab", "gorgo-routing"],
-        modules: &[("*", &["gorgo_lab::sim", "gorgo_routing::config", "gorgo_routing::model"])],
+        modules: &[("*", &["gorgo_lab::sim", "gorgo_routing::model"])],
         root_names: &[],
     },
     CrateRules {

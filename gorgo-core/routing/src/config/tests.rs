@@ -352,7 +352,7 @@ fn cache_events_are_told_at_an_address_of_zeromq() {
         "{}",
         both("tcp://*:5558")
     );
-    assert!(with("kv_replay = \"tcp://a:1\"").contains("kv_replay: only with `kv_events`"));
+    assert!(with("kv_replay = \"tcp://a:1\"").contains("kv_replay: needs `kv_events`"));
     let llama = SMALL.replace("\"vllm\"", "\"llama-cpp\"").replace("url = ", "kv_events = \"tcp://a:1\"\nurl = ");
     assert!(report(&llama, &[], &[]).contains("kv_events: only sglang and vllm publish cache events"));
 }

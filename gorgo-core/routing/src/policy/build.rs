@@ -129,6 +129,7 @@ impl PolicyBuilder<'_> {
         let terms = self.terms(table.get("term"));
         let constraints = self.constraints(table.get("constraint"), windows);
         let admission = self.admission(table.get("admission"));
+        let limited = admission.is_some() || constraints.iter().any(|rule| !rule.hard);
         // Cloned, because `chosen` borrows the builder mutably to report faults.
         let cost_kinds = self.registry.costs.clone();
         let cost = self.choose_kind("cost", table.get("cost"), "sum", &cost_kinds);
@@ -138,7 +139,7 @@ impl PolicyBuilder<'_> {
         if let Some((_, picker)) = &picker
             && picker.reads_costs
         {
-            self.check_terms(unit, &terms, &constraints);
+            self.check_terms(unit, &terms, limited);
         }
         let tune = self.plan(id, table, &terms);
         let picker_kind = picker.as_ref().map(|(_, kind)| kind.kind);

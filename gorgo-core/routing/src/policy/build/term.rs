@@ -8,7 +8,7 @@ use crate::model::{ConfigValue, Unit};
 use crate::policy::loader::{LoadedTerm, PLUGIN_TERM};
 use crate::policy::suggest::suggestion;
 use crate::policy::weight::TermWeight;
-use crate::policy::{PolicyConstraint, PolicyTerm, PolicyUnit, UnknownFallback, params};
+use crate::policy::{PolicyTerm, PolicyUnit, UnknownFallback, params};
 use crate::score::TermSlot;
 
 /// Keys that every term has.
@@ -148,8 +148,9 @@ impl PolicyBuilder<'_> {
         unit
     }
 
-    /// Checks all terms together: their units, and whether load affects the cost at all.
-    pub(super) fn check_terms(&mut self, unit: PolicyUnit, terms: &[PlacedTerm], constraints: &[PolicyConstraint]) {
+    /// Checks all terms together: their units, and whether load affects the cost at all. `limited`: a constraint or an
+    /// admission gate bounds the load of a replica.
+    pub(super) fn check_terms(&mut self, unit: PolicyUnit, terms: &[PlacedTerm], limited: bool) {
         match unit {
             PolicyUnit::Raw => {}
             PolicyUnit::Unstated => self.warn_of_mixed_units(terms),
@@ -173,7 +174,7 @@ impl PolicyBuilder<'_> {
             self.faults.push_warning(self.path.clone(), message);
         }
         let spreads = terms.iter().any(PlacedTerm::spreads);
-        if !spreads && constraints.iter().all(|rule| rule.hard) {
+        if !spreads && !limited {
             let message = "no cost here rises with load (the queue term is missing or has weight 0) and no constraint \
                            limits it: one replica may get everything";
             self.faults.push_warning(self.path.clone(), message);
