@@ -100,7 +100,7 @@ pub(super) const CRATES: &[CrateRules] = &[
             ("host", &["abi", "gorgo_routing"]),
             ("conform", &["abi", "host", "gorgo_routing"]),
         ],
-        root_names: &["PluginDeclaration"],
+        root_names: &["ConstraintPlugin", "PluginDeclaration", "ScorerPlugin"],
     },
     CrateRules {
         package: "gorgo-cli",
@@ -122,7 +122,7 @@ pub(super) const CRATES: &[CrateRules] = &[
             ("plugins", &["gorgo_plugins", "gorgo_routing"]),
             ("load", &["gorgo_lab", "gorgo_routing"]),
             ("policy_table", &["gorgo_routing"]),
-            ("report", &["gorgo_lab", "gorgo_routing"]),
+            ("report", &["gorgo_lab"]),
             ("runtime", &["exit", "gorgo_core", "gorgo_routing"]),
             (
                 "cmd",

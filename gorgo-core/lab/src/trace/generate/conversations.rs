@@ -30,7 +30,7 @@ parameters! {
         lead_secs: "s", 0.0, 1e6, "time before the window from which conversations start, so that some are under way";
         users: "users", 1.0, 1e7, "number of users that have conversations";
         user_sigma: "1", 0.0, 10.0, "spread of the users' activity (lognormal weights)";
-        global_prompt_p: "share", 0.0, 1.0, "share of users whose prompts begin with a global prompt instead of their own";
+        global_prompt_p: "share", 0.0, 1.0, "share of users whose prompts begin with one of the global prompts";
         global_prompts: "prompts", 1.0, 1e6, "number of different global prompts";
         global_prompt_tokens: "tokens", 1.0, 1e6, "length of a global prompt";
         own_prompt_mu: "ln tokens", 0.0, 16.0, "length of a user's own prompt: logarithm of the median";
