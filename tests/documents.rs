@@ -110,3 +110,39 @@ fn the_readmes_configurations_are_right() {
         assert!(done.status.success(), "{block}\n{}", String::from_utf8_lossy(&done.stderr));
     }
 }
+
+/// Files of the repository, as paths from its root.
+fn tracked_files(folder: &std::path::Path, found: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).unwrap().flatten() {
+        let path = entry.path();
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if path.is_dir() {
+            if name != "target" && !name.starts_with('.') {
+                tracked_files(&path, found);
+            }
+        } else {
+            found.push(path.strip_prefix(root()).unwrap().to_string_lossy().into_owned());
+        }
+    }
+}
+
+#[test]
+fn the_files_that_the_architecture_names_exist() {
+    let mut files = Vec::new();
+    tracked_files(&root(), &mut files);
+    // `wire/edge/accept.rs` is short for `gorgo-core/wire/src/edge/accept.rs`; a name alone is in a folder named before.
+    let exists = |name: &str| {
+        let long = name.split_once('/').map(|(part, rest)| format!("gorgo-core/{part}/src/{rest}"));
+        files.iter().any(|file| file == name || file.ends_with(&format!("/{name}")) || Some(file) == long.as_ref())
+    };
+    let text = text("ARCHITECTURE.md");
+    let named = text.split('`').skip(1).step_by(2).filter(|name| {
+        let file = name.ends_with(".rs") || name.ends_with(".toml") || name.ends_with(".md");
+        file && !name.contains("NAME") && !name.contains('*') && !name.contains(' ')
+    });
+    let named: BTreeSet<&str> = named.collect();
+    assert!(named.len() > 30, "the names of files were not found: {named:?}");
+    let gone: Vec<&str> = named.into_iter().filter(|name| !exists(name)).collect();
+    assert!(gone.is_empty(), "ARCHITECTURE.md names files that do not exist; correct it: {gone:?}");
+    assert!(!exists("edge/no_such_file.rs"));
+}

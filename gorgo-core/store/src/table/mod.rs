@@ -5,6 +5,7 @@
 //!
 //! Tables of names and of closed lists (`replicas`, …) are not here: they are written where numbers are assigned.
 
+mod admissions;
 mod alarms;
 mod attempts;
 mod candidate_terms;
@@ -14,7 +15,6 @@ mod events;
 mod gaps;
 mod generation_scores;
 mod generations;
-mod holds;
 mod index_snapshots;
 mod learned;
 mod outcomes;
@@ -64,7 +64,7 @@ pub(crate) const TABLES: &[&HistoryTable] = &[
     &generations::TABLE,
     &generation_scores::TABLE,
     &alarms::TABLE,
-    &holds::TABLE,
+    &admissions::TABLE,
     &index_snapshots::TABLE,
     &learned::TABLE,
     // Last, so that the losses of a batch come after the rows that were written.
