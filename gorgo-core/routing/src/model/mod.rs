@@ -65,7 +65,7 @@
 //! | word | meaning |
 //! |---|---|
 //! | **admission gate** | Limit on requests in flight per replica with a queue in front of it, in the router. It excludes no candidate, so it is not a constraint. |
-//! | **hold** | Wait of an attempt at the gate (`holds`, `gorgo_hold_seconds`). The only meaning of *hold* for requests; replicas *cache* blocks, and an object such as a stored response has a *holder*. |
+//! | **admission wait** | Time that an attempt waits at the gate (`v_admissions`, `gorgo_admission_wait_seconds`). Replicas *cache* blocks; an object such as a stored response has an *owner*. |
 //! | **queue** | Of the gate: attempts that wait for one replica. An engine's queue is always called the engine's. |
 //! | **permit** | Right to be in flight at a replica, given back when the attempt ends. |
 //!
