@@ -38,22 +38,23 @@ fn every_command_is_documented() {
         .filter(|name| *name != "help")
         .collect();
     assert!(commands.contains(&"serve") && commands.len() >= 5, "{commands:?}");
-    assert_eq!(missing("gorgo-cli/README.md", commands), [""; 0]);
+    assert_eq!(missing("gorgo-cli/README.md", commands), [""; 0], "add them to `gorgo-cli/README.md`");
 }
 
 #[test]
 fn every_kind_and_preset_is_documented() {
     let registry = KindRegistry::built_in();
     let kinds: BTreeSet<&str> = registry.kind_docs().map(|kind| kind.kind).collect();
-    assert_eq!(missing("gorgo-core/README.md", kinds), [""; 0]);
-    assert_eq!(missing("gorgo-core/README.md", PRESETS.iter().map(|preset| preset.name)), [""; 0]);
+    let cure = "add them to `gorgo-core/README.md`, section Kinds";
+    assert_eq!(missing("gorgo-core/README.md", kinds), [""; 0], "{cure}");
+    assert_eq!(missing("gorgo-core/README.md", PRESETS.iter().map(|preset| preset.name)), [""; 0], "{cure}");
 }
 
 #[test]
 fn every_endpoint_is_documented() {
     let inference = gorgo_routing::model::ApiPath::ALL.into_iter().map(gorgo_routing::model::ApiPath::name);
     let paths = inference.filter(|path| path.starts_with('/')).chain(["/v1/models", "/metrics", "/health", "/ready"]);
-    assert_eq!(missing("gorgo-cli/README.md", paths), [""; 0]);
+    assert_eq!(missing("gorgo-cli/README.md", paths), [""; 0], "add them to `gorgo-cli/README.md`");
 }
 
 /// Keys of the sections, from the schema; policies have kinds instead.

@@ -29,7 +29,7 @@ pub(super) struct KvEventGauges {
 
 impl std::fmt::Debug for KvEventGauges {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Heard").field("replicas", &self.tallies.len()).finish_non_exhaustive()
+        f.debug_struct("KvEventGauges").field("replicas", &self.tallies.len()).finish_non_exhaustive()
     }
 }
 

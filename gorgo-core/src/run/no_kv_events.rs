@@ -3,34 +3,34 @@
 
 use std::sync::Arc;
 
-use super::fleet::Member;
-use gorgo_routing::model::KvCount;
+use super::fleet::FleetReplica;
+use gorgo_routing::model::KvEventStats;
 use gorgo_routing::policy::Router;
-use gorgo_wire::engine::{Senses, TellServed};
+use gorgo_wire::engine::{ProbeContext, ServedCallback};
 
 /// No subscriptions.
-pub(super) struct Caches;
+pub(super) struct KvEventFeeds;
 
 /// No counters.
 #[derive(Debug)]
-pub(super) struct Heard;
+pub(super) struct KvEventGauges;
 
-impl Heard {
-    pub(super) fn counts(&self) -> Vec<KvCount> {
+impl KvEventGauges {
+    pub(super) fn counts(&self) -> Vec<KvEventStats> {
         Vec::new()
     }
 }
 
-impl Caches {
-    pub(super) fn new(_: &Arc<Router>, _: &[Member]) -> Self {
+impl KvEventFeeds {
+    pub(super) fn new(_: &Arc<Router>, _: &[FleetReplica]) -> Self {
         Self
     }
 
-    pub(super) fn heard(&self) -> Heard {
-        Heard
+    pub(super) fn gauges(&self) -> KvEventGauges {
+        KvEventGauges
     }
 
-    pub(super) fn start(self, _: &Senses) -> Option<TellServed> {
+    pub(super) fn start(self, _: &ProbeContext) -> Option<ServedCallback> {
         None
     }
 }

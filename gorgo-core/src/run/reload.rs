@@ -32,7 +32,7 @@ impl ConfigReader {
 
 impl fmt::Debug for ConfigReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Reread")
+        f.write_str("ConfigReader")
     }
 }
 

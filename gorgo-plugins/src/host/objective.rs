@@ -22,7 +22,7 @@ pub(super) struct ObjectiveInstance {
 
 impl fmt::Debug for ObjectiveInstance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Measuring").field("watch", &self.watch).finish_non_exhaustive()
+        f.debug_struct("ObjectiveInstance").field("watch", &self.watch).finish_non_exhaustive()
     }
 }
 

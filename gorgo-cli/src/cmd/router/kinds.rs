@@ -169,7 +169,9 @@ mod tests {
 
     #[test]
     fn the_list_reads_well() {
-        insta::assert_snapshot!(listed(false));
+        insta::with_settings!({ description => "if the new list is right, run `.ci/regenerate`" }, {
+            insta::assert_snapshot!(listed(false));
+        });
     }
 
     #[test]

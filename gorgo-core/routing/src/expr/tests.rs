@@ -557,7 +557,7 @@ fn every_fact_is_read_from_its_own_column() {
             columns.push((fact, f64::from(number)));
         }
     }
-    assert_eq!(columns.len(), 28);
+    assert!(columns.len() >= 28, "columns were not found");
     for (fact, number) in &columns {
         assert_eq!((fact.read)(&request, &all, 1), Some(*number), "{}", fact.name);
         if let Some(plain) = (fact.plain)(&all) {
@@ -597,7 +597,11 @@ fn every_fact_is_read_from_its_own_column() {
     for (name, expected) in others {
         assert_eq!(read(name, 1), Some(expected), "{name}");
     }
-    assert_eq!(columns.len() + others.len(), FACTS.len(), "a fact is not read here");
+    let known = |name: &str| {
+        columns.iter().any(|(column, _)| column.name == name) || others.iter().any(|(other, _)| *other == name)
+    };
+    let untested: Vec<&str> = FACTS.iter().map(|fact| fact.name).filter(|name| !known(name)).collect();
+    assert!(untested.is_empty(), "add these facts and their values at row 1 to `others` above: {untested:?}");
     assert_eq!(read("network_trips", 0), Some(1.0), "nobody tells");
     // What was never measured is unknown; what is counted is 0.
     let fresh: Vec<&str> =

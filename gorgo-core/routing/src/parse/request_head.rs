@@ -87,7 +87,7 @@ impl RequestHead<'_> {
 impl fmt::Debug for RequestHead<'_> {
     /// Formats without the prompt, the user and the salt.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Head")
+        f.debug_struct("RequestHead")
             .field("path", &self.path)
             .field("model", &self.model)
             .field("stream", &self.stream)

@@ -59,7 +59,7 @@ pub struct HistoryWriter {
 
 impl fmt::Debug for HistoryWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Writer").field("path", &self.path).finish_non_exhaustive()
+        f.debug_struct("HistoryWriter").field("path", &self.path).finish_non_exhaustive()
     }
 }
 

@@ -278,7 +278,7 @@ fn congestion(name: &str) -> Result<Option<Arc<str>>, DataPlaneSetupError> {
 
 impl fmt::Debug for DataPlane {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Data").field("upstreams", &self.replicas.len()).finish_non_exhaustive()
+        f.debug_struct("DataPlane").field("upstreams", &self.replicas.len()).finish_non_exhaustive()
     }
 }
 

@@ -197,7 +197,10 @@ pub struct EngineClient {
 
 impl std::fmt::Debug for EngineClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Client").field("endpoint", &self.endpoint).field("open", &self.connection.is_some()).finish()
+        f.debug_struct("EngineClient")
+            .field("endpoint", &self.endpoint)
+            .field("open", &self.connection.is_some())
+            .finish()
     }
 }
 

@@ -18,7 +18,7 @@ pub(super) struct RecordSink<'a>(pub(super) &'a mut dyn FnMut(StoreRecord));
 
 impl std::fmt::Debug for RecordSink<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Recorder")
+        f.write_str("RecordSink")
     }
 }
 

@@ -112,7 +112,7 @@ pub(super) struct CallListener(Box<dyn Fn(u64) + Send + Sync>);
 
 impl fmt::Debug for CallListener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Listener")
+        f.write_str("CallListener")
     }
 }
 

@@ -124,6 +124,6 @@ impl InlineConnection {
 
 impl fmt::Debug for InlineConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Driven").field("ended", &self.has_ended()).finish_non_exhaustive()
+        f.debug_struct("InlineConnection").field("ended", &self.has_ended()).finish_non_exhaustive()
     }
 }

@@ -55,7 +55,7 @@ pub struct TokenizeWorker {
 
 impl std::fmt::Debug for TokenizeWorker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pupil").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("TokenizeWorker").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
@@ -70,7 +70,7 @@ pub struct TokenizeQueue {
 
 impl std::fmt::Debug for TokenizeQueue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Lessons").field("waiting", &self.waiting_bytes).finish_non_exhaustive()
+        f.debug_struct("TokenizeQueue").field("waiting", &self.waiting_bytes).finish_non_exhaustive()
     }
 }
 

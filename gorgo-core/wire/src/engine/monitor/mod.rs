@@ -62,7 +62,7 @@ pub struct ProbeContext {
 
 impl std::fmt::Debug for ProbeContext {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Senses").field("seed", &self.seed).finish_non_exhaustive()
+        f.debug_struct("ProbeContext").field("seed", &self.seed).finish_non_exhaustive()
     }
 }
 
