@@ -171,12 +171,14 @@ impl CalibrateArgs {
         } else if let Some(path) = &self.measured {
             table(path, measured(&read(path)?, self.replicas))
         } else if let Some(path) = &self.from_db {
+            // A time before the epoch is negative and counts as the epoch, before which no request was received.
             let micros = |time: Timestamp| UnixMicros(u64::try_from(time.as_microsecond()).unwrap_or(0));
             let span = (self.from.map_or(UnixMicros(0), micros), self.to.map_or(UnixMicros(u64::MAX), micros));
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let requests = runtime.map_err(CalibrateError::Runtime)?.block_on(stored_requests(path, span))?;
             Ok(of_history(&requests))
         } else {
+            // Not reached: the argument group requires a source, and `--engine` was handled before.
             Ok(Measurements::default())
         }
     }
@@ -185,6 +187,7 @@ impl CalibrateArgs {
 /// Measurements from the requests of a history that succeeded at the first attempt. Cached tokens are the engine's if
 /// it reports them, else the router's prediction.
 fn of_history(requests: &[StoredRequest]) -> Measurements {
+    // Every request names its replica, so its load is not divided among several.
     let mut found = Measurements { shared_by: 1.0, ..Measurements::default() };
     // Few replicas and runs: a search is fast enough, and keeps the order of first appearance.
     let place = |names: &mut Vec<String>, name: String| {
@@ -315,6 +318,7 @@ fn model(fitted: &FittedModel, knows_cache: bool, profile: &EngineProfile) -> St
     let mut constants = table(&["constant", "ms", "95 % from", "to", &profile.name]);
     for FittedConstant { name, per, value, low, high } in &fitted.constants {
         let name = if per.is_empty() { name.clone() } else { format!("{name}, per {per}") };
+        // `name` has its unit appended by now; the part before the comma identifies the constant.
         let known = of_profile(profile, name.split(',').next().unwrap_or_default());
         // Without the cache a "token" is any prompt token, while the profile's is an uncached one: not comparable.
         let known = known.filter(|_| knows_cache || *per != "token");

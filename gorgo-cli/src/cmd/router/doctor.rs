@@ -212,6 +212,7 @@ const SETTINGS: &[MachineSetting] = &[
 ];
 
 fn value(read: FileReader<'_>, path: &str) -> Option<String> {
+    // The kernel ends these files with a line break.
     read(path).map(|text| text.trim().to_owned())
 }
 

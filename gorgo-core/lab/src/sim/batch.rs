@@ -29,6 +29,7 @@ impl StepPlan {
     /// Returns the time that the step takes, ms.
     pub(super) fn millis(&self, profile: &EngineProfile, running: &[ScheduledRequest]) -> f64 {
         let prefill = match self.prefill.iter().map(|part| part.1).fold(0_u32, u32::saturating_add) {
+            // A batch has a fixed cost, which a step without prompts must not pay.
             0 => 0.0,
             tokens => profile.prefill_ms(tokens),
         };
@@ -90,6 +91,7 @@ impl BatchScheduler {
         mut budget: u32,
         plan: &mut StepPlan,
     ) {
+        // Running requests are in order of admission, so a long prompt is finished before a later one gets a chunk.
         for (at, request) in self.running.iter().enumerate().filter(|(_, request)| !request.decodes()) {
             let tokens = (request.target - request.computed).min(budget);
             if tokens > 0 {
@@ -111,6 +113,7 @@ impl BatchScheduler {
         if self.running.len() >= usize::try_from(profile.max_running).unwrap_or(usize::MAX) {
             return false;
         }
+        // Only the head is considered: a smaller request that overtook it could keep it waiting forever.
         let Some(next) = self.waiting.front() else { return false };
         // The last token is always computed, since the next token is generated from it.
         let searchable = usize::try_from((next.target - 1) / PAGE_TOKENS).unwrap_or(usize::MAX).min(next.chain.len());
@@ -154,6 +157,7 @@ impl BatchScheduler {
     /// Puts all decoding requests into the plan, with a page for each that needs one; retracts requests if pages run
     /// out.
     fn decode_all(&mut self, profile: &EngineProfile, cache: &mut PagedKvCache, plan: &mut StepPlan) {
+        // This ends: each round without room removes a request, and with none left no page is needed.
         loop {
             // Counted anew in each round: a retraction also removes the need of the retracted request.
             let needed = self.running.iter().filter(|request| needs_page(request)).count();
@@ -191,6 +195,7 @@ impl BatchScheduler {
         request.target = request.length();
         self.waiting.push_front(request);
         self.retractions += 1;
+        // As in SGLang: the share had fallen too low for the answers that followed.
         self.reserve_share = reserve.start;
     }
 }

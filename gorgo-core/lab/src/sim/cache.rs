@@ -107,6 +107,7 @@ impl PagedKvCache {
         if count > self.available() {
             return false;
         }
+        // Idle pages were counted as available above, so there is always one left to evict here.
         while self.capacity.saturating_sub(self.resident() + self.private_pages) < count {
             self.evict_oldest();
         }

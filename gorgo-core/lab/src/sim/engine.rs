@@ -262,6 +262,7 @@ impl SimulatedEngine {
     }
 
     fn arrive(&mut self, at: UnixMicros, request: ScheduledRequest, outputs: &mut Vec<EngineOutput>) {
+        // A prompt that can never fit would block the queue for good, since no request overtakes another.
         if request.prompt_tokens > self.profile.longest_prompt() {
             self.live.remove(&request.id);
             self.totals.refused += 1;
@@ -274,6 +275,7 @@ impl SimulatedEngine {
     fn start_step(&mut self, at: UnixMicros) {
         let plan = self.batch.plan(&self.profile, &mut self.cache);
         if plan.is_empty() {
+            // The measurement begins anew, so that idle time does not lower the next figure.
             self.throughput = 0.0;
             self.counted = (at, 0, 0);
             return;
@@ -308,6 +310,7 @@ impl SimulatedEngine {
             self.emit(place, at, outputs);
         }
         self.count_throughput(at, u32::try_from(plan.decode.len()).unwrap_or(u32::MAX));
+        // Last, because the plan refers to running requests by index.
         self.remove_finished(at, outputs);
     }
 
@@ -320,6 +323,7 @@ impl SimulatedEngine {
         if full > known {
             self.cache.publish(&request.chain[known..full]);
             let published = u32::try_from(full - known).unwrap_or(u32::MAX);
+            // `publish` has turned that many private pages into shared ones, and `release` relies on both counts.
             request.shared_pages += published;
             request.private_pages -= published;
         }
@@ -360,6 +364,7 @@ impl SimulatedEngine {
         batch.running.retain(|request| {
             // A job with `max_tokens` of 0 is done as soon as its prompt is computed.
             let done = request.prefilled && request.generated >= request.max_tokens;
+            // A cancelled job left `live` when it was cancelled, and its id may be in use again.
             if done && !request.cancelled {
                 live.remove(&request.id);
                 totals.finished += 1;

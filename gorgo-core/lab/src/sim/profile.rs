@@ -220,6 +220,7 @@ impl EngineProfile {
             cliff[0],
             cliff[1],
         ];
+        // NaN is in no range, so this check refuses it too.
         if !times.iter().all(|ms| (0.0..=1e9).contains(ms)) {
             return Some("all times must be numbers from 0 to 1e9 ms");
         }

@@ -61,6 +61,7 @@ impl RecurrentStates {
     /// Records a use of the state after this page, and keeps the state if it was not kept yet.
     pub(super) fn touch(&mut self, page: u64) {
         self.use_counter += 1;
+        // A state has one entry in `by_use`: an old one would evict it too early.
         if let Some(earlier) = self.used.insert(page, self.use_counter) {
             self.by_use.remove(&earlier);
         }

@@ -34,6 +34,7 @@ impl Constraint for BoundedLoad {
     fn violation(&self, scope: &ConstraintScope<'_>, out: &mut [f64]) {
         let inflight = &scope.candidates.inflight;
         let all: u64 = scope.rows.iter().map(|row| u64::from(inflight[*row])).sum();
+        // + 1 counts the request that is being placed, which also keeps the limit of an idle fleet above 0.
         let limit = self.factor * (all as f64 + 1.0) / scope.rows.len().max(1) as f64;
         for row in scope.rows {
             out[*row] = (f64::from(inflight[*row]) / limit - 1.0).max(0.0);

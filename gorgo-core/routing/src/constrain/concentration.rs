@@ -59,6 +59,7 @@ impl Concentration {
             && replicas > 1
             && share * (replicas as f64) < 1.0
         {
+            // The suggested share is rounded up, so that it passes this very check.
             return Err(format!(
                 "`max_share` {share} × {replicas} replicas is below 1, so together they could not take all of the work; at \
                  least {:.3} is needed",

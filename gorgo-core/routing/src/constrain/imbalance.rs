@@ -83,6 +83,8 @@ impl Imbalance {
         let own = |row: &usize| f64::from(candidates.inflight[*row]);
         match self.load {
             ImbalanceLoad::Requests => {
+                // This router's count is immediate but lacks the requests of others; the engine's has them but is
+                // older.
                 return rows.iter().map(|row| own(row).max(candidates.running_now(*row).unwrap_or(0.0))).collect();
             }
             ImbalanceLoad::Reported => {
@@ -109,6 +111,7 @@ impl Imbalance {
     fn limit(&self, loads: &[f64]) -> f64 {
         let mut sorted = loads.to_vec();
         sorted.sort_unstable_by(f64::total_cmp);
+        // Several limits may be configured: the tightest one counts, and one that is absent changes nothing.
         let mut limit = f64::INFINITY;
         if let (Some(difference), Some(least), Some(most)) = (self.difference, sorted.first(), sorted.last())
             && most - least > difference

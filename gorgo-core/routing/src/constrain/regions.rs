@@ -37,6 +37,7 @@ impl Regions {
                 known.join(", ")
             ));
         }
+        // Compared once, when the policy is built, so that a decision compares no texts.
         let mut allowed = vec![false; fleet.iter().map(|replica| replica.id.index() + 1).max().unwrap_or(0)];
         for replica in fleet {
             allowed[replica.id.index()] = allow.contains(&&*replica.region);

@@ -58,5 +58,6 @@ pub(super) fn amounts<'a>(scope: &ConstraintScope<'a>, min_requests: u64) -> Opt
     let amounts = candidates.windows.get(scope.window)?;
     let decisions = *candidates.window_decisions.get(scope.window)?;
     let total = amounts.iter().sum::<f64>();
+    // Shares are divided by the total, so a window without work has none.
     (decisions >= min_requests && decisions > 0 && total > 0.0).then_some((&**amounts, total))
 }

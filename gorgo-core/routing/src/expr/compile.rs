@@ -119,6 +119,7 @@ impl<'t> ExpressionCompiler<'t> {
         self.nest()?;
         let condition = self.or()?;
         let whole = if self.token == LexToken::Symbol("?") { self.conditional(condition)? } else { condition };
+        // Not reached on an error, but an error ends the whole compilation.
         self.nesting -= 1;
         Ok(whole)
     }
@@ -256,6 +257,7 @@ impl<'t> ExpressionCompiler<'t> {
             self.comparisons.push(TextComparison { name: place, text: text.to_owned() });
             self.comparisons.len() - 1
         });
+        // Slots of comparisons follow those of the names, so both are read by the same kind of step.
         self.push(StackInstruction::Value(to_u16(self.names.len() + comparison)))?;
         if operator == BinaryOp::NotEqual {
             self.steps.push(StackInstruction::Unary(UnaryOp::Not));
@@ -491,6 +493,8 @@ impl<'t> ExpressionCompiler<'t> {
         self.depth -= 1;
         // The most common operands, a literal or a name on the right, are merged into one step: half the dispatches.
         let single = self.steps.len() == right.start + 1;
+        // Only a left part of a single step can be a literal; of a longer one this would be no more than its
+        // beginning.
         let first = if right.start == left.start + 1 { self.steps.get(left.start).copied() } else { None };
         let last = if single { self.steps.last().copied() } else { None };
         let step = match (first, last) {

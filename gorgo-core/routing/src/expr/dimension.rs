@@ -56,6 +56,7 @@ impl UnitDimension {
             (Self::Truth, Self::Exponents(b)) => Self::Exponents(b.map(|exponent| exponent.saturating_mul(sign))),
             (Self::Exponents(mut a), Self::Exponents(b)) => {
                 for (a, b) in a.iter_mut().zip(b) {
+                    // A product of more than 127 factors of one unit would overflow the exponent.
                     *a = a.saturating_add(b.saturating_mul(sign));
                 }
                 Self::Exponents(a)

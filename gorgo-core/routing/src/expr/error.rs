@@ -18,6 +18,7 @@ pub struct ExprError {
 impl ExprError {
     /// An error at a byte of `text`.
     pub(super) fn at(text: &str, byte: usize, message: impl Into<String>) -> Self {
+        // A byte inside a character must not panic while an error is being reported.
         let before = text.get(..byte.min(text.len())).unwrap_or(text);
         let line_start = before.rfind('\n').map_or(0, |at| at + 1);
         Self {
@@ -42,6 +43,7 @@ impl std::error::Error for ExprError {}
 
 /// The advice after an unknown name: the nearest known one, else all known names.
 pub(super) fn suggestion(name: &str, known: &[&str]) -> String {
+    // The number of letters is bounded, because the time for a distance grows with it.
     let folded: Vec<char> = name.to_ascii_lowercase().chars().take(64).collect();
     // A quarter of the letters may differ: short names need a close match, long ones may have several slips.
     let reach = 2.max(folded.len() / 4);

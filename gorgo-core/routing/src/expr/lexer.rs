@@ -95,6 +95,7 @@ impl<'t> Lexer<'t> {
         let Some(length) = length else {
             return Err(self.error(at, format!("this text is not terminated; a {quote} is missing")));
         };
+        // Both quotes are single bytes, so the next token starts on a character boundary.
         self.next = at + length + 2;
         Ok((at, LexToken::Text(&inside[..length])))
     }

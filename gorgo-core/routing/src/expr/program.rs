@@ -7,6 +7,7 @@
 /// Most numbers that an expression may hold at once. A power of two: indices are masked instead of checked.
 pub(super) const MAX_STACK: usize = 32;
 
+// The compiler refuses deeper expressions, so the mask never changes an index: it only replaces the bounds check.
 const MASK: usize = MAX_STACK - 1;
 
 /// Evaluation stack; it can be reused any number of times, by any expression.
@@ -79,6 +80,7 @@ impl BinaryOp {
             Self::GreaterOrEqual => truth(a >= b, a, b),
             Self::Equal => truth(a == b, a, b),
             Self::NotEqual => truth(a != b, a, b),
+            // Not `f64::min` and `f64::max`, which would drop a NaN.
             Self::Min => select_operand(b < a, a, b),
             Self::Max => select_operand(b > a, a, b),
         }
@@ -168,6 +170,7 @@ pub(super) fn run(
                     below = below.wrapping_sub(1);
                     top = stack[below & MASK];
                 } else {
+                    // NaN is not 0 either: it gets here, and `Truth` passes it on.
                     top = UnaryOp::Truth.apply(top);
                     next = usize::from(end);
                 }

@@ -199,6 +199,7 @@ fn signed(count: i64) -> f64 {
 
 #[expect(clippy::cast_possible_truncation, reason = "counts are whole and far below 2^63")]
 fn whole(number: Option<f64>) -> i64 {
+    // `as` saturates and turns NaN into 0, so no number can make this panic.
     number.unwrap_or(0.0) as i64
 }
 
@@ -413,6 +414,7 @@ impl Candidates {
         // Summed as integers, so that the order of the rows cannot change the result.
         let (requests, replicas) =
             available.fold((0_u64, 0_u64), |(sum, count), (inflight, _)| (sum + u64::from(*inflight), count + 1));
+        // Without an available replica the mean is 0 and not NaN.
         requests as f64 / replicas.max(1) as f64
     }
 }

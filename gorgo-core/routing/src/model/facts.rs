@@ -138,6 +138,7 @@ const DERIVED_FACTS: &[FactDefinition] = &[
         "tokens",
         "KV cache capacity, configured or reported; unknown where neither is",
         RequiredFacts::NONE,
+        // This column marks an unknown capacity by 0.
         |_, all, row| Some(all.capacity_tokens[row]).filter(|tokens| *tokens > 0).map(whole),
     ),
     fact(
@@ -244,6 +245,7 @@ pub const TEXT_FACT_NAMES: &[&str] = &{
 };
 
 fn predicted_ttft_ms(request: &RequestView, all: &Candidates, row: usize) -> Option<f64> {
+    // One unknown part makes the whole unknown: a partial sum would look like a fast replica.
     let prefill = all.prefill_ms_per_token[row]? * f64::from(all.uncached_tokens(request, row));
     let queue = all.queue_ms_per_token[row]? * whole(all.queued_uncached_tokens[row]);
     let decode = all.decode_ms_per_request[row]? * f64::from(all.decoding[row]);
@@ -311,6 +313,7 @@ impl FactReader {
         // On the stack: an expression cannot name more fleet facts than there are.
         let mut fleet = [None; FLEET_FACTS.len()];
         for (place, slot) in self.fleet.iter().enumerate() {
+            // The row has no meaning for a fact of the fleet.
             fleet[place] = (FACTS[*slot].read)(request, candidates, 0);
         }
         DecisionFacts { reader: self, request, candidates, fleet }

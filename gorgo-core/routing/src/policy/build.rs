@@ -56,6 +56,7 @@ pub fn build(
             }
         }
     }
+    // The position of a policy is a 16-bit number in rows and in memory.
     if u16::try_from(sources.len()).is_err() {
         faults.push_fault("policy", format!("{} policies are too many; allowed: 65535", sources.len()));
     }
@@ -68,6 +69,7 @@ pub fn build(
         // Collected separately, because the warnings of presets are filtered below.
         let mut found = ConfigFaults::default();
         let mut one = PolicyBuilder { registry, fleet, path: format!("policy.{name}"), faults: &mut found };
+        // A policy that cannot be built shifts the positions after it, which is harmless: no set is returned then.
         list.extend(one.policy(id, name, table, &names, &mut windows).map(Arc::new));
         // Warnings about presets are dropped: a baseline may be unwise on purpose. Warnings of a constraint or the gate
         // of the serving policy are kept, because they depend on this fleet.
@@ -154,6 +156,7 @@ impl PolicyBuilder<'_> {
             .chain(constraints.iter().map(|rule| rule.constraint.needs()))
             .chain(admission.iter().map(|_| crate::policy::admission::needs()))
             .fold(RequiredFacts::NONE, RequiredFacts::union);
+        // The `?` come last, after every part had the chance to report its faults.
         Some(Policy {
             id,
             name: Arc::from(name),
@@ -246,6 +249,7 @@ impl PolicyBuilder<'_> {
             _ => (whole, false),
         };
         let (members, kind) = self.kind_of(&table, &path, key, short, known.iter().map(|kind| (kind.name(), *kind)))?;
+        // All faulty parameters are reported, but nothing is built from the remaining ones.
         let before = self.faults.list.len();
         let params = params::read(members, kind.params(), &["kind"], &path, self.faults);
         (self.faults.list.len() == before).then_some((params, kind))
@@ -280,6 +284,7 @@ impl PolicyBuilder<'_> {
     /// Reports a kind's refusal of its parameters, at the parameter that it begins with if the table has it. A
     /// parameter that is missing because it was wrong is not also reported as missing.
     fn report_refusal(&mut self, path: &str, members: &[(String, ConfigValue)], message: &str) {
+        // A kind refuses with a plain text; the name in quotes at its start is the only link to a key of the table.
         let missing = message.strip_prefix('`').and_then(|rest| rest.strip_suffix("` is missing"));
         if missing.is_some_and(|name| self.faults.list.iter().any(|fault| fault.path == format!("{path}.{name}"))) {
             return;

@@ -130,11 +130,16 @@ fn score(
     scratch.signals.resize(rows * slots, 0.0);
     for (slot, term) in policy.terms.iter().enumerate() {
         scratch.column.clear();
+        // Reset for each term, so that a row that a term leaves out is unknown and does not keep the previous term's
+        // signal.
         scratch.column.resize(rows, None);
         if !term.cost_term.try_signal(request, candidates, &mut scratch.column) {
+            // The signal stays 0 in all rows alike, so the missing term favours none of them.
             scratch.void_terms.push(slot);
             continue;
         }
+        // Multiplied before rounding, so that the stored signal is in ms and its weight a plain factor. An unknown
+        // rate makes the signal unknown too.
         if let Some(rate) = term.weight.rate {
             for (signal, rate) in scratch.column.iter_mut().zip(rate_column(rate, candidates)) {
                 *signal = signal.zip(*rate).map(|(signal, rate)| signal * rate);
@@ -158,9 +163,11 @@ fn unknown_fallback(term: &PolicyTerm, negative: bool, candidates: &Candidates, 
     match term.unknown {
         UnknownFallback::Value(value) => value,
         UnknownFallback::Worst => {
+            // A replica that cannot be picked must not set the price of the others.
             let available = column.iter().zip(&candidates.available).filter(|(_, available)| **available);
             let known = available.filter_map(|(signal, _)| *signal);
             // Under a negative weight the smallest signal is the most expensive one.
+            // If nothing is known, all rows get the same 0, which changes no comparison.
             if negative { known.reduce(f64::min) } else { known.reduce(f64::max) }.unwrap_or(0.0)
         }
     }
@@ -174,6 +181,7 @@ fn constrain(policy: &Policy, request: &RequestView, candidates: &Candidates, sc
     excluded.clear();
     over.clear();
     over.resize(rows, 0.0);
+    // Not cleared: a constraint writes every row that it is asked about, and only those are read.
     violations.resize(rows, 0.0);
     left.clear();
     left.extend(0..rows);
@@ -205,6 +213,8 @@ fn constrain(policy: &Policy, request: &RequestView, candidates: &Candidates, sc
 fn allowed_rows(over: &[f64], allowed: &mut Vec<usize>) {
     let least = over.iter().copied().fold(f64::INFINITY, f64::min);
     allowed.clear();
+    // If even the least is infinite, every row violates a hard constraint, and those are never relaxed. Comparing
+    // exactly is safe below, because `least` is one of these very values.
     if least.is_finite() {
         allowed.extend((0..over.len()).filter(|row| over[*row] == least));
     }
@@ -219,6 +229,7 @@ fn choose(policy: &Policy, weights: &[f64], seed: u64, scratch: &mut DecisionScr
     for row in 0..rows {
         let signals = &signals[row * slots..(row + 1) * slots];
         let start = weighted.len();
+        // Kept beside the totals, because the history stores each term's part of the cost.
         weighted.extend(signals.iter().zip(weights).map(|(signal, weight)| weight * signal));
         totals.push(policy.cost.total(signals, weights, &weighted[start..]));
     }
@@ -243,6 +254,7 @@ fn choose(policy: &Policy, weights: &[f64], seed: u64, scratch: &mut DecisionScr
 
 /// Draws one of the allowed rows.
 fn draw(distribution: &[f64], allowed: &[usize], seed: u64) -> Option<usize> {
+    // A generator of this decision's own: its seed repeats the draw, whatever else was decided before.
     let mut left = unit_interval(ChaCha8Rng::seed_from_u64(seed).next_u64());
     let mut last = None;
     for row in allowed.iter().copied().filter(|row| distribution[*row] > 0.0) {
@@ -259,6 +271,7 @@ fn draw(distribution: &[f64], allowed: &[usize], seed: u64) -> Option<usize> {
 /// The upper 53 bits as a number in [0, 1).
 #[expect(clippy::cast_precision_loss, reason = "53 bits fit")]
 fn unit_interval(bits: u64) -> f64 {
+    // A double has 53 significant bits; with more of them the quotient could round up to 1, which no row covers.
     (bits >> 11) as f64 / (1_u64 << 53) as f64
 }
 
@@ -288,6 +301,7 @@ pub fn repeat_decision(
         return None;
     }
     scratch.signals.clear();
+    // A missing signal is stored as a mark, but the decision counted it as 0.
     let used = |milli: i64| if milli == VOID_MILLI { 0.0 } else { from_milli(milli) };
     scratch.signals.extend(rows.iter().flat_map(|row| &row.signals_milli).map(|milli| used(*milli)));
     // `choose` takes the number of rows from `over`; the allowed rows come from the stored exclusions.

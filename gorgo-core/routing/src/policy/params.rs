@@ -23,6 +23,8 @@ pub(super) fn read(
             Some((_, value)) => match check(param.ty, value) {
                 Ok(()) => Some(value.clone()),
                 Err(message) => {
+                    // Left out and not replaced by the default: a fault must not turn into a setting that nobody
+                    // chose.
                     faults.push_fault(format!("{path}.{}", param.name), message);
                     None
                 }

@@ -14,6 +14,7 @@ pub(super) fn candidate_rows(
     let mut excluded = vec![None; facts.len()];
     let mut over = vec![0.0_f64; facts.len()];
     for exclusion in &decision.excluded {
+        // The first constraint gives the exclusion its name; hard ones come first, and they are never relaxed.
         excluded[exclusion.row].get_or_insert(exclusion.constraint_index);
         over[exclusion.row] = over[exclusion.row].max(exclusion.violation);
     }

@@ -185,6 +185,7 @@ impl Router {
             active: ArcSwap::from_pointee(ActivePolicies::new(policies, &fleet)),
             fleet,
         };
+        // A configured capacity is known before any report, so the index is bounded from the start.
         for replica in &router.fleet {
             if let Some(tokens) = replica.kv_capacity_tokens {
                 #[expect(clippy::cast_precision_loss, reason = "KV caches stay far below 2^53 tokens")]
@@ -282,6 +283,7 @@ impl Router {
             }
         }
         work.candidates.network_trips.copy_from_slice(&work.trips);
+        // After `fill`, which sets the availability of every row anew.
         for tried in exclude {
             work.candidates.available[tried.index()] = false;
         }
@@ -394,7 +396,9 @@ impl Router {
     /// The request ended, well or not: releases the load, confirms or trims the index, and teaches the rates.
     pub fn finish(&self, reservation: Reservation, prompt: &ParsedRequest, ending: &RequestOutcome, at: UnixMicros) {
         let Reservation { replica, reserved, prefix, pass } = reservation;
+        // A prompt that was computed is in the engine's cache even if its answer was aborted.
         let read_by_engine = reserved.load.prefilled() || ending.completed || ending.ttft_ms.is_some();
+        // Read now, because `confirm` and `retract` consume the ticket.
         let age = |is: fn(&prefix::PrefixTicket) -> bool| prefix.as_ref().is_some_and(is);
         let ended = EndedRequest {
             ending,
@@ -457,6 +461,7 @@ impl Router {
         };
         let resync = state.see_gate(event);
         self.notify_called(state);
+        // `notify_called` has released the lock of the facts; messages have a lock of their own.
         if let Some(resync) = resync {
             self.messages.lock().push((resync.replica, admission::resync_message(&resync)));
         }

@@ -12,6 +12,7 @@ const DEFAULT: f64 = 1.0;
 
 const KEYS: [&str; 6] = ["init", "ms_per_unit", "rate", "min", "max", "tune"];
 
+// Without the intercept: it is a time, not a rate that a signal could be multiplied by.
 const RATES: [RateKind; 3] = [RateKind::Prefill, RateKind::Queue, RateKind::Decode];
 
 /// A term's weight as configured.
@@ -142,6 +143,8 @@ fn rate(value: &ConfigValue, unit: Unit, path: &str, faults: &mut ConfigFaults) 
         faults.push_fault(path, format!("unknown rate \"{name}\"; {known}"));
         return None;
     };
+    // A rate that does not fit is reported but still returned, so that later checks do not also complain about the
+    // unit.
     let of = signal_unit(rate);
     if of != unit {
         faults.push_fault(path, format!("the rate `{name}` is ms per unit of {of}, but the signal is in {unit}"));

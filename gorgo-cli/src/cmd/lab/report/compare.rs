@@ -62,6 +62,7 @@ impl CompareArgs {
 
     fn of(&self, a: &RunFile, b: &RunFile) -> Result<(String, CommandExit), RunFileError> {
         let mut differences = Vec::new();
+        // Both lists are made from the same table, so their entries correspond.
         for ((name, one), (_, other)) in a.conditions().into_iter().zip(b.conditions()) {
             if one != other {
                 differences.push((name, one, other));

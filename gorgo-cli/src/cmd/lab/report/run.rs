@@ -156,6 +156,7 @@ impl RunFile {
         // A replay is one run, with intervals; a simulation has several seeds, and a spread between them.
         let sure = match (ends, deviation) {
             (Some((low, high)), _) => FigureUncertainty::Interval(low, high),
+            // A single seed has no spread, whatever the document has for it.
             (None, Some(deviation)) if seeds >= 2 => {
                 FigureUncertainty::StandardError(deviation / f64::from(seeds).sqrt(), seeds)
             }
@@ -207,6 +208,7 @@ impl FigureValue {
             FigureUncertainty::Unknown => None,
         };
         let ((low, high), (other_low, other_high)) = (ends(self)?, ends(other)?);
+        // Stricter than a test at the 5 % level: intervals may overlap although the difference is significant.
         Some(high < other_low || other_high < low)
     }
 }

@@ -120,6 +120,7 @@ impl FleetArgs {
     }
 
     async fn measured(&self, replica: &ReplicaConfig, url: &EngineUrl, clock: &Arc<dyn Clock>) -> ReplicaSpeed {
+        // Counted as if all requests had failed, so that a replica that was not measured makes the fleet uneven.
         let unasked = |words: String| ReplicaSpeed {
             name: replica.name.clone(),
             failed: usize::try_from(self.requests).unwrap_or(usize::MAX),
@@ -225,6 +226,7 @@ impl ReplicaSpeed {
 
 /// Ratio of this replica's time to that of the fastest; `None` if either is unknown.
 fn ratio(of: &ReplicaSpeed, all: &[ReplicaSpeed]) -> Option<f64> {
+    // A least time of 0 was too short to be measured, and ratios to it would be infinite.
     let least = all.iter().filter_map(ReplicaSpeed::work_ms).reduce(f64::min).filter(|least| *least > 0.0)?;
     Some(of.work_ms()? / least)
 }

@@ -213,6 +213,7 @@ fn chance(policy: &Policy, weights: &[f64], decision: &StoredDecision, scratch: 
     let chosen = decision.row()?;
     for turn in 0..SEEDS {
         // The stored seed first: if nothing changes, it chooses the same replica at once.
+        // The multiplier is 2^64 divided by the golden ratio: it spreads consecutive turns over all bits of the seed.
         let seed = decision.seed ^ turn.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let choice = repeat_decision(policy, weights, &rows, seed, scratch)?;
         if choice.replica.index() == chosen {
@@ -240,6 +241,7 @@ impl WhatifReport {
             count(self.decisions),
             count(self.by_chance),
             self.other.effective_requests,
+            // A mean of sampled weights may exceed 1 by chance, but a share cannot.
             percent(Some(self.other.mean_weight.min(1.0)))
         );
         if !self.is_supported() {

@@ -139,6 +139,7 @@ impl SimulatedWorld<'_> {
                 step_ms: stand.engine.step_ends().map_or(0.0, |ends| ends.millis_since(at)),
                 tokens_in_transit: stand.tokens_in_transit,
                 inflight: stand.inflight,
+                // As in the engine, the last token is always computed.
                 uncached_tokens: job.prompt_tokens.saturating_sub(cached_tokens).max(1),
                 engine: &stand.engine,
             };
@@ -180,6 +181,8 @@ impl SimulatedWorld<'_> {
         let replica = live.replica;
         self.replica_mut(replica).inflight -= 1;
         if let (Some((router, _)), Some(reservation)) = (&self.router, live.reservation.take()) {
+            // Released before a retry is decided, which must not count the failed attempt as load. To the router TTFT
+            // counts from this attempt, to the client from the first send.
             let ttft_ms = live.first.map(|first| first.millis_since(live.dispatched));
             router.finish(reservation, &live.prompt, &RequestOutcome { usage: live.usage(), ttft_ms, completed }, at);
         }
@@ -194,6 +197,7 @@ impl SimulatedWorld<'_> {
         if again {
             live.tried.push(replica);
             live.attempt += 1;
+            // Figures of the failed attempt must not be reported as those of the next.
             live.prefilled = false;
             live.cached_tokens = None;
             live.generated = 0;

@@ -91,6 +91,8 @@ impl SimulatedWorld<'_> {
 
     /// Fails all requests in a replica's engine, as when its connections break.
     pub(super) fn drop_all(&mut self, at: UnixMicros, replica: ReplicaId) {
+        // All requests are searched: faults are rare, and an index by replica would cost time at every event. A
+        // request that is still on its way meets the state of the replica when it arrives.
         for request in 0..self.live.len() {
             let Some(live) = &self.live[request] else { continue };
             if live.replica == replica && live.in_engine {

@@ -22,6 +22,7 @@ impl SimulatedWorld<'_> {
 
     /// Returns a time about `interval_ms` from now.
     fn next_due(&self, at: UnixMicros, interval_ms: u64, replica: ReplicaId) -> UnixMicros {
+        // An id has 16 bits, so the replicas' streams do not overlap.
         let drawn = to_unit_interval(bits(self.seed, PACE << 16 | u64::from(replica.0), at.0));
         #[expect(clippy::cast_precision_loss, reason = "an interval of ms")]
         let interval_ms = interval_ms as f64;
@@ -36,6 +37,7 @@ impl SimulatedWorld<'_> {
         let rtt_ms = stand.path.probe_ms(at);
         // The state of the replica is read when the probe is sent.
         let reading = (!stand.down && rtt_ms <= timeout_ms).then_some(rtt_ms);
+        // A refusal takes a round trip, as an answer does; silence is noticed at the time-out.
         self.events.schedule(at.plus(micros(rtt_ms.min(timeout_ms))), SimEvent::ProbeBack(replica, reading));
         self.events.schedule(self.next_due(at, probe.interval_ms, replica), SimEvent::ProbeSent(replica));
     }
@@ -85,6 +87,7 @@ impl SimulatedWorld<'_> {
     pub(super) fn fault_begins(&mut self, at: UnixMicros, number: usize) {
         let Some(replica) = self.fault_target(number) else { return };
         let ScenarioFault { kind, for_s, .. } = self.setup.scenario.faults[number];
+        // Everything that the engine finished before the fault is delivered first.
         self.advance(at, replica);
         // Requests fail before the engine is replaced: their connections break with the old process.
         if matches!(kind, FaultKind::Down | FaultKind::Restart) {
@@ -100,6 +103,7 @@ impl SimulatedWorld<'_> {
             }
         }
         let secs = for_s.or((kind == FaultKind::Restart).then_some(0.0));
+        // A fault that is over at once must not count as active, since no event would end it.
         self.active_faults[number] = secs != Some(0.0);
         if let Some(secs) = secs.filter(|secs| *secs > 0.0) {
             self.events.schedule(at.plus(micros(secs * 1e3)), SimEvent::FaultEnds(number));
@@ -110,6 +114,7 @@ impl SimulatedWorld<'_> {
     pub(super) fn fault_ends(&mut self, at: UnixMicros, number: usize) {
         self.active_faults[number] = false;
         if let Some(replica) = self.fault_target(number) {
+            // Steps that are due by now begin at the old speed, before it changes.
             self.advance(at, replica);
             self.apply_active_faults(replica);
         }

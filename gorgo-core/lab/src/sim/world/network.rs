@@ -88,6 +88,7 @@ impl NetworkModel {
             ("probe_factor", self.probe_factor, 0.1, 100.0),
             ("upload_mbps", self.upload_mbps, 0.0, 1e6),
         ];
+        // NaN is in no range, so it is found too.
         let bad = ranges.iter().find(|(_, value, low, high)| !(*low..=*high).contains(value));
         bad.map(|(key, value, low, high)| format!("network.{key} is {value}; must be from {low} to {high}"))
     }
@@ -112,6 +113,7 @@ pub(super) struct NetworkPath {
 
 impl NetworkPath {
     pub(super) fn new(base_ms: f64, network: NetworkModel, seed: u64, place: u64, start: UnixMicros) -> Self {
+        // Begins with the spread that the process has in the long run, so early requests meet no calmer network.
         let drift = network.drift_sigma * standard_normal(bits(seed, DRIFT | place, u64::MAX));
         let levels = Vec::new();
         Self {
@@ -164,6 +166,7 @@ impl NetworkPath {
 
     /// Draws the round trip of a message sent now.
     fn drawn_ms(&mut self, at: UnixMicros, stream: u64, number: u64) -> f64 {
+        // Drawn by number and not in sequence: a request meets the same jitter whichever policy routes it.
         let jitter = self.network.jitter * standard_normal(bits(self.seed, stream | self.replica_index, number));
         // The normal distribution has no lower bound, but a round trip has.
         self.level_ms(at) * (1.0 + jitter).max(0.5)
@@ -190,6 +193,7 @@ impl NetworkPath {
         let NetworkModel { upload_mbps, slow_start, .. } = self.network;
         // 1 Mbit/s is 1,000 bits per ms.
         let wire = if upload_mbps > 0.0 { body_bytes * 8.0 / (upload_mbps * 1e3) } else { 0.0 };
+        // The window doubles with each round trip: after n of them 2^n − 1 first windows have been acknowledged.
         let windows = if slow_start { (1.0 + body_bytes / FIRST_WINDOW_BYTES).log2().floor() } else { 0.0 };
         wire + windows * rtt_ms
     }

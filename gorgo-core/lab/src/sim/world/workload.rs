@@ -106,6 +106,7 @@ impl SimulatedWorkload {
         for piece in 0..count {
             let ends = (piece + 1) * piece_bytes;
             while chained_to < ends {
+                // Text beyond the blocks that the trace names is shared with nothing, so it needs no hash.
                 let Some(id) = ids.next() else { return };
                 chain = link(chain, *id);
                 chained_to += block_bytes;

@@ -29,6 +29,7 @@ pub(super) struct PlacedTerm {
 impl PlacedTerm {
     /// Returns true if the term keeps one replica from getting everything.
     fn spreads(&self) -> bool {
+        // Under a negative weight more load makes a replica cheaper, which is the opposite of spreading.
         self.term.cost_term.spreads().unwrap_or(self.spreads) && self.term.weight.init > 0.0
     }
 
@@ -97,6 +98,7 @@ impl PolicyBuilder<'_> {
         let unknown = match entry.get("unknown") {
             None => UnknownFallback::Worst,
             Some(ConfigValue::Text(text)) if text == "worst" => UnknownFallback::Worst,
+            // The bound keeps the stand-in below 2^53 thousandths, up to which stored signals are exact.
             Some(value) => match value.number().filter(|number| number.abs() <= 1e12) {
                 Some(number) => UnknownFallback::Value(number),
                 None => {
@@ -167,6 +169,7 @@ impl PolicyBuilder<'_> {
             );
             return;
         }
+        // `network` charges whole round trips, so it already contains what `rtt` charges.
         let of_kind = |kind| terms.iter().find(|built| built.term.kind == kind).map(|built| &built.term.name);
         if let (Some(network), Some(rtt)) = (of_kind("network"), of_kind("rtt")) {
             let message =

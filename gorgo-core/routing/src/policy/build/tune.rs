@@ -237,6 +237,7 @@ impl PolicyBuilder<'_> {
     fn sub_table(&mut self, key: &str, value: Option<&ConfigValue>, declared: &[ParamSpec]) -> ParamValues {
         let path = format!("{}.{key}", self.path);
         match value {
+            // A missing table is read as an empty one, so that the declared defaults apply.
             None => params::read(&[], declared, &[], &path, self.faults),
             Some(ConfigValue::Table(members)) => params::read(members, declared, &[], &path, self.faults),
             Some(other) => {

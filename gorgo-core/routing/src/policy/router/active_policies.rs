@@ -69,6 +69,8 @@ impl ActivePolicies {
         for (place, id) in policy.shadows.iter().enumerate() {
             let Some(shadow) = self.policies.get(*id) else { continue };
             let weights = self.weights[id.index()].load();
+            // A shadow counts its own turns, as it would if it served: several policies may share it, and their turns
+            // would repeat.
             let request = RequestView { decision_number: work.shadow_turns[place], ..*request };
             // The multiplier is 2^64 divided by the golden ratio: it spreads neighbouring ids over all bits of the
             // seed.
@@ -89,6 +91,8 @@ impl ActivePolicies {
 /// A tuner if there is a plan, which was checked by building a tuner from it. It begins with these weights.
 fn tuner(policy: &Policy, weights: PolicyWeights, fleet: &[Replica]) -> Option<Arc<Mutex<Tuner>>> {
     let mut plan = policy.tune.clone()?;
+    // The plan holds the configured starts. After a reload the incumbent may have tuned weights, and the search must
+    // begin at the same point.
     for dimension in &mut plan.space.dimensions {
         dimension.init = weights.values.get(dimension.slot).copied().unwrap_or(dimension.init);
     }
@@ -118,6 +122,7 @@ fn structure_difference(old: &PolicySet, new: &PolicySet) -> Option<String> {
     {
         said.push(format!("the default changed from `{was}` to `{is}` (`gorgo ctl pin {is}` needs no restart)"));
     }
+    // Positions identify policies, so the same names in another order are a difference too.
     if said.is_empty() {
         let moved = old.list.iter().zip(&new.list).find(|(old, new)| old.name != new.name)?;
         said.push(format!("policies changed their order, first `{}` and `{}`", moved.0.name, moved.1.name));
@@ -136,6 +141,7 @@ fn inherited_weights(old: &Policy, found: &PolicyWeights, new: &Policy) -> Polic
     // Tuned weights only make sense for the same terms within the same bounds.
     let alike = old.terms.len() == new.terms.len()
         && old.terms.iter().zip(&new.terms).all(|(old, new)| old.name == new.name && old.weight == new.weight);
+    // Generations are counted per build, so inherited weights are those that the new build starts with.
     if alike { PolicyWeights { generation: Generation(0), values: found.values.clone() } } else { new.weights() }
 }
 
@@ -156,6 +162,7 @@ impl Router {
         }
         let mut ruling = ActivePolicies {
             policies: Arc::clone(&old.policies),
+            // Shared cells, not copies: a weight that is changed before the takeover reaches the staged set too.
             weights: old.weights.clone(),
             tuners: old.tuners.clone(),
             next: old.next,
@@ -173,6 +180,7 @@ impl Router {
                 return Err("a policy that is already in use cannot take over".to_owned());
             };
             new.id = PolicyBuildId(ruling.next);
+            // A number is never reused, or rows of two builds could not be told apart.
             ruling.next = ruling.next.checked_add(1).ok_or("too many policy builds in one run: restart gorgo")?;
             let weights = inherited_weights(before, &old.weights[place].load(), new);
             ruling.tuners[place] = tuner(new, weights.clone(), &self.fleet);

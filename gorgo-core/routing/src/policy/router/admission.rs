@@ -146,6 +146,7 @@ impl Router {
         let stamp = assigned.stamp;
         let turn = AdmissionMode::Again(Some(ticket), turn);
         let entered = self.decide_with(&ruling, prompt, &context, assigned, turn);
+        // As in `enter_as`: a request that is refused must not count to its arm.
         if entered.is_err() {
             ruling.withdraw(place, stamp, context.at);
         }
@@ -161,6 +162,8 @@ impl Router {
         let before = state.gate.withdraw(ticket);
         state.call(at, before.replica());
         self.notify_called(state);
+        // `notify_called` has released the lock of the facts, so the tuner's lock is never taken under it. The tuner
+        // of another build never counted this request.
         let ruling = self.active.load();
         if ruling.policies.get(place).is_some_and(|now| now.id == policy) {
             ruling.withdraw(place, assigned.stamp, at);
@@ -195,6 +198,8 @@ impl Router {
 
     /// Reports the requests that were called, then releases the lock.
     pub(super) fn notify_called(&self, mut state: MutexGuard<'_, RouterState>) {
+        // The guard is taken by value: the listener runs under the lock, which is released on return. Without a
+        // listener the numbers stay in the gate until `take_called`.
         if let Some(CallListener(listener)) = self.admission_listener.get() {
             state.gate.take_called().into_iter().for_each(listener);
         }

@@ -32,6 +32,7 @@ impl Router {
         key: Option<&[u8]>,
     ) -> Result<ParsedRequest, ReadError> {
         let malformed = |error: parse::ParseError| ReadError::Malformed(error.to_string());
+        // A query string does not change which API the client calls.
         let api = ApiPath::from_path(path.split('?').next().unwrap_or(path));
         let head = parse::read_head(api, body).map_err(malformed)?;
         let seed = ChainKey {
@@ -70,6 +71,7 @@ impl Router {
     }
 
     fn keyed_hash(&self, of: SessionKeySource, text: &[u8]) -> u64 {
+        // Keyed with the secret, so that a stored hash differs from that of the same text in another database.
         xxh3_64_with_seed(text, self.secret.wrapping_add(of as u64))
     }
 
@@ -92,6 +94,7 @@ impl Router {
     pub(super) fn block_token_scale(&self, prompt: &ParsedRequest, prompt_tokens: u32) -> BlockTokenScale {
         BlockTokenScale {
             prompt_tokens,
+            // `tokens` divides by it, and a prompt may be empty.
             prompt_bytes: prompt.prompt_bytes.max(1),
             block_bytes: self.block_bytes as u64,
         }
@@ -109,6 +112,7 @@ pub(super) struct BlockTokenScale {
 impl BlockTokenScale {
     /// Tokens in that many leading blocks, rounded down; never more than the prompt has.
     pub(super) fn tokens(self, blocks: u32) -> u32 {
+        // In 128 bits, because tokens times bytes may exceed 64.
         let bytes = u128::from(blocks) * u128::from(self.block_bytes);
         let tokens = u128::from(self.prompt_tokens) * bytes / u128::from(self.prompt_bytes);
         u32::try_from(tokens).unwrap_or(u32::MAX).min(self.prompt_tokens)

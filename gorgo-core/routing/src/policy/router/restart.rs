@@ -87,12 +87,14 @@ impl Router {
             Ok(learned) => learned,
             Err(cause) => return vec![RefusedPart { part: "all", cause: cause.to_string() }],
         };
+        // Checked before any part is read: another version may use the same keys with other meanings.
         if learned.version != VERSION {
             let cause = format!("it has version {}; this gorgo reads version {VERSION}", learned.version);
             return vec![RefusedPart { part: "all", cause }];
         }
         let mut refused = Vec::new();
         let mut state = self.state.lock();
+        // All parts under one lock, so that no decision sees some of them restored and others not.
         part("rates", learned.rates, &mut refused, |it| state.rates.restore(replica, &it));
         part("service", learned.service, &mut refused, |it| state.service.restore(replica, &it));
         part("hits", learned.hits, &mut refused, |it| state.hits.restore(replica, it));

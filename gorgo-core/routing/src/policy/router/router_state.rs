@@ -126,6 +126,7 @@ impl RouterState {
         candidates: &mut Candidates,
     ) -> ModelAvailability {
         let serves = self.fleet.mark_available(model, candidates);
+        // Without an available replica the request is refused, and nobody reads the facts.
         if serves == ModelAvailability::Available {
             self.load.fill(candidates);
             self.rtt.fill(at, candidates);
@@ -164,6 +165,7 @@ impl RouterState {
             predicted_ttft_ms: rate_facts.and_then(|facts| self.rates.predict_ms(replica, &facts)),
             facts: rate_facts,
             rtt_ms,
+            // The difference of two floating-point sums can fall just below 0.
             backlog_ms: (facts.backlog_ms[row] - ahead.work_ms).max(0.0),
             inflight: facts.inflight[row].saturating_sub(ahead.requests),
             prompt_tokens: request.prompt_tokens,
@@ -191,6 +193,7 @@ impl RouterState {
         ended: &EndedRequest<'_>,
     ) -> Option<f64> {
         let EndedRequest { ending, at, .. } = *ended;
+        // Released before the early return below, since a failed request frees its place as well.
         self.load.release(reserved.load);
         self.backlog.release(reserved.backlog, reserved.rtt_ms);
         self.latency.record(at, replica, ending);
@@ -216,9 +219,11 @@ impl RouterState {
                 self.service.learn(replica, &RateSample { facts, ttft_ms });
             }
         }
+        // An engine that does not report cached tokens teaches nothing about how often the index is right.
         let actual = usage.cached_tokens?;
         // The prediction in the engine's own tokens: bytes only estimate them.
         let (estimated, counted) = (reserved.prompt_tokens, usage.prompt_tokens.unwrap_or(reserved.prompt_tokens));
+        // In 64 bits, because the product of two token counts may exceed 32; at least 1 avoids a division by zero.
         let predicted = u64::from(reserved.cached_tokens) * u64::from(counted) / u64::from(estimated.max(1));
         let predicted = u32::try_from(predicted).unwrap_or(u32::MAX);
         self.hits.record(replica, counted, predicted, actual);

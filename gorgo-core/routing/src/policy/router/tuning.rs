@@ -17,6 +17,8 @@ impl ActivePolicies {
         let DecisionContext { policy, id, seed, at, exclude } = *context;
         let in_force = || AssignedWeights { weights: self.weights[policy.index()].load_full(), stamp: None };
         let Some(tuner) = self.tuners[policy.index()].as_ref() else { return in_force() };
+        // Only a retry excludes replicas. With newly assigned weights one request would belong to two arms of a
+        // trial.
         if !exclude.is_empty() {
             let weights = tuner.lock().weights_of_decision(id);
             return weights.map_or_else(in_force, |weights| AssignedWeights { weights, stamp: None });
@@ -37,6 +39,7 @@ impl Router {
     /// stored *before* the record itself: a decision's weights before the decision.
     pub fn observe_record(&self, record: &StoreRecord, at: UnixMicros) -> Vec<StoreRecord> {
         let mut said = Vec::new();
+        // A trial compares the arms over time, so a change of the fleet would be taken for an effect of the weights.
         let disturbance = match record {
             StoreRecord::Event(event) => match event.kind {
                 EventKind::ReplicaUp
@@ -46,6 +49,7 @@ impl Router {
                 _ => None,
             },
             StoreRecord::Decision(_) | StoreRecord::Outcome(..) => None,
+            // Records that concern no tuner, such as those of probes, take none of the locks below.
             _ => return said,
         };
         let ruling = self.active.load();
@@ -95,6 +99,7 @@ impl Router {
                 Ok(())
             }
         };
+        // Even if the state was refused: the weights in force must be those that the tuner starts from.
         ruling.weights[policy.index()].store(Arc::clone(tuner.incumbent()));
         resumed
     }

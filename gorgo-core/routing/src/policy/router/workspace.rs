@@ -60,6 +60,7 @@ impl WorkspacePool {
                 regions.push(name);
                 regions.len() - 1
             });
+            // A fleet has at most 65,536 replicas, so every region has an index of its own.
             u16::try_from(place).unwrap_or(u16::MAX)
         };
         let columns = ReplicaColumns {
@@ -73,6 +74,8 @@ impl WorkspacePool {
 
     /// A workspace of this fleet.
     pub(super) fn take(&self) -> DecisionWorkspace {
+        // The lock is held for the pop alone: a new workspace allocates, and other decisions should not wait for
+        // that.
         let kept = self.free.lock().pop();
         kept.unwrap_or_else(|| {
             let blocks = vec![0; self.columns.replica.len()];

@@ -51,6 +51,8 @@ impl CostTerm for HashTerm {
     fn signal(&self, request: &RequestView, candidates: &Candidates, out: &mut [Option<f64>]) {
         let key = if self.head { request.head_hash } else { request.session_hash };
         // Two replicas of equal hash (practically none) are ordered by id, so that the order of rows does not matter.
+        // Every replica is hashed with the key by itself, so one that joins or leaves moves no key between the
+        // others.
         let mut order: Vec<_> = (0..candidates.len())
             .map(|row| (Reverse(mix(key, candidates.name_hash[row])), candidates.replica[row], row))
             .collect();
