@@ -191,7 +191,7 @@ impl<'t> ExpressionCompiler<'t> {
         self.advance()?;
         let known = self.constant(left).map(|value| value != 0.0);
         let jump = self.steps.len();
-        // As in `ways`: the jump is a placeholder until the end of the right operand is known.
+        // As in `conditional`: the jump is a placeholder until the end of the right operand is known.
         match known {
             Some(_) => self.steps.truncate(left.start),
             None => self.steps.push(StackInstruction::Jump { end: 0 }),
